@@ -1,4 +1,4 @@
-"""A node's HTTP API as functions: paths of names, JSON in and out, lists page by page, refusals in words."""
+"""A node's HTTP API as functions: paths of names, JSON in and out, lists page by page, and refusals in words."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = Mapping[str, object]
 
-PAGE: Final = 500  # rows that are asked for at once
-WORK_TIMEOUT_S: Final = 600.0  # for what may have to look at millions of messages, or thousands of objects
+PAGE: Final = 500  # rows of one request
+WORK_TIMEOUT_S: Final = 600.0  # for requests that may concern millions of messages, or thousands of objects
 SINGULAR: Final = {
     "queues": "queue",
     "exchanges": "exchange",
@@ -25,11 +25,11 @@ SINGULAR: Final = {
     "definitions": "virtual host",
 }
 ALONE: Final = frozenset({"vhosts", "users", "connections"})  # in no virtual host
-FORBIDDEN: Final = ("reserved prefix", "system exchange", "the default exchange")  # to everybody
+FORBIDDEN: Final = ("reserved prefix", "system exchange", "the default exchange")  # for all users
 
 
-class Refused(Exception):  # noqa: N818 - a state of affairs, not a mistake
-    """The node said no, and why; `status` is HTTP's."""
+class Refused(Exception):  # noqa: N818 - a condition, not a mistake
+    """Raised if the node refuses a request; the text says why, `status` is HTTP's."""
 
     def __init__(self, reason: str, status: int = 0) -> None:
         super().__init__(reason)
@@ -37,17 +37,17 @@ class Refused(Exception):  # noqa: N818 - a state of affairs, not a mistake
 
 
 def path(*names: str) -> str:
-    """`path("queues", "/", "a b")` is `/api/queues/%2F/a%20b`."""
+    """Return the path of names: `path("queues", "/", "a b")` is `/api/queues/%2F/a%20b`."""
     return "/api/" + "/".join(quote(name, safe="") for name in names)
 
 
 def own_path(*names: str) -> str:
-    """As `path`, for what only Leveret has."""
+    """Return a path as `path` does, below the part of the API that only Leveret has."""
     return "/api/leveret/" + "/".join(quote(name, safe="") for name in names)
 
 
 class Api:
-    """The API of the node that `client` asks. Everything raises `Refused`, and `Unreachable` as `client` does."""
+    """The API of the node that `client` asks. All methods raise Refused, and Unreachable as `client` does."""
 
     def __init__(self, client: ControlClient) -> None:
         self._client = client
@@ -72,7 +72,7 @@ class Api:
     def rows(
         self, path: str, query: Mapping[str, str] | None = None, limit: int | None = None
     ) -> Iterator[Row]:
-        """What a list has, at most `limit` rows, in pages as long as there are more."""
+        """Yield the rows of a list, at most `limit`, page by page."""
         size = PAGE if limit is None else max(1, min(limit, PAGE))
         page, left = 1, limit
         while True:
@@ -86,7 +86,7 @@ class Api:
             page += 1
 
     def whole(self, path: str) -> list[Row]:
-        """All rows of a list that has no pages."""
+        """Return all rows of a list without pages."""
         return rows_of(self.get(path, timeout_s=WORK_TIMEOUT_S))
 
     def _asked(
@@ -105,7 +105,7 @@ class Api:
 
 
 def rows_of(content: object) -> list[Row]:
-    """The rows of a list, or of a page of one."""
+    """Return the rows of a list, or of a page of one."""
     listed = content.get("items") if isinstance(content, Mapping) else content
     return [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
 
@@ -116,7 +116,7 @@ def _pages(content: object) -> int:
 
 
 def reason(answer: Answer, path: str) -> str:
-    """Why the node refused. RabbitMQ's `Not Found` names nothing: the path does."""
+    """Return why the node refused. RabbitMQ's `Not Found` names no object, so it is taken from the path."""
     said = answer.reason
     unknown = f"the node does not have {path}: it may be older than this command, or a RabbitMQ"
     if answer.lacks_right and not any(each in said for each in FORBIDDEN):
@@ -132,7 +132,7 @@ def reason(answer: Answer, path: str) -> str:
 
 
 def missing(path: str) -> str:
-    """What a path names that is not there, in words; nothing if it names nothing."""
+    """Say in words which object of a path does not exist; empty if the path names none."""
     section, *names = [unquote(name) for name in path.partition("?")[0].split("/")[2:]]
     if section == "bindings" and len(names) > 4:
         host, _, source, _, destination, *_ = names

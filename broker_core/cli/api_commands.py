@@ -1,4 +1,4 @@
-"""Commands that work with the API: the ways they end, and values as people type them."""
+"""Shared parts of commands that use the API: the reporting of failures, and values as the user types them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Work: TypeAlias = "Callable[[argparse.Namespace, Api], int]"
 
 
 class Working:
-    """A command that does it: failures of every kind become a line and an exit code."""
+    """A command that calls the API and turns every kind of failure into a line and an exit code."""
 
     __slots__ = ("_work",)
 
@@ -31,14 +31,14 @@ class Working:
         return self.answer(options, lambda: client(options, environ))
 
     def answer(self, options: argparse.Namespace, reach: Callable[[], ControlClient]) -> int:
-        """`reach` gives who asks the node; it may raise as that does."""
+        """Run the command. `reach` returns the client for the node, and may raise as the client does."""
         from broker_core.cli.api import Api, Refused
         from broker_core.cli.control_client import Unreachable
 
         try:
             with reach() as client:
                 return self._work(options, Api(client))
-        except BrokenPipeError:  # nothing failed: whoever read our output has had enough
+        except BrokenPipeError:  # nothing failed: the reader of our output has closed it
             raise
         except Unreachable as error:
             return failed(str(error), UNREACHABLE)
@@ -54,21 +54,21 @@ def asking_part(
     text: str,
     examples: str = "",
 ) -> argparse.ArgumentParser:
-    """The parser of a command that is one of several, and asks a node."""
+    """Add the parser of a subcommand that asks a node."""
     parser = put(actions, name, text)
     control(parser, environ, Working(work), examples)
     return parser
 
 
 def words_of(error: Exception) -> str:
-    """Without the number of the error: `orders.json: No such file or directory`."""
+    """Return an error's text without its number: `orders.json: No such file or directory`."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
 
 def value(text: str) -> object:
-    """A value as in a TOML file: `2`, `true`, `"2"`, `[1, 2]`; anything else is text."""
+    """Return a value written as in a TOML file: `2`, `true`, `"2"`, `[1, 2]`; anything else is text."""
     import tomllib
 
     if "\n" in text:
@@ -80,10 +80,10 @@ def value(text: str) -> object:
 
 
 def table(pairs: Iterable[str]) -> dict[str, object]:
-    """`NAME=VALUE` of flags, as a table."""
+    """Return the `NAME=VALUE` pairs of flags as a table."""
     return {name: value(text) for name, _, text in (pair.partition("=") for pair in pairs)}
 
 
 def say(options: argparse.Namespace, content: object, words: str) -> None:
-    """What came of it: JSON for programs, else a sentence."""
+    """Print the outcome: JSON with --json, else a sentence."""
     print(json.dumps(content) if options.json else words)

@@ -1,4 +1,4 @@
-"""What commands have in common: how one is added to a parser, and how it is told which node to ask."""
+"""The argument parsers of commands: how a command is added, and the options that say which node to ask."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 CONTROL_EXAMPLES: Final = """\
 The password comes from --password-file, from the variable LEVERET_PASSWORD, or is asked for; guest's is guest.
-Exit codes: 0 done, 1 refused, 2 wrong usage, 3 the node cannot be reached or does not let us in.
+Exit codes: 0 done, 1 refused, 2 wrong usage, 3 the node cannot be reached or refuses the login.
 """
 
 Environ = Mapping[str, str]
@@ -21,7 +21,7 @@ Actions = argparse._SubParsersAction  # the type of `add_subparsers`, which argp
 def put(
     actions: Actions[argparse.ArgumentParser], name: str, text: str, epilog: str = ""
 ) -> argparse.ArgumentParser:
-    """The parser of one of several commands."""
+    """Add the parser of one of several commands."""
     return actions.add_parser(
         name,
         help=text,
@@ -32,12 +32,12 @@ def put(
 
 
 def parts_of(parser: argparse.ArgumentParser) -> Actions[argparse.ArgumentParser]:
-    """Let a command consist of others."""
+    """Let a command consist of subcommands."""
     return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 
 def control(parser: argparse.ArgumentParser, environ: Environ, command: Command, examples: str = "") -> None:
-    """A command that asks a running node."""
+    """Make a parser one of a command that asks a running node."""
     parser.set_defaults(command=command)
     parser.epilog = "\n".join(filter(None, [examples, CONTROL_EXAMPLES]))
     url = environ.get("LEVERET_URL") or "http://127.0.0.1:15672"
@@ -45,7 +45,7 @@ def control(parser: argparse.ArgumentParser, environ: Environ, command: Command,
     parser.add_argument(
         "--url", default=url, help="the node's control endpoint (default: $LEVERET_URL, else %(default)s)"
     )
-    parser.add_argument("--user", default=user, help="who asks (default: $LEVERET_USER, else %(default)s)")
+    parser.add_argument("--user", default=user, help="the login (default: $LEVERET_USER, else %(default)s)")
     parser.add_argument("--password-file", metavar="FILE", type=Path, help="a file with the password")
     parser.add_argument("--json", action="store_true", help="print the node's answer as JSON")
 
@@ -57,7 +57,7 @@ def virtual_host(parser: argparse.ArgumentParser) -> None:
 def group(
     parser: argparse.ArgumentParser, environ: Environ, parts: Iterable[tuple[str, Command, str]]
 ) -> Iterator[tuple[Command, argparse.ArgumentParser]]:
-    """A command that consists of others, which are about one virtual host: each of them with its parser."""
+    """Add subcommands that concern one virtual host, and yield each with its parser."""
     actions = parts_of(parser)
     for name, command, text in parts:
         part = put(actions, name, text)

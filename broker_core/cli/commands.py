@@ -1,6 +1,6 @@
-"""The commands of `leveret`, and the parser that makes the arguments of the one that is named.
+"""The commands of `leveret`, and the parser that defines the arguments of the one that is used.
 
-`--help` lists all of them by name, with those of other packages (`others.py`).
+`--help` lists all of them by name, with those of other packages (`extensions.py`).
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "serve": ("serve", "Run a node until it is told to stop."),
     "check": (
         "serve",
-        "Read a configuration file, and what it names, and tell everything that is wrong.",
+        "Read a configuration file, and the files that it names, and report every problem.",
     ),
     "status": ("queries", "Show what a running node serves and holds."),
-    "reload": ("queries", "Let a running node read its configuration again."),
-    "plugins": ("queries", "List a node's plug-ins, or load them again."),
-    "explain": ("queries", "Tell where a message would go, and why, without publishing it."),
-    "streams": ("queries", "List streams; make and delete super streams."),
-    "leases": ("queries", "List leases of queues; put back what a reader has and will not settle."),
+    "reload": ("queries", "Make a running node reread its configuration."),
+    "plugins": ("queries", "List a node's plug-ins, or reload them."),
+    "explain": ("queries", "Show where a message would go, and why, without publishing it."),
+    "streams": ("queries", "List streams; create and delete super streams."),
+    "leases": ("queries", "List leases of queues; return the messages that a reader holds."),
     "branches": ("queries", "List branches of distributed transactions; end one that is in doubt."),
     "list": ("lists", "List queues, exchanges, connections, users and whatever else a node has."),
-    "declare": ("objects", "Make a queue, an exchange or a virtual host."),
+    "declare": ("objects", "Create a queue, an exchange or a virtual host."),
     "delete": ("objects", "Delete a queue, an exchange, a virtual host or a user."),
-    "bind": ("objects", "Let an exchange lead to a queue or another exchange."),
-    "unbind": ("objects", "Take a binding away."),
+    "bind": ("objects", "Bind a queue or an exchange to an exchange."),
+    "unbind": ("objects", "Remove a binding."),
     "publish": ("messages", "Publish a message."),
-    "get": ("messages", "Take messages from a queue, to look at them or for good."),
-    "peek": ("messages", "Look at the messages of a queue without taking them."),
-    "purge": ("messages", "Throw away the messages of a queue that wait."),
+    "get": ("messages", "Get messages from a queue, and put them back or not."),
+    "peek": ("messages", "Look at the messages of a queue without removing them."),
+    "purge": ("messages", "Drop the waiting messages of a queue."),
     "move": ("messages", "Move the messages of a queue to another."),
     "policy": ("governance", "Set, clear and list policies."),
     "operator-policy": ("governance", "Set, clear and list operator policies."),
-    "user": ("governance", "Make, change, delete and list users."),
-    "hash-password": ("password_hash", "Make the hash of a password, for a file."),
-    "permission": ("governance", "Say what users may do in a virtual host."),
+    "user": ("governance", "Create, change, delete and list users."),
+    "hash-password": ("password_hash", "Hash a password, for a file."),
+    "permission": ("governance", "Set, clear and list users' permissions in virtual hosts."),
     "limit": ("governance", "Limit virtual hosts and users."),
     "close": ("objects", "Close a connection of a client."),
-    "export": ("definitions", "Write down everything that a node holds besides messages."),
-    "import": ("definitions", "Put in place what was written down."),
-    "plan": ("topology", "Tell what would change if a node became what a file says."),
-    "apply": ("topology", "Let a node become what a file says."),
-    "lint": ("topology", "Find what is wrong in a topology, of a file or of a node."),
-    "top": ("top", "Watch a node: its queues, its connections, how fast messages go."),
-    "trace": ("trace", "Copy what is published and delivered to an exchange, and watch it."),
+    "export": ("definitions", "Export the definitions of a node: everything but messages."),
+    "import": ("definitions", "Import definitions into a node."),
+    "plan": ("topology", "Show the changes that would make a node match a file."),
+    "apply": ("topology", "Make a node match a file."),
+    "lint": ("topology", "Find mistakes in a topology, of a file or of a node."),
+    "top": ("top", "Watch a node: its queues, its connections, its message rates."),
+    "trace": ("trace", "Copy published and delivered messages to an exchange, and watch them."),
     "completion": ("completion", "Print a script that lets a shell complete commands and names."),
-    "store": ("store", "Look after a data folder: verify, stats, backup, restore."),
+    "store": ("store", "Maintain a data folder: verify, stats, backup, restore."),
 }
 
 
@@ -63,7 +63,7 @@ def parser(environ: Environ) -> argparse.ArgumentParser:
 
 
 class Version(argparse.Action):
-    """Prints one line and ends; what it tells is looked up only then."""
+    """Prints one line and exits; the build is looked up only then."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from broker_core.node.build_info import built
@@ -73,7 +73,7 @@ class Version(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """The command line. Which commands it knows in full depends on what it is to parse."""
+    """The command line. It defines in full only the command that it is to parse."""
 
     own: Actions[argparse.ArgumentParser]
     environ: Environ
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def add_own(self, names: Iterable[str] = tuple(OWN)) -> None:
-        """Commands of ours, with all that they can be told."""
+        """Add commands of ours, with their arguments."""
         for name in names:
             if name not in self.own.choices:
                 home, text = OWN[name]
@@ -113,7 +113,7 @@ class Parser(argparse.ArgumentParser):
                 add(added, self.environ)
 
     def add_names(self) -> None:
-        """Our commands by their names, and others' in full."""
+        """Add our commands by name only, and other packages' in full."""
         for name, (_, text) in OWN.items():
             if name not in self.own.choices:
                 self.own.add_parser(name, help=text, description=text)

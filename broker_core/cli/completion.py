@@ -1,7 +1,7 @@
-"""`leveret completion SHELL`: a script that lets the shell ask `leveret` what may stand where the cursor is.
+"""`leveret completion SHELL`: a script by which the shell asks `leveret` for completions.
 
-The answer comes from the parsers themselves; names of queues, exchanges and so on come from the node, if it answers
-within half a second and no password has to be asked for. Whatever goes wrong, nothing is offered and nothing is said.
+The answers come from the parsers themselves; names of queues, exchanges and so on come from the node, if it answers
+within half a second and no password has to be typed. On any failure there are no completions and no messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = """\
   bash:  source <(leveret completion bash)          in ~/.bashrc
-  zsh:   source <(leveret completion zsh)           in ~/.zshrc, behind compinit
+  zsh:   source <(leveret completion zsh)           in ~/.zshrc, after compinit
   fish:  leveret completion fish | source           in ~/.config/fish/config.fish
 """
 BASH: Final = """\
@@ -52,11 +52,11 @@ complete -c leveret -a '(__leveret_complete)'
 """
 SCRIPTS: Final = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 
-TIMEOUT_S: Final = 0.5  # people wait for it
+TIMEOUT_S: Final = 0.5  # the user waits for it
 NAMES_MAX: Final = 200
-BREAKS: Final = ":="  # bash begins a new word behind these
+BREAKS: Final = ":="  # bash begins a new word after these
 
-# What the node is asked for: by the name of an argument, or by the words of the command and the argument.
+# The section of the API with an argument's values: by the argument's name, or by the command and the argument.
 BY_ARGUMENT: Final = {
     "vhost": "vhosts",
     "user": "users",
@@ -83,7 +83,7 @@ BY_COMMAND: Final[Mapping[tuple[str, ...], str]] = {
     ("operator-policy", "clear", "name"): "operator-policies",
     ("close", "connection", "name"): "connections",
 }
-# Values that are no choices of the parser, because a node may have others.
+# Values that the parser does not restrict arguments to, because a node may have others.
 WORDS: Final[Mapping[tuple[str, ...], Sequence[str]]] = {
     ("completion", "shell"): tuple(SCRIPTS),
     ("declare", "queue", "type"): ("classic", "quorum", "stream"),
@@ -95,7 +95,7 @@ WORDS: Final[Mapping[tuple[str, ...], Sequence[str]]] = {
 }
 OF_A_HOST: Final = frozenset({"queues", "exchanges", "policies", "operator-policies"})
 
-Names = Callable[[str, str], Sequence[str]]  # the section of the API and what a name begins with -> names
+Names = Callable[[str, str], Sequence[str]]  # the section of the API and a prefix -> names
 
 
 def add_completion(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -106,7 +106,7 @@ def add_completion(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 
 def complete(options: argparse.Namespace, environ: Environ) -> int:
-    """The script of a shell; or, asked by one, what may stand there."""
+    """Print the script of a shell or, called by such a script, the completions."""
     words: list[str] = options.shell
     if options.line is None and len(words) == 1 and words[0] in SCRIPTS:
         print(SCRIPTS[words[0]], end="")
@@ -119,25 +119,25 @@ def complete(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def words_of(line: str) -> list[str]:
-    """The words behind `leveret` up to the cursor; the last is the one that is being typed, and may be empty."""
+    """Return the words after `leveret` up to the cursor; the last one is being typed, and may be empty."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
     lexer.whitespace_split, lexer.commenters = True, ""
     words: list[str] = []
     try:
         words.extend(lexer)
-    except ValueError:  # a quotation is open: what is in it is the word
+    except ValueError:  # a quotation is open: its content is the word
         words.append(lexer.token)
         return words[1:]
     return [*words[1:], ""] if not line or line[-1].isspace() else words[1:]
 
 
 def cut(word: str) -> int:
-    """How much of the word bash will not replace."""
+    """Return the length of the part of the word that bash will not replace."""
     return max(word.rfind(each) for each in BREAKS) + 1
 
 
 def candidates(words: Sequence[str], environ: Environ, names: Names | None = None) -> list[str]:
-    """What the last of the words may become."""
+    """Return the completions of the last word."""
     from broker_core.cli import commands as tree
 
     top = tree.Parser(environ)
@@ -154,17 +154,17 @@ def candidates(words: Sequence[str], environ: Environ, names: Names | None = Non
 
 @attrs.define
 class Standing:
-    """Where the cursor is: in which command, what was said already, and the option whose value comes next."""
+    """The cursor's position: the command, the arguments given so far, and the option whose value comes next."""
 
     parser: argparse.ArgumentParser
     command: list[str] = attrs.field(factory=list)
     said: dict[str, str] = attrs.field(factory=dict)
     valued: argparse.Action | None = None
-    positionals: int = 0  # how many were given
+    positionals: int = 0  # positional arguments given so far
 
 
 def standing(top: argparse.ArgumentParser, words: Sequence[str]) -> Standing:
-    """Go through the words in front of the cursor."""
+    """Parse the words before the cursor."""
     at = Standing(top)
     for word in words:
         if at.valued is not None:
@@ -233,7 +233,7 @@ def _values(at: Standing, action: argparse.Action, word: str, names: Names) -> I
 
 
 def _columns(at: Standing) -> Sequence[str]:
-    """Those that a list shows by itself."""
+    """Return the columns that a list shows by default."""
     from broker_core.cli.lists import THINGS
 
     what = at.said.get("what", "")
@@ -241,7 +241,7 @@ def _columns(at: Standing) -> Sequence[str]:
 
 
 def of_node(section: str, prefix: str, at: Standing, environ: Environ) -> list[str]:
-    """Names that begin so, as the node has them now; none if it does not say."""
+    """Return the node's names with a prefix; none if it does not answer."""
     from broker_core.cli.api import Refused, path, rows_of
     from broker_core.cli.control_client import Unreachable
 
@@ -257,7 +257,7 @@ def of_node(section: str, prefix: str, at: Standing, environ: Environ) -> list[s
 
 
 def _asked(client: ControlClient, where: str, section: str, prefix: str) -> object:
-    """Of what may be many a page of those that begin so is enough."""
+    """Request names: one page of those with the prefix where there may be many, otherwise the whole list."""
     import re
     from urllib.parse import urlencode
 
@@ -274,7 +274,7 @@ def _asked(client: ControlClient, where: str, section: str, prefix: str) -> obje
 
 
 def quiet_client(said: Mapping[str, str], environ: Environ) -> ControlClient | None:
-    """Who asks the node, if that needs no question to anybody."""
+    """Return a client for the node, or None if that would take a prompt for a password."""
     from pathlib import Path
 
     from broker_core.cli.control_client import ControlClient

@@ -1,4 +1,4 @@
-"""Questions to a running node over HTTP, and its answers: JSON in and out, Basic authentication."""
+"""A client of a node's HTTP API: JSON in and out, Basic authentication."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TIMEOUT_S: Final = 10.0
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
-class Unreachable(Exception):  # noqa: N818 - a state of affairs, not a mistake
-    """Nobody answers at the address, somebody else does, or the node does not let us in."""
+class Unreachable(Exception):  # noqa: N818 - a condition, not a mistake
+    """Raised if there is no answer, if the answer is not from a node, or if the node refuses the login."""
 
 
 @attrs.frozen
 class Answer:
-    """What the node said: the status, the text as it came, and its JSON content."""
+    """The node's response: the status, the text as it came, and its JSON content."""
 
     status: int
     text: str
@@ -34,7 +34,7 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """Why the node refused, in its own words: `reason` (or `error`) and each of `problems` on a line."""
+        """The reason of a refusal in the node's words: `reason` (or `error`) and each of `problems` on a line."""
         content = self.content if isinstance(self.content, Mapping) else {}
         problems = content.get("problems")
         said = content.get("reason") or content.get("error") or f"the node answered {self.status}"
@@ -46,23 +46,24 @@ class Answer:
 
     @property
     def lacks_right(self) -> bool:
-        """The user is who he says, but must not do this; RabbitMQ's API answers 401 for that as well."""
+        """True if the user is authenticated but not permitted; RabbitMQ's API answers 401 for that as well."""
         return isinstance(self.content, Mapping) and self.content.get("error") == "not_authorised"
 
     @property
     def partly_failed(self) -> bool:
-        """Done, but not all of it: the node names what it left as it was."""
+        """True if the request succeeded in part: the node names what it left unchanged."""
         content = self.content if isinstance(self.content, Mapping) else {}
         return bool(content.get("refused") or content.get("problems"))
 
 
 class ControlClient:
-    """The control endpoint at `url`, asked as `user`; in a `with` statement over one connection, which the node may
-    end when it likes."""
+    """A client of the endpoint at `url`, as `user`. In a `with` statement it keeps one connection."""
 
     def __init__(self, url: str, user: str, password: str) -> None:
         self._address = urlsplit(url if "//" in url else f"http://{url}")
-        self._url = url.replace(f"{self._address.netloc.rpartition('@')[0]}@", "", 1)  # it is shown
+        self._url = url.replace(
+            f"{self._address.netloc.rpartition('@')[0]}@", "", 1
+        )  # to be shown: no password
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {credentials}", "Accept": "application/json, */*;q=0.1"}
         self._user = user
@@ -90,8 +91,7 @@ class ControlClient:
         body: bytes | None = None,
         headers: Mapping[str, str] = NO_HEADERS,
     ) -> Answer:
-        """`timeout_s`: None is what most answers need; `body` is JSON. Raises `Unreachable` unless the node itself
-        has answered."""
+        """Send a request with a JSON `body`, and return the answer. Raises Unreachable unless the node answers."""
         more = {"Content-Type": "application/json"} if body is not None else {}
         target, sent = self._address.path.rstrip("/") + path, {**self._headers, **more, **headers}
         try:
@@ -118,8 +118,10 @@ class ControlClient:
     def _exchanged(
         self, method: str, target: str, timeout_s: float, body: bytes | None, headers: Mapping[str, str]
     ) -> tuple[int, str]:
-        """Over a connection that was kept the node may have had enough meanwhile: then it is asked again, over a new
-        one; but never twice to do what is not the same when done twice."""
+        """Send a request over the kept connection, and again over a new one if the node has closed that meanwhile.
+
+        A POST is never repeated: it always gets a new connection.
+        """
         if method == "POST":
             self.close()
         kept, self._kept = self._kept, None
@@ -150,7 +152,7 @@ class ControlClient:
         scheme, host = self._address.scheme, self._address.hostname
         try:
             port = self._address.port
-        except ValueError:  # it would say what it has found: perhaps a part of a password
+        except ValueError:  # its text quotes the URL, perhaps a part of a password
             host = port = None
         if scheme not in ("http", "https") or not host:
             raise Unreachable(f"{self._url} is not a URL such as http://127.0.0.1:15672")

@@ -1,4 +1,4 @@
-"""`leveret export` and `import`: everything that a node holds besides messages, as RabbitMQ writes it down."""
+"""`leveret export` and `import`: the definitions of a node in RabbitMQ's format, which is everything but messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ examples:
   leveret export > definitions.json
   leveret export --vhost /prod --file prod.json
 
-The file of a whole node holds the hashes of passwords: with --file it is made readable for its owner only.
+The definitions of a whole node contain the hashes of passwords: with --file, only the owner can read the file.
 """
 IMPORT_EXAMPLES: Final = """\
 examples:
   leveret import definitions.json
   leveret export --vhost /test | leveret import - --vhost /prod
 
-What is there already stays; `leveret plan` tells beforehand what would change.
+Existing objects stay; `leveret plan` shows beforehand what would change.
 """
 OWNER_ONLY: Final = 0o600
 
@@ -37,13 +37,13 @@ OWNER_ONLY: Final = 0o600
 def add_export(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(export), EXPORT_EXAMPLES)
     parser.add_argument("--vhost", metavar="NAME", help="only this virtual host, without users")
-    parser.add_argument("--file", metavar="FILE", type=Path, help="where to (default: standard output)")
+    parser.add_argument("--file", metavar="FILE", type=Path, help="target (default: standard output)")
 
 
 def add_import(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(load), IMPORT_EXAMPLES)
     parser.add_argument("file", metavar="FILE", help="a file of definitions; - is standard input")
-    parser.add_argument("--vhost", metavar="NAME", help="into this virtual host")
+    parser.add_argument("--vhost", metavar="NAME", help="import into this virtual host")
 
 
 def export(options: argparse.Namespace, api: Api) -> int:
@@ -68,7 +68,7 @@ def load(options: argparse.Namespace, api: Api) -> int:
     except ValueError as error:
         raise ValueError(f"{options.file} is not JSON: {error}") from None
     api.post(_path(options), content, WORK_TIMEOUT_S)
-    say(options, {"imported": options.file}, "the definitions are in place")
+    say(options, {"imported": options.file}, "imported the definitions")
     return DONE
 
 

@@ -1,4 +1,4 @@
-"""Exit codes of `leveret`, and how it says why a command failed."""
+"""Exit codes of `leveret`, and the report of a failed command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PENDING: Final = 4  # `plan`: there are changes to make; `lint`: there are findi
 
 
 def failed(reason: str, code: int = REFUSED) -> int:
-    """Say it on standard error, where names of others must not draw; returns the exit code."""
+    """Print the reason on standard error, with control characters escaped, and return the exit code."""
     from broker_core.cli.text import plain
 
     print(f"leveret: {plain(reason)}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Commands that other packages give `leveret`: the entry points of the group `leveret.commands`.
+"""Commands that other packages add to `leveret`: the entry points of the group `leveret.commands`.
 
-They are looked for when the command line names a command that is none of ours, and for the list in `--help`; so a node
-starts as fast as if there were none. What an entry point names is a `Command`; its name is the command's.
+They are looked up only for `--help`, and when the command line names a command that is not one of ours, so that they do
+not delay the start of a node. An entry point refers to a `Command`; its name is the command's.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ GROUP: Final = "leveret.commands"
 
 
 class Command(Protocol):
-    """Loading it should cost little: `leveret --help` waits for it."""
+    """Contract for a command of another package. Loading it should cost little: `leveret --help` waits for it."""
 
     @property
     def text(self) -> str:
         """One sentence for the list of commands."""
 
     def add_to(self, parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-        """Give the parser its arguments, and the default `command`: what runs, with the parsed arguments and the
-        environment, and returns the exit code."""
+        """Add the arguments to the parser, and the default `command`: a function of parsed arguments and environment
+        that returns the exit code.
+        """
 
 
 def found() -> Iterator[tuple[str, Command]]:
-    """What is installed, by name. What cannot be loaded is told on standard error, and is not there."""
+    """Yield the installed commands by name. One that cannot be loaded is reported on standard error and left out."""
     from importlib.metadata import entry_points
 
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         try:
             command: Command = entry.load()
-        except Exception as error:  # whatever somebody else's package does
+        except Exception as error:  # another package may raise anything
             print(f"leveret: the command '{entry.name}' cannot be loaded: {error}", file=sys.stderr)
             continue
         yield entry.name, command

@@ -1,4 +1,4 @@
-"""`leveret policy`, `operator-policy`, `user`, `permission`, `limit`: who may do what, and what holds for what."""
+"""`leveret policy`, `operator-policy`, `user`, `permission`, `limit`: commands for access and settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ examples:
   leveret user add shop --new-password-file FILE
   leveret user password shop
 
-A password is never an argument: others on the machine can read those. Who asks is --user, with --password-file.
+A password is never an argument: other users of the machine can read those. --user and --password-file are the login of
+the command itself.
 """
 PERMISSION_EXAMPLES: Final = """\
 examples:
@@ -47,7 +48,7 @@ LIMITS: Final = {"vhost": ("max-connections", "max-queues"), "user": ("max-conne
 
 
 def add_policies(section: str, text: str, parser: argparse.ArgumentParser, environ: Environ) -> None:
-    """Both kinds of policies have the same commands."""
+    """Add the commands for one of the two kinds of policies."""
     actions = parts_of(parser)
     setting = asking_part(
         actions, environ, "set", partial(set_policy, section), f"Set {text}.", POLICY_EXAMPLES
@@ -58,7 +59,7 @@ def add_policies(section: str, text: str, parser: argparse.ArgumentParser, envir
         "--set", metavar="NAME=VALUE", action="append", required=True, type=header, help="may be repeated"
     )
     setting.add_argument("--apply-to", metavar="KIND", default="all", help="all, queues, exchanges, ...")
-    setting.add_argument("--priority", type=int, default=0, help="of several that match the highest holds")
+    setting.add_argument("--priority", type=int, default=0, help="of several that match, the highest holds")
     clearing = asking_part(actions, environ, "clear", partial(clear_policy, section), f"Clear {text}.")
     clearing.add_argument("name", metavar="NAME")
     for part in (setting, clearing):
@@ -68,7 +69,7 @@ def add_policies(section: str, text: str, parser: argparse.ArgumentParser, envir
 
 def add_user(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
-    adding = asking_part(actions, environ, "add", add_one, "Make a user.", USER_EXAMPLES)
+    adding = asking_part(actions, environ, "add", add_one, "Create a user.", USER_EXAMPLES)
     changing = asking_part(
         actions, environ, "password", set_password, "Give a user a new password.", USER_EXAMPLES
     )
@@ -82,15 +83,15 @@ def add_user(parser: argparse.ArgumentParser, environ: Environ) -> None:
         )
     adding.add_argument("--no-password", action="store_true", help="the user cannot log in by password")
     adding.add_argument("--tags", default="", metavar="TAG,...", help="management, monitoring, administrator")
-    tagging.add_argument("tags", nargs="*", metavar="TAG", help="none takes all of them away")
+    tagging.add_argument("tags", nargs="*", metavar="TAG", help="the tags; without any, all are removed")
     _listing(actions, environ, "users", by_host=False)
 
 
 def add_permission(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
-    text = "Say what a user may configure, write and read."
+    text = "Set the names that a user may configure, write and read."
     setting = asking_part(actions, environ, "set", set_permission, text, PERMISSION_EXAMPLES)
-    clearing = asking_part(actions, environ, "clear", clear_permission, "Take a user's permissions away.")
+    clearing = asking_part(actions, environ, "clear", clear_permission, "Remove a user's permissions.")
     for part in (setting, clearing):
         part.add_argument("name", metavar="USER")
         virtual_host(part)
@@ -105,12 +106,12 @@ def add_limit(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
     text = "Limit a virtual host or, with --of-user, a user."
     setting = asking_part(actions, environ, "set", set_limit, text, LIMIT_EXAMPLES)
-    clearing = asking_part(actions, environ, "clear", clear_limit, "Take a limit away.", LIMIT_EXAMPLES)
+    clearing = asking_part(actions, environ, "clear", clear_limit, "Remove a limit.", LIMIT_EXAMPLES)
     for part in (setting, clearing):
         names = sorted({name for each in LIMITS.values() for name in each})
         part.add_argument("limit", metavar="LIMIT", choices=names, help=", ".join(names))
         virtual_host(part)
-        part.add_argument("--of-user", metavar="NAME", help="the user, in place of a virtual host")
+        part.add_argument("--of-user", metavar="NAME", help="limit this user instead of a virtual host")
     setting.add_argument("value", metavar="N", type=int)
     _listing(actions, environ, "limits", by_host=False)
 
@@ -135,7 +136,7 @@ def set_policy(section: str, options: argparse.Namespace, api: Api) -> int:
     }
     api.put(path(section, options.vhost, options.name), content)
     told = {"vhost": options.vhost, "name": options.name, **content}
-    say(options, told, f"{SINGULAR[section]} '{options.name}' holds in vhost '{options.vhost}'")
+    say(options, told, f"set {SINGULAR[section]} '{options.name}' in vhost '{options.vhost}'")
     return DONE
 
 
@@ -143,23 +144,23 @@ def clear_policy(section: str, options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import SINGULAR, path
 
     api.delete(path(section, options.vhost, options.name))
-    say(options, {"deleted": options.name}, f"{SINGULAR[section]} '{options.name}' holds no more")
+    say(options, {"deleted": options.name}, f"cleared {SINGULAR[section]} '{options.name}'")
     return DONE
 
 
 def add_one(options: argparse.Namespace, api: Api) -> int:
-    """The node would give a user who is there this password and these tags."""
+    """Create a user, unless it exists: the node would change its password and tags."""
     from broker_core.cli.api import Refused, path
 
     if any(row.get("name") == options.name for row in api.rows(path("users"))):
         raise Refused(
-            f"there is a user '{options.name}' already; `leveret user password` and `leveret user tags` change him"
+            f"there is a user '{options.name}' already; `leveret user password` and `leveret user tags` change it"
         )
     login = {"password_hash": ""} if options.no_password else {"password": new_password(options)}
     tags = ",".join(filter(None, map(str.strip, options.tags.split(","))))
     api.put(path("users", options.name), {**login, "tags": tags})
     told = {"name": options.name, "tags": tags.split(",") if tags else []}
-    say(options, told, f"user '{options.name}' is there; `leveret permission set` says what it may do")
+    say(options, told, f"created user '{options.name}'; `leveret permission set` sets its permissions")
     return DONE
 
 
@@ -175,7 +176,7 @@ def set_password(options: argparse.Namespace, api: Api) -> int:
 
 
 def set_tags(options: argparse.Namespace, api: Api) -> int:
-    """The node wants the whole user: the password stays because its hash does."""
+    """Set the tags. The node wants the whole user: the password stays because its hash is sent back."""
     from broker_core.cli.api import path
 
     user = api.get(path("users", options.name))
@@ -188,12 +189,12 @@ def set_tags(options: argparse.Namespace, api: Api) -> int:
 
 
 def joined(tags: object) -> str:
-    """Tags as the API takes them; it has given them as a list, or as text."""
+    """Return tags as the API takes them; it may have given them as a list, or as text."""
     return ",".join(map(str, tags)) if isinstance(tags, list) else str(tags or "")
 
 
 def new_password(options: argparse.Namespace) -> str:
-    """From a file, a person, or standard input. Raises `OSError`, `ValueError`."""
+    """Read the password from a file, a prompt, or standard input. Raises OSError, or ValueError if it is empty."""
     if options.new_password_file is not None:
         found = str(options.new_password_file.read_text()).rstrip("\r\n")
     elif sys.stdin.isatty():
@@ -201,7 +202,7 @@ def new_password(options: argparse.Namespace) -> str:
     else:
         found = sys.stdin.readline().rstrip("\r\n")
     if not found:
-        raise ValueError("the password is empty; --no-password makes a user who cannot log in by password")
+        raise ValueError("the password is empty; --no-password creates a user without one")
     return found
 
 
@@ -209,8 +210,8 @@ def _asked_twice(name: str) -> str:
     from getpass import getpass
 
     first = getpass(f"New password of {name}: ")
-    if getpass("The same again: ") != first:
-        raise ValueError("these were two different passwords; nothing was changed")
+    if getpass("Repeat the password: ") != first:
+        raise ValueError("the passwords differ; nothing was changed")
     return first
 
 
@@ -252,12 +253,12 @@ def set_limit(options: argparse.Namespace, api: Api) -> int:
 def clear_limit(options: argparse.Namespace, api: Api) -> int:
     api.delete(limited(options))
     told = {"limit": options.limit, "value": None}
-    say(options, told, f"{options.limit} does not bound {_whose(options)}")
+    say(options, told, f"{options.limit} is not set for {_whose(options)}")
     return DONE
 
 
 def limited(options: argparse.Namespace) -> str:
-    """The path of a limit. Raises `ValueError` for one that there is not."""
+    """Return the path of a limit. Raises ValueError if there is no such limit."""
     from broker_core.cli.api import path
 
     kind, name = ("user", options.of_user) if options.of_user else ("vhost", options.vhost)

@@ -1,4 +1,4 @@
-"""`leveret list ...`: what a node has, as a table or as JSON."""
+"""`leveret list ...`: a node's objects, as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ examples:
   leveret list queues --columns name,messages,message_stats.publish_details.rate --filter '^orders'
   leveret list bindings --vhost /prod --json
 
---filter is a regular expression for the name, --columns may reach into objects with dots. Without --vhost the list is
-of every virtual host that the user may see. JSON has every column, unless --columns says which.
+--filter is a regular expression for the name; dots in --columns lead into objects. Without --vhost the list is of every
+virtual host that the user may see. JSON has every column, unless --columns is given.
 """
 
 QUEUE_COLUMNS: Final = ("vhost", "name", "type", "messages", "messages_unacknowledged", "consumers", "state")
@@ -84,27 +84,27 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
 def add_list(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(list_things), EXAMPLES)
     parser.add_argument("what", choices=list(THINGS), metavar="WHAT", help=", ".join(THINGS))
-    parser.add_argument("--vhost", metavar="NAME", help="only what is in this virtual host")
+    parser.add_argument("--vhost", metavar="NAME", help="only objects of this virtual host")
     parser.add_argument("--columns", metavar="NAME,...", help="the columns to show")
-    parser.add_argument("--sort", metavar="COLUMN", help="what to sort by")
-    parser.add_argument("--reverse", action="store_true", help="the largest first")
+    parser.add_argument("--sort", metavar="COLUMN", help="the column to sort by")
+    parser.add_argument("--reverse", action="store_true", help="largest first")
     parser.add_argument(
-        "--filter", metavar="PATTERN", type=pattern, help="only names in which this expression is found"
+        "--filter", metavar="PATTERN", type=pattern, help="only names that match this expression"
     )
-    parser.add_argument("--limit", metavar="N", type=count, help="at most so many")
+    parser.add_argument("--limit", metavar="N", type=count, help="the most rows")
 
 
 def pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
     return text
 
 
 def count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text) or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
 
 
@@ -123,7 +123,7 @@ def list_things(options: argparse.Namespace, api: Api) -> int:
 
 
 def _warn(rows: Sequence[Row], columns: Iterable[str]) -> None:
-    """Of columns that nothing has; most likely they are called otherwise."""
+    """Warn of columns that no row has; most likely their names are misspelt."""
     for column in columns:
         if rows and not any(column.partition(".")[0] in row for row in rows):
             print(
@@ -146,7 +146,7 @@ def listed(options: argparse.Namespace, api: Api, columns: Sequence[str] | None)
 
 
 def _query(options: argparse.Namespace, columns: Sequence[str] | None) -> dict[str, str]:
-    """The node filters and sorts what it gives in pages."""
+    """Return the query for a list with pages, which the node filters and sorts."""
     query: dict[str, str] = {}
     if columns or not options.json:
         wanted = [*(columns or THINGS[options.what][1]), *([options.sort] if options.sort else [])]
@@ -159,7 +159,7 @@ def _query(options: argparse.Namespace, columns: Sequence[str] | None) -> dict[s
 
 
 def _chosen(rows: Iterable[Row], options: argparse.Namespace) -> list[Row]:
-    """What the node gives whole is filtered and sorted here."""
+    """Filter and sort a list that the node returns whole."""
     kept = [row for row in rows if options.what != "streams" or row.get("type") == "stream"]
     if options.vhost:
         kept = [row for row in kept if row.get("vhost", options.vhost) == options.vhost]
@@ -172,7 +172,7 @@ def _chosen(rows: Iterable[Row], options: argparse.Namespace) -> list[Row]:
 
 
 def _names(row: Row) -> list[str]:
-    """What a row is found by; a binding by either end, a permission by its user."""
+    """Return the names that a row is found by: either end of a binding, the user of a permission."""
     keys = ("name", "source", "destination", "user", "queue.name", "protocol")
     return [name for key in keys if isinstance(name := cell(row, key), str)]
 
@@ -184,7 +184,7 @@ def _listeners(overview: object) -> list[Row]:
 
 
 def cell(row: Row, column: str) -> object:
-    """The value in a column, which may reach into objects with dots; None if there is none."""
+    """Return the value in a column, whose dots lead into objects; None if there is none."""
     value: object = row
     for name in column.split("."):
         if not isinstance(value, Mapping):
@@ -198,7 +198,7 @@ def shown(row: Row, columns: Iterable[str]) -> dict[str, object]:
 
 
 def order(value: object) -> tuple[int, float, str]:
-    """Nothing first, then numbers, then text."""
+    """Return a sort key: absent values first, then numbers, then text."""
     if value is None:
         return 0, 0.0, ""
     if isinstance(value, int | float):

@@ -1,4 +1,4 @@
-"""`leveret publish`, `get`, `peek`, `purge`, `move`: messages, a few at a time."""
+"""`leveret publish`, `get`, `peek`, `purge`, `move`: commands for a few messages at a time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PEEK_EXAMPLES: Final = """\
 examples:
   leveret peek orders --count 10
 
-Nothing is taken: the messages keep their places and are not marked as redelivered.
+Nothing is removed: the messages keep their places and are not marked as redelivered.
 """
 ACK_MODES: Final = {
     "requeue": "ack_requeue_true",
@@ -77,7 +77,7 @@ def add_get(parser: argparse.ArgumentParser, environ: Environ) -> None:
         "--ack-mode",
         choices=list(ACK_MODES),
         default="requeue",
-        help="what becomes of the messages (default: requeue)",
+        help="the fate of the messages (default: requeue)",
     )
 
 
@@ -88,8 +88,8 @@ def add_peek(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 def _looked_at(parser: argparse.ArgumentParser) -> None:
     _queue(parser)
-    parser.add_argument("--count", metavar="N", type=count, default=1, help="how many (default: 1)")
-    parser.add_argument("--truncate", metavar="OCTETS", type=count, help="no more of each payload")
+    parser.add_argument("--count", metavar="N", type=count, default=1, help="number of messages (default: 1)")
+    parser.add_argument("--truncate", metavar="BYTES", type=count, help="the most of each payload to show")
     parser.add_argument("--raw", action="store_true", help="print the payloads only, as they are")
 
 
@@ -112,7 +112,7 @@ def _queue(parser: argparse.ArgumentParser) -> None:
 def known_property(text: str) -> str:
     name = header(text).partition("=")[0]
     if name not in PROPERTIES:
-        raise argparse.ArgumentTypeError(f"no property {name!r}; there are {', '.join(sorted(PROPERTIES))}")
+        raise argparse.ArgumentTypeError(f"no property {name!r}; known are {', '.join(sorted(PROPERTIES))}")
     return text
 
 
@@ -129,7 +129,7 @@ def publish(options: argparse.Namespace, api: Api) -> int:
 
 
 def message(options: argparse.Namespace) -> dict[str, object]:
-    """The message, as the API wants it. Raises `OSError`, `ValueError`."""
+    """Return the message as JSON for the API. Raises OSError or ValueError if the payload or a property is unusable."""
     properties: dict[str, object] = dict(each.split("=", 1) for each in options.property)
     properties |= {name: _number(name, properties[name]) for name in NUMBERS & properties.keys()}
     if options.header:
@@ -152,7 +152,7 @@ def _number(name: str, text: object) -> int:
 
 
 def payload(options: argparse.Namespace) -> tuple[str, str]:
-    """As text if it is UTF-8, else as Base64."""
+    """Return the payload and its encoding: as text if it is UTF-8, else as Base64."""
     if options.payload is not None:
         octets = options.payload.encode("utf-8", "surrogateescape")
     else:
@@ -182,7 +182,7 @@ def peek(options: argparse.Namespace, api: Api) -> int:
 
 
 def show(options: argparse.Namespace, messages: list[Row]) -> int:
-    """Messages for whoever asked."""
+    """Print messages in the form that the options ask for."""
     if options.raw:
         for each in messages:
             sys.stdout.buffer.write(body(each))
@@ -195,13 +195,13 @@ def show(options: argparse.Namespace, messages: list[Row]) -> int:
 
 
 def body(message: Row) -> bytes:
-    """The payload of a message that the API has given. Raises `ValueError`."""
+    """Return the payload of a message from the API. Raises ValueError if it is not Base64."""
     text = str(message.get("payload", ""))
     return base64.b64decode(text) if message.get("payload_encoding") == "base64" else text.encode()
 
 
 def described(message: Row) -> str:
-    """A message for people: where it came from, its properties, its payload."""
+    """Return a message as text for people: its origin, its properties, its payload."""
     from broker_core.cli.text import plain, told
 
     head = {
@@ -221,7 +221,7 @@ def purge(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import path
 
     api.delete(path("queues", options.vhost, options.queue, "contents"))
-    say(options, {"purged": options.queue}, f"queue '{options.queue}' in vhost '{options.vhost}' is purged")
+    say(options, {"purged": options.queue}, f"purged queue '{options.queue}' in vhost '{options.vhost}'")
     return DONE
 
 
@@ -232,7 +232,7 @@ def move(options: argparse.Namespace, api: Api) -> int:
     answer = api.post(asked, {"to": options.to}, WORK_TIMEOUT_S)
     moved = answer.get("moved") if isinstance(answer, Mapping) else None
     what = "the messages" if moved is None else f"{moved} messages"
-    say(options, answer, f"{what} of queue '{options.queue}' are in queue '{options.to}'")
+    say(options, answer, f"moved {what} of queue '{options.queue}' to queue '{options.to}'")
     return DONE
 
 

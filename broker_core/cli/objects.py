@@ -1,4 +1,4 @@
-"""`leveret declare`, `delete`, `bind`, `unbind`, `close`: objects made and unmade, one at a time."""
+"""`leveret declare`, `delete`, `bind`, `unbind`, `close`: commands for single objects."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ examples:
   leveret declare vhost prod
 
 {ARGUMENTS}
-What is there already in the same way stays as it is; in another way, the node refuses.
+An object that exists with the same settings stays as it is; with other settings, the node refuses.
 """
 BIND_EXAMPLES: Final = f"""\
 examples:
@@ -47,11 +47,11 @@ def add_declare(parser: argparse.ArgumentParser, environ: Environ) -> None:
     exchange.add_argument("--internal", action="store_true", help="clients cannot publish to it")
     for part in (queue, exchange):
         virtual_host(part)
-        part.add_argument("--transient", action="store_true", help="it does not outlive the node")
-        part.add_argument("--auto-delete", action="store_true", help="it goes with its last user")
+        part.add_argument("--transient", action="store_true", help="it does not survive a restart")
+        part.add_argument("--auto-delete", action="store_true", help="it is deleted with its last user")
         _arguments(part)
-    host = _named(actions, environ, "vhost", declare_host, "Make a virtual host.", DECLARE_EXAMPLES)
-    host.add_argument("--description", help="what it is for")
+    host = _named(actions, environ, "vhost", declare_host, "Create a virtual host.", DECLARE_EXAMPLES)
+    host.add_argument("--description", help="a description")
 
 
 def add_delete(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -61,7 +61,7 @@ def add_delete(parser: argparse.ArgumentParser, environ: Environ) -> None:
     exchange = _named(actions, environ, "exchange", delete_exchange, "Delete an exchange, with its bindings.")
     for part in (queue, exchange):
         virtual_host(part)
-        part.add_argument("--if-unused", action="store_true", help="only if nobody uses it")
+        part.add_argument("--if-unused", action="store_true", help="only if it has no consumer or binding")
     text = "Delete a virtual host, with everything that is in it."
     _named(actions, environ, "vhost", delete_host, text)
     _named(actions, environ, "user", delete_user, "Delete a user.")
@@ -80,7 +80,7 @@ def add_unbind(parser: argparse.ArgumentParser, environ: Environ) -> None:
 def add_close(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
     part = _named(actions, environ, "connection", close_connection, "Close a connection of a client.")
-    part.add_argument("--reason", metavar="TEXT", help="what the client is told")
+    part.add_argument("--reason", metavar="TEXT", help="the reason that the client gets")
 
 
 def _named(
@@ -98,9 +98,9 @@ def _named(
 
 def _ends(parser: argparse.ArgumentParser) -> None:
     virtual_host(parser)
-    parser.add_argument("source", metavar="EXCHANGE", help="where messages come from")
-    parser.add_argument("destination", metavar="QUEUE", help="where they go; an exchange with --to exchange")
-    parser.add_argument("--to", choices=["queue", "exchange"], default="queue", help="what the second is")
+    parser.add_argument("source", metavar="EXCHANGE", help="the source")
+    parser.add_argument("destination", metavar="QUEUE", help="the destination; see --to")
+    parser.add_argument("--to", choices=["queue", "exchange"], default="queue", help="what QUEUE is")
     parser.add_argument("--key", default="", help="the binding key")
     _arguments(parser)
 
@@ -137,7 +137,7 @@ def _declared(options: argparse.Namespace, api: Api, section: str, content: Mapp
 
     api.put(path(section, options.vhost, options.name), content)
     told = {"name": options.name, "vhost": options.vhost, **content}
-    say(options, told, f"{SINGULAR[section]} '{options.name}' is there in vhost '{options.vhost}'")
+    say(options, told, f"{SINGULAR[section]} '{options.name}' exists in vhost '{options.vhost}'")
     return DONE
 
 
@@ -146,7 +146,7 @@ def declare_host(options: argparse.Namespace, api: Api) -> int:
 
     content = {"description": options.description} if options.description else {}
     api.put(path("vhosts", options.name), content)
-    say(options, {"name": options.name, **content}, f"virtual host '{options.name}' is there")
+    say(options, {"name": options.name, **content}, f"virtual host '{options.name}' exists")
     return DONE
 
 
@@ -169,7 +169,7 @@ def _deleted(options: argparse.Namespace, api: Api, section: str, if_empty: bool
 
 
 def _delete_alone(section: str) -> Callable[[argparse.Namespace, Api], int]:
-    """The work of deleting what is in no virtual host."""
+    """Return the command for deleting objects that are in no virtual host."""
 
     def delete(options: argparse.Namespace, api: Api) -> int:
         from broker_core.cli.api import SINGULAR, path
@@ -190,7 +190,7 @@ def bind(options: argparse.Namespace, api: Api) -> int:
 
     content = {"routing_key": options.key, "arguments": table(options.argument)}
     api.post(path(*between(options.vhost, options.source, options.to, options.destination)), content)
-    say(options, _told(options), f"'{options.source}' leads to {options.to} '{options.destination}'")
+    say(options, _told(options), f"bound {options.to} '{options.destination}' to '{options.source}'")
     return DONE
 
 
@@ -202,21 +202,21 @@ def unbind(options: argparse.Namespace, api: Api) -> int:
     name = properties_key(api.whole(path(*ends)), options.key, arguments)
     if name is None:
         raise Refused(
-            f"'{options.source}' does not lead to {options.to} '{options.destination}' with the key '{options.key}' and"
-            " these arguments; `leveret list bindings` shows what does"
+            f"{options.to} '{options.destination}' is not bound to '{options.source}' with the key '{options.key}' and"
+            " these arguments; `leveret list bindings` shows the bindings"
         )
     api.delete(path(*ends, name))
-    say(options, _told(options), f"'{options.source}' leads there no more")
+    say(options, _told(options), f"unbound {options.to} '{options.destination}' from '{options.source}'")
     return DONE
 
 
 def between(host: str, source: str, kind: str, destination: str) -> tuple[str, ...]:
-    """The names in the path of the bindings from an exchange to a queue or exchange."""
+    """Return the path segments of the bindings from an exchange to a queue or exchange."""
     return ("bindings", host, "e", source, "q" if kind == "queue" else "e", destination)
 
 
 def properties_key(bindings: list[Row], key: object, arguments: object) -> str | None:
-    """How the node calls the binding with this key and these arguments."""
+    """Return the node's name of the binding with this key and these arguments, or None."""
     for each in bindings:
         if each.get("routing_key") == key and each.get("arguments") == arguments:
             return str(each.get("properties_key"))
@@ -244,9 +244,9 @@ def close_connection(options: argparse.Namespace, api: Api) -> int:
 
 
 def one_line(text: str) -> str:
-    """Text as a header of HTTP may have it. Raises `ValueError`."""
+    """Return a text if it can be an HTTP header. Raises ValueError if it cannot."""
     if not (text.isascii() and text.isprintable()):
-        raise ValueError("the reason can have only printable letters of ASCII")
+        raise ValueError("the reason can have only printable ASCII characters")
     return text
 
 

@@ -1,4 +1,4 @@
-"""`leveret hash-password`: a password on standard input, or typed twice, to what may stand in a file for it."""
+"""`leveret hash-password`: from a password on standard input, or typed twice, to its hash for a file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ examples:
   leveret hash-password < password-file         reads its first line
   leveret hash-password --rabbitmq              in the format of RabbitMQ
 
-What it prints is the `password_hash` of a user in a configuration or definitions file; the `hashing_algorithm` there is
+It prints the `password_hash` of a user for a configuration or definitions file; the `hashing_algorithm` there is
 `argon2id`, or `rabbit_password_hashing_sha256` with --rabbitmq.
 """
 
@@ -27,7 +27,7 @@ def add(parser: argparse.ArgumentParser, environ: Environ) -> None:
     parser.add_argument(
         "--rabbitmq",
         action="store_true",
-        help="a salted SHA-256, for a node of RabbitMQ: much cheaper to guess",
+        help="print a salted SHA-256, for RabbitMQ: much cheaper to guess",
     )
 
 
@@ -43,7 +43,7 @@ def hash_password(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _read() -> bytes:
-    """The first line, as octets: it need not be text. Raises ValueError."""
+    """Return the first line as bytes: it need not be text. Raises ValueError if it is empty."""
     password = sys.stdin.buffer.readline().rstrip(b"\r\n")
     if not password:
         raise ValueError("there is no password in the first line of standard input")
@@ -55,9 +55,9 @@ def _typed() -> bytes:
 
     password = getpass("Password: ")
     if not password:
-        raise ValueError("an empty password is nobody's")
-    if getpass("The same again: ") != password:
-        raise ValueError("these were two different passwords")
+        raise ValueError("the password is empty")
+    if getpass("Repeat the password: ") != password:
+        raise ValueError("the passwords differ")
     return password.encode()
 
 

@@ -1,4 +1,4 @@
-"""Commands that put a question to a running node and print its answer."""
+"""Commands that send one request to a running node and print its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker_core.cli.exit_codes import DONE, REFUSED, UNREACHABLE, failed
 if TYPE_CHECKING:
     from broker_core.cli.control_client import ControlClient
 
-RELEASE_TIMEOUT_S: Final = 600.0  # millions of messages may have to go back
+RELEASE_TIMEOUT_S: Final = 600.0  # millions of messages may have to be returned to the queue
 
 EXPLAIN_EXAMPLES: Final = """\
 examples:
@@ -54,7 +54,7 @@ def add_explain(asking: argparse.ArgumentParser, environ: Environ) -> None:
 def add_streams(parser: argparse.ArgumentParser, environ: Environ) -> None:
     parts = (
         ("list", list_streams, "List the streams and super streams that the user may read."),
-        ("add-super", add_super_stream, "Make streams NAME-0, NAME-1, ... behind an exchange NAME."),
+        ("add-super", add_super_stream, "Create streams NAME-0, NAME-1, ... behind an exchange NAME."),
         ("delete-super", delete_super_stream, "Delete a super stream, its streams and their messages."),
     )
     for command, asking in group(parser, environ, parts):
@@ -67,7 +67,7 @@ def add_streams(parser: argparse.ArgumentParser, environ: Environ) -> None:
 def add_leases(parser: argparse.ArgumentParser, environ: Environ) -> None:
     parts = (
         ("list", list_leases, "List the leases of queues that the user may read."),
-        ("release", release_lease, "Put all that a reader has back into its queue, and forget the lease."),
+        ("release", release_lease, "Return what a reader holds to its queue, and end the lease."),
     )
     for command, asking in group(parser, environ, parts):
         if command is release_lease:
@@ -77,10 +77,10 @@ def add_leases(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 def add_branches(parser: argparse.ArgumentParser, environ: Environ) -> None:
     parts = (
-        ("list", list_branches, "List the branches that the user may decide about."),
+        ("list", list_branches, "List the branches that the user may commit or roll back."),
         ("commit", commit_branch, "Commit a prepared branch in its coordinator's place."),
         ("rollback", roll_back_branch, "Roll a prepared branch back in its coordinator's place."),
-        ("forget", forget_branch, "Forget how a branch was ended so: its coordinator will not ask."),
+        ("forget", forget_branch, "Forget the outcome of such a branch: its coordinator will not ask."),
     )
     for command, asking in group(parser, environ, parts):
         if command is not list_branches:
@@ -175,7 +175,7 @@ def asked(
     path: str,
     timeout_s: float | None = None,
 ) -> int:
-    """Put a question to the node and print what it says."""
+    """Send a request to the node and print the answer."""
     from broker_core.cli import text
     from broker_core.cli.control_client import Unreachable
 
@@ -198,7 +198,7 @@ def client(options: argparse.Namespace, environ: Environ) -> ControlClient:
 
 
 def _password(options: argparse.Namespace, environ: Environ) -> str:
-    """Never an argument: other users of the machine can read those."""
+    """Return the password. It is never an argument: other users of the machine can read those."""
     if options.password_file:
         return str(options.password_file.read_text()).rstrip("\r\n")
     if "LEVERET_PASSWORD" in environ:

@@ -1,4 +1,4 @@
-"""A terminal that is drawn on, and given back as it was."""
+"""The terminal that `leveret top` draws on, and restores afterwards."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from broker_core.cli.api import Refused
 from broker_core.cli.control_client import Unreachable
 from broker_core.cli.top import SORTS, Sample, frame
 
-ENTER: Final = "\x1b[?1049h\x1b[?25l"  # the other screen, without a cursor
+ENTER: Final = "\x1b[?1049h\x1b[?25l"  # the alternate screen, without a cursor
 LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 HOME: Final = "\x1b[H"
 REST_OF_LINE: Final = "\x1b[K"
 REST_OF_SCREEN: Final = "\x1b[J"
-LOOK_S: Final = 0.2  # how soon a new size of the window is seen
+LOOK_S: Final = 0.2  # between checks of the window's size
 
 Ask = Callable[[int, str], Sample]
 
@@ -48,7 +48,7 @@ class Screen:
         self._write(LEAVE)
 
     def show(self, ask: Ask, sort: str, interval_s: float) -> None:
-        """Frame after frame until somebody types q. A node that does not answer is asked again."""
+        """Show frame after frame until q is typed. A node that does not answer is asked again."""
         found, note = Sample({}, [], []), "asking ..."
         while True:
             try:
@@ -62,7 +62,7 @@ class Screen:
                 sort = next(name for name in SORTS if name != sort)
 
     def _look(self, found: Sample, sort: str, note: str, interval_s: float) -> str:
-        """Show it until the interval is over or a key is typed; again when the window has another size."""
+        """Show a frame until the interval is over or a key is typed, redrawing it when the window's size changes."""
         until = time.monotonic() + interval_s
         drawn = None
         while (left := until - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""`leveret serve` runs a node; `leveret check` reads what a node would."""
+"""`leveret serve` runs a node; `leveret check` checks the files that it would read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 SERVE_EXAMPLES: Final = """\
 examples:
   leveret serve                                 every protocol on 127.0.0.1:5672 and [::1]:5672, in memory
-  leveret serve --data /var/lib/leveret         what is durable outlives the node
-  leveret serve --config leveret.toml           as the file says
+  leveret serve --data /var/lib/leveret         durable objects and messages survive a restart
+  leveret serve --config leveret.toml           with the settings of the file
   leveret serve --listen 0.0.0.0:5672 --listen [::]:5672
   LEVERET_LOG__LEVEL=debug leveret serve        every key of the file can be set like this
 
-Flags win over environment variables, these over the file. SIGHUP reads the file again.
+Flags win over environment variables, these over the file. SIGHUP makes the node reread the file.
 """
 
 
@@ -39,15 +39,15 @@ def add_serve(serving: argparse.ArgumentParser, environ: Environ) -> None:
         "--listen",
         metavar="HOST:PORT",
         action="append",
-        help="where to accept connections; may be repeated, and replaces the listeners of the file",
+        help="an address to accept connections on; may be repeated, and replaces the listeners of the file",
     )
-    serving.add_argument("--http", metavar="HOST:PORT", help="where the control endpoint listens")
+    serving.add_argument("--http", metavar="HOST:PORT", help="the address of the control endpoint")
     where = serving.add_mutually_exclusive_group()
     where.add_argument(
         "--data",
         metavar="DIR",
         type=Path,
-        help="the folder for durable data; it is made if need be (default: keep everything in memory only)",
+        help="the folder for durable data, created if missing (default: keep everything in memory only)",
     )
     where.add_argument("--memory", action="store_true", help="keep everything in memory only")
 
@@ -61,7 +61,7 @@ def add_check(checking: argparse.ArgumentParser, environ: Environ) -> None:
 def serve(options: argparse.Namespace, environ: Environ) -> int:
     from broker_core.memory_tuning import no_collection
 
-    with no_collection():  # until the node listens: it is a sixth of a start
+    with no_collection():  # until the node listens: garbage collection is a sixth of the start
         return _serve(options, environ)
 
 
@@ -86,14 +86,14 @@ def _serve(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def configured(options: argparse.Namespace, environ: Environ) -> Config:
-    """What file, environment and flags of `leveret serve` say together. Raises `ConfigError`."""
+    """Return the configuration from file, environment and flags of `leveret serve`. Raises ConfigError."""
     from broker_core.config.load import load
 
     return load(options.config, environ, _overrides(options))
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, object]:
-    """The flags of `leveret serve` by the paths of the keys that they override."""
+    """Return the flags of `leveret serve` by the paths of the keys that they override."""
     overrides: dict[str, object] = {}
     if options.listen:
         overrides["listeners"] = [{"address": address} for address in options.listen]
@@ -107,7 +107,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, object]:
 
 
 def run_node(config: Config, reread: Callable[[], Config], source: str) -> None:
-    """Run a node until a signal ends it; `reread` gives the configuration again when it is to be reloaded."""
+    """Run a node until a signal ends it; `reread` returns the configuration anew for a reload."""
     from broker_core.node.process import run
 
     run(config, reread, source)
@@ -129,7 +129,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _checked(file: Path, environ: Environ) -> Config:
-    """The configuration, once it and the plug-ins and definitions that it names are free of mistakes."""
+    """Return the configuration after checking the plug-ins and definitions that it names. Raises ConfigError."""
     from broker_core.config.load import load
     from broker_core.node import assembly
 

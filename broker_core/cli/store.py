@@ -1,4 +1,4 @@
-"""`leveret store ...`: look at a data folder, copy it, put a copy in its place. No node need run for it; one may.
+"""`leveret store ...`: verify, measure, copy or restore a data folder, whether or not a node runs on it.
 
 `verify`, `stats` and `backup` see one moment of the folder and change nothing in it.
 """
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from broker_core.store.backup import Progress
     from broker_core.store.verification import Content, Owner, Report
 
-PROGRESS_S: Final = 1.0  # before the first line about long work, and between two
+PROGRESS_S: Final = 1.0  # before the first line of progress, and between two
 
 VERIFY_TEXT: Final = "Compare everything in a data folder with its checksums."
 VERIFY_EPILOG: Final = """\
-Exit codes: 0 everything is as it was written; 1 something is damaged, or there is nothing to look at.
+Exit codes: 0 everything is as it was written; 1 something is damaged, or there is no data folder.
 
-Damage is told by queue as far as it can be known. A node that runs on the folder is not disturbed, but its logs grow
-while this reads; on a busy node verify a backup instead.
+Damage is reported by queue as far as the queue can be known. A node that runs on the folder is not disturbed, but its
+logs grow while this reads; on a busy node verify a backup instead.
 """
-STATS_TEXT: Final = "Tell what is in a data folder, by queue."
+STATS_TEXT: Final = "Show the contents of a data folder, by queue."
 STATS_EPILOG: Final = "No message is read, and a node that runs on the folder is not disturbed."
 BACKUP_TEXT: Final = "Copy a data folder, as of one moment, while a node runs on it or not."
 BACKUP_EPILOG: Final = """\
@@ -37,14 +37,14 @@ examples:
   leveret store backup /var/lib/leveret /backup/monday
 
 The new folder is verified. A node can be started on it, but `leveret store restore` makes a copy first.
-What was being delivered at that moment counts as redelivered when the copy is used.
+Messages that were being delivered at that moment count as redelivered when the copy is used.
 """
 RESTORE_TEXT: Final = "Make a data folder from a backup."
 RESTORE_EPILOG: Final = """\
 examples:
   leveret store restore /backup/monday /var/lib/leveret
 
-The backup is verified first. The folder must be empty: move what is there out of the way.
+The backup is verified first. The folder must be empty: move its contents away.
 """
 
 
@@ -64,13 +64,12 @@ def add_store(parser: argparse.ArgumentParser, environ: Environ) -> None:
     measuring.add_argument("--json", action="store_true", help="print JSON")
     saving = add("backup", backup, BACKUP_TEXT, BACKUP_EPILOG)
     saving.add_argument("folder", metavar="DIR", type=Path)
-    saving.add_argument("to", metavar="TO", type=Path, help="a folder that is empty, or is made")
+    saving.add_argument("to", metavar="TO", type=Path, help="a folder that is empty or does not exist")
     restoring = add("restore", restore, RESTORE_TEXT, RESTORE_EPILOG)
     restoring.add_argument("backup", metavar="BACKUP", type=Path)
-    restoring.add_argument("folder", metavar="DIR", type=Path, help="a folder that is empty, or is made")
-
-
-# The commands.
+    restoring.add_argument(
+        "folder", metavar="DIR", type=Path, help="a folder that is empty or does not exist"
+    )
 
 
 def verify(options: argparse.Namespace, environ: Environ) -> int:
@@ -109,7 +108,7 @@ def restore(options: argparse.Namespace, environ: Environ) -> int:
         found = verification.verify(options.backup, progress("verified"))
         if found.problems:
             return failed(f"{options.backup} is damaged, and nothing was restored\n{_list(found.problems)}")
-        folder = Folder(options.folder)  # no node can start on it meanwhile
+        folder = Folder(options.folder)  # locks it, so that no node can start on it meanwhile
     except (BadFolder, OSError) as error:
         return failed(str(error))
     try:
@@ -135,7 +134,7 @@ def _copied(source: Path, target: Path, what: str) -> int:
 
 
 def progress(done_what: str, now: Callable[[], float] = time.monotonic) -> Progress:
-    """Says on standard error how far long work has come, from time to time."""
+    """Return a function that reports on standard error how far long work has come, from time to time."""
     said = now()
 
     def tell(done: int, total: int) -> None:
@@ -148,11 +147,8 @@ def progress(done_what: str, now: Callable[[], float] = time.monotonic) -> Progr
     return tell
 
 
-# What they found, in words.
-
-
 def verified_text(report: Report) -> str:
-    """A report about damage, for people."""
+    """Return a report about damage, as text."""
     lines = [f"{report.folder}: {'DAMAGED' if report.problems else 'OK'}; {_summary(report)}"]
     lines += [f"  {problem}" for problem in report.problems]
     damaged = {owner: content for owner, content in report.contents.items() if content.damaged}
@@ -172,19 +168,19 @@ def _summary(report: Report) -> str:
 
 
 def stats_text(report: Report) -> str:
-    """What there is, for people."""
+    """Return the contents of a folder, as text."""
     from broker_core.cli import text
 
     return text.told("", content_json(report))
 
 
 def verified_json(report: Report) -> dict[str, object]:
-    """A report about damage, as `verify --json` prints it."""
+    """Return a report about damage, as `verify --json` prints it."""
     return {"ok": not report.problems, "problems": report.problems, **content_json(report, True)}
 
 
 def content_json(report: Report, verified: bool = False) -> dict[str, object]:
-    """What there is, as `stats --json` prints it. Sizes are octets, times UTC."""
+    """Return the contents of a folder, as `stats --json` prints it. Sizes are bytes, times UTC."""
     return {
         "folder": str(report.folder),
         "state": _state(report),
@@ -231,7 +227,7 @@ def name_of(owner: Owner) -> str:
 
 
 def size(octets: float) -> str:
-    """A size as people say it: `3 B`, `1.5 MiB`."""
+    """Return a size for people: `3 B`, `1.5 MiB`."""
     for unit in ("B", "KiB", "MiB"):
         if octets < 1000:
             return f"{octets:.3g} {unit}"

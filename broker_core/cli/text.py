@@ -1,4 +1,4 @@
-"""Answers to lines for people: tables, trees, summaries."""
+"""Answers of a node as text for people: tables, trees, summaries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Object: TypeAlias = Mapping[str, object]
 
 
 def summary(config: Config) -> str:
-    """What a configuration comes to, in a few lines."""
+    """Return the essentials of a configuration, in a few lines."""
     return "\n".join(_columns([(name, ", ".join(items)) for name, items in _summary(config)], indent="  "))
 
 
@@ -75,7 +75,7 @@ def _watermark(config: Config) -> str:
 
 
 def told(path: str, content: object) -> str:
-    """The node's answer to a question, for people."""
+    """Return the node's answer to a request, as text."""
     if path.startswith("/api/leveret/explain") and isinstance(content, Mapping):
         return plain(explained(content))
     if path.startswith("/api/leveret/streams/") and isinstance(content, list):
@@ -88,7 +88,7 @@ def told(path: str, content: object) -> str:
 
 
 def _lines(content: object, indent: str = "") -> Iterator[str]:
-    """Any JSON: single values aligned, lists of objects as tables, objects one step further in."""
+    """Yield the lines of any JSON: single values aligned, lists of objects as tables, objects indented."""
     if not isinstance(content, Mapping):
         yield from (
             f"{indent}{_cell(item)}" for item in (content if isinstance(content, list) else [content])
@@ -114,7 +114,7 @@ def _nested(value: object) -> bool:
 
 
 def table(rows: Sequence[Object], columns: Sequence[str]) -> str:
-    """Rows under the names of their columns, as they are."""
+    """Return rows under the names of their columns."""
     cells = [tuple(_cell(row.get(column)) for column in columns) for row in rows]
     return "\n".join(_columns([tuple(columns), *cells]))
 
@@ -127,7 +127,7 @@ def _table(rows: Sequence[object], indent: str) -> Iterator[str]:
 
 
 def _columns(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
-    """Rows with their columns aligned; a cell of several lines goes on below, in its column."""
+    """Yield rows with their columns aligned; a cell of several lines continues below, in its column."""
     if not rows:
         return
     widths = [
@@ -158,7 +158,7 @@ def _cell(value: object) -> str:
 
 
 def plain(text: str) -> str:
-    """Text of others, which must not move the cursor or colour what follows: only lines may end in it."""
+    """Escape control characters other than newlines: names are arbitrary, and must not move the cursor."""
     if text.isprintable():
         return text
     return "".join(
@@ -168,7 +168,7 @@ def plain(text: str) -> str:
 
 
 def explained(content: Object) -> str:
-    """The answer of `explain`: the outcome, then each exchange tried, further in the further on."""
+    """Return the answer of `explain`: the outcome, then each exchange tried, indented by its distance."""
     return "\n".join(
         [_outcome(content), "", *_tree(_objects(content.get("steps"))), *_permission(content)]
     ).rstrip()
@@ -185,14 +185,14 @@ def _outcome(content: Object) -> str:
 
 
 def _tree(steps: Sequence[Object]) -> Iterator[str]:
-    """Each exchange asked, below the one whose binding, or whose alternate, led to it."""
+    """Yield the exchanges asked, each below the one whose binding or alternate led to it."""
     for step in steps:
         if step.get("source") is None:
             yield from _branch(step, steps, "")
 
 
 def _branch(step: Object, steps: Sequence[Object], indent: str) -> Iterator[str]:
-    """One exchange, and below each binding to an exchange what that leads to."""
+    """Yield one exchange, and below each binding to an exchange what that leads to."""
     via = str(step.get("via", ""))
     below = [each for each in steps if each.get("source") == step.get("exchange")]
     yield f"{indent}{_exchange(step.get('exchange'))} ({step.get('type')}), {VIA.get(via, via)}"
@@ -218,7 +218,7 @@ def _exchange(name: object) -> str:
 
 def _match(matched: Object) -> str:
     key, arguments = matched.get("key"), matched.get("arguments")
-    parts = [f"'{key}'"] if key is not None else []  # None: the exchange type does not say by which binding
+    parts = [f"'{key}'"] if key is not None else []  # None: the exchange type does not name the binding
     parts += [_cell(arguments)] if arguments else []
     parts.append(f"-> {matched.get('kind')} '{matched.get('name')}'")
     return " ".join(parts) + ("" if matched.get("followed") else ", asked before")

@@ -1,7 +1,7 @@
-"""`leveret top`: what a node does, frame by frame.
+"""`leveret top`: a node's activity, frame by frame.
 
-`sample` asks the node, `frame` makes lines of what it said (pure: it knows neither clock nor terminal), and `Screen`
-(`screen.py`) draws them where somebody looks.
+`sample` asks the node, `frame` turns the answer into lines (a pure function, without clock or terminal), and `Screen`
+(`screen.py`) draws them on the terminal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ examples:
   leveret top --sort length --interval 5
   leveret top --once
 
-Keys: q ends it, s sorts by the other one of rate and length. Rates are messages a second.
+Keys: q quits, s switches between sorting by rate and by length. Rates are messages a second.
 """
 SIZE: Final = (100, 30)  # of a single frame: columns and lines
 LEAST: Final = (40, 12)
@@ -37,7 +37,7 @@ OUT: Final = "message_stats.deliver_get_details.rate"
 ACK: Final = "message_stats.ack_details.rate"
 SORTS: Final = {"rate": IN, "length": "messages"}
 
-# Title, column of the API, width; 0 is what is left of the line.
+# Title, column of the API, width; 0: the rest of the line.
 Columns = Sequence[tuple[str, str, int]]
 QUEUES: Final[Columns] = (
     ("QUEUE", "name", 0),
@@ -62,7 +62,7 @@ CONNECTIONS: Final[Columns] = (
 
 @attrs.frozen
 class Sample:
-    """What the node said at one time."""
+    """The node's answers at one time."""
 
     overview: Row
     queues: Sequence[Row]
@@ -71,8 +71,8 @@ class Sample:
 
 def add_top(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(top), EXAMPLES)
-    parser.add_argument("--once", action="store_true", help="print a single frame, and end")
-    parser.add_argument("--sort", choices=list(SORTS), default="rate", help="of queues (default: rate)")
+    parser.add_argument("--once", action="store_true", help="print a single frame, and exit")
+    parser.add_argument("--sort", choices=list(SORTS), default="rate", help="order of queues (default: rate)")
     parser.add_argument(
         "--interval", metavar="SECONDS", type=seconds, default=2.0, help="between frames (default: 2)"
     )
@@ -84,7 +84,7 @@ def seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0.1 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0.1 to 3600")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0.1 to 3600")
     return value
 
 
@@ -112,7 +112,7 @@ def _once(options: argparse.Namespace, api: Api) -> int:
 
 
 def sample(api: Api, rows: int, sort: str) -> Sample:
-    """Only as many rows as can be seen, which the node has sorted. Raises as `Api`."""
+    """Ask for as many rows as fit on the screen, sorted by the node. Raises as `Api` does."""
     from broker_core.cli.api import path
 
     overview = api.get(path("overview"))
@@ -131,7 +131,7 @@ def sample(api: Api, rows: int, sort: str) -> Sample:
 
 
 def frame(found: Sample, width: int, height: int, sort: str, note: str = "") -> list[str]:
-    """The lines of a screen of this size, no longer than it is wide. Queues get two thirds of what is left."""
+    """Return the lines of a screen of this size, cut to its width. Queues get two thirds of the rows."""
     width, height = max(width, LEAST[0]), max(height, LEAST[1])
     head = [*_totals(found.overview), note or f"queues by {sort}; s: by the other, q: end", ""]
     left = height - len(head) - 3  # two headings, and a line between
@@ -171,7 +171,7 @@ def _table(columns: Columns, rows: Sequence[Row], count: int, width: int) -> Ite
 
 
 def _line(cells: Sequence[str], columns: Columns, rest: int) -> str:
-    """Text to the left, numbers to the right; what is too long ends in a dot."""
+    """Return a row: text to the left, numbers to the right; a text that is too long ends in an ellipsis."""
     parts = []
     for text, (_, column, fixed) in zip(cells, columns, strict=True):
         room = fixed or rest
@@ -182,7 +182,7 @@ def _line(cells: Sequence[str], columns: Columns, rest: int) -> str:
 
 
 def _text(value: object) -> str:
-    """Names of others must not move the cursor."""
+    """Return a cell as text, with control characters escaped: names are arbitrary, and must not move the cursor."""
     from broker_core.cli.text import plain
 
     if isinstance(value, str):
@@ -191,7 +191,7 @@ def _text(value: object) -> str:
 
 
 def number(value: object) -> str:
-    """`1234`, `12.3k`, `4.5M`; a dash for what the node does not say."""
+    """Return `1234`, `12.3k`, `4.5M`; a dash for an absent value."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return "-"
     for factor, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):

@@ -1,4 +1,4 @@
-"""`leveret plan`, `apply`, `lint`: a node's topology as a file says it should be."""
+"""`leveret plan`, `apply`, `lint`: compare a node's topology with a file, and make it match."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ examples:
   leveret apply shop.toml
   leveret apply shop.toml --yes --prune
 
-It shows the plan and asks. It stops at the first change that the node refuses, and tells what was done.
+It shows the plan and asks. It stops at the first change that the node refuses, and reports what was done.
 """
 LINT_EXAMPLES: Final = """\
 examples:
@@ -56,20 +56,20 @@ def add_apply(parser: argparse.ArgumentParser, environ: Environ) -> None:
     parser.add_argument(
         "--replace",
         action="store_true",
-        help="delete and declare what cannot be changed; the messages of such queues are lost",
+        help="delete and redeclare objects that cannot be changed; queues lose their messages",
     )
 
 
 def add_lint(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(lint), LINT_EXAMPLES)
     parser.add_argument("file", metavar="FILE", nargs="?", type=Path, help="a topology, in TOML or JSON")
-    parser.add_argument("--live", action="store_true", help="what a running node has, in place of a file")
+    parser.add_argument("--live", action="store_true", help="check a running node instead of a file")
     parser.add_argument("--vhost", metavar="NAME", help="with --live: only this virtual host")
 
 
 def _file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="the topology, in TOML or JSON")
-    parser.add_argument("--prune", action="store_true", help="delete what the file manages and does not name")
+    parser.add_argument("--prune", action="store_true", help="delete what the file manages but does not name")
     parser.add_argument(
         "--manage", metavar="PATTERN", type=pattern, help="the names that the file manages, whatever it says"
     )
@@ -91,10 +91,10 @@ def apply(options: argparse.Namespace, api: Api) -> int:
     if replaced and not options.replace:
         names = "".join(f"\n  {each.thing}" for each in replaced)
         return failed(
-            f"these cannot be changed, only deleted and declared (a queue loses its messages): --replace does it{names}"
+            f"these can only be deleted and declared again (a queue loses its messages); --replace does it{names}"
         )
     if not options.yes and not _agreed(len(changes)):
-        return failed("nothing was changed; --yes does not ask")
+        return failed("nothing was changed; --yes skips the question")
     return _performed(options, changes, api)
 
 
@@ -124,7 +124,7 @@ def _applied(options: argparse.Namespace, done: Sequence[Change], of: int) -> in
 
 
 def _agreed(count: int) -> bool:
-    """Whether somebody is there and says yes."""
+    """Ask whether to go on; False without a terminal."""
     if not sys.stdin.isatty():
         return False
     return input(f"Make {count} change{'s' * (count > 1)}? [y/N] ").strip().lower() in ("y", "yes")
@@ -139,8 +139,8 @@ def planned(options: argparse.Namespace, api: Api) -> list[Change]:
         wanted = managing(wanted, options.manage)
     if options.prune and not wanted.managed:
         raise ValueError(
-            f"{options.file} does not say what it manages, so that nothing could be pruned: add `manage` to a virtual"
-            " host of the file, or --manage PATTERN"
+            f"{options.file} does not say what it manages, so that nothing can be pruned: add `manage` to a virtual"
+            " host of the file, or use --manage PATTERN"
         )
     return plan(wanted, beside(wanted, api), options.prune)
 
@@ -152,7 +152,7 @@ def managing(topology: Topology, pattern: str) -> Topology:
 
 
 def read(file: Path) -> Topology:
-    """Raises `ValueError` with everything that is wrong with the file, and `OSError`."""
+    """Read a topology file. Raises ValueError with every problem of the file, or OSError."""
     from broker_core.config.load import ConfigError
     from broker_core.topology_file.reader import read_file
 
@@ -163,7 +163,7 @@ def read(file: Path) -> Topology:
 
 
 def told(changes: Sequence[Change]) -> dict[str, object]:
-    """A plan for programs."""
+    """Return a plan for `--json`."""
     counts = {action: sum(each.action == action for each in changes) for action in SIGNS}
     return {
         "changes": [
@@ -181,7 +181,7 @@ def told(changes: Sequence[Change]) -> dict[str, object]:
 
 
 def described(changes: Sequence[Change]) -> str:
-    """A plan for people."""
+    """Return a plan as text."""
     if not changes:
         return "nothing to change"
     lines = []
@@ -191,7 +191,7 @@ def described(changes: Sequence[Change]) -> str:
     counts = [(sum(each.action == action for each in changes), action) for action in SIGNS]
     lines += ["", ", ".join(f"{count} to {action}" for count, action in counts if count)]
     if any(each.action == "replace" for each in changes):
-        lines.append("! deletes and declares anew, with --replace only: messages of such queues are lost")
+        lines.append("! deletes and redeclares, with --replace only: messages of such queues are lost")
     return "\n".join(lines)
 
 
@@ -205,14 +205,14 @@ def lint(options: argparse.Namespace, api: Api) -> int:
     from broker_core.topology_file.lint import lint
 
     if (options.file is None) != options.live:
-        raise ValueError("either a FILE or --live says what to look at")
+        raise ValueError("lint takes either a FILE or --live")
     found = lint(_live(options, api) if options.live else read(options.file))
     if options.json:
         names = ("code", "place", "what", "advice")
         print(json.dumps([{name: getattr(each, name) for name in names} for each in found], indent=2))
     else:
         for each in found:
-            what = each.what.removeprefix(f"{each.place}: ").removeprefix(f"{each.place} ")  # told once
+            what = each.what.removeprefix(f"{each.place}: ").removeprefix(f"{each.place} ")  # once
             print(f"{shown(each.place)}: {each.code}: {shown(what)}\n    {shown(each.advice)}")
         print(f"{len(found)} finding{'s' * (len(found) != 1)}" if found else "nothing found")
     return PENDING if found else DONE

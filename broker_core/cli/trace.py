@@ -1,4 +1,4 @@
-"""`leveret trace on|off|follow`: copies of all messages of a virtual host, and a look at them as they come."""
+"""`leveret trace on|off|follow`: switch the copying of a virtual host's messages on or off, and print the copies."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = """\
 While it is on, each message that is published or delivered is copied to the exchange amq.rabbitmq.trace, with the key
-publish.EXCHANGE or deliver.QUEUE. It costs what that costs: switch it off again. `follow` switches nothing on or off.
+publish.EXCHANGE or deliver.QUEUE. The copies cost as much as other messages: switch it off again. `follow` does not
+switch it on or off.
 """
 EXCHANGE: Final = "amq.rabbitmq.trace"
 AT_ONCE: Final = 100  # messages a request
-KEPT: Final = {"x-expires": 60_000, "x-max-length": 10_000}  # if we are killed, the queue goes by itself
+KEPT: Final = {"x-expires": 60_000, "x-max-length": 10_000}  # the queue expires even if we are killed
 PAUSE_S: Final = 0.5
-DESCRIBING: Final = ("description", "tags")  # a RabbitMQ forgets those that are not given again
+DESCRIBING: Final = ("description", "tags")  # RabbitMQ drops those that are not given again
 
 
 def add_trace(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
     for name, work, text in (
         ("on", switch_on, "Begin to copy messages."),
-        ("off", switch_off, "Copy messages no more."),
-        ("follow", follow, "Show copies as they come, until Ctrl-C."),
+        ("off", switch_off, "Stop copying messages."),
+        ("follow", follow, "Print copies as they arrive, until Ctrl-C."),
     ):
         part = put(actions, name, text)
         control(part, environ, Working(work), EXAMPLES)
@@ -79,7 +80,7 @@ def follow(options: argparse.Namespace, api: Api) -> int:
 
 
 def copies(api: Api, getting: str) -> Iterator[Row]:
-    """What comes, for ever; a pause where nothing has come."""
+    """Yield copies as they arrive, forever, pausing while there are none."""
     from broker_core.cli.api import rows_of
 
     asked = {"count": AT_ONCE, "ackmode": "ack_requeue_false", "encoding": "auto"}
@@ -91,7 +92,7 @@ def copies(api: Api, getting: str) -> Iterator[Row]:
 
 
 def line(message: Row) -> str:
-    """One copy on one line: what happened, to what, the payload."""
+    """Return a copy as one line: the event and its object, the keys and the user, the payload."""
     from broker_core.cli.text import plain
 
     said = message.get("properties")
