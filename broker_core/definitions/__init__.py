@@ -1,1 +1,1 @@
-"""RabbitMQ's definitions files: read to records, put into a broker, written."""
+"""RabbitMQ's definitions files: reading into records, import into a broker, and export."""

@@ -1,7 +1,7 @@
-"""What a broker holds to a definitions file, as RabbitMQ writes it: what `definitions.py` reads.
+"""Exports a broker's objects as a definitions file in RabbitMQ's format, which `reader.py` reads.
 
-Sections come one after the other, and their items as they are asked for, so that a large export can be made a portion a
-turn. What is declared meanwhile may be in it or not. Items are in an order that an import and another export keep.
+Sections are produced one after the other, and their items on demand, so that a large export can be made in portions.
+Objects that are declared meanwhile may be in it or not. Items are in an order that an import and another export keep.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OPERATOR_POLICY: Final = "operator_policy"
 
 
 def everything(broker: Broker) -> Sections:
-    """A section's name, and its items."""
+    """Yield the name of each section and its items."""
     access, hosts = broker.access, by_name(broker)
     yield "users", map(user_json, access.users())
     yield "vhosts", map(described_json, hosts)
@@ -47,7 +47,7 @@ def everything(broker: Broker) -> Sections:
 
 
 def of_virtual_host(broker: Broker, host: VirtualHost) -> Sections:
-    """As `everything`, without what is not in the virtual host; the items do not name it."""
+    """Yield the sections of one virtual host; the items do not name it."""
     sections: tuple[tuple[str, Iterable[Item]], ...] = (
         ("parameters", parameters(broker, host)),
         ("policies", map(policy_json, broker.policies.list(host.name))),
@@ -63,11 +63,8 @@ def by_name(broker: Broker) -> list[VirtualHost]:
     return sorted(broker.hosts(), key=lambda host: host.name)
 
 
-# Who may do what.
-
-
 def user_json(user: User) -> Item:
-    """No password, or its hash: with an empty one nobody logs in."""
+    """Return a user. The hash is empty if there is no password, which disables login by password."""
     kept = user.password
     return {
         "name": user.name,
@@ -102,11 +99,8 @@ def topic_permission_json(user: str, virtual_host: str, exchange: str, permissio
     }
 
 
-# What holds for whom.
-
-
 def described_json(host: VirtualHost) -> Item:
-    """A virtual host, and what people have written about it."""
+    """Return a virtual host with its description and tags."""
     description, tags = host.description.text, list(host.description.tags)
     return {
         "name": host.name,
@@ -122,7 +116,7 @@ def limits_json(limits: VirtualHostLimits) -> Item:
 
 
 def parameters(broker: Broker, host: VirtualHost) -> list[Item]:
-    """What RabbitMQ calls parameters of a virtual host: its limits, and operator policies."""
+    """Return RabbitMQ's "parameters" of a virtual host: its limits, and operator policies."""
     found = []
     if limits := limits_json(host.limits):
         found.append(parameter_json(limits, host, VIRTUAL_HOST_LIMITS, "limits"))
@@ -156,11 +150,8 @@ def said(limits: dict[str, int | None]) -> Item:
     return {name: limit for name, limit in limits.items() if limit is not None}
 
 
-# Where messages go.
-
-
 def queues(host: VirtualHost) -> Iterator[Item]:
-    """Without those that belong to connections."""
+    """Yield the queues but for exclusive ones."""
     for queue in sorted(host.queues.values(), key=lambda each: each.name):
         if not (queue.exclusive or queue.deleted):
             yield queue_json(queue)
@@ -179,7 +170,7 @@ def queue_json(queue: Queue) -> Item:
 
 
 def exchanges(host: VirtualHost) -> Iterator[Item]:
-    """Without those that are there anyway."""
+    """Yield the exchanges but for predeclared ones."""
     for exchange in sorted(host.exchanges.values(), key=lambda each: each.name):
         if exchange.name and not exchange.name.startswith(RESERVED):
             yield exchange_json(exchange)
@@ -198,7 +189,7 @@ def exchange_json(exchange: Exchange) -> Item:
 
 
 def bindings(host: VirtualHost) -> Iterator[Item]:
-    """By source, in their order, without those that belong to connections."""
+    """Yield the bindings by source, in their order, but for those to exclusive queues."""
     for exchange in sorted(host.exchanges.values(), key=lambda each: each.name):
         for binding in list(exchange.bindings):
             if not belongs_to_connection(binding):

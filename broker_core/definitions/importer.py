@@ -1,8 +1,8 @@
-"""Definitions to what a broker holds: virtual hosts, users, permissions, limits and policies, then queues and the rest.
+"""Imports definitions into a broker: virtual hosts, users, permissions, limits and policies, then queues and the rest.
 
-What the broker refuses is returned, and the rest is in place. What is there already stays; what is there with other
-properties is a problem. Only at a start it is none: the queue that a file declares otherwise than last time may hold
-messages, so it stays as it is in the store, and that is logged.
+What the broker refuses is returned as problems, and the rest takes effect. An existing object stays; if its properties
+differ, that is a problem. Only at a start it is none: a queue that the file now declares otherwise may hold messages,
+so it stays as it is in the store, and that is logged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ THERE_ANYWAY: Final = frozenset({"", *(name for name, _, _ in PREDECLARED)})
 
 
 def load_files(broker: Broker, paths: Sequence[Path]) -> None:
-    """Read all the files, then apply them in order. Raises `ConfigError` with everything that went wrong."""
+    """Read all files, then apply them in order. Raises ConfigError with every problem."""
     problems: list[Problem] = []
     stored = set(_in_store(broker))
     for path, definitions in zip(paths, read_files(paths), strict=True):
@@ -59,7 +59,7 @@ def load_files(broker: Broker, paths: Sequence[Path]) -> None:
 
 
 def _in_store(broker: Broker) -> Iterator[Destination]:
-    """What has come back from the store."""
+    """Yield the queues and exchanges that were recovered from the store."""
     if broker.catalogue is not None:
         for host in broker.hosts():
             yield from host.queues.values()
@@ -67,9 +67,9 @@ def _in_store(broker: Broker) -> Iterator[Destination]:
 
 
 def apply(definitions: Definitions, broker: Broker, stored: Set[Destination] = frozenset()) -> list[Problem]:
-    """Put everything into the broker. Returns what it refused; the rest is in place.
+    """Put all definitions into the broker. Returns what it refused; the rest takes effect.
 
-    What is in `stored` stays as it is, also if it should have other properties.
+    Objects in `stored` stay as they are, even if the file gives them other properties.
     """
     return [problem for problem in steps(definitions, broker, stored) if problem is not None]
 
@@ -77,7 +77,7 @@ def apply(definitions: Definitions, broker: Broker, stored: Set[Destination] = f
 def steps(
     definitions: Definitions, broker: Broker, stored: Set[Destination] = frozenset()
 ) -> Iterator[Problem | None]:
-    """As `apply`, one thing at a time: after each, what was wrong with it, or None."""
+    """Apply definitions item by item; yield the problem of each, or None."""
     yield from _each("vhosts", definitions.vhosts, partial(_put_virtual_host, broker))
     yield from _each("users", definitions.users, partial(_put_user, broker))
     yield from _each("permissions", definitions.permissions, partial(_put_permission, broker))
@@ -115,7 +115,7 @@ def _put_virtual_host(broker: Broker, host: VirtualHostDefinition) -> None:
 
 
 def _put_user(broker: Broker, user: UserDefinition) -> None:
-    """A plain password takes a quarter of a second here, at a start; what comes over HTTP has been hashed before."""
+    """Add a user. Hashing a plain password takes 0.25 s, at a start only: over HTTP, passwords are hashed before."""
     kept = broker.access.hashing.kept(user.password) if user.password else user.kept_password()
     broker.access.put_user(User(user.name, frozenset(user.tags), kept, user.limits.of_user))
 
@@ -153,7 +153,7 @@ def _put_policy(broker: Broker, policy: PolicyDefinition) -> None:
 
 @contextmanager
 def _unless_stored(thing: Destination | None, stored: Set[Destination]) -> Iterator[None]:
-    """Whether it can be declared so is a question for what is not there yet."""
+    """Log a refused declaration instead of raising, if the object was recovered from the store."""
     try:
         yield
     except Failure as failure:
@@ -177,7 +177,7 @@ def _put_queue(broker: Broker, stored: Set[Destination], each: QueueDefinition) 
             durable=each.durable,
             auto_delete=each.auto_delete,
             arguments=each.all_arguments,
-            generated=True,  # a queue that was once named by a server keeps its name
+            generated=True,  # permits the name of a queue that was once named by a server
             selector=None if each.selector is None else compile_selector(each.selector),
         )
 

@@ -1,8 +1,8 @@
-"""Definitions read an item at a time, so that who has others to serve can do that between: as `reading.py` reads them.
+"""Reads definitions as `reader.py` does, item by item, so that the loop can serve others in between.
 
     text ──parsed──> JSON ──records──> Definitions       both yield after each item of a list at the top level
 
-An item is a queue or a user, and small; what has one huge item takes its time with it.
+An item is a queue or a user, and small; one huge item is read without a pause.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ITEMS: Final[Mapping[str, Kind[object]]] = {
 
 
 def parsed(text: str) -> Steps[object]:
-    """What `json.loads` returns. Raises ValueError, RecursionError."""
+    """Return what `json.loads` returns. Raises ValueError or RecursionError if the text is not JSON."""
     at = after_space(text, 0)
     if text[at : at + 1] != "{":
         found: object = json.loads(text)
@@ -47,7 +47,7 @@ def parsed(text: str) -> Steps[object]:
 
 
 def _members(text: str, at: int, table: dict[str, object]) -> Steps[int]:
-    """All of a table, from the first name to behind its end."""
+    """Read the members of the table, and return the position after its end."""
     while True:
         name, at = value_at(text, at)
         if not isinstance(name, str):
@@ -64,7 +64,7 @@ def _members(text: str, at: int, table: dict[str, object]) -> Steps[int]:
 
 
 def _list(text: str, at: int) -> Steps[tuple[list[object], int]]:
-    """From its first item on."""
+    """Read the items of a list, and return them with the position after its end."""
     items: list[object] = []
     if is_end(text, at, "]"):
         return items, at + 1
@@ -78,7 +78,7 @@ def _list(text: str, at: int) -> Steps[tuple[list[object], int]]:
 
 
 def value_at(text: str, at: int) -> tuple[object, int]:
-    """A whole value, and where it ends."""
+    """Return the value at a position, and the position after it."""
     found: tuple[object, int] = DECODER.raw_decode(text, at)
     return found
 
@@ -94,7 +94,7 @@ def is_end(text: str, at: int, sign: str) -> bool:
 
 
 def expected(text: str, at: int, sign: str) -> int:
-    """Behind a sign that has to stand here. Raises ValueError."""
+    """Return the position after a required sign. Raises ValueError if it is missing."""
     at = after_space(text, at)
     if not text.startswith(sign, at):
         raise ValueError(f"expected '{sign}' at {at}")
@@ -102,7 +102,7 @@ def expected(text: str, at: int, sign: str) -> int:
 
 
 def records(content: object) -> Steps[Definitions]:
-    """What `read_content` returns. Raises `ConfigError`."""
+    """Return what `read_content` returns. Raises ConfigError with every problem."""
     place = Place([])
     sections: dict[str, tuple[object, ...]] = {}
     if not isinstance(content, Mapping):
@@ -111,12 +111,12 @@ def records(content: object) -> Steps[Definitions]:
     for name, value in content.items():
         kind = ITEMS.get(name)
         if kind is None or not isinstance(value, list):
-            WHOLE.read({name: value}, place)  # for what is wrong with it
+            WHOLE.read({name: value}, place)  # reports the problems
             continue
         sections[name] = yield from _items(kind, value, place.at(name))
     if place.problems:
         raise ConfigError(place.problems)
-    return MADE(**sections)  # each is the field of its name
+    return MADE(**sections)  # the sections have the names of the fields
 
 
 def _items(kind: Kind[object], values: Sequence[object], place: Place) -> Steps[tuple[object, ...]]:

@@ -1,8 +1,8 @@
-"""RabbitMQ's definitions files (JSON) to records: a whole file is checked, and every problem told at once.
+"""Reads RabbitMQ's definitions files (JSON) into records: checks a whole file, and reports every problem at once.
 
-Files come from many versions, so keys that we do not know are passed over; parameters of components that we do not
-have (federation, shovels) and default queue types are passed over too, and named. What is done with the records is in
-`applying.py`, how a file is written in `exporting.py`.
+Files come from many versions, so unknown keys are ignored; parameters of components that we do not have (federation,
+shovels) and default queue types are ignored too, and listed in `passed_over`. `importer.py` applies the records, and
+`exporter.py` writes files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ANY_TEXT: Final = Text("a text", r"(?s).*")
 
 
 class Anything(Kind[object]):
-    """Keys of other versions, which nobody reads."""
+    """Any value; for keys of other versions, which are not used."""
 
     accepted = "anything"
 
@@ -55,7 +55,7 @@ class Anything(Kind[object]):
 
 
 class AnyJson(Kind[Json]):
-    """What JSON has, as it is."""
+    """Any JSON value, unchanged."""
 
     accepted = "anything"
 
@@ -76,7 +76,7 @@ class Tags(Plain[tuple[str, ...]]):
 
 
 class PolicySettings(Kind[Table]):
-    """What a policy sets. `rabbitmqctl export_definitions` writes that of operator policies as a list of pairs."""
+    """The settings of a policy. `rabbitmqctl export_definitions` writes operator policies' as a list of pairs."""
 
     accepted = "a table"
 
@@ -98,14 +98,14 @@ OTHERS: Final = TableOf(Anything(), "a table")
 
 @attrs.frozen(kw_only=True)
 class Tolerant(Record):
-    """A record that passes over the keys it does not know."""
+    """A record that ignores unknown keys."""
 
-    others: Mapping[str, object] = key(OTHERS, "Passed over.", IGNORED, rest=True)
+    others: Mapping[str, object] = key(OTHERS, "Ignored.", IGNORED, rest=True)
 
 
 @attrs.frozen(kw_only=True)
 class LimitsDefinition(Tolerant):
-    """How much a virtual host or a user may hold."""
+    """The limits of a virtual host or a user."""
 
     connections_max: int | None = key(COUNT, "Connections.", None, name="max-connections")
     queues_max: int | None = key(COUNT, "Queues of a virtual host.", None, name="max-queues")
@@ -125,11 +125,11 @@ class UserDefinition(Tolerant):
     """A user, with a password or its hash."""
 
     name: str = key(NAME, "The name to log in with.")
-    password: str | None = key(Secret(pattern=r"(?s).*"), "The password, as it is.", None)
+    password: str | None = key(Secret(pattern=r"(?s).*"), "The password in plain text.", None)
     password_hash: str | None = key(Secret(pattern=r"(?s).*"), "Base64 of salt and digest.", None)
-    hashing_algorithm: str = key(OneOf(*ALGORITHMS), "What made the digest.", SHA256)
-    tags: tuple[str, ...] = key(Tags(), "What the user may do besides.", ())
-    limits: LimitsDefinition = key(RecordOf(LimitsDefinition), "How much of it.", LimitsDefinition())
+    hashing_algorithm: str = key(OneOf(*ALGORITHMS), "The algorithm of the digest.", SHA256)
+    tags: tuple[str, ...] = key(Tags(), "The user's tags.", ())
+    limits: LimitsDefinition = key(RecordOf(LimitsDefinition), "The user's limits.", LimitsDefinition())
 
     def contradictions(self) -> Iterator[Problem]:
         try:
@@ -138,7 +138,7 @@ class UserDefinition(Tolerant):
             yield Problem("password_hash", "another (hidden)", str(error))
 
     def kept_password(self) -> PasswordHash | None:
-        """None: no login by password; RabbitMQ writes an empty hash for that."""
+        """Return the hash; None if there is no login by password, for which RabbitMQ writes an empty hash."""
         return PasswordHash.parse(self.password_hash, self.hashing_algorithm) if self.password_hash else None
 
 
@@ -147,36 +147,36 @@ class VirtualHostDefinition(Tolerant):
     """A virtual host."""
 
     name: str = key(NAME, "The name that clients open.")
-    description: str | None = key(ANY_TEXT, "What people say of it.", None)
-    tags: tuple[str, ...] = key(Tags(), "Words to find it by.", ())
+    description: str | None = key(ANY_TEXT, "A description.", None)
+    tags: tuple[str, ...] = key(Tags(), "Tags to find it by.", ())
     tracing: bool | None = key(Flag(), "Whether its messages are copied to `amq.rabbitmq.trace`.", None)
-    default_queue_type: str | None = key(Text(), "The type of queues that name none; passed over.", None)
+    default_queue_type: str | None = key(Text(), "The type of queues that name none; ignored.", None)
 
 
 @attrs.frozen(kw_only=True)
 class PermissionDefinition(Tolerant):
-    """What a user may do in a virtual host."""
+    """A user's permissions in a virtual host."""
 
-    user: str = key(NAME, "Who.")
-    vhost: str = key(NAME, "Where.")
-    configure: str = key(Expression(), "Names of what may be declared and deleted.")
-    write: str = key(Expression(), "Names of what may be published to and bound.")
-    read: str = key(Expression(), "Names of what may be consumed from and bound to.")
+    user: str = key(NAME, "The user.")
+    vhost: str = key(NAME, "The virtual host.")
+    configure: str = key(Expression(), "Names that may be declared and deleted.")
+    write: str = key(Expression(), "Names that may be published to, and bound to an exchange.")
+    read: str = key(Expression(), "Names that may be consumed from, and that others may be bound to.")
 
 
 @attrs.frozen(kw_only=True)
 class TopicPermissionDefinition(Tolerant):
-    """Which routing keys a user may use on a topic exchange."""
+    """The routing keys that a user may use on a topic exchange."""
 
-    user: str = key(NAME, "Who.")
-    vhost: str = key(NAME, "Where.")
-    exchange: str = key(ANY_NAME, "On which exchange.")
+    user: str = key(NAME, "The user.")
+    vhost: str = key(NAME, "The virtual host.")
+    exchange: str = key(ANY_NAME, "The exchange.")
     write: str = key(Expression(), "Routing keys that may be published with.")
     read: str = key(Expression(), "Routing keys that may be bound with.")
 
 
 def refusals(step: Callable[[], object], where: str) -> Iterator[Problem]:
-    """What stands in the way of a step."""
+    """Yield the problem if a step fails."""
     try:
         step()
     except Failure as failure:
@@ -188,11 +188,11 @@ class PolicyDefinition(Tolerant):
     """A policy; operator policies are parameters with the same keys in their value."""
 
     name: str = key(NAME, "The policy's name.")
-    vhost: str = key(NAME, "Where it applies.")
+    vhost: str = key(NAME, "The virtual host.")
     pattern: str = key(Expression(), "The names it applies to.")
-    apply_to: str = key(OneOf(*(each.value for each in ApplyTo)), "To what.", "all", name="apply-to")
-    priority: int = key(COUNT, "Of several that match the highest holds.", 0)
-    definition: Table = key(PolicySettings(), "What it sets.")
+    apply_to: str = key(OneOf(*(each.value for each in ApplyTo)), "The kind.", "all", name="apply-to")
+    priority: int = key(COUNT, "Of several that match, the highest holds.", 0)
+    definition: Table = key(PolicySettings(), "The settings.")
 
     @property
     def policy(self) -> Policy:
@@ -209,12 +209,12 @@ OPERATOR_POLICY: Final = "operator_policy"
 
 @attrs.frozen(kw_only=True)
 class ParameterDefinition(Tolerant):
-    """Settings of a component. We have two: limits of virtual hosts, and operator policies."""
+    """Settings of a component. Two are supported: limits of virtual hosts, and operator policies."""
 
-    component: str = key(NAME, "Whose it is.")
+    component: str = key(NAME, "The component.")
     name: str = key(NAME, "Its name.")
-    vhost: str = key(NAME, "Where it holds.")
-    value: object = key(Anything(), "What it says; the component decides what may stand here.")
+    vhost: str = key(NAME, "The virtual host.")
+    value: object = key(Anything(), "The settings; the component decides what is accepted.")
 
     def limits(self, place: Place) -> LimitsDefinition | Refused:
         return RecordOf(LimitsDefinition).read(self.value, place)
@@ -237,10 +237,10 @@ class ParameterDefinition(Tolerant):
 
 @attrs.frozen(kw_only=True)
 class GlobalParameterDefinition(Tolerant):
-    """Something that an operator's tool wants to remember."""
+    """A value that an operator's tool stores."""
 
     name: str = key(NAME, "Its name.")
-    value: Json = key(AnyJson(), "What it says.", None)
+    value: Json = key(AnyJson(), "Any JSON.", None)
 
 
 @attrs.frozen(kw_only=True)
@@ -248,12 +248,12 @@ class QueueDefinition(Tolerant):
     """A queue."""
 
     name: str = key(NAME, "Its name.")
-    vhost: str = key(NAME, "Where it is.")
+    vhost: str = key(NAME, "The virtual host.")
     durable: bool = key(Flag(), "It survives a restart.", True)
-    auto_delete: bool = key(Flag(), "It goes with its last consumer.", False)
-    type: str | None = key(Text(), "Its type, where the arguments do not say.", None)
+    auto_delete: bool = key(Flag(), "It is deleted with its last consumer.", False)
+    type: str | None = key(Text(), "Its type, if the arguments do not say.", None)
     arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
-    selector: str | None = key(Text(), "What its messages say; others are not kept.", None)
+    selector: str | None = key(Text(), "The condition for messages; others are not kept.", None)
 
     def contradictions(self) -> Iterator[Problem]:
         if self.selector is not None:
@@ -270,10 +270,10 @@ class ExchangeDefinition(Tolerant):
     """An exchange."""
 
     name: str = key(NAME, "Its name.")
-    vhost: str = key(NAME, "Where it is.")
-    type: str = key(NAME, "How it routes.")
+    vhost: str = key(NAME, "The virtual host.")
+    type: str = key(NAME, "Its type.")
     durable: bool = key(Flag(), "It survives a restart.", True)
-    auto_delete: bool = key(Flag(), "It goes with its last binding.", False)
+    auto_delete: bool = key(Flag(), "It is deleted with its last binding.", False)
     internal: bool = key(Flag(), "Clients cannot publish to it.", False)
     arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
 
@@ -283,9 +283,9 @@ class BindingDefinition(Tolerant):
     """A binding."""
 
     source: str = key(NAME, "The exchange.")
-    vhost: str = key(NAME, "Where it is.")
-    destination: str = key(NAME, "The queue or exchange it leads to.")
-    destination_type: str = key(OneOf("queue", "exchange"), "Which of them.", "queue")
+    vhost: str = key(NAME, "The virtual host.")
+    destination: str = key(NAME, "The queue or exchange that is bound.")
+    destination_type: str = key(OneOf("queue", "exchange"), "Its kind.", "queue")
     routing_key: str = key(ANY_NAME, "The binding key.", "")
     arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
 
@@ -317,7 +317,7 @@ class Definitions(Tolerant):
 
     @property
     def passed_over(self) -> list[str]:
-        """What means something in RabbitMQ and nothing here."""
+        """The settings that RabbitMQ has and we ignore, in words."""
         components = {p.component for p in self.parameters} - {VIRTUAL_HOST_LIMITS, OPERATOR_POLICY}
         return [f"the parameters of '{component}'" for component in sorted(components)] + [
             f"the default queue type '{host.default_queue_type}' of virtual host '{host.name}'"
@@ -326,11 +326,8 @@ class Definitions(Tolerant):
         ]
 
 
-# Reading.
-
-
 def read(source: str | bytes) -> Definitions:
-    """The definitions in the text of a file. Raises `ConfigError`."""
+    """Return the definitions in the text of a file. Raises ConfigError with every problem."""
     try:
         content: object = json.loads(source)
     except (ValueError, RecursionError) as error:
@@ -339,7 +336,7 @@ def read(source: str | bytes) -> Definitions:
 
 
 def read_content(content: object) -> Definitions:
-    """As `read`, from the parsed JSON."""
+    """Return the definitions in parsed JSON. Raises ConfigError with every problem."""
     place = Place([])
     definitions = RecordOf(Definitions).read(content, place)
     if definitions is REFUSED or place.problems:
@@ -348,7 +345,7 @@ def read_content(content: object) -> Definitions:
 
 
 def read_file(path: Path) -> Definitions:
-    """As `read`; the problems name the file."""
+    """Return the definitions in a file. Raises ConfigError, whose problems name the file."""
     try:
         return read(path.read_bytes())
     except OSError as error:
@@ -359,7 +356,7 @@ def read_file(path: Path) -> Definitions:
 
 
 def read_files(paths: Iterable[Path]) -> list[Definitions]:
-    """Raises `ConfigError` with every problem of every file."""
+    """Return the definitions of each file. Raises ConfigError with every problem of every file."""
     problems: list[Problem] = []
     definitions: list[Definitions] = []
     for path in paths:

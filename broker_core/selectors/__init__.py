@@ -1,1 +1,1 @@
-"""Selectors in the language of JMS: text to tokens, to a tree of conditions that messages are tested by."""
+"""Selectors in the language of JMS: from text to tokens, and to a tree of conditions that messages are tested by."""

@@ -1,8 +1,8 @@
-"""Conditions on a message's properties, as trees of nodes: what is left of a selector once its text is read.
+"""Conditions on a message's properties, as trees of nodes: the syntax tree of a selector, which evaluates itself.
 
-A node's `value` is a boolean, a number, a string, `OTHER`, or None: SQL's NULL, unknown. What is absent is unknown, and
-so is what is calculated from it or compared with it. Values of different kinds are neither equal nor unequal, less nor
-more: every comparison of them is false. A condition that is unknown selects no more than one that is false.
+A node's `value` is a boolean, a number, a string, `OTHER`, or None: SQL's NULL, unknown. An absent property is unknown,
+and so is the result of calculations and comparisons with it. Every comparison of values of different kinds is false,
+inequality too. A condition that is unknown selects no more than one that is false.
 
     NOT       AND  T F U      OR  T F U
     T  F       T   T F U      T   T T T
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Other(Enum):
-    """A value that is there, and of which nothing else can be said: octets, lists, maps."""
+    """The marker for a value that exists but cannot be compared: bytes, a list, a map."""
 
     OTHER = "other"
 
@@ -43,7 +43,7 @@ KINDS: Final[dict[type, str]] = {bool: TRUTH, int: NUMBER, float: NUMBER, str: T
 
 
 def known(value: Value) -> Known:
-    """A property's value as conditions see it."""
+    """Convert a property's value to one that conditions can use."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str | UUID):
@@ -54,7 +54,7 @@ def known(value: Value) -> Known:
 
 
 class Reading:
-    """One message while it is tested: what is asked for more than once is read once."""
+    """One message while it is tested; properties that are needed again are read once."""
 
     __slots__ = ("_found", "_headers", "message")
 
@@ -64,13 +64,13 @@ class Reading:
         self._headers: dict[str, Value] | None = None
 
     def header(self, name: str) -> Known:
-        """An application's own property."""
+        """Return an application property."""
         if self._headers is None:
             self._headers = dict(self.message.headers)
         return known(self._headers.get(name))
 
     def field(self, name: str) -> Known:
-        """One of the properties that protocols define, under its name in AMQP 1.0."""
+        """Return a property that protocols define, under its name in AMQP 1.0."""
         if name not in self._found:
             read = FIELDS.get(name)
             self._found[name] = known(self.property(name) if read is None else read(self))
@@ -81,13 +81,13 @@ class Reading:
 
 
 def _priority(reading: Reading) -> Value:
-    """4 unless the publisher says something else, in all protocols."""
+    """Return the priority; 4 by default, in all protocols."""
     priority = reading.message.facts.priority or reading.property("priority")
     return 4 if priority is None else priority
 
 
 def _creation_time(reading: Reading) -> Value:
-    """Milliseconds since 1970, where a protocol knows seconds too."""
+    """Return milliseconds since 1970, also where the protocol has seconds."""
     time, seconds = reading.property("creation_time"), reading.property("timestamp")
     return seconds * 1000 if time is None and isinstance(seconds, int) else time
 
@@ -105,7 +105,7 @@ def _delivery_mode(reading: Reading) -> Value:
 
 
 def _either(name: str, other: str) -> Callable[[Reading], Value]:
-    """What protocols convert into each other."""
+    """Return a reader of one property, or else another, for pairs that protocols convert into each other."""
 
     def read(reading: Reading) -> Value:
         found = reading.property(name)
@@ -114,7 +114,7 @@ def _either(name: str, other: str) -> Callable[[Reading], Value]:
     return read
 
 
-FIELDS: Final[dict[str, Callable[[Reading], Value]]] = {  # those that are more than a property of this name
+FIELDS: Final[dict[str, Callable[[Reading], Value]]] = {  # fields that are not just a property of this name
     "creation_time": _creation_time,
     "delivery_mode": _delivery_mode,
     "durable": _durable,
@@ -125,18 +125,15 @@ FIELDS: Final[dict[str, Callable[[Reading], Value]]] = {  # those that are more 
 }
 
 
-# Nodes.
-
-
 class Node(ABC):
-    """A part of a condition. `kind` is what its value will be, if that can be said; it may be unknown all the same."""
+    """A part of a condition. `kind` is the kind of its value, if known; the value may be unknown all the same."""
 
     __slots__ = ()
     kind: str | None = None
 
     @abstractmethod
     def value(self, reading: Reading) -> Known:
-        """Raises whatever the message's encoding raises."""
+        """Return the value for a message. Raises whatever the message's encoding raises."""
 
 
 class Literal(Node):
@@ -151,7 +148,7 @@ class Literal(Node):
 
 
 class Header(Node):
-    """An application's own property."""
+    """An application property."""
 
     __slots__ = ("name",)
 
@@ -175,7 +172,7 @@ class Field(Node):
 
 
 class AnyOf(Node):
-    """OR. However many parts there are, they are one node: a tree is no deeper than its text is nested."""
+    """OR. All its parts are in one node, so that a tree is no deeper than its text is nested."""
 
     __slots__ = ("parts",)
     kind = TRUTH
@@ -191,7 +188,7 @@ class AnyOf(Node):
             if value is self.decides:
                 return value
             if value is not result:
-                result = None  # what is no boolean is unknown
+                result = None  # a value that is not a boolean counts as unknown
         return result
 
 
@@ -252,7 +249,7 @@ class Comparison(Node):
 
 
 class Between(Node):
-    """Not less than the one, and not more than the other."""
+    """BETWEEN: not less than `low`, and not more than `high`."""
 
     __slots__ = ("high", "low", "part")
     kind = TRUTH
@@ -308,11 +305,8 @@ class IsNull(Node):
         return self.part.value(reading) is None
 
 
-# Arithmetic.
-
-
 def divided(left: int | float, right: int | float) -> int | float:
-    """Whole numbers by whole numbers are whole, towards zero, as in Java."""
+    """Divide; whole numbers are truncated towards zero, as in Java."""
     if isinstance(left, float) or isinstance(right, float):
         return left / right
     quotient = abs(left) // abs(right)
@@ -320,7 +314,7 @@ def divided(left: int | float, right: int | float) -> int | float:
 
 
 def remainder(left: int | float, right: int | float) -> int | float:
-    """What `divided` leaves; it has the sign of the left."""
+    """Return the remainder of `divided`; it has the sign of the left."""
     if isinstance(left, float) or isinstance(right, float):
         return math.fmod(left, right)
     return left - right * divided(left, right)
@@ -336,7 +330,7 @@ ARITHMETIC: Final[dict[str, Callable[[int | float, int | float], int | float]]] 
 
 
 class Arithmetic(Node):
-    """A number, and what is done to it, step by step."""
+    """A number and the operations applied to it, step by step."""
 
     __slots__ = ("first", "steps")
     kind = NUMBER
@@ -346,7 +340,7 @@ class Arithmetic(Node):
         self.steps: list[tuple[str, Node]] = []
 
     def value(self, reading: Reading) -> Known:
-        """Unknown if it is not numbers that are calculated with, or there is no result: 1 / 0."""
+        """Return the result; unknown if an operand is not a number, or there is no result: 1 / 0."""
         result = self.first.value(reading)
         if not is_number(result):
             return None
@@ -377,23 +371,20 @@ def is_number(value: Known) -> TypeGuard[int | float]:
     return KINDS.get(type(value)) == NUMBER
 
 
-# LIKE.
-
-
 class Pattern:
-    """A text to compare with, in which % stands for any characters, or none, and _ for any one.
+    """A LIKE pattern, in which % stands for any characters, or none, and _ for any one.
 
-    It is a machine of so many states as it has characters: bit n is set as long as the first n may be what has been
-    read. Each character read is one step for all of them, so the time grows with the text alone, whatever the pattern.
+    It is a nondeterministic automaton in a bit set: bit n is set as long as the first n pattern characters may match
+    what has been read. A character is one step for all states, so the time is linear in the text, whatever the pattern.
     """
 
     __slots__ = ("_end", "_loops", "_others", "_steps")
 
     def __init__(self, pattern: str, escape: str | None = None) -> None:
-        """Raises ValueError if there is nothing after the escape character."""
-        self._steps: dict[str, int] = {}  # for each character: the states that it leads on from
-        self._others = 0  # the states that every character leads on from
-        self._loops = 0  # the states that every character leaves as they are
+        """Compile a pattern. Raises ValueError if it ends with the escape character."""
+        self._steps: dict[str, int] = {}  # for each character: the states that it advances
+        self._others = 0  # the states that every character advances
+        self._loops = 0  # the states that stay set on every character
         state = 1
         rest = iter(pattern)
         for character in rest:

@@ -1,11 +1,11 @@
-"""Regular expressions that are quick on every text: one step for each character, whatever the expression.
+"""Regular expressions in linear time: one step for each character of the text, whatever the expression.
 
     "^a(b|c)*$" ──parse──> parts ──emit──> states ──find──> yes or no
 
-Python's `re` goes back and tries again, which takes exponential time for some expressions, and nobody else has a turn
-meanwhile. Here all ways are gone at once (K. Thompson, 1968): a set of states, as the bits of a number, becomes the
-next set with each character, and what set follows is remembered. That can say whether an expression is found in a
-text and not where; look-around and references to groups are beyond it.
+Python's `re` backtracks, which takes exponential time for some expressions and would block the loop. Here all paths are
+followed at once (K. Thompson, 1968): a set of states, as the bits of a number, becomes the next set with each
+character, and transitions are cached. That can say whether an expression is found in a text but not where; look-around
+and references to groups are not supported.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Final
 import attrs
 
 LENGTH_MAX: Final = 1000  # characters of an expression
-STATES_MAX: Final = 300  # with its repetitions written out: 15 ms for the worst of 255 characters, once
-EMITTED_MAX: Final = 3000  # parts that are written out, though no state may come of them
-REMEMBERED_MAX: Final = 4096  # steps
-CLASSES_MAX: Final = 4096  # characters that it is known of which states they suit
+STATES_MAX: Final = 300  # with repetitions expanded: 15 ms for the worst of 255 characters, once
+EMITTED_MAX: Final = 3000  # expanded parts, which may add no state
+REMEMBERED_MAX: Final = 4096  # cached transitions
+CLASSES_MAX: Final = 4096  # characters whose matching states are cached
 IGNORING_CASE: Final = "(?i)"
 CHARACTER, EITHER, BEGIN, END, FOUND = range(5)
 TOKENS: Final = re.compile(
@@ -44,12 +44,12 @@ class Part(ABC):
 
     @abstractmethod
     def emit(self, states: States, following: int) -> int:
-        """Add the states of this part, in front of what follows it. Returns the first. Raises ValueError: too many."""
+        """Add the states of this part before `following`, and return the first. Raises ValueError for too many."""
 
 
 @attrs.frozen
 class One(Part):
-    """One of some characters, as `re` has it, or one of the ends of the text."""
+    """One character of a class, as `re` has it, or an end of the text."""
 
     kind: int
     atom: str = ""
@@ -98,7 +98,7 @@ class Repeated(Part):
 
 
 class States:
-    """What an expression becomes: kind, atom or way, and the following state, of each."""
+    """The automaton of an expression: kind, atom or alternative, and following state of each state."""
 
     def __init__(self) -> None:
         self.table: list[tuple[int, int, int]] = [(FOUND, 0, 0)]
@@ -124,7 +124,7 @@ class States:
 
 
 class Expression:
-    """An expression that is looked for. Raises ValueError for what is none, or is beyond us."""
+    """An expression to search for. Raises ValueError if it is malformed or not supported."""
 
     def __init__(self, text: str, ignore_case: bool = False) -> None:
         if len(text) > LENGTH_MAX:
@@ -142,8 +142,8 @@ class Expression:
             raise ValueError("it is nested too deep") from None
         self._states = states.table
         self._atoms = [re.compile(atom, flags) for atom in states.atoms]
-        self._suiting: dict[str, int] = {}  # the states of a character
-        self._reached: dict[int, int] = {}  # the states that one leads to without a character
+        self._suiting: dict[str, int] = {}  # the states that a character matches
+        self._reached: dict[int, int] = {}  # the states that a state leads to without a character
         self._following: dict[tuple[int, str], int] = {}
         self._again = self._reach(start)
         self._first = self._reach_any(start, (BEGIN,))
@@ -151,17 +151,17 @@ class Expression:
         self._ending = sum(1 << at for at in range(len(self._states)) if self._reach_any(at, (END,)) & 1)
 
     def found_in(self, text: str) -> bool:
-        """Whether any part of the text is as the expression says."""
+        """Return whether any part of the text matches."""
         if not text:
             return self._fits_nothing
         last = text.endswith("\n")
         states = self._walk(self._first, text[:-1] if last else text)
-        if last:  # before it there is an end, too
+        if last:  # $ matches before a final newline, too
             states = self._walk(self._past_ends(states), "\n")
         return states & (1 | self._ending) != 0
 
     def _walk(self, states: int, text: str) -> int:
-        """The states after a text, or those in which the expression was found."""
+        """Return the states after a text, or those in which the expression was found."""
         following = self._following
         for character in text:
             if states & 1:
@@ -203,13 +203,13 @@ class Expression:
         return suiting
 
     def _reach(self, state: int) -> int:
-        """What a state leads to in the middle of a text."""
+        """Return the states that a state leads to in the middle of a text."""
         if state not in self._reached:
             self._reached[state] = self._reach_any(state, ())
         return self._reached[state]
 
     def _reach_any(self, state: int, passing: Sequence[int]) -> int:
-        """What a state leads to where these kinds hold."""
+        """Return the states that a state leads to where anchors of these kinds hold."""
         reached, seen, left = 0, set[int](), [state]
         while left:
             at = left.pop()
@@ -227,10 +227,10 @@ class Expression:
 
 
 def parsed(text: str) -> Part:
-    """An expression that `re` takes. Raises ValueError for what is beyond us."""
+    """Parse an expression that `re` accepts. Raises ValueError if it is not supported."""
     open_: list[tuple[list[Part], list[Part]]] = [
         ([], [])
-    ]  # of each group: choices that are whole, and the last
+    ]  # of each open group: its complete alternatives, and the last one
     at = 0
     while at < len(text):
         token = TOKENS.match(text, at)
@@ -259,7 +259,7 @@ def parsed(text: str) -> Part:
 
 
 def bounds(repeat: re.Match[str]) -> tuple[int, int | None]:
-    """How often at least and at most."""
+    """Return the smallest and the largest number of repetitions; None: no limit."""
     if not repeat["repeat"].startswith("{"):
         return {"*": (0, None), "+": (1, None), "?": (0, 1)}[repeat["repeat"][0]]
     low = int(repeat["low"] or 0)

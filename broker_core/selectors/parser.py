@@ -1,20 +1,20 @@
-"""Selectors: an SQL condition on a message's properties, as text, to a yes or no for each message.
+"""Compiles selectors: SQL conditions on a message's properties, from text to a predicate.
 
     color = 'red' AND (weight BETWEEN 2 AND 7 OR NOT fragile) AND properties.subject LIKE 'order.%'
 
 The language is that of JMS message selectors, with the names of AMQP's SQL filters:
 
-    color   "my color"                       a property of the application's own: in AMQP 0-9-1, a header
+    color   "my color"                       an application property: in AMQP 0-9-1, a header
     application_properties.color   a.color   the same
-    properties.subject   p.subject           a field of AMQP 1.0's properties, or what other protocols have instead
+    properties.subject   p.subject           a field of AMQP 1.0's properties, or its counterpart in other protocols
     header.priority   h.priority             a field of its header
-    amqp.subject   amqp.delivery_mode        a field of either, as Apache Qpid spells it
-    JMSPriority   JMSType   JMSMessageID     the same in the words of JMS
+    amqp.subject   amqp.delivery_mode        a field of either, in Apache Qpid's spelling
+    JMSPriority   JMSType   JMSMessageID     the same under their JMS names
 
-In the names of fields - and _ are the same. A hyphen before a letter belongs to a name: who subtracts leaves a space.
+In the names of fields - and _ are the same. A hyphen before a letter belongs to a name: a subtraction needs a space.
 
 No well-kept Python library reads this language. A parser generator would be a dependency, and its grammar no shorter
-than the two functions that do the work here: `_expression` reads operators by their rank, `_operand` what they join.
+than the two functions that do the work here: `_expression` reads operators by their rank, `_operand` their operands.
 
 Sources: Jakarta Messaging 3.1, section 3.8.1 (as JMS 2.0); AMQP Filter Expressions 1.0, section 6; the filter that is
 registered as apache.org:selector-filter:string.
@@ -50,12 +50,12 @@ from broker_core.selectors.conditions import (
 from broker_core.selectors.tokens import END, NAME, VALUE, Token, tokens, wrong
 
 LENGTH_MAX: Final = 4096  # characters
-DEPTH_MAX: Final = 64  # operators and parentheses within each other
-PATTERN_MAX: Final = 512  # characters of a LIKE pattern: their product is what it may take in octets
+DEPTH_MAX: Final = 64  # nested operators and parentheses
+PATTERN_MAX: Final = 512  # characters of a LIKE pattern, which may take the square of that in bits
 
 
 class Selector:
-    """A compiled condition."""
+    """A compiled selector."""
 
     __slots__ = ("_condition", "text")
 
@@ -64,21 +64,19 @@ class Selector:
         self._condition = condition
 
     def matches(self, message: Message) -> bool:
-        """Whether the condition is true of the message; unknown is no. Raises nothing, whatever is in the message."""
+        """Return whether the condition is true of the message; unknown counts as false. Never raises."""
         try:
             return self._condition.value(Reading(message)) is True
-        except Exception:  # the encoding's: of what cannot be read nobody can say that it is wanted
+        except Exception:  # the encoding may raise anything; an unreadable message does not match
             return False
 
 
 def compile_selector(text: str) -> Selector:
-    """The condition that `text` states. Raises PreconditionFailed, with the place of what is wrong."""
+    """Compile a selector. Raises PreconditionFailed, which names the position of the mistake."""
     if len(text) > LENGTH_MAX:
         raise PreconditionFailed(f"it has {len(text)} characters, and may have {LENGTH_MAX}")
     return Selector(text, Parser(text).whole())
 
-
-# Names.
 
 HEADER: Final = frozenset({"durable", "priority", "ttl"})
 PROPERTIES: Final = frozenset(
@@ -122,11 +120,11 @@ JMS: Final = {
     "JMSXGroupSeq": "group_sequence",
     "JMSXUserID": "user_id",
 }
-JMS_OTHERS: Final = ("JMSX", "JMS_")  # names that an application or its library may have made up
+JMS_OTHERS: Final = ("JMSX", "JMS_")  # prefixes of names that applications or their libraries may define
 
 
 def named(name: str) -> Node | None:
-    """What a name stands for; None if it is reserved, and for nothing that a selector could ask for."""
+    """Return the node for a name; None if the name is reserved and has no meaning in a selector."""
     if name in JMS:
         return Field(JMS[name])
     section, dot, field = name.partition(".")
@@ -138,8 +136,6 @@ def named(name: str) -> Node | None:
         return Field(field) if field in SECTIONS[section] else None
     return None if name.startswith("JMS") and not name.startswith(JMS_OTHERS) else Header(name)
 
-
-# Operators, the loosest first.
 
 RANKS: Final = {
     "OR": 1,
@@ -155,7 +151,7 @@ INVERTING, COMPARING, SIGNING = 3, 4, 7
 
 
 class Parser:
-    """One reading of one text."""
+    """A recursive-descent parser for one text."""
 
     def __init__(self, text: str) -> None:
         self._tokens = list(tokens(text))
@@ -163,13 +159,13 @@ class Parser:
         self._depth = 0
 
     def whole(self) -> Node:
-        """The condition that all of the text states. Raises PreconditionFailed."""
+        """Return the condition that the whole text states. Raises PreconditionFailed."""
         condition = self._expression(0, TRUTH)
         self._expect("AND", "OR", END)
         return condition
 
     def _expression(self, least: int, kind: str | None = None) -> Node:
-        """What comes next, up to an operator that binds no tighter than `least`. It must be of this kind."""
+        """Read an expression up to an operator that binds no tighter than `least`; it must be of the `kind`."""
         at, most = self._tokens[self._at].at, SIGNING
         self._depth += 1
         if self._depth > DEPTH_MAX:
@@ -177,7 +173,7 @@ class Parser:
         left = self._operand()
         while least < (rank := RANKS.get(self._tokens[self._at].symbol, 0)) <= most:
             left = self._comparison(left) if rank == COMPARING else self._operation(left, at, rank)
-            most = rank - (rank == COMPARING)  # a < b < c says nothing
+            most = rank - (rank == COMPARING)  # comparisons do not chain: a < b < c is an error
         self._depth -= 1
         return of_kind(kind, left, at)
 
@@ -225,7 +221,7 @@ class Parser:
         return Not(IsNull(left)) if negated else IsNull(left)
 
     def _items(self) -> list[bool | int | float | str]:
-        """The list of values that may be one of; JMS knows strings only."""
+        """Read the list of values of IN; JMS has strings only."""
         self._expect("(")
         items: list[bool | int | float | str] = []
         while not items or self._expect(",", ")").symbol == ",":
@@ -288,7 +284,7 @@ class Parser:
         return taken
 
     def _expect(self, *symbols: str) -> Token:
-        """The next token, which must be one of these."""
+        """Take the next token, which must be one of these. Raises PreconditionFailed."""
         taken = self._take()
         if taken.symbol not in symbols:
             *most, last = [symbol if symbol in (NAME, VALUE, END) else f"'{symbol}'" for symbol in symbols]
@@ -298,7 +294,7 @@ class Parser:
 
 
 def of_kind(kind: str | None, node: Node, at: int) -> Node:
-    """The node, unless it can never have a value of this kind."""
+    """Return the node. Raises PreconditionFailed if its value can never be of this kind."""
     if kind is not None and node.kind not in (None, kind):
         raise wrong(at, f"a {kind} is expected, not a {node.kind}")
     return node

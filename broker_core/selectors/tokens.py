@@ -1,4 +1,4 @@
-"""The words of a selector: its text to tokens."""
+"""The tokenizer of selectors: from text to tokens."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ NAME: Final = "a name"
 VALUE: Final = "a value"
 END: Final = "the end"
 
-TOKEN: Final = (
-    re.compile(  # every alternative ends where it may: the time grows with the text, whatever is in it
-        r"""
+TOKEN: Final = re.compile(  # every alternative ends where it may: the time is linear in the text
+    r"""
     (?P<space> \s+ )
   | (?P<approximate> (?: (?: [0-9]+ [.] [0-9]* | [.] [0-9]+ ) (?: [eE] [+-]? [0-9]+ )? [fFdD]?
                        | [0-9]+ (?: [eE] [+-]? [0-9]+ [fFdD]? | [fFdD] ) ) (?! [\w$] ) )
@@ -24,20 +23,19 @@ TOKEN: Final = (
   | (?P<string> ' (?: [^'] | '' )* ' )
   | (?P<sign> <> | != | <= | >= | [=<>+*/%(),-] )
     """,
-        re.VERBOSE,
-    )
+    re.VERBOSE,
 )
 WORDS: Final = frozenset({"AND", "OR", "NOT", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS", "NULL"})
 TRUTHS: Final = {"TRUE": True, "FALSE": False}
 
 
 class Token:
-    """A sign or word of the language, which is its own symbol; or a name, a value, or the end."""
+    """A token: a sign or word of the language, which is its own symbol; or a name, a value, or the end."""
 
     __slots__ = ("at", "says", "symbol")
 
     def __init__(self, at: int, symbol: str, says: bool | int | float | str = "") -> None:
-        self.at = at  # in the text
+        self.at = at  # the position in the text
         self.symbol = symbol
         self.says = says  # the name or the value
 
@@ -46,7 +44,7 @@ class Token:
 
 
 def tokens(text: str) -> Iterator[Token]:
-    """What the text consists of, and its end. Raises PreconditionFailed."""
+    """Yield the tokens of a text, then the end. Raises PreconditionFailed."""
     at = 0
     while at < len(text):
         found = TOKEN.match(text, at)
@@ -75,7 +73,7 @@ def _token(at: int, kind: str, text: str) -> Token:
 
 
 def _whole(at: int, text: str) -> int:
-    """A decimal, hexadecimal or octal number, as Java writes them."""
+    """Parse a decimal, hexadecimal or octal number in Java's syntax."""
     base = 16 if text[:2] in ("0x", "0X") else 8 if text[0] == "0" else 10
     try:
         return int(text, base)

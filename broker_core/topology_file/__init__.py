@@ -1,7 +1,7 @@
-"""Topology as code: a file that says what a node should have, what would change, what is done, what is wrong with it.
+"""Topology as code: a file describes the objects that a node should have; plans, applies and lints it.
 
-file (TOML, or definitions as JSON) -> reading -> Topology
+file (TOML, or definitions as JSON) -> reader -> Topology
 node -> live -> Topology
-planning: two of them -> changes -> applying
-linting: one of them -> findings
+two of them -> plan -> changes -> requests
+one of them -> lint -> findings
 """

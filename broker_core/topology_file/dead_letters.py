@@ -1,7 +1,8 @@
-"""Where dead letters go, and where they would go round for ever.
+"""Finds cycles of dead-letter exchanges in which messages would go round forever, or be dropped.
 
-A queue that waits and sends back (it lets messages expire, and others reject to it) is how retries are made, so a cycle
-is told only where nothing waits, or where all of it goes on by itself: there the broker drops what comes round.
+A cycle with a queue in which messages wait (they expire there, and are rejected elsewhere) is how retries are made. So
+a cycle is reported only if messages wait nowhere, or if they expire in all its queues: then the broker drops those that
+come round.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ BY_ITSELF = (
 
 
 def dead_letter_cycles(seen: Seen) -> Iterator[tuple[list[Thing], tuple[str, str]]]:
-    """The queues of each cycle that is told (one for each set of queues that reach each other), and why."""
+    """Yield the queues of each reported cycle (one for each strongly connected set of queues), and why."""
     for cycle in _rings({each.key[1:]: _following(each, seen) for each in seen.topology.of(QUEUE)}):
         queues = [seen.topology.things[QUEUE, *at] for at in cycle]
         waits = [seen.setting(each, "message-ttl") is not None for each in queues]
@@ -35,11 +36,11 @@ def dead_letter_cycles(seen: Seen) -> Iterator[tuple[list[Thing], tuple[str, str
 
 
 def _following(queue: Thing, seen: Seen) -> set[Node]:
-    """The queues that dead letters of this one may come to."""
+    """Return the queues that dead letters of this one may reach."""
     exchange, key = seen.setting(queue, DEAD_LETTER), seen.setting(queue, DEAD_LETTER_KEY)
     if exchange is None:
         return set()
-    if exchange == "":  # with no key of its own a message has the name of the queue that it was published to
+    if exchange == "":  # without a dead-letter key, a message published to the queue has its name as the key
         names = {queue.name if key is None else str(key)}
     else:
         names = seen.led_to(queue.host, str(exchange), None if key is None else str(key))
@@ -51,7 +52,7 @@ Graph: TypeAlias = dict[Node, set[Node]]
 
 
 def _rings(following: Graph) -> Iterator[list[Node]]:
-    """A shortest way round for the first node by name of each part whose nodes reach each other."""
+    """Yield a shortest cycle for each strongly connected set of nodes, from its first node by name."""
     told: set[Node] = set()
     for start in sorted(leading_on(following)):
         ring = None if start in told else _round(start, following)
@@ -61,7 +62,7 @@ def _rings(following: Graph) -> Iterator[list[Node]]:
 
 
 def leading_on(following: Graph) -> set[Node]:
-    """The nodes from which there is no end: of a topology without cycles none, found in one pass."""
+    """Return the nodes from which endless paths start, in one pass; none if there are no cycles."""
     before: dict[Node, list[Node]] = defaultdict(list)
     for node, nexts in following.items():
         for each in nexts:
@@ -77,7 +78,7 @@ def leading_on(following: Graph) -> set[Node]:
 
 
 def _round(start: Node, following: Graph) -> list[Node] | None:
-    """A shortest way from a node back to itself; None if there is none."""
+    """Return a shortest path from a node back to itself, or None."""
     came_from: dict[Node, Node] = {}
     left = [start]
     while left:

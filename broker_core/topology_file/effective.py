@@ -1,4 +1,4 @@
-"""A topology as rules look at it: effective settings, what is there, where bindings lead."""
+"""An index of a topology for rules: effective settings, existence of objects, and the paths of bindings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Seen:
         ]
 
     def is_there(self, kind: str, host: str, name: str) -> bool:
-        """Whether the topology has it, or every broker does."""
+        """Return whether the topology has an object, or every broker does."""
         return (kind, host, name) in self.topology.things or (
             kind == EXCHANGE and (not name or name.startswith("amq."))
         )
@@ -48,7 +48,7 @@ class Seen:
         return self._from.get((host, exchange), [])
 
     def setting(self, thing: Thing, name: str) -> object:
-        """What holds for it: its own argument, else what the policy with the highest priority that matches sets."""
+        """Return the effective setting: the object's own argument, else that of the matching policy."""
         arguments = thing.settings.get("arguments")
         if isinstance(arguments, Mapping):
             for written in (name, f"x-{name}"):
@@ -74,14 +74,14 @@ class Seen:
         return None if name is None else str(name)
 
     def named_by_dead_letters(self) -> Iterator[tuple[str, str]]:
-        """The queues that dead letters reach by name, at the default exchange."""
+        """Yield the queues that dead letters reach by name, through the default exchange."""
         for each in self.topology.of(QUEUE):
             key = self.setting(each, DEAD_LETTER_KEY)
             if self.setting(each, DEAD_LETTER) == "" and key is not None:
                 yield each.host, str(key)
 
     def led_to(self, host: str, exchange: str, key: str | None) -> set[str]:
-        """The queues that a message may come to; `key` None: nothing is known of its routing key."""
+        """Return the queues that a message may reach; `key` None: its routing key is unknown."""
         queues: set[str] = set()
         left, asked = [exchange], {exchange}
         while left:
@@ -98,7 +98,7 @@ class Seen:
         return queues
 
     def _may_match(self, binding: Thing, key: str) -> bool:
-        """Exact for direct and topic exchanges; others may look at anything."""
+        """Return whether a binding may match: exact for direct and topic exchanges, true for all others."""
         name, bound = binding.key[2], binding.key[5]
         exchange = self.topology.things.get((EXCHANGE, binding.host, name))
         kind = exchange.settings.get("type") if exchange is not None else name.removeprefix("amq.")
@@ -108,8 +108,8 @@ class Seen:
 
 
 def topic_matches(bound: str, key: str) -> bool:
-    """Whether a binding key with `*` (one word) and `#` (any number) matches a routing key."""
-    reached = {0}  # how many words of the key may be used up
+    """Return whether a binding key with `*` (one word) and `#` (any number) matches a routing key."""
+    reached = {0}  # numbers of words that may be matched so far
     words = key.split(".") if key else []
     for part in bound.split(".") if bound else []:
         if part == "#":
@@ -122,7 +122,7 @@ def topic_matches(bound: str, key: str) -> bool:
 
 
 def compiled(pattern: object) -> re.Pattern[str] | None:
-    """None: it is no regular expression."""
+    """Compile a pattern; None if it is not a regular expression."""
     try:
         return re.compile(str(pattern))
     except re.error:
@@ -130,7 +130,7 @@ def compiled(pattern: object) -> re.Pattern[str] | None:
 
 
 def for_kind(policy: Thing, thing: Thing) -> bool:
-    """Whether a policy is for things of this kind."""
+    """Return whether a policy applies to objects of this kind."""
     to = policy.settings.get("apply-to", "all")
     if to == "all" or to == f"{thing.kind}s":
         return True

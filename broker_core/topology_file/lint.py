@@ -1,7 +1,7 @@
-"""What is wrong, or most likely not meant, in a topology: findings, each with a code, a place, and what to do.
+"""Finds mistakes, or what is most likely one, in a topology: findings with a code, a place, and advice.
 
-Each rule is a generator in `RULES` by its code. What policies set counts where no argument says it: `Seen` looks both
-up, and knows where the bindings of exchanges lead.
+Each rule is a generator in `RULES` by its code. The settings of policies count if there is no argument: `Seen` looks
+both up, and follows bindings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Finding:
     advice: str
 
 
-Found = Iterator[tuple[Thing, str, str]]  # the thing, what is wrong with it, what to do
+Found = Iterator[tuple[Thing, str, str]]  # the object, the mistake, the advice
 
 PREDECLARED: Final = re.compile(r"amq\.")
 QUORUM_NOT: Final = ("x-max-priority", "x-queue-mode")
@@ -53,7 +53,7 @@ STREAM_ONLY: Final = ("x-max-age", "x-stream-max-segment-size-bytes")
 
 
 def lint(topology: Topology) -> list[Finding]:
-    """All findings, in the order of the rules."""
+    """Return all findings, in the order of the rules."""
     seen = Seen(topology)
     return [
         Finding(code, thing.place or str(thing), what, advice)
@@ -70,7 +70,7 @@ def bindings_to_missing(seen: Seen) -> Found:
                 yield (
                     each,
                     f"{each}: there is no {end_kind} '{name}'",
-                    f"declare the {end_kind}, or take the binding away",
+                    f"declare the {end_kind}, or remove the binding",
                 )
 
 
@@ -82,7 +82,7 @@ def unreachable_queues(seen: Seen) -> Found:
         if at not in bound and at not in named and not each.settings.get("auto_delete"):
             yield (
                 each,
-                f"{each} has no binding, and no queue dead-letters to it: only who publishes to it by name reaches it",
+                f"{each} has no binding, and no queue dead-letters to it: only publishing to it by name reaches it",
                 "bind it, or leave it so if clients name it as their routing key at the default exchange",
             )
 
@@ -111,13 +111,13 @@ def _missing(seen: Seen, kind: str, setting: str, then: str) -> Found:
         if name is not None and not seen.is_there(EXCHANGE, each.host, str(name)):
             yield (
                 each,
-                f"{each} has {setting} '{name}', which is not there: {then}",
+                f"{each} has {setting} '{name}', which does not exist: {then}",
                 f"declare the exchange, or correct {setting}",
             )
 
 
 def alternate_cycles(seen: Seen) -> Found:
-    """Each cycle is told once, at its first exchange by name."""
+    """Find cycles of alternate exchanges; each is reported once, at its first exchange by name."""
     for each in seen.topology.of(EXCHANGE):
         names = [each.name]
         while (following := seen.alternate(each.host, names[-1])) is not None and following not in names:
@@ -126,7 +126,7 @@ def alternate_cycles(seen: Seen) -> Found:
             yield (
                 each,
                 f"alternate exchanges go round: {' -> '.join([*names, each.name])}",
-                "let one of them have no alternate exchange, or another: who was asked before is not asked again",
+                "let one of them have no alternate exchange, or another: an exchange is asked only once",
             )
 
 
@@ -149,7 +149,7 @@ def policies_of_nothing(seen: Seen) -> Found:
         if not any(pattern.search(thing.name) for thing in candidates):
             yield (
                 each,
-                f"{each} matches nothing: the pattern {pattern.pattern!r} is found in no name that it is for",
+                f"{each} matches nothing: the pattern {pattern.pattern!r} is found in none of the names it applies to",
                 "correct the pattern or apply-to, or clear the policy",
             )
 
@@ -159,7 +159,7 @@ def patterns_that_do_not_compile(seen: Seen) -> Found:
         for name in ("pattern", "configure", "write", "read"):
             text = each.settings.get(name)
             if text is not None and compiled(text) is None:
-                yield each, f"{each}: {name} {text!r} is no regular expression", "correct it"
+                yield each, f"{each}: {name} {text!r} is not a regular expression", "correct it"
 
 
 def contradicting_arguments(seen: Seen) -> Found:
@@ -176,22 +176,22 @@ def _contradictions(queue: Thing, seen: Seen) -> Iterator[tuple[str, str]]:
         if not queue.settings.get("durable"):
             yield f"a {kind} queue is always durable", "make it durable"
         if queue.settings.get("auto_delete"):
-            yield f"a {kind} queue cannot go with its last consumer", "take auto_delete away"
+            yield f"a {kind} queue cannot go with its last consumer", "remove auto_delete"
     unfit = {"quorum": QUORUM_NOT, "stream": STREAM_NOT}.get(str(kind), STREAM_ONLY)
     for name in unfit:
         if name in arguments:
-            yield f"{name} means nothing to a {kind} queue", "take it away, or choose another x-queue-type"
+            yield f"{name} means nothing to a {kind} queue", "remove it, or choose another x-queue-type"
     if kind == "quorum" and arguments.get("x-overflow") == "reject-publish-dlx":
         yield "a quorum queue does not have x-overflow reject-publish-dlx", "use reject-publish"
     bounds = [seen.setting(queue, name) for name in ("max-length", "max-length-bytes")]
     if "x-overflow" in arguments and bounds == [None, None]:
         yield (
-            "x-overflow without a bound never comes to pass",
-            "set x-max-length or x-max-length-bytes, or take it away",
+            "x-overflow without a bound has no effect",
+            "set x-max-length or x-max-length-bytes, or remove it",
         )
     if seen.setting(queue, DEAD_LETTER_KEY) is not None and seen.setting(queue, DEAD_LETTER) is None:
         yield (
-            "a dead-letter routing key without a dead-letter exchange never comes to pass",
+            "a dead-letter routing key without a dead-letter exchange has no effect",
             "set dead-letter-exchange",
         )
 

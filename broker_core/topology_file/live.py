@@ -1,7 +1,7 @@
-"""What a node has, as a topology: of the virtual hosts and users that a file names.
+"""Reads a node's objects as a topology, of the virtual hosts and users that a file names.
 
-Definitions, users and permissions are for administrators; users and permissions are asked for only if the file has
-some.
+Only administrators may read definitions, users and permissions; users and permissions are requested only if the file
+has some.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ NOT_FOUND = 404
 
 
 def beside(wanted: Topology, api: Api) -> Topology:
-    """What the node has where `wanted` says something. Raises as `Api`."""
+    """Return the node's topology in the virtual hosts and users of `wanted`. Raises as `Api` does."""
     return topology([*_in_hosts(wanted.hosts, api), *_named(wanted, api)])
 
 
 def whole(hosts: Iterable[str], api: Api) -> Topology:
-    """What is in these virtual hosts."""
+    """Return the topology of these virtual hosts."""
     return topology(list(_in_hosts(hosts, api)))
 
 
@@ -46,7 +46,7 @@ def _in_hosts(hosts: Iterable[str], api: Api) -> Iterator[Thing]:
         yield Thing((VIRTUAL_HOST, host))
         for thing in from_definitions(content, host).things.values():
             if thing.kind not in (VIRTUAL_HOST, USER, PERMISSION) and thing.host == host:
-                yield attrs.evolve(thing, place="")  # its place is in no file
+                yield attrs.evolve(thing, place="")  # it comes from no file
 
 
 def _named(wanted: Topology, api: Api) -> Iterator[Thing]:
@@ -61,7 +61,7 @@ def _named(wanted: Topology, api: Api) -> Iterator[Thing]:
 
 
 def _found(api: Api, *names: str) -> object | None:
-    """None: the node has no such thing."""
+    """Return an object of the API, or None if the node does not have it."""
     try:
         return api.get(path(*names), timeout_s=60.0)
     except Refused as refused:

@@ -1,6 +1,6 @@
-"""A topology: things by what identifies them, each with the settings that it should have.
+"""A topology: objects by the keys that identify them, each with the settings that it should have.
 
-Two things are the same thing if their keys are equal, and as they should be if their settings are.
+Equal keys mean the same object; equal settings mean that it needs no change.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ EXCHANGE: Final = "exchange"
 QUEUE: Final = "queue"
 BINDING: Final = "binding"
 
-# In the order in which they are made: each needs only what stands before it.
+# In the order of creation: each kind depends only on those before it.
 KINDS: Final = (VIRTUAL_HOST, USER, PERMISSION, POLICY, OPERATOR_POLICY, EXCHANGE, QUEUE, BINDING)
 
 
 @attrs.frozen
 class Thing:
-    """One thing; `place` is where it stands in the file."""
+    """An object; `place` is its position in the file."""
 
     key: Key
     settings: Settings = attrs.field(factory=dict)
@@ -41,7 +41,7 @@ class Thing:
 
     @property
     def host(self) -> str:
-        """The virtual host; a user is in none."""
+        """The virtual host; empty for a user, which is in none."""
         return "" if self.kind == USER else self.key[1]
 
     @property
@@ -61,7 +61,7 @@ class Thing:
 
 @attrs.frozen
 class Topology:
-    """Things by their keys, and for each virtual host the pattern of names that the file is master of."""
+    """Objects by their keys, and for each virtual host the pattern of names that the file manages."""
 
     things: Mapping[Key, Thing]
     managed: Mapping[str, str] = attrs.field(factory=dict)
@@ -71,7 +71,7 @@ class Topology:
 
     @property
     def hosts(self) -> list[str]:
-        """Every virtual host that something is in."""
+        """The virtual hosts of all objects."""
         return sorted({each.host for each in self.things.values() if each.kind != USER})
 
 
@@ -95,7 +95,7 @@ def queue(
     auto_delete: bool = False,
     place: str = "",
 ) -> Thing:
-    """A queue. The type is among its arguments, and a classic queue is one of which nothing is said."""
+    """Return a queue. Its type is among the arguments; for a classic queue there is none."""
     typed = {**({"x-queue-type": kind} if kind else {}), **arguments}
     if typed.get("x-queue-type") in ("classic", "default"):
         del typed["x-queue-type"]
@@ -104,7 +104,7 @@ def queue(
 
 
 def canonical(value: object) -> str:
-    """The same text for the same JSON, also where a whole number has come as a fraction."""
+    """Return the same text for equal JSON, also if a whole number was written as a fraction."""
     return json.dumps(_whole(value), sort_keys=True)
 
 

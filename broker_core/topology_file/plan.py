@@ -1,8 +1,8 @@
-"""What has to be done so that a node has what a file says.
+"""Plans the changes that make a node match a file.
 
-The changes come in an order in which they can be made. Queues and exchanges cannot be changed: what differs is replaced
-(deleted and declared, with the bindings that it had), and a queue loses its messages then; so replacements are named.
-Things are deleted only if the file is master of their names; a binding belongs to what it leads to.
+The changes are in an order in which they can be made. Queues and exchanges cannot be changed: those that differ are
+replaced (deleted and declared again, with their bindings), and a queue loses its messages; so replacements are marked.
+Objects are deleted only if the file manages their names; a binding belongs to its destination.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ CHANGE: Final = "change"
 REPLACE: Final = "replace"
 DELETE: Final = "delete"
 
-# What may be deleted, in this order: bindings before what they join.
+# The kinds that may be deleted, in this order: bindings before their ends.
 PRUNED: Final = (BINDING, QUEUE, EXCHANGE, POLICY, OPERATOR_POLICY)
 
 
 @attrs.frozen
 class Change:
-    """One step: the thing as it is to be (of `delete`: as it is), and what it was before."""
+    """One step: the object as it is to be (of `delete`: as it is), and as it was before."""
 
     action: str
     thing: Thing
@@ -45,7 +45,7 @@ class Change:
 
     @property
     def differences(self) -> list[str]:
-        """Each setting that is another: `durable: true -> false`."""
+        """The settings that differ: `durable: true -> false`."""
         was = self.before.settings if self.before is not None else {}
         return [
             f"{name}: {canonical(was.get(name))} -> {canonical(value)}"
@@ -55,7 +55,7 @@ class Change:
 
 
 def plan(wanted: Topology, live: Topology, prune: bool = False) -> list[Change]:
-    """The changes that make `live` what is `wanted`; nothing if it is."""
+    """Return the changes that turn `live` into `wanted`."""
     declared = list(_declared(wanted, live))
     deleted = list(_deleted(wanted, live)) if prune else []
     replaced = {each.thing.key for each in declared if each.action == REPLACE}
@@ -85,7 +85,7 @@ def _deleted(wanted: Topology, live: Topology) -> Iterator[Change]:
 
 
 def is_managed(thing: Thing, patterns: Mapping[str, re.Pattern[str]]) -> bool:
-    """Whether the file is master of it. Queues that go with their users are theirs, and `amq.` is the broker's."""
+    """Return whether the file manages an object; never an auto-delete one, or one whose name begins with `amq.`."""
     pattern = patterns.get(thing.host)
     if pattern is None or thing.name.startswith("amq.") or thing.settings.get("auto_delete"):
         return False
@@ -93,6 +93,6 @@ def is_managed(thing: Thing, patterns: Mapping[str, re.Pattern[str]]) -> bool:
 
 
 def ends(binding: Thing) -> set[Key]:
-    """The exchange that a binding comes from, and what it leads to."""
+    """Return the source of a binding and its destination."""
     _, host, source, kind, destination, *_ = binding.key
     return {(EXCHANGE, host, source), (kind, host, destination)}

@@ -1,7 +1,7 @@
-"""Files to topologies: ours in TOML, and definitions in JSON as RabbitMQ writes them.
+"""Reads files as topologies: our own in TOML, and RabbitMQ's definitions in JSON.
 
-Both raise `ConfigError` with every problem. Definitions may come from many versions, so that keys nobody here knows
-are passed over; in our own file an unknown key is a mistake.
+Both raise ConfigError with every problem. Definitions may come from many versions, so unknown keys are ignored; in our
+own file an unknown key is a mistake.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ OPERATOR: Final = "operator_policy"  # the component of the parameters that are 
 
 
 def read_file(path: Path) -> Topology:
-    """TOML if the name ends so, else JSON. Raises `ConfigError`, `OSError`."""
+    """Read a file as TOML if its name ends in `.toml`, else as JSON. Raises ConfigError or OSError."""
     octets = path.read_bytes()
     try:
         return from_toml(octets) if path.suffix == ".toml" else from_json(octets)
@@ -55,9 +55,6 @@ def read_file(path: Path) -> Topology:
 
 def _in_file(path: Path, problem: Problem) -> Problem:
     return attrs.evolve(problem, where=f"{path}: {problem.where}")
-
-
-# TOML.
 
 
 def from_toml(octets: bytes) -> Topology:
@@ -134,9 +131,6 @@ def exchange_settings(
     }
 
 
-# Definitions.
-
-
 def from_json(octets: bytes) -> Topology:
     try:
         content: object = json.loads(octets)
@@ -146,7 +140,7 @@ def from_json(octets: bytes) -> Topology:
 
 
 def from_definitions(content: object, host: str = "/", here: str = "") -> Topology:
-    """What definitions say. `host` is where things are that do not say it: those of one virtual host do not."""
+    """Return the topology of definitions. `host` is the virtual host of objects that name none."""
     rows = Rows(host, here)
     if not isinstance(content, Mapping):
         raise ConfigError([Problem("the file", "no object", "definitions as RabbitMQ writes them")])
@@ -157,7 +151,7 @@ def from_definitions(content: object, host: str = "/", here: str = "") -> Topolo
 
 
 class Rows:
-    """The objects of definitions, read with a list of what is wrong with them."""
+    """Reads the rows of definitions, collecting their problems."""
 
     def __init__(self, host: str, here: str) -> None:
         self.place = Place([], here)
@@ -200,7 +194,7 @@ class Rows:
 
     def policy_of(self, kind: str, row: Row, said: Row, place: Place) -> Thing:
         definition = said.get("definition", {})
-        if isinstance(definition, list):  # so `rabbitmqctl export_definitions` writes it
+        if isinstance(definition, list):  # the form that `rabbitmqctl export_definitions` writes
             definition = dict(definition)
         settings = {
             "pattern": self.text(said, "pattern", place),
@@ -254,7 +248,7 @@ class Rows:
         value = row.get("arguments", {})
         if isinstance(value, Mapping):
             return value
-        if value:  # an empty list is how some write an empty table
+        if value:  # an empty list is accepted: some tools write an empty table like that
             place.at("arguments").refuse("no table", "a table")
         return {}
 
@@ -272,6 +266,6 @@ SECTIONS: Final[Mapping[str, Callable[[Rows, Row, Place], Thing | None]]] = {
 
 
 def tags_of(value: object) -> list[str]:
-    """Tags as a list; some write them with commas between them."""
+    """Return tags as a list; some files have them as text with commas."""
     tags = value.split(",") if isinstance(value, str) else value
     return sorted(str(tag).strip() for tag in tags if str(tag).strip()) if isinstance(tags, list) else []

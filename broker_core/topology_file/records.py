@@ -1,4 +1,4 @@
-"""What may stand in a topology file in TOML."""
+"""The records of a topology file in TOML."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ NO_ARGUMENTS: Final[Table] = {}
 
 @attrs.frozen(kw_only=True)
 class BindingEntry(Record):
-    """Where messages come from; it stands at the queue or exchange that they go to."""
+    """The source of messages; it is listed at the queue or exchange that they go to."""
 
     exchange: str = key(NAME, "The exchange.")
     arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
-    key: str = key(ANY_TEXT, "The binding key.", "")  # the last: it hides the function
+    key: str = key(ANY_TEXT, "The binding key.", "")  # last, because it hides the function `key`
 
 
 BINDINGS: Final = ListOf(RecordOf(BindingEntry))
@@ -32,34 +32,34 @@ BINDINGS: Final = ListOf(RecordOf(BindingEntry))
 class QueueEntry(Record):
     type: str | None = key(NAME, "classic, quorum, stream or another that the node has.", None)
     durable: bool = key(Flag(), "It survives a restart.", True)
-    auto_delete: bool = key(Flag(), "It goes with its last consumer.", False)
+    auto_delete: bool = key(Flag(), "It is deleted with its last consumer.", False)
     arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
-    bindings: tuple[BindingEntry, ...] = key(BINDINGS, "Where its messages come from.", ())
+    bindings: tuple[BindingEntry, ...] = key(BINDINGS, "The sources of its messages.", ())
 
 
 @attrs.frozen(kw_only=True)
 class ExchangeEntry(Record):
-    type: str = key(NAME, "How it routes.", "direct")
+    type: str = key(NAME, "Its type.", "direct")
     durable: bool = key(Flag(), "It survives a restart.", True)
-    auto_delete: bool = key(Flag(), "It goes with its last binding.", False)
+    auto_delete: bool = key(Flag(), "It is deleted with its last binding.", False)
     internal: bool = key(Flag(), "Clients cannot publish to it.", False)
     arguments: Table = key(FREE_TABLE, "Its arguments.", NO_ARGUMENTS)
-    bindings: tuple[BindingEntry, ...] = key(BINDINGS, "Which exchanges its messages come from.", ())
+    bindings: tuple[BindingEntry, ...] = key(BINDINGS, "The exchanges that its messages come from.", ())
 
 
 @attrs.frozen(kw_only=True)
 class PolicyEntry(Record):
     pattern: str = key(ANY_TEXT, "The names it applies to.")
-    apply_to: str = key(NAME, "To what.", "all")
-    priority: int = key(Whole(-MANY, MANY), "Of several that match the highest holds.", 0)
-    definition: Table = key(FREE_TABLE, "What it sets.")
+    apply_to: str = key(NAME, "The kind of object it applies to.", "all")
+    priority: int = key(Whole(-MANY, MANY), "Of several that match, the highest holds.", 0)
+    definition: Table = key(FREE_TABLE, "The settings.")
 
 
 @attrs.frozen(kw_only=True)
 class PermissionEntry(Record):
-    configure: str = key(ANY_TEXT, "Names of what may be declared and deleted.", "^$")
-    write: str = key(ANY_TEXT, "Names of what may be published to and bound.", "^$")
-    read: str = key(ANY_TEXT, "Names of what may be consumed from and bound to.", "^$")
+    configure: str = key(ANY_TEXT, "Names that may be declared and deleted.", "^$")
+    write: str = key(ANY_TEXT, "Names that may be published to, and bound to an exchange.", "^$")
+    read: str = key(ANY_TEXT, "Names that may be consumed from, and that others may be bound to.", "^$")
 
 
 EACH: Final = "a table for each name"
@@ -71,7 +71,7 @@ PERMISSIONS: Final = TableOf(RecordOf(PermissionEntry), EACH)
 
 @attrs.frozen(kw_only=True)
 class HostEntry(Record):
-    manage: str | None = key(Expression(), "Names of what --prune may delete.", None)
+    manage: str | None = key(Expression(), "Names that --prune may delete.", None)
     exchanges: Mapping[str, ExchangeEntry] = key(EXCHANGES, "Exchanges by name.", {})
     queues: Mapping[str, QueueEntry] = key(QUEUES, "Queues by name.", {})
     policies: Mapping[str, PolicyEntry] = key(POLICIES, "Policies by name.", {})
@@ -81,7 +81,7 @@ class HostEntry(Record):
 
 @attrs.frozen(kw_only=True)
 class UserEntry(Record):
-    tags: tuple[str, ...] = key(ListOf(NAME), "What the user may do besides.", ())
+    tags: tuple[str, ...] = key(ListOf(NAME), "The user's tags.", ())
 
 
 @attrs.frozen(kw_only=True)

@@ -1,4 +1,4 @@
-"""Changes to requests: each change as the API is asked for it."""
+"""Turns the changes of a plan into requests to the HTTP API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECTIONS: Final = {
 
 
 def perform(change: Change, api: Api) -> None:
-    """Make the change. Raises as `Api`."""
+    """Make the change. Raises as `Api` does."""
     if change.action in (DELETE, REPLACE):
         _delete(change.thing, api)
     if change.action != DELETE:
@@ -48,7 +48,7 @@ def _put(change: Change, api: Api) -> None:
 
 
 def _put_user(change: Change, api: Api) -> None:
-    """A new user cannot log in by password until one is set; of an old one it stays, because its hash does."""
+    """Create or change a user. A new one has no password; an existing one keeps it, because its hash is sent back."""
     kept: Mapping[str, object] = {}
     if change.action == CHANGE:
         user = api.get(path("users", change.thing.name))
@@ -76,7 +76,7 @@ def _unbind(thing: Thing, api: Api) -> None:
     _, host, source, kind, destination, key, _ = thing.key
     ends = between(host, source, kind, destination)
     name = properties_key(api.whole(path(*ends)), key, thing.settings["arguments"])
-    if name is not None:  # else it went with something that was deleted before
+    if name is not None:  # otherwise it was deleted with its source or destination
         api.delete(path(*ends, name))
 
 
