@@ -1,11 +1,11 @@
-"""What a staging has: pieces of parts of batches, and how the notes of its log name them.
+"""The pieces and batches of a staging, and the names of the notes in its log that record them.
 
 note                                    number
-BATCH/PARTITION/ATTEMPT/PIECE/END       the offset of its next row to be published; END is that behind its last row
+BATCH/PARTITION/ATTEMPT/PIECE/END       offset of the next row to publish; END is the offset after the last row
 committed                               the last batch that was committed
-used                                    when somebody last did something, in seconds since 1970-01-01 UTC
-used/BATCH                              the same of a batch that is not committed
-published/BATCH, unroutable/BATCH       how many rows of a committed batch went to queues, and how many nowhere
+used                                    when the staging was last used, in seconds since 1970-01-01 UTC
+used/BATCH                              the same for a batch that is not committed
+published/BATCH, unroutable/BATCH       how many rows of a committed batch were routed, and how many were not
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NUMBER_MAX: Final = 1 << 62  # of a batch, a partition, an attempt
 
 @attrs.frozen(order=True)
 class Part:
-    """What one attempt at one partition of a batch has staged."""
+    """One attempt at one partition of a batch."""
 
     batch: int
     partition: int
@@ -35,7 +35,7 @@ class Part:
 
 
 class Piece:
-    """Rows that came in one request: they follow each other in the log."""
+    """The rows of one request; they are consecutive in the log."""
 
     __slots__ = ("end", "next", "number", "part")
 
@@ -43,11 +43,11 @@ class Piece:
         self.part = part
         self.number = number  # in its part
         self.next = first  # offset of the first row that is not published
-        self.end = end  # offset behind the last row
+        self.end = end  # offset after the last row
 
     @property
     def rows(self) -> int:
-        """How many are left."""
+        """The number of rows not yet published."""
         return self.end - self.next
 
     @property
@@ -57,7 +57,7 @@ class Piece:
 
 
 def pieces_in(notes: Mapping[str, int]) -> list[Piece]:
-    """The pieces that a log's notes tell of, in the order in which they are to be published."""
+    """Return the pieces that a log's notes record, in the order of publication."""
     found: list[Piece] = []
     for name, following in notes.items():
         batch, *rest = name.split("/")
@@ -68,7 +68,7 @@ def pieces_in(notes: Mapping[str, int]) -> list[Piece]:
 
 
 def in_order(pieces: Iterable[Piece]) -> list[Piece]:
-    """By batch, partition and piece."""
+    """Sort pieces by batch, partition and number."""
     return sorted(pieces, key=lambda piece: (piece.part, piece.number))
 
 
@@ -77,18 +77,18 @@ def used_note(batch: int) -> str:
 
 
 class Batch:
-    """A committed batch: what is left of it to publish, and how many rows went where."""
+    """A committed batch: its pieces still to be published, and how many rows were routed and not."""
 
     __slots__ = ("_log", "number", "pieces", "published", "rows", "unroutable", "waiting")
 
     def __init__(self, number: int, pieces: list[Piece], log: Log) -> None:
-        """`pieces` are in the order in which they are to be published."""
+        """Take `pieces` in the order of publication."""
         self.number = number
         self.pieces = pieces[::-1]  # the next one is the last of the list
-        self.rows = sum(piece.rows for piece in pieces)  # that are left
+        self.rows = sum(piece.rows for piece in pieces)  # still to be published
         self.published = log.sequences.get(f"{PUBLISHED}/{number}", 0)
         self.unroutable = log.sequences.get(f"{UNROUTABLE}/{number}", 0)
-        self.waiting: list[Callable[[], None]] = []  # told when it is published
+        self.waiting: list[Callable[[], None]] = []  # called when it is published
         self._log = log
 
     @property
@@ -96,7 +96,7 @@ class Batch:
         return not self.pieces
 
     def move(self, rows: int) -> None:
-        """So many rows of its next piece are dealt with: that is kept in one commit with what was done with them."""
+        """Count rows of the next piece as done; the note is in the same commit as their publication."""
         piece = self.pieces[-1]
         if rows == piece.rows:
             self._log.unnote(piece.note)
@@ -111,6 +111,6 @@ class Batch:
         self._log.note(f"{UNROUTABLE}/{self.number}", self.unroutable)
 
     def forget_counts(self) -> None:
-        """Nobody asks for them any more."""
+        """Remove the counts when they are not needed any more."""
         self._log.unnote(f"{PUBLISHED}/{self.number}")
         self._log.unnote(f"{UNROUTABLE}/{self.number}")

@@ -1,9 +1,9 @@
-"""Committed batches go to their exchanges: one after the other, a portion a turn, with pauses for others.
+"""Publishes committed batches: one after the other, a portion a turn, with pauses for the loop's other work.
 
-    committed ──> a portion: into queues, and the note of how far it went, in one commit ──> ... ──> published
-                      └─an alarm, a slow disk, a queue without room─> looked at again in a while
+    committed ──> a portion: into queues, and the note of the progress, in one commit ──> ... ──> published
+                      └─an alarm, a slow disk, a full queue─> tried again after a pause
 
-A row that a queue would refuse is not published: it waits for room, and what stands behind it as well.
+A row that a queue would refuse is not published: it waits until there is room, and so do the rows after it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.broker")
 
 PORTION: Final = 1000  # rows a turn: 4 ms
-ROW_OCTETS_SHIFT: Final = 9  # a row of more than 512 octets counts as several
-BLOCK_OCTETS_SHIFT: Final = 12  # a block that stays one counts as a row for each 4 KiB
-ARRIVALS: Final = 5000  # in queues, to be in one commit: to close it takes 5 ms
-COPIES: Final = 10_000  # made in a turn, where one message becomes several
-LOOK_S: Final = 0.05  # between two looks for room
-DROP_ROWS: Final = 10_000  # published; then what is not needed any more is let go
+ROW_OCTETS_SHIFT: Final = 9  # a row of more than 512 bytes counts as several
+BLOCK_OCTETS_SHIFT: Final = 12  # a block that is published whole counts as a row for each 4 KiB
+ARRIVALS: Final = 5000  # in queues, for one commit: closing it takes 5 ms
+COPIES: Final = 10_000  # made in a turn, if a message goes to several queues
+LOOK_S: Final = 0.05  # between checks for room
+DROP_ROWS: Final = 10_000  # published before the log is truncated
 
 
 class Pouring:
-    """What one staging has still to publish."""
+    """Publishes the committed batches of one staging."""
 
     __slots__ = ("_since_drop", "_staging", "_timer", "batches", "drawing", "portion")
 
@@ -55,16 +55,16 @@ class Pouring:
         return sum(batch.rows for batch in self.batches)
 
     def add(self, batch: Batch) -> None:
-        """It comes behind those that were committed before."""
+        """Append a batch to those that were committed before."""
         self.batches.append(batch)
         self.go_on()
 
     def go_on(self) -> None:
-        """There is more to do, or something that was missing has come."""
+        """Continue; called when there is more to do, or when missing data have arrived."""
         self._go_on_in(0.0)
 
     def end(self) -> None:
-        """Nothing more is published; who waits is told."""
+        """Stop publishing, and notify the waiters."""
         broker = self._staging.virtual_host.broker
         broker.timers.cancel(self._timer)
         batches, self.batches = self.batches, deque()
@@ -78,7 +78,7 @@ class Pouring:
             self._timer = broker.timers.at(broker.now + seconds, self._pour)
 
     def _pour(self, now: float) -> None:
-        """A portion, if nothing stands against it."""
+        """Publish a portion unless the staging has to wait."""
         self._timer = None
         if self._staging.must_wait:
             self._go_on_in(LOOK_S)
@@ -99,12 +99,12 @@ class Pouring:
 
     @property
     def _is_enough(self) -> bool:
-        """Whether so much waits for the next commit that to close it will take a turn."""
+        """True if the next commit has so many arrivals that closing it takes a turn."""
         journal = self._staging.virtual_host.broker.journal
         return journal is not None and len(journal.arrivals) >= ARRIVALS
 
     def _pour_piece(self, batch: Batch, piece: Piece, quota: int) -> int:
-        """Publish what is at hand of a piece. Returns how much of the quota it took; 0: somebody sees to going on."""
+        """Publish available rows of a piece. Returns their cost; 0: publishing continues by itself later."""
         if cost := self._pour_block(batch, piece):
             return cost
         found = self.drawing.read(piece.next, piece.end, quota, quota << ROW_OCTETS_SHIFT)
@@ -114,7 +114,7 @@ class Pouring:
         offsets, messages = found
         if not messages:
             return self._pass_over(batch, piece)
-        lost = min(offsets[0], piece.end) - piece.next  # they cannot be read any more: the log has said so
+        lost = min(offsets[0], piece.end) - piece.next  # unreadable rows, which the log has reported
         messages = messages[: piece.rows - lost]
         rows = lost + self._publish(batch, messages)
         if rows:
@@ -125,7 +125,7 @@ class Pouring:
         return max(rows, sum([message.size for message in messages]) >> ROW_OCTETS_SHIFT)
 
     def _pour_block(self, batch: Batch, piece: Piece) -> int:
-        """Give streams a whole block as it is, if one comes next, and nobody else gets it. Returns as `_pour_piece`."""
+        """Push a whole block to streams, if one comes next and only streams get it. Returns the cost or 0."""
         whole = self.drawing.whole(piece.next, piece.end)
         if whole is None:
             return 0
@@ -143,7 +143,7 @@ class Pouring:
         return max(1, len(streams) * len(packed.octets) >> BLOCK_OCTETS_SHIFT)
 
     def _streams_of(self, samples: Sequence[Message]) -> list[StreamQueue]:
-        """Those that get every message like these, if nobody else does, and none looks at each."""
+        """Return the streams that get every message like these; empty if other queues do, or if one looks at each."""
         host = self._staging.virtual_host
         exchange, queues = host.exchanges.get(samples[0].exchange), None
         for sample in samples:
@@ -159,7 +159,7 @@ class Pouring:
         return streams if len(streams) == len(queues or ()) else []
 
     def _pass_over(self, batch: Batch, piece: Piece) -> int:
-        """Nothing is there: it is not on disk yet, and the log will tell, or all that is left cannot be read."""
+        """Wait for rows that are not on disk yet; skip the rest of the piece if it cannot be read."""
         if self._staging.log.committed < piece.end:
             return 0
         rows = piece.rows
@@ -175,7 +175,7 @@ class Pouring:
             self._staging.drop_needless()
 
     def _publish(self, batch: Batch, messages: Sequence[Message]) -> int:
-        """Returns how many: a queue may have no room, or the turn be over."""
+        """Publish messages and return how many; it stops at a full queue, or when the turn is over."""
         host = self._staging.virtual_host
         broker = host.broker
         at = run = 0
@@ -186,7 +186,7 @@ class Pouring:
                 run = end_of_run(messages, at)
                 exchange = host.exchanges.get(message.exchange)
                 queue = None if exchange is None else broker.sole_queue(exchange, message)
-                if queue is not None and exchange is not None:  # as most
+                if queue is not None and exchange is not None:  # the usual case
                     exchange.published += run - at
                     batch.published += push_all(queue, list(messages[at:run]))
                     at = run

@@ -1,4 +1,4 @@
-"""What is to be published, drawn out of a staging's log: messages, or, where a store has blocks, whole blocks."""
+"""Sources of rows for publication: a staging's log as messages or, if the store has blocks, as whole blocks."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ if TYPE_CHECKING:
     from broker_core.store.contract import Packed
 
 Whole: TypeAlias = "tuple[Packed, list[Message]]"
-"""A block, and one message of each kind that is in it, without body."""
+"""A block, and one message of each kind in it, without body."""
 
 
 class Drawing(ABC):
-    """Where rows are taken from. They have no offsets noted on them."""
+    """Contract for a source of rows. Their messages carry no offsets."""
 
     __slots__ = ()
 
     @abstractmethod
     def read(self, offset: int, until: int, quota: int, room: int) -> Found | None:
-        """As `Log.read`, up to an offset. None: they have to be fetched."""
+        """Read as `Log.read` does, up to an offset. None: the rows have to be fetched first."""
 
     @abstractmethod
     def fetch(self, offset: int, until: int, then: Callable[[], None]) -> None:
-        """As `Log.fetch`. `then` is called once, even if this is asked again meanwhile."""
+        """Fetch as `Log.fetch` does. `then` is called once, even if this is called again meanwhile."""
 
     @abstractmethod
     def whole(self, offset: int, until: int) -> Whole | None:
-        """What begins there, if that is a block at hand that ends at `until` or before, all of it with one set of
-        properties."""
+        """Return the block at `offset` if it is at hand, ends by `until`, and has one set of properties; else None."""
 
 
 class MemoryDrawing(Drawing):
-    """From a log in memory."""
+    """A source of rows from a log in memory."""
 
     __slots__ = ("_log",)
 

@@ -1,13 +1,13 @@
 """Staged publishing: many rows, in batches, from many tasks at a time, published as a whole or not at all, and once.
 
-    take ──> staged, seen by nobody ──commit──> committed ──poured, a portion at a time──> in the queues
-                     └─drop, or nobody comes back─> gone
+    take ──> staged, invisible ──commit──> committed ──published, a portion at a time──> in the queues
+                     └─drop, or abandoned─> gone
 
-A staging has a log of its own, where rows lie until they are published. How far each batch is stands in the same
-commit as what was done (`Log.note`, `staged.py`), so that after a crash it goes on where it was.
+A staging has a log of its own, which holds rows until they are published. The progress of each batch is recorded in the
+same commit as its effect (`Log.note`, `batch.py`), so that publication continues there after a crash.
 
-A batch has parts, one for each attempt at each partition; a part comes in pieces, numbered from 0. A piece that is
-there already is not taken again, and neither is a batch that was committed: so every request can be repeated.
+A batch has parts, one for each attempt at each partition; a part comes in pieces, numbered from 0. A piece that was
+taken, or a batch that was committed, is not taken again: so every request can be repeated.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 PORTION: Final = 2000  # rows taken in a turn: 5 ms
 NOTES_MAX: Final = 100_000  # of a staging: as many pieces, roughly
 STAGINGS_MAX: Final = 1000  # in a virtual host
-NAME_MAX: Final = 255  # octets
-LOOK_AGAIN_S: Final = 3600.0  # between two looks for what nobody comes back for
-BATCH_MAX_S: Final = 24 * 3600  # without a sign of life, and a batch that is not committed goes
-NAME_MAX_S: Final = 30 * 24 * 3600  # the same for a name that has nothing
+NAME_MAX: Final = 255  # bytes
+LOOK_AGAIN_S: Final = 3600.0  # between searches for abandoned batches
+BATCH_MAX_S: Final = 24 * 3600  # an uncommitted batch that was not used for so long is dropped
+NAME_MAX_S: Final = 30 * 24 * 3600  # the same for a staging without batches
 
 
 class OutOfOrder(NotAllowed):
-    """Another piece is to come first."""
+    """Raised if another piece has to come first."""
 
     def __init__(self, number: int, expected: int) -> None:
         super().__init__(f"piece {number} cannot come yet, piece {expected} is the next")
@@ -48,7 +48,7 @@ class OutOfOrder(NotAllowed):
 
 
 class NotStaged(NotAllowed):
-    """What is to be committed is not there."""
+    """Raised if a part to be committed does not have its rows."""
 
     def __init__(self, part: Part, rows: int, found: int) -> None:
         attempt = f"partition {part.partition}, attempt {part.attempt}"
@@ -59,7 +59,7 @@ class NotStaged(NotAllowed):
 
 
 class Full(TooMany):
-    """There is as much as there may be."""
+    """Raised if a limit is reached."""
 
 
 class Staging:
@@ -85,17 +85,17 @@ class Staging:
     def __init__(self, virtual_host: VirtualHost, name: str, user: str) -> None:
         self.virtual_host = virtual_host
         self.name = name
-        self.user = user  # whose it is
+        self.user = user  # the owner
         self.number = 0  # in the store
         self.log: Log = MemoryLog()
         self.committed = -1  # the last batch that was committed
         self.last: Batch | None = None  # the same
         self.ended = False
-        self._staged: dict[int, dict[Part, list[Piece]]] = {}  # by batch: not committed
+        self._staged: dict[int, dict[Part, list[Piece]]] = {}  # uncommitted pieces by batch
         self._rows: Counter[Part] = Counter()  # of these
         self.portion = PORTION
         self.pouring = Pouring(self)
-        self._taking: int | None = None  # the first offset of a piece that is coming in
+        self._taking: int | None = None  # the first offset of a piece that is being received
         self._timer: Timer | None = None
 
     @property
@@ -103,11 +103,9 @@ class Staging:
         """The staging as error texts name it."""
         return f"staging '{self.name}' in vhost '{self.virtual_host.name}'"
 
-    # Its life.
-
     def keep_in(self, journal: Journal, number: int) -> None:
-        """It outlives the node. Said before it is used."""
-        from broker_core.durability.row_source import BlockDrawing  # a node in memory need not load it
+        """Keep the staging in the store; called before it is used."""
+        from broker_core.durability.row_source import BlockDrawing  # a node in memory does not need it
 
         self.number = number
         self.log = log = journal.open_log(number, self.described, self._committed)
@@ -115,11 +113,11 @@ class Staging:
         self.pouring.drawing = BlockDrawing(log, journal.encoding)
 
     def _committed(self) -> None:
-        """The log has more to read."""
+        """Called when the log has more to read."""
         self.pouring.go_on()
 
     def begin(self) -> None:
-        """It is new, or has come back at a start, with its log."""
+        """Start a new staging, or one that was recovered with its log."""
         notes = self.log.sequences
         self.committed = notes.get(COMMITTED, -1)
         for number, pieces in groupby(pieces_in(notes), lambda piece: piece.part.batch):
@@ -135,7 +133,7 @@ class Staging:
         self._look_again()
 
     def end(self) -> None:
-        """Nobody wants it any more: what is not published goes with it."""
+        """End the staging, and drop everything that is not published."""
         broker = self.virtual_host.broker
         self.ended = True
         broker.timers.cancel(self._timer)
@@ -150,47 +148,43 @@ class Staging:
         if self.ended:
             raise no_staging(self.name, self.virtual_host.name)
 
-    # What there is.
-
     @property
     def publishing(self) -> int:
-        """Rows of committed batches that are still to be published."""
+        """The number of rows of committed batches that are still to be published."""
         return self.pouring.rows
 
     @property
     def staged(self) -> dict[int, int]:
-        """Rows by batch."""
+        """The number of staged rows by batch."""
         return {
             number: sum(piece.rows for pieces in parts.values() for piece in pieces)
             for number, parts in sorted(self._staged.items())
         }
 
     def rows_of(self, part: Part) -> int:
-        """How many are staged."""
+        """Return how many rows of a part are staged."""
         return self._rows[part]
 
     def _pieces_of(self, part: Part) -> Sequence[Piece]:
         return self._staged.get(part.batch, {}).get(part, ())
 
     def is_committed(self, batch: int) -> bool:
-        """Or has been passed over: it will never be."""
+        """Return whether a batch is committed, or older than one that is, and so can never be."""
         return batch <= self.committed
 
     @property
     def must_wait(self) -> bool:
-        """Whether to put messages into queues is no good idea now.
+        """True if messages should not be put into queues now.
 
-        What lies in memory anyhow takes up no more there: else it would wait for itself to go.
+        In memory only, an alarm is no reason: publishing takes no more memory, and waiting would not end it.
         """
         broker = self.virtual_host.broker
         return broker.is_behind or (broker.journal is not None and broker.alarms.reason is not None)
 
-    # Staging.
-
     def expects(self, part: Part, number: int) -> bool:
-        """Whether a piece is the next one; not if there is nothing to do: it has been taken, or the batch is committed.
+        """Return whether a piece is the next one; False if it was taken already, or its batch is committed.
 
-        Raises OutOfOrder if others have to come first, Full.
+        Raises OutOfOrder if others have to come first, and Full if there are too many pieces.
         """
         following = len(self._pieces_of(part))
         if self.is_committed(part.batch) or number < following:
@@ -204,11 +198,11 @@ class Staging:
     def take(
         self, part: Part, number: int, messages: Iterator[Message], packed: Iterator[Packed] | None = None
     ) -> Iterator[float]:
-        """Stage a piece, unless it is there: a portion whenever the next is asked for, until there is none.
+        """Stage a piece, unless it was taken already: a portion at each step of the iterator.
 
-        `packed`: the same messages in blocks, which the log takes: they are kept instead.
-        Yields how many seconds to leave to others before that. To be closed if it is given up. Raises as `expects`, and
-        NotFound if the staging has ended.
+        `packed`: the same messages in blocks that the log takes; they are stored instead. Yields how many seconds to
+        pause before the next step. Has to be closed if it is given up. Raises as `expects` does, and NotFound if the
+        staging has ended.
         """
         while self._taking is not None:
             yield PAUSE_S
@@ -250,19 +244,17 @@ class Staging:
         self._rows[piece.part] += piece.rows
 
     def use(self, batch: int | None = None) -> None:
-        """Somebody was here. This also has whoever repeats something wait for what is not on disk yet."""
+        """Note the time of use. Its commit also makes a repeated request wait for what is not on disk yet."""
         wall = int(self.virtual_host.broker.clock.wall())
         self.log.note(USED, wall)
         if batch is not None and batch in self._staged:
             self.log.note(used_note(batch), wall)
 
-    # The end of a batch.
-
     def commit(self, number: int, parts: Iterable[tuple[Part, int]]) -> Batch | None:
-        """Have these parts of a batch published, which have so many rows; its other ones go, and so do older batches.
+        """Commit a batch of these parts with their numbers of rows; its other parts and older batches are dropped.
 
-        They are published in the order of their partitions. None: it was committed already, and another one since.
-        Raises NotStaged, and then nothing has happened.
+        Rows are published in the order of their partitions. Returns None if the batch was committed before, and another
+        one since. Raises NotStaged if rows are missing; then nothing changes.
         """
         if not self.is_committed(number):
             chosen: list[Piece] = []
@@ -292,13 +284,13 @@ class Staging:
         return next((batch for batch in self.pouring.batches if batch.number == number), None)
 
     def published(self, batch: Batch) -> None:
-        """All of it is in its queues."""
+        """Called when all of a batch is in its queues."""
         if batch is not self.last:
             batch.forget_counts()
         self.drop_needless()
 
     def drop(self, batch: int) -> int:
-        """Forget what is staged of a batch. Returns how many rows. Raises NotAllowed if it is committed."""
+        """Drop the staged rows of a batch and return their number. Raises NotAllowed if it is committed."""
         if self.is_committed(batch):
             raise NotAllowed(f"batch {batch} of {self.described} is committed already")
         rows = self.staged.get(batch, 0)
@@ -316,7 +308,7 @@ class Staging:
         self.log.unnote(used_note(batch))
 
     def drop_needless(self) -> None:
-        """Let go of what lies in the log before everything that is still to be published, or may be."""
+        """Truncate the log before the first row that is, or may be, still to be published."""
         staged = [pieces[0] for parts in self._staged.values() for pieces in parts.values()]
         poured = [piece for batch in self.pouring.batches for piece in batch.pieces]
         needed = [piece.next for piece in (*staged, *poured)]
@@ -324,14 +316,12 @@ class Staging:
             needed.append(self._taking)
         self.log.drop_until(min(needed, default=self.log.next))
 
-    # What nobody comes back for.
-
     def _look_again(self) -> None:
         broker = self.virtual_host.broker
         self._timer = broker.timers.at(broker.now + LOOK_AGAIN_S, self._look)
 
     def _look(self, now: float) -> None:
-        """Let go of what is too old."""
+        """Drop abandoned batches, and the staging itself if it was not used for too long."""
         wall, notes = self.virtual_host.broker.clock.wall(), self.log.sequences
         for batch in list(self._staged):
             if wall - notes.get(used_note(batch), 0) >= BATCH_MAX_S:
@@ -350,7 +340,7 @@ def no_staging(name: str, virtual_host: str) -> NotFound:
 
 
 def new_staging(host: VirtualHost, name: str, user: str) -> Staging:
-    """A staging that is not there yet. Raises Full."""
+    """Create a staging. Raises Full if there are too many."""
     if len(host.stagings) >= STAGINGS_MAX:
         raise Full(f"there are {STAGINGS_MAX} stagings in vhost '{host.name}' already")
     staging = host.stagings[name] = Staging(host, name, user)
@@ -361,7 +351,7 @@ def new_staging(host: VirtualHost, name: str, user: str) -> Staging:
 
 
 def forget_staging(staging: Staging) -> None:
-    """With all that it has staged. Raises NotAllowed while something is still to be published."""
+    """Delete a staging with its staged rows. Raises NotAllowed while rows are still to be published."""
     if staging.publishing:
         raise NotAllowed(f"{staging.described} has {staging.publishing} rows still to publish")
     del staging.virtual_host.stagings[staging.name]

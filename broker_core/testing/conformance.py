@@ -1,10 +1,10 @@
-"""Conformance kit: an exchange type and a few samples in, an AssertionError out if it does not keep the contract.
+"""Conformance kit: checks an exchange type with a few samples, and raises AssertionError if it breaks the contract.
 
     def test_longest_is_a_good_exchange_type():
         check_exchange_type(Longest, bindings=[("a", {}), ("a.b", {})], messages=[("some.key", {})])
 
-The samples are what the type is made for; between them come odd keys, headers and arguments that Hypothesis thinks of.
-The kit repeats itself exactly from run to run. What it checks:
+The samples are what the type is made for; Hypothesis adds odd keys, headers and arguments. Every run checks the same
+examples. What is checked:
 
     the class            can be registered and called as the broker does
     refusals             `validate` and `validate_binding` raise PreconditionFailed and nothing else
@@ -64,14 +64,14 @@ class Subject:
 
 @attrs.frozen
 class Planned:
-    """One binding of an example, and whether it is undone while others stay."""
+    """A binding of an example; if `passing`, it is undone while others stay."""
 
     place: tuple[str, bool]  # of DESTINATIONS
     sample: Sample
     passing: bool
 
     def bind(self, bench: Bench) -> bool:
-        """False: the type refuses such a binding."""
+        """Bind, and return False if the type refuses such a binding."""
         (name, is_exchange), (key, arguments) = self.place, self.sample
         try:
             bench.bind(name, key, arguments, is_exchange)
@@ -98,11 +98,11 @@ def check_exchange_type(
     by_chance: bool = False,
     examples: int = 50,
 ) -> None:
-    """Check that `type_class` keeps the contract of `ExchangeType`; raises AssertionError with the reason.
+    """Check that `type_class` keeps the contract of `ExchangeType`. Raises AssertionError with the reason if not.
 
-    `arguments` must be accepted for an exchange of this type, and each of `bindings` (key, arguments) for a binding.
-    `messages` (key, headers) should interest the type. `by_chance`: answers may differ from one call to the next.
-    `exchange_types` are those registered, for a type built on others. `examples` are drawn for each check.
+    The type must accept `arguments` for an exchange, and each of `bindings` (key, arguments) for a binding. `messages`
+    (key, headers) should be of interest to the type. `by_chance`: answers may differ from one call to the next.
+    `exchange_types` are the registered ones, for a type built on others. `examples` is their number for each check.
     """
     subject = Subject(type_class, arguments or {}, bindings, messages, exchange_types, by_chance, examples)
     check_class(subject)
@@ -128,7 +128,7 @@ def check_with(
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
-        phases=(Phase.generate, Phase.shrink),  # explaining takes seconds; the message says enough
+        phases=(Phase.generate, Phase.shrink),  # Phase.explain takes seconds; the message says enough
     )
     @given(strategy)
     def run(drawn: Drawn) -> None:
@@ -138,20 +138,20 @@ def check_with(
 
 
 def check_class(subject: Subject) -> None:
-    standard = STANDARD.get(subject.type_class.name) is subject.type_class  # these need no `x-`
+    standard = STANDARD.get(subject.type_class.name) is subject.type_class  # standard names need no `x-`
     found = [] if standard else list(faults(subject.type_class))
     subject.require(not found, "; ".join(found))
 
 
 def check_samples(subject: Subject) -> None:
-    """The samples given are accepted."""
+    """Check that the type accepts the given samples."""
     bench = subject.bench()
     for key, arguments in subject.bindings:
         bench.bind("q1", key, arguments)
 
 
 def check_refusal(subject: Subject, odd: Table) -> None:
-    """Odd arguments are accepted or refused with PreconditionFailed; anything else that is raised fails the check."""
+    """Check that odd arguments are accepted, or refused with PreconditionFailed; anything else fails the check."""
     with suppress(PreconditionFailed):
         Bench(subject.type_class, odd, subject.exchange_types)
     with suppress(PreconditionFailed):
@@ -163,7 +163,7 @@ def check_refusal(subject: Subject, odd: Table) -> None:
 
 
 def check_bindings(subject: Subject, example: tuple[list[Planned], list[Message]]) -> None:
-    """Bind, unbind some, reload, unbind the rest; compare with an exchange where the passing ones never were."""
+    """Bind, unbind some, reload, unbind the rest; compare with an exchange that never had the passing ones."""
     plan, messages = example
     bench, reference = subject.bench(), subject.bench()
     bound = {planned.identity(bench): planned for planned in plan if planned.bind(bench)}.values()
@@ -186,7 +186,7 @@ def check_bindings(subject: Subject, example: tuple[list[Planned], list[Message]
 def check_answers(
     subject: Subject, messages: list[Message], bench: Bench, reference: Bench | None = None
 ) -> None:
-    """The answers name bound destinations only, and are what the reference answers."""
+    """Check that the answers name bound destinations only, and equal the reference's answers."""
     bound = {binding.destination.name for binding in bench.exchange.bindings}
     for message in [*messages, *(fake_message(key, headers) for key, headers in subject.messages)]:
         answer = asked(subject, bench, message)
@@ -213,7 +213,7 @@ def check_keep(subject: Subject, messages: list[Message]) -> None:
 
 
 def check_looks_at(subject: Subject, pair: tuple[Message, Message]) -> None:
-    """Two messages that differ in nothing the type says it looks at go the same way."""
+    """Check that messages are routed alike if they differ only in what the type says it does not look at."""
     one, other = pair
     if subject.type_class.looks_at is LooksAt.MESSAGE:
         return
@@ -234,7 +234,7 @@ def check_close(subject: Subject, bench: Bench) -> None:
 
 
 def asked(subject: Subject, bench: Bench, message: Message) -> Answer:
-    """The type's answer, after making sure that asking has changed nothing."""
+    """Return the type's answer, after checking that `route` changes neither the message nor the next answer."""
     before = described(message)
     answer = bench.route(message)
     subject.require(
@@ -261,14 +261,14 @@ def drawn_messages(subject: Subject) -> st.SearchStrategy[Message]:
 
 
 def keys(subject: Subject) -> st.SearchStrategy[str]:
-    """Keys from the samples, and odd ones: long, empty, many dots, and octets that were not UTF-8."""
+    """Return a strategy for keys: those of the samples, and odd ones: long, empty, many dots, not UTF-8."""
     known = [key for key, _ in (*subject.bindings, *subject.messages)]
     odd = ["", ".", "a..b", "#", "*", "#.#.#", "-1", "1" * 255, "a." * 127, "\udcff", "\u00e9"]
     return st.sampled_from([*known, *odd]) | st.text(max_size=30)
 
 
 def tables(subject: Subject) -> st.SearchStrategy[dict[str, Value]]:
-    """Tables whose names the type knows, mostly, with values of every type."""
+    """Return a strategy for tables, mostly with names that the type knows, and with values of every type."""
     samples = [subject.arguments, *(table for _, table in (*subject.bindings, *subject.messages))]
     known = {name for table in samples for name in table} | set(subject.type_class.argument_names)
     seen = [value for table in samples for value in table.values()]

@@ -1,12 +1,12 @@
-"""Stand-ins with which an exchange type is tested without a broker: queues that are lists, a clock moved by hand.
+"""Stand-ins to test an exchange type without a broker: queues that are lists, and a clock moved by hand.
 
     bench = Bench(Longest)
     jobs = bench.bind("jobs", key="a")
     bench.publish("some.key")
     assert len(jobs.messages) == 1
 
-The exchange on the bench is a real `Exchange`; only what surrounds it is fake. There is no routing beyond
-it: a destination that is an exchange collects messages like a queue, and there are no alternates.
+The exchange on the bench is a real `Exchange`; only its surroundings are fake. There is no routing beyond it: a
+destination that is an exchange collects messages like a queue, and there are no alternates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class FakeEncoding(Encoding):
-    """Properties that need no bytes: one instance per message carries them."""
+    """An encoding without bytes: each message has its own instance, which holds the properties."""
 
     name = "fake"
 
@@ -55,14 +55,14 @@ def fake_message(
     properties: Properties | None = None,
     exchange: str = "",
 ) -> Message:
-    """A message as an exchange type sees it."""
+    """Return a message with these properties, for an exchange type to route."""
     properties = attrs.evolve(properties or Properties(), headers=headers)
     facts = Facts(cc=cc, has_headers=headers is not None)
     return Message(FakeEncoding(properties), exchange, key, b"", body, facts)
 
 
 class FakeDestination(Destination):
-    """A queue, or with `is_exchange` another exchange, that keeps what it gets in a list."""
+    """A queue, or with `is_exchange` another exchange, that keeps its messages in a list."""
 
     def __init__(self, name: str, is_exchange: bool = False) -> None:
         self.name = name
@@ -74,7 +74,7 @@ class FakeDestination(Destination):
 
 
 class FakeBroker(Broker):
-    """What an exchange type may use of the broker, and no more: the rest is not there."""
+    """A broker with only those attributes and methods that an exchange type may use."""
 
     def __init__(self, exchange_types: Mapping[str, type[ExchangeType]] = STANDARD) -> None:
         self.clock = self.hands = ManualClock()
@@ -90,11 +90,11 @@ class FakeBroker(Broker):
             destination.messages.append(message)
 
     def release_delayed(self, exchange: Exchange, message: Message) -> None:
-        """Route a message that was held, as if published now."""
+        """Route a held message as if it were published now."""
         publish(exchange, message)
 
     def report_route_error(self, exchange: Exchange, error: Exception, what: str = "") -> None:
-        """On the bench it is not to be overlooked."""
+        """Raise the error, so that a test cannot overlook it."""
         raise error
 
 
@@ -106,7 +106,7 @@ class FakeVirtualHost:
 
 
 def publish(exchange: Exchange, message: Message) -> None:
-    """Ask the exchange's type, give the message to the destinations, and let the type keep it: as the broker does."""
+    """Route a message, deliver it, and let the type keep it, as the broker does."""
     answer = exchange.type.route(message)
     if answer is not HANDLED:
         exchange.virtual_host.broker.deliver(message, answer)
@@ -114,7 +114,7 @@ def publish(exchange: Exchange, message: Message) -> None:
 
 
 class Bench:
-    """One exchange of the type under test, and the verbs to try it; they validate as the broker does."""
+    """An exchange of the type under test, with methods to use it; they validate as the broker does."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class Bench:
         arguments: Table | None = None,
         exchange_types: Mapping[str, type[ExchangeType]] = STANDARD,
     ) -> None:
-        """Declares the exchange. Raises `PreconditionFailed` if the type refuses the arguments.
+        """Declare the exchange. Raises PreconditionFailed if the type refuses the arguments.
 
         `exchange_types` are the registered types, for a type that is built on others.
         """
@@ -138,17 +138,17 @@ class Bench:
         return Exchange(host, "bench", self._type_class, arguments=self._arguments)
 
     def destination(self, name: str, is_exchange: bool = False) -> FakeDestination:
-        """The queue (or exchange) of that name, always the same one."""
+        """Return the queue (or exchange) of that name, always the same one."""
         return self._destinations.setdefault((is_exchange, name), FakeDestination(name, is_exchange))
 
     def binding(self, name: str, key: str, arguments: Table | None, is_exchange: bool) -> Binding:
-        """A binding to the destination of that name, not yet in force."""
+        """Return a binding to the destination of that name, which is not in force."""
         return Binding(self.exchange, self.destination(name, is_exchange), key, arguments or {})
 
     def bind(
         self, name: str, key: str = "", arguments: Table | None = None, is_exchange: bool = False
     ) -> FakeDestination:
-        """Bind the queue (or exchange) of that name and return it. Raises `PreconditionFailed` if the type refuses."""
+        """Bind the queue (or exchange) of that name and return it. Raises PreconditionFailed if the type refuses."""
         binding = self.binding(name, key, arguments, is_exchange)
         if binding.identity not in self.exchange.bindings_by_identity:
             self.exchange.type.validate_binding(key, binding.arguments)
@@ -159,23 +159,23 @@ class Bench:
     def unbind(
         self, name: str, key: str = "", arguments: Table | None = None, is_exchange: bool = False
     ) -> None:
-        """Take a binding away; it must be there."""
+        """Remove a binding, which must exist."""
         wanted = self.binding(name, key, arguments, is_exchange)
         self.exchange.type.unbind(self.exchange.bindings_by_identity.pop(wanted.identity))
 
     def route(self, message: Message) -> set[str] | Handled:
-        """The names of the destinations the type answers with, or HANDLED; nothing is delivered."""
+        """Return the names of the destinations that the type answers with, or HANDLED; nothing is delivered."""
         answer = self.exchange.type.route(message)
         return HANDLED if answer is HANDLED else {destination.name for destination in answer}
 
     def publish(self, key: str = "", headers: Table | None = None, body: bytes = b"") -> Message:
-        """Publish through the exchange; look into the `messages` of its destinations."""
+        """Publish through the exchange; the `messages` of its destinations show the effect."""
         message = fake_message(key, headers, body)
         publish(self.exchange, message)
         return message
 
     def restart(self) -> None:
-        """The node ends and starts again. What the exchange held comes back to it, as if all of it were durable."""
+        """Simulate a restart of the node. The exchange gets back the messages that it held, as if all were durable."""
         before, self.exchange = self.exchange, self._declared()
         self.broker.timers = Timers()
         for binding in before.bindings:
@@ -186,6 +186,6 @@ class Bench:
             self.exchange.hold_again(list(before.holding.held))
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and what is due happen."""
+        """Advance the clock, and run the timers that are due."""
         self.broker.hands.advance(seconds)
         self.broker.timers.run(self.broker.clock.now())

@@ -1,17 +1,16 @@
-"""A broker as a test sees it: its URL, and what has been published, waits, or is not acknowledged.
+"""A broker under observation by a test: its URL, and the messages published, waiting, or not acknowledged.
 
     with ThreadedNode() as node, fresh_broker(node) as broker:
         run_the_shop(broker.url)
         [order] = broker.published("orders", count=1)
         assert order.key == "order.created"
 
-Each `LeveretBroker` is a virtual host of its own with a user of its own, in a node that others may share: to make one
-and to take it away costs well under a millisecond. What a client has written to its socket before a question is asked
-is part of the answer. `count` waits for as many, and fails with what there is instead.
+Each `LeveretBroker` is a virtual host of its own with a user of its own, in a node that may be shared: creating and
+deleting one costs well under a millisecond. Whatever a client has written to its socket before a question is part of
+the answer. `count` waits for so many, and fails with a description of what there is instead.
 
-Publishes are noted by exchange types that keep what they route, put in the place of the real ones for these virtual
-hosts; other nodes know nothing of it. Waiting is being told after each settle of the broker: nothing polls, nothing
-sleeps.
+Publishes are noted by exchange types that record what they route; they replace the real ones of these virtual hosts
+only. To wait is to be notified after each settle of the broker: there is no polling and no sleep.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ T = TypeVar("T")
 
 TIMEOUT_S: Final = 5.0
 SHOWN_MAX: Final = 20  # messages in an explanation
-BODY_SHOWN_MAX: Final = 200  # octets of each
+BODY_SHOWN_MAX: Final = 200  # bytes of each
 
 _numbers = itertools.count(1)
 
@@ -70,7 +69,7 @@ class Seen:
         return parsed
 
     def line(self) -> str:
-        """The message in an explanation."""
+        """Return the message as a line of an explanation."""
         body = repr(self.body[:BODY_SHOWN_MAX]) + ("..." if len(self.body) > BODY_SHOWN_MAX else "")
         headers = f", headers {dict(self.headers)!r}" if self.headers else ""
         return f"key {self.key!r}, body {body}{headers}"
@@ -78,7 +77,7 @@ class Seen:
 
 @contextmanager
 def fresh_broker(node: ThreadedNode) -> Iterator[LeveretBroker]:
-    """An empty virtual host of a running node with a user who may do everything there, and nothing elsewhere."""
+    """Provide an empty virtual host of a running node, with a user that may do everything there and nothing else."""
     broker = LeveretBroker(node, f"test-{next(_numbers)}")
     node.call(broker.open)
     try:
@@ -88,7 +87,7 @@ def fresh_broker(node: ThreadedNode) -> Iterator[LeveretBroker]:
 
 
 class LeveretBroker:
-    """One virtual host under observation. Made by `fresh_broker`, or by the fixture `leveret_broker`."""
+    """A virtual host under observation. Created by `fresh_broker`, or by the fixture `leveret_broker`."""
 
     def __init__(self, node: ThreadedNode, name: str) -> None:
         self.node = node
@@ -100,15 +99,13 @@ class LeveretBroker:
 
     @property
     def parameters(self) -> object:
-        """The URL as pika wants it, a `pika.URLParameters`."""
+        """The URL as a `pika.URLParameters`."""
         import pika  # type: ignore[import-untyped]
 
         return pika.URLParameters(self.url)
 
-    # In the broker's thread.
-
     def open(self) -> None:
-        """Make the virtual host and its user."""
+        """Create the virtual host and its user; called in the broker's thread."""
         broker = self.node.node.broker
         self._notes = Notes.of(broker)
         host = broker.add_virtual_host(self.virtual_host)
@@ -117,7 +114,7 @@ class LeveretBroker:
         broker.access.set_permissions(self.user, self.virtual_host, ".*", ".*", ".*")
 
     def close(self) -> None:
-        """Send clients away and delete everything."""
+        """Disconnect clients and delete everything; called in the broker's thread."""
         broker = self.node.node.broker
         broker.delete_virtual_host(self.virtual_host)
         broker.access.delete_user(self.user)
@@ -132,12 +129,10 @@ class LeveretBroker:
     def _queue(self, name: str) -> Queue | None:
         return self._state().queues.get(name)
 
-    # Questions.
-
     def published(self, exchange: str, count: int | None = None, timeout_s: float = TIMEOUT_S) -> list[Seen]:
-        """The messages published to an exchange, in order, routed or not, dead letters included.
+        """Return the messages published to an exchange, in order, routed or not, dead letters included.
 
-        With `count` it waits for so many, and it is an AssertionError if there are fewer in the end, or more.
+        With `count` it waits for so many, and raises AssertionError if there are fewer in the end, or more.
         """
         __tracebackhide__ = True
 
@@ -155,9 +150,9 @@ class LeveretBroker:
         return [Seen.of(message) for message in messages]
 
     def queue(self, name: str, count: int | None = None, timeout_s: float = TIMEOUT_S) -> list[Seen]:
-        """The messages that wait in a queue, in the order in which they would be delivered.
+        """Return the messages that wait in a queue, in the order in which they would be delivered.
 
-        With `count` it waits until there are so many, and it is an AssertionError if it does not come to that.
+        With `count` it waits until there are so many, and raises AssertionError if that does not happen.
         """
         __tracebackhide__ = True
 
@@ -176,21 +171,21 @@ class LeveretBroker:
         return [Seen.of(message) for message in messages]
 
     def unacked(self, queue: str, count: int | None = None, timeout_s: float = TIMEOUT_S) -> int:
-        """How many messages of a queue consumers have been given and have not answered yet. `count` as in `queue`."""
+        """Return how many messages of a queue are delivered but not acknowledged. `count` as in `queue`."""
         __tracebackhide__ = True
         return self._number(queue, "not acknowledged yet, of queue", lambda q: q.unsettled, count, timeout_s)
 
     def consumers(self, queue: str, count: int | None = None, timeout_s: float = TIMEOUT_S) -> int:
-        """How many consumers a queue has. `count` as in `queue`."""
+        """Return how many consumers a queue has. `count` as in `queue`."""
         __tracebackhide__ = True
         return self._number(queue, "consumers of queue", lambda q: len(q.consumers), count, timeout_s)
 
     def wait_until(
         self, condition: Callable[[VirtualHost], object], timeout_s: float = TIMEOUT_S, what: str = "it"
     ) -> None:
-        """Wait until a condition on the virtual host holds. It is asked in the broker's thread, after every change.
+        """Wait until a condition on the virtual host holds. It is evaluated in the broker's thread, after every change.
 
-        AssertionError, naming `what`, if it does not come to that; and what the condition raises.
+        Raises AssertionError, naming `what`, if it does not hold in time; and whatever the condition raises.
         """
         __tracebackhide__ = True
         if not self._wait(lambda: bool(condition(self._state())), timeout_s):
@@ -213,15 +208,13 @@ class LeveretBroker:
             raise AssertionError(f"{counted}{missing}\n{self._overview()}")
         return number
 
-    # Waiting.
-
     def _ask(self, question: Callable[[], T]) -> T:
         return self.node.call(question)
 
     def _counted(
         self, found: Callable[[], T], count: int | None, timeout_s: float, reached: Callable[[], bool]
     ) -> T | None:
-        """What is found once `count` is reached; None if it is not, or if there are more by then."""
+        """Return what is found once `count` is reached; None if it is not, or if there are more by then."""
         self.node.wait(Node.quiet)
         if count is not None and not self._wait(reached, timeout_s):
             return None
@@ -237,8 +230,6 @@ class LeveretBroker:
             return self.node.call(waiter.give_up)
         return True
 
-    # Explanations.
-
     def _explained(
         self, what: str, count: int | None, timeout_s: float, found: list[Message], missing: str
     ) -> str:
@@ -251,7 +242,7 @@ class LeveretBroker:
         return "\n".join([*lines, self._overview()])
 
     def _overview(self) -> str:
-        """What there is instead."""
+        """Return the exchanges and queues and their counts, for an explanation."""
         return self._ask(lambda: "\n".join([*self._exchange_lines(), *self._queue_lines()]))
 
     def _exchange_lines(self) -> list[str]:
@@ -277,7 +268,7 @@ def exchange_name(name: str) -> str:
 
 
 class Waiter(Publisher):
-    """Asks its condition after every settle until it holds."""
+    """Evaluates its condition after every settle until it holds."""
 
     __slots__ = ("_broker", "_condition", "answer")
 
@@ -294,19 +285,19 @@ class Waiter(Publisher):
             if self._condition():
                 self.answer.set_result(None)
             else:
-                self._broker.publishers.append(self)  # ask again after the next settle
+                self._broker.publishers.append(self)  # to be called again after the next settle
         except Exception as error:
             self.answer.set_exception(error)
 
     def give_up(self) -> bool:
-        """Ask no more. Returns whether the condition has come to hold after all."""
+        """Stop waiting. Returns whether the condition has come to hold after all."""
         if self in self._broker.publishers:
             self._broker.publishers.remove(self)
         return self.answer.done()
 
 
 class Notes(Mapping[str, type[ExchangeType]]):
-    """A node's exchange types, each in a version that notes what is published through its exchanges."""
+    """A node's exchange types, each in a version that records what is published through its exchanges."""
 
     def __init__(self, exchange_types: Mapping[str, type[ExchangeType]]) -> None:
         # by virtual host and exchange; a dict of messages, because a delayed one passes twice
@@ -316,7 +307,7 @@ class Notes(Mapping[str, type[ExchangeType]]):
 
     @classmethod
     def of(cls, broker: Broker) -> Notes:
-        """The broker's own, put in place by the first who asks."""
+        """Return the broker's own, installing it on the first call."""
         if not isinstance(broker.exchange_types, cls):
             broker.exchange_types = cls(broker.exchange_types)
         return broker.exchange_types
@@ -331,7 +322,7 @@ class Notes(Mapping[str, type[ExchangeType]]):
         return len(self._exchange_types)
 
     def noting(self, type_class: type[ExchangeType]) -> type[ExchangeType]:
-        """The type with a `keep` that notes the message first."""
+        """Return the type with a `keep` that records the message first."""
         if type_class not in self._noting:
 
             def keep(of: ExchangeType, message: Message) -> None:
@@ -343,7 +334,7 @@ class Notes(Mapping[str, type[ExchangeType]]):
         return self._noting[type_class]
 
     def note(self, exchange: Exchange, message: Message) -> None:
-        """A message passes an exchange: noted if it was published there, not if a binding led it on."""
+        """Record a message if it was published to this exchange, not if a binding led it here."""
         if message.exchange == exchange.name:
             self.published.setdefault((exchange.virtual_host.name, exchange.name), {})[message] = None
 

@@ -1,6 +1,6 @@
 """The pytest plugin: a broker for tests (fixture `leveret_broker`).
 
-pytest loads it wherever Leveret is installed, so nothing of Leveret is imported before a test asks for a fixture.
+pytest loads it wherever Leveret is installed, so the rest of Leveret is imported only when a test uses a fixture.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from broker_core.node.threaded import ThreadedNode
     from broker_core.testing.observed import LeveretBroker
 
-HELP = "configuration of the node behind leveret_broker (TOML); its addresses and data folder are left aside"
+HELP = "configuration of the node behind leveret_broker (TOML); its addresses and data folder are ignored"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def leveret_config(pytestconfig: pytest.Config) -> Config:
-    """The configuration of `leveret_node`: what the option says, or a bare node in memory. Yours to override."""
+    """The configuration of `leveret_node`: that of the option, or a bare node in memory. Override it if needed."""
     from broker_core.config.load import load
     from broker_core.node.threaded import EMBEDDED, embedded
 
@@ -42,7 +42,7 @@ def leveret_config(pytestconfig: pytest.Config) -> Config:
 
 @pytest.fixture(scope="session")
 def leveret_node(leveret_config: Config) -> Iterator[ThreadedNode]:
-    """A node on a free port of 127.0.0.1, for the whole run; its virtual hosts do not know each other."""
+    """A node on a free port of 127.0.0.1, for the whole run; its virtual hosts are isolated from each other."""
     from broker_core.node.threaded import ThreadedNode
 
     with ThreadedNode(leveret_config) as node:
@@ -51,7 +51,7 @@ def leveret_node(leveret_config: Config) -> Iterator[ThreadedNode]:
 
 @pytest.fixture
 def leveret_broker(leveret_node: ThreadedNode) -> Iterator[LeveretBroker]:
-    """An empty broker for one test: `url`, and `published(exchange)`, `queue(name)`, `unacked(name)` to ask it."""
+    """An empty broker for one test: `url`, and `published(exchange)`, `queue(name)`, `unacked(name)` to inspect it."""
     from broker_core.testing.observed import fresh_broker
 
     with fresh_broker(leveret_node) as broker:

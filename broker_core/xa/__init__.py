@@ -1,1 +1,1 @@
-"""Distributed transactions (X/Open XA): branches, the sessions that work in them, and the prepared ones on disk."""
+"""Distributed transactions (X/Open XA): branches, the sessions that work in them, and prepared branches on disk."""

@@ -1,4 +1,4 @@
-"""One branch of a distributed transaction (X/Open XA): what sessions do in it, and what becomes of that.
+"""A branch of a distributed transaction (X/Open XA): the work of sessions in it, and its outcome.
 
     active ──end──> idle ──prepare──> prepared ──commit, roll back──> gone
        │              ├──commit in one phase, roll back──> gone
@@ -6,12 +6,12 @@
        v              v
     failed ──end──> doomed ──prepare, commit in one phase──> reported ──roll back, a while──> gone
 
-Several sessions may work in a branch. When none does any more, somebody decides about it: in one step, or in two. What
-was prepared is kept whatever happens (`prepared.py`); what was not goes when its time is over, or its session. Then the
-branch is doomed, which means that its work is undone already, and that it can only be rolled back.
+Several sessions may work in a branch. When all have ended their work, the coordinator commits it in one phase, or in
+two. A prepared branch is kept whatever happens (`prepared.py`); any other fails when its time is over, or when its
+session ends. Then it is doomed: its work is undone already, and it can only be rolled back.
 
-Messages are routed when they are published, and reach their queues at the commit. What is accepted is the branch's from
-then on: a roll back puts it where it was in its queue, marked as redelivered.
+Messages are routed when they are published, and reach their queues at the commit. Accepted deliveries belong to the
+branch: a rollback puts them back in their places in the queue, marked as redelivered.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from broker_core.store.contract import Span
     from broker_core.xa.branches import Branches
 
-UNUSED_S: Final = 24 * 3600.0  # without a session, and a branch that is not prepared goes
-REPORTED_S: Final = 60.0  # that a branch was undone is remembered so long after that was told
-OVERHEAD: Final = 512  # octets that a message takes here besides its own, roughly
-COPY: Final = 64  # octets that each queue more costs
+UNUSED_S: Final = 24 * 3600.0  # an unprepared branch without a session is dropped after that
+REPORTED_S: Final = 60.0  # an undone branch is remembered so long after that was reported
+OVERHEAD: Final = 512  # bytes that a message takes besides its content, roughly
+COPY: Final = 64  # bytes for each further queue
 
 
 class Xid(NamedTuple):
-    """The name of a branch. Both parts have up to 64 octets."""
+    """The name of a branch. Both parts have up to 64 bytes."""
 
     format: int
     global_id: bytes
@@ -51,7 +51,7 @@ class Xid(NamedTuple):
 
 
 def xid_in(text: str) -> Xid:
-    """The name that `str` has written. Raises ValueError."""
+    """Parse the name that `str` has written. Raises ValueError if it is malformed."""
     try:
         format_, global_id, branch_id = text.split("-")
         return Xid(int(format_), bytes.fromhex(global_id), bytes.fromhex(branch_id))
@@ -60,29 +60,29 @@ def xid_in(text: str) -> Xid:
 
 
 class IllegalState(NotAllowed):
-    """The branch, or the session, is not in a state for that."""
+    """Raised if the state of the branch or the session does not permit a request."""
 
 
 class State(Enum):
-    """Where a branch stands."""
+    """The states of a branch."""
 
-    ACTIVE = "active"  # sessions work in it, or will go on
+    ACTIVE = "active"  # sessions work in it, or have suspended their work
     FAILED = "failed"  # the same, but its work is undone
-    IDLE = "idle"  # all sessions have ended that
+    IDLE = "idle"  # all sessions have ended their work
     DOOMED = "doomed"  # the same, but its work is undone
-    REPORTED = "reported"  # and somebody has been told so
-    PREPARED = "prepared"  # kept, until somebody decides
+    REPORTED = "reported"  # doomed, and that was reported
+    PREPARED = "prepared"  # kept until it is committed or rolled back
     HEURISTIC = (
-        "heuristic"  # an operator has decided, or the store lost some of it: kept, until that is known
+        "heuristic"  # completed by an operator, or the store lost some of it: kept until it is forgotten
     )
 
 
 class Verb(Enum):
-    """What is asked of a branch."""
+    """The requests to a branch."""
 
-    JOIN = "join"  # one more session
-    RESUME = "resume"  # a session that has suspended its work
-    END = "end"  # one session less
+    JOIN = "join"  # by a further session
+    RESUME = "resume"  # by a session that has suspended its work
+    END = "end"  # of a session's work
     PREPARE = "prepare"
     COMMIT = "commit"  # the second phase
     COMMIT_AT_ONCE = "commit in one phase"
@@ -91,18 +91,18 @@ class Verb(Enum):
 
 
 class Verdict(Enum):
-    """What whoever asks is told."""
+    """The answers to a request."""
 
     OK = "ok"
-    ROLLED_BACK = "rolled back"  # it is undone: a session failed, or a queue has no room
-    TIMED_OUT = "timed out"  # it is undone: its time was over
+    ROLLED_BACK = "rolled back"  # undone, because a session failed, or a queue has no room
+    TIMED_OUT = "timed out"  # undone, because its time was over
     COMMITTED_BY_OPERATOR = "committed by an operator"
     ROLLED_BACK_BY_OPERATOR = "rolled back by an operator"
-    MIXED = "mixed"  # some of it could not be read after a start
+    MIXED = "mixed"  # some of it could not be read after a restart
 
 
 class Branch:
-    """One branch of one virtual host."""
+    """A branch of one virtual host."""
 
     __slots__ = (
         "_abandoned",
@@ -123,14 +123,14 @@ class Branch:
     def __init__(self, branches: Branches, xid: Xid, user: str) -> None:
         self._branches = branches
         self.xid = xid
-        self.user = user  # whose it is
+        self.user = user  # the owner
         self.state = State.ACTIVE
         self.verdict = Verdict.OK  # why it is undone, or how it ended
-        self.sessions = 0  # that work in it, or have suspended that
+        self.sessions = 0  # that work in it, or have suspended their work
         self.timeout_s = 0  # 0: none
-        self.transaction = Transaction()  # what is published
+        self.transaction = Transaction()  # the published messages
         self.accepted: list[Delivery] = []
-        self.octets = 0  # that it takes in memory, roughly
+        self.octets = 0  # its size in memory, roughly
         self.prepared = Prepared(self)
         self._deadline: Timer | None = None
         self._abandoned: Timer | None = None
@@ -146,13 +146,11 @@ class Branch:
 
     @property
     def published(self) -> int:
-        """How many messages it will publish."""
+        """The number of messages that it will publish."""
         return len(self.transaction.routes)
 
-    # Work.
-
     def publish(self, exchange: Exchange, message: Message) -> bool:
-        """Route now, deliver at the commit. False: unroutable, as things stand. Raises LimitReached."""
+        """Route a message for delivery at the commit. Returns False if it is unroutable now. Raises LimitReached."""
         broker = self._branches.host.broker
         if self.state is State.FAILED:
             return not broker.route(exchange, message).unroutable
@@ -163,7 +161,7 @@ class Branch:
         return routed
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
-        """These were a session's, unsettled; now they are the branch's. Raises LimitReached: they go back."""
+        """Take over a session's deliveries. Raises LimitReached, and then they are returned to their queues."""
         if self.state is State.FAILED:
             give_back(deliveries)
             return
@@ -178,10 +176,8 @@ class Branch:
             raise
         self.octets += octets
 
-    # What is asked of it.
-
     def do(self, verb: Verb) -> Verdict:
-        """Raises IllegalState."""
+        """Carry out a request. Raises IllegalState if the state does not permit it."""
         step = STEPS.get((self.state, verb))
         if step is None:
             raise IllegalState(f"{self.described} is {self.state.value}: it cannot {verb.value}")
@@ -217,7 +213,7 @@ class Branch:
         return Verdict.OK
 
     def report(self) -> Verdict:
-        """It is undone, and whoever asked need not come back."""
+        """Report that the branch is undone; it may be rolled back, or is dropped after a while."""
         self.state = State.REPORTED
         self._watch(REPORTED_S)
         return self.verdict
@@ -248,7 +244,7 @@ class Branch:
         return Verdict.OK
 
     def confirm(self) -> Verdict:
-        """It is undone already, and gone with this."""
+        """Drop the branch, whose work is undone already."""
         self.drop()
         return self.verdict if self.verdict is Verdict.TIMED_OUT else Verdict.OK
 
@@ -257,7 +253,7 @@ class Branch:
         return Verdict.OK
 
     def complete(self, commit: bool) -> None:
-        """An operator decides. Raises IllegalState unless it is prepared."""
+        """Commit or roll back on an operator's request. Raises IllegalState unless the branch is prepared."""
         if self.state is not State.PREPARED:
             raise IllegalState(
                 f"{self.described} is {self.state.value}: only a prepared one can be completed"
@@ -268,10 +264,8 @@ class Branch:
             self._undo()
         self._end_heuristically(Verdict.COMMITTED_BY_OPERATOR if commit else Verdict.ROLLED_BACK_BY_OPERATOR)
 
-    # What becomes of the work.
-
     def _take_effect(self) -> None:
-        """In queues as they are now; those that have no room any more had it when that was promised."""
+        """Publish to the queues that exist now, even to full ones: they had room when the branch was prepared."""
         for found, message in self.transaction.routes:
             alive(found).fulfil(message)
         for delivery in self.accepted:
@@ -292,7 +286,7 @@ class Branch:
         self.octets = 0
 
     def fail(self, why: Verdict) -> None:
-        """Undo what is not prepared; it can only be rolled back."""
+        """Undo the work unless it is prepared; the branch can only be rolled back then."""
         if self.state in (State.ACTIVE, State.IDLE):
             self._undo()
             self._has_no_deadline()
@@ -305,17 +299,15 @@ class Branch:
         self.prepared.completed()
 
     def drop(self) -> None:
-        """Nobody needs to know of it any more. What it has goes with it."""
+        """Remove the branch and everything that it holds."""
         self._has_no_deadline()
         self._watch(None)
         self._let_go()
         self.prepared.forget()
         self._branches.remove(self)
 
-    # Time.
-
     def set_timeout(self, seconds: int) -> None:
-        """From now on; 0: none. What is prepared waits however long."""
+        """Start a new timeout; 0: none. A prepared branch has none."""
         self._has_no_deadline()
         self.timeout_s = seconds
         if seconds and self.state in (State.ACTIVE, State.IDLE):
@@ -330,7 +322,7 @@ class Branch:
         self._deadline = None
 
     def _watch(self, seconds: float | None) -> None:
-        """Drop it after so long, unless somebody comes."""
+        """Drop the branch after so many seconds; None: never."""
         broker = self._branches.host.broker
         broker.timers.cancel(self._abandoned)
         self._abandoned = None
@@ -341,14 +333,12 @@ class Branch:
         self.fail(Verdict.ROLLED_BACK)
         self.drop()
 
-    # From one start to the next.
-
     def keep_in(self, journal: Journal, number: int) -> None:
-        """It outlives the node."""
+        """Keep the branch in the store."""
         self.prepared.keep_in(journal, number)
 
     def begin(self, spans: Iterable[Span]) -> None:
-        """It has come back at a start, and its queues have theirs back; `spans` are the segments of its log."""
+        """Recover the branch at a start, after its queues; `spans` are the segments of its log."""
         if self.prepared.is_there:
             self.state, self.verdict = State.PREPARED, Verdict.OK
             self.prepared.read(spans)
@@ -363,19 +353,17 @@ class Branch:
 
 
 def octets_of(message: Message) -> int:
-    """What it takes in memory, roughly."""
+    """Return the size of a message in memory, roughly."""
     return message.size + len(message.properties) + OVERHEAD
 
 
 def give_back(deliveries: Iterable[Delivery]) -> None:
-    """Nobody has dealt with them."""
+    """Release deliveries to their queues."""
     for each in deliveries:
         each.queue.release(each)
 
 
-STEPS: Final[
-    dict[tuple[State, Verb], Callable[[Branch], Verdict]]
-] = {  # what is not here is an illegal state
+STEPS: Final[dict[tuple[State, Verb], Callable[[Branch], Verdict]]] = {  # an absent row is an illegal state
     (State.ACTIVE, Verb.JOIN): Branch.join,
     (State.IDLE, Verb.JOIN): Branch.join,
     (State.FAILED, Verb.JOIN): Branch.tell,

@@ -1,11 +1,11 @@
-"""The branches of one virtual host, and what part a session has in them (X/Open XA).
+"""The branches of one virtual host, and the association of sessions with them (X/Open XA).
 
     none ──start, join──> associated ──suspend──> suspended ──resume──> associated
      ^                        │                       │
      └──────────end───────────┴───────────────────────┘
 
-A session works in one branch at a time, and may have suspended others. Everything else may be asked by anybody who
-knows the name of a branch: the user who has started it, or an administrator.
+A session works in one branch at a time, and may have suspended others. All other requests may come from any session of
+the user that started the branch, or of an administrator, if it knows the branch's name.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from broker_core.security.access import User
     from broker_core.virtual_host import VirtualHost
 
-TIMEOUT_S: Final = 60  # of a branch, unless somebody says otherwise
+TIMEOUT_S: Final = 60  # of a branch, by default
 BRANCHES_MAX: Final = 1000  # of a virtual host
-HELD_SIZE_MAX: Final = 1 << 28  # octets that they hold together; sixteen of the largest messages
+HELD_SIZE_MAX: Final = 1 << 28  # bytes that they hold together; sixteen of the largest messages
 ADMINISTRATOR: Final = "administrator"  # the tag
 
 
 class Branches:
-    """By name. `held_size_max`: octets that all of them may hold."""
+    """The branches by name. `held_size_max`: the bytes that all of them together may hold."""
 
     __slots__ = ("_found", "host", "octets", "size_max")
 
@@ -40,14 +40,14 @@ class Branches:
         return len(self._found)
 
     def all(self) -> list[Branch]:
-        """In the order in which they were started, or came back."""
+        """Return all branches in the order in which they were started or recovered."""
         return list(self._found.values())
 
     def get(self, xid: Xid) -> Branch | None:
         return self._found.get(xid)
 
     def find(self, xid: Xid, user: User) -> Branch:
-        """The branch, for somebody who may decide about it. Raises NotFound, AccessRefused."""
+        """Return a branch for a user that may decide about it. Raises NotFound, AccessRefused."""
         if (branch := self._found.get(xid)) is None:
             raise NotFound(f"no branch '{xid}' in vhost '{self.host.name}'")
         if not may_decide(branch, user):
@@ -55,10 +55,10 @@ class Branches:
         return branch
 
     def new(self, xid: Xid, user: User) -> Branch:
-        """One without a session. Raises NotAllowed if there is one of that name, AccessRefused, LimitReached."""
+        """Create a branch without a session. Raises NotAllowed if the name is taken, AccessRefused, LimitReached."""
         if (known := self._found.get(xid)) is not None and known.state is not State.REPORTED:
             raise NotAllowed(f"{known.described} is known already")
-        if known is not None:  # undone, and its user has been told so, who may still ask again
+        if known is not None:  # undone and reported, so that the name can be used again
             self.find(xid, user).drop()
         if len(self._found) >= BRANCHES_MAX:
             raise LimitReached(f"vhost '{self.host.name}' has {BRANCHES_MAX} branches, and cannot have more")
@@ -67,16 +67,16 @@ class Branches:
         return branch
 
     def add(self, branch: Branch) -> None:
-        """It has come back at a start."""
+        """Add a branch that was recovered at a start."""
         self._found[branch.xid] = branch
 
     def remove(self, branch: Branch) -> None:
-        """It has ended."""
+        """Remove a branch that has ended."""
         if self._found.get(branch.xid) is branch:
             del self._found[branch.xid]
 
     def in_doubt(self, user: User) -> list[Xid]:
-        """Those that somebody has to decide about, or to forget, as far as it is for this user to do so."""
+        """Return the branches that wait for a decision, or to be forgotten, if this user may decide about them."""
         return [
             each.xid
             for each in self._found.values()
@@ -84,7 +84,7 @@ class Branches:
         ]
 
     def take(self, octets: int) -> None:
-        """A branch is about to hold so many more. Raises LimitReached."""
+        """Count bytes that a branch is about to hold. Raises LimitReached if that is too much."""
         if self.octets + octets > self.size_max:
             raise LimitReached(
                 f"the branches of vhost '{self.host.name}' would hold more than {self.size_max} octets"
@@ -92,7 +92,7 @@ class Branches:
         self.octets += octets
 
     def end(self) -> None:
-        """The virtual host is deleted: they go with it."""
+        """Drop all branches; called when the virtual host is deleted."""
         for branch in self.all():
             branch.drop()
 
@@ -109,13 +109,14 @@ class Participant:
     def __init__(self, host: VirtualHost, user: User) -> None:
         self._branches = host.branches
         self.user = user
-        self.current: Branch | None = None  # what it does now is done in this one
+        self.current: Branch | None = None  # the branch that it works in now
         self._suspended: dict[Xid, Branch] = {}
 
     def start(self, xid: Xid, join: bool = False, resume: bool = False) -> Verdict:
-        """Work in a branch: a new one, or one that others work in, or one whose work was suspended here.
+        """Start work in a branch: a new one, an existing one (`join`), or one that was suspended here (`resume`).
 
-        Raises IllegalState, NotAllowed, AccessRefused, LimitReached. If the verdict is not OK, it has no part in it.
+        Raises IllegalState, NotAllowed, AccessRefused, LimitReached. Unless the verdict is OK, the session is not
+        associated.
         """
         if join and resume:
             raise NotAllowed("a session joins a branch, or resumes it, but not both")
@@ -151,9 +152,9 @@ class Participant:
         return verdict
 
     def end(self, xid: Xid, fail: bool = False, suspend: bool = False) -> Verdict:
-        """Work in it no more, or not for now. `fail`: what was done in it is to be undone.
+        """End the work in a branch, or suspend it. `fail`: the branch's work is to be undone.
 
-        Raises NotAllowed, IllegalState.
+        Raises IllegalState if the session does not work in it, NotAllowed if both flags are set.
         """
         if fail and suspend:
             raise NotAllowed("a session fails, or suspends its work, but not both")
@@ -183,7 +184,7 @@ class Participant:
             del self._suspended[branch.xid]
 
     def ended(self) -> None:
-        """The session is over: what it has not ended will not be committed."""
+        """Fail the branches that the session has not ended; called when the session is over."""
         mine = [*self._suspended.values(), *(() if self.current is None else (self.current,))]
         self.current = None
         self._suspended.clear()

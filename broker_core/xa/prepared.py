@@ -1,13 +1,13 @@
-"""What a prepared branch has, on disk: a log like a stream's, and in the branch's record what its messages are.
+"""A prepared branch on disk: a log like a stream's for its messages, and a record that says what they are.
 
-    accepted   messages that have left their queues, with their places there
+    accepted   messages that have left their queues, with their positions there
     published  messages that are in no queue yet, with the route each is to take
 
-In the commit that takes the accepted messages out of their queues all of it is in the log: so a node that is killed has
-each of them in its queue, or in the branch. While the node runs, the branch has its messages in memory, too.
+The log is written in the commit that takes the accepted messages out of their queues: after a crash each of them is
+either in its queue or in the branch. While the node runs, the branch has its messages in memory, too.
 
-A store keeps a record before the messages of its commit, and lets go of one after them. So what counts is a note in the
-log: without it the branch never was prepared, or somebody has decided about it.
+A store writes a record before the messages of its commit, and removes one after them. So a note in the log decides:
+without it the branch was never prepared, or was completed since.
 """
 
 from __future__ import annotations
@@ -37,30 +37,28 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.store")
 
-PREPARED: Final = "prepared"  # note in the log: how many messages it has
+PREPARED: Final = "prepared"  # the note in the log with the number of its messages
 
 
 @attrs.frozen
 class Path:
-    """A route, as it is known from one start to the next."""
+    """A route in a form that survives a restart."""
 
-    queues: tuple[int, ...]  # by their numbers; those that have none do not come back
+    queues: tuple[int, ...]  # numbers in the store; transient queues have none, and are left out
     keepers: tuple[str, ...]  # exchanges
     handled: bool
 
 
 @attrs.frozen
 class Outline:
-    """What the messages of the log are: first those that were accepted, then those that are published."""
+    """The meaning of the messages in the log: first the accepted ones, then the published ones."""
 
-    accepted: tuple[tuple[int, int], ...] = ()  # the number of a queue, and how many were in it
-    paths: tuple[
-        Path, ...
-    ] = ()  # a message of the log that is published has the index of its path for a position
+    accepted: tuple[tuple[int, int], ...] = ()  # a queue's number, and the number of its messages
+    paths: tuple[Path, ...] = ()  # a published message has the index of its path as its position in the log
 
 
 class Prepared:
-    """What one branch has on disk."""
+    """The part of one branch that is on disk."""
 
     __slots__ = ("_branch", "_is_kept", "log", "lost", "number", "outline")
 
@@ -70,16 +68,16 @@ class Prepared:
         self.log: Log | None = None
         self.number = 0  # in the store
         self.outline = Outline()
-        self.lost = 0  # messages that could not be read after a start
+        self.lost = 0  # messages that could not be read after a restart
 
     def keep(self) -> None:
-        """The branch is prepared: its messages are in no queue any more, in the commit that is open now."""
+        """Write the branch and take its messages out of their queues, both in the open commit."""
         branch = self._branch
         by_queue: dict[Queue, list[Delivery]] = {}
         for delivery in branch.accepted:
             if delivery.queue.has_entries and not delivery.queue.deleted:
                 by_queue.setdefault(delivery.queue, []).append(delivery)
-            else:  # of a stream nothing is ever taken
+            else:  # accepting removes nothing from a stream
                 delivery.queue.accept(delivery)
         branch.accepted = [fresh(each) for deliveries in by_queue.values() for each in deliveries]
         if branch.branches.host.broker.catalogue is not None:
@@ -113,22 +111,20 @@ class Prepared:
             catalogue.keep_branch(self._branch)
 
     def put_back(self) -> None:
-        """The accepted messages are in their queues again, or where a deleted queue has them go."""
+        """Put the accepted messages back into their queues, or where a deleted queue has them go."""
         for delivery in self._branch.accepted:
             if delivery.queue.deleted:
                 delivery.queue.release(delivery)
             else:
                 delivery.queue.take_back(delivery)
 
-    # The end.
-
     def completed(self) -> None:
-        """How it has ended is kept, besides what the record said: of the two the record is on disk first."""
+        """Record the outcome. The store writes the record before it removes the log, whatever the order here."""
         self._end_log()
         self._keep_record()
 
     def forget(self) -> None:
-        """Nothing is kept of it."""
+        """Remove the branch from the store."""
         self._end_log()
         catalogue = self._branch.branches.host.broker.catalogue
         if self._is_kept and catalogue is not None:
@@ -141,28 +137,26 @@ class Prepared:
             broker.discarded.add(self.log.end(), broker.now)
             self.log = None
 
-    # From one start to the next.
-
     def restore(self, outline: Outline) -> None:
-        """This is what the store says of it."""
+        """Take over what the store has recorded."""
         self.outline = outline
         self._is_kept = True
 
     @property
     def is_there(self) -> bool:
-        """Whether the log says that it is prepared."""
+        """True if the log has the note that the branch is prepared."""
         return self.log is not None and PREPARED in self.log.sequences
 
     def read(self, spans: Iterable[Span]) -> None:
-        """All of it into memory. Queues are there, and know which messages they have."""
+        """Read all messages into memory; called after the queues have been recovered."""
         host, outline = self._branch.branches.host, self.outline
         queues = {queue.number: queue for queue in host.queues.values() if queue.number}
         owners = [queues.get(number) for number, _ in outline.accepted]
         ends = list(accumulate(count for _, count in outline.accepted))
         routes = dict(enumerate(route_of(path, queues, host.exchanges) for path in outline.paths))
         journal, found = host.broker.journal, 0
-        assert journal is not None, "somebody has kept it"
-        assert self.log is not None, "somebody has kept it"
+        assert journal is not None, "a recovered branch has a journal"
+        assert self.log is not None, "a recovered branch has a log"
         with journal.store.reader() as reader:
             for offset, position, message in placed(reader, spans, journal.encoding):
                 place = bisect_right(ends, offset)
@@ -186,14 +180,14 @@ class Prepared:
 
 
 def fresh(delivery: Delivery) -> Delivery:
-    """The same, as one that is not in the store."""
+    """Return a copy of a delivery that is not in the store."""
     found = Delivery(delivery.message, delivery.queue, delivery.position, NEVER)
     found.redelivered = delivery.redelivered
     return found
 
 
 def paths_of(routes: Iterable[tuple[Route, Message]]) -> tuple[tuple[Path, ...], list[int]]:
-    """The different ones, and which of them each message takes."""
+    """Return the distinct paths of routes, and the index of each message's path."""
     known: dict[tuple[tuple[Queue, ...], tuple[Exchange, ...], bool], int] = {}
     chosen = [known.setdefault((each.queues, each.keepers, each.handled), len(known)) for each, _ in routes]
     paths = [
@@ -208,7 +202,7 @@ def paths_of(routes: Iterable[tuple[Route, Message]]) -> tuple[tuple[Path, ...],
 
 
 def route_of(path: Path, queues: Mapping[int, Queue], exchanges: Mapping[str, Exchange]) -> Route:
-    """Without what has gone."""
+    """Return the route of a path, without queues and exchanges that do not exist any more."""
     return Route(
         tuple(queues[number] for number in path.queues if number in queues),
         path.handled,
@@ -220,8 +214,8 @@ def route_of(path: Path, queues: Mapping[int, Queue], exchanges: Mapping[str, Ex
 def placed(
     reader: Reader, spans: Iterable[Span], encoding_of: EncodingOf
 ) -> Iterator[tuple[int, int, Message]]:
-    """Offsets, positions and messages of all that can be read of a log."""
-    from broker_core.store.contract import DamagedError  # a node in memory need not load the store
+    """Yield offset, position and message of all readable messages of a log."""
+    from broker_core.store.contract import DamagedError  # a node in memory does not need the store
 
     for span in spans:
         offset = span.first
@@ -229,7 +223,7 @@ def placed(
             try:
                 rows = rows_at(reader, span, offset, encoding_of)
             except DamagedError as damage:
-                log.error("messages %d on of a prepared branch cannot be read: %s", offset, damage)
+                log.error("messages from %d on of a prepared branch cannot be read: %s", offset, damage)
                 offset = max(damage.next or span.next, offset + 1)
             else:
                 yield from rows
@@ -239,7 +233,7 @@ def placed(
 def rows_at(
     reader: Reader, span: Span, offset: int, encoding_of: EncodingOf
 ) -> list[tuple[int, int, Message]]:
-    """Those of one block. Raises DamagedError."""
+    """Return offset, position and message of those in one block. Raises DamagedError."""
     from broker_core.store import block
     from broker_core.store.contract import DamagedError
     from broker_core.store.segment_reader import some_blocks
