@@ -136,7 +136,7 @@ def set_policy(section: str, options: argparse.Namespace, api: Api) -> int:
     }
     api.put(path(section, options.vhost, options.name), content)
     told = {"vhost": options.vhost, "name": options.name, **content}
-    say(options, told, f"set {SINGULAR[section]} '{options.name}' in vhost '{options.vhost}'")
+    say(options, told, f"{SINGULAR[section]} '{options.name}' is set in vhost '{options.vhost}'")
     return DONE
 
 
@@ -144,7 +144,7 @@ def clear_policy(section: str, options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import SINGULAR, path
 
     api.delete(path(section, options.vhost, options.name))
-    say(options, {"deleted": options.name}, f"cleared {SINGULAR[section]} '{options.name}'")
+    say(options, {"deleted": options.name}, f"{SINGULAR[section]} '{options.name}' is cleared")
     return DONE
 
 

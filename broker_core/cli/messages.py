@@ -232,7 +232,7 @@ def move(options: argparse.Namespace, api: Api) -> int:
     answer = api.post(asked, {"to": options.to}, WORK_TIMEOUT_S)
     moved = answer.get("moved") if isinstance(answer, Mapping) else None
     what = "the messages" if moved is None else f"{moved} messages"
-    say(options, answer, f"moved {what} of queue '{options.queue}' to queue '{options.to}'")
+    say(options, answer, f"{what} of queue '{options.queue}' moved to queue '{options.to}'")
     return DONE
 
 

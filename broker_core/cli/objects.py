@@ -190,7 +190,7 @@ def bind(options: argparse.Namespace, api: Api) -> int:
 
     content = {"routing_key": options.key, "arguments": table(options.argument)}
     api.post(path(*between(options.vhost, options.source, options.to, options.destination)), content)
-    say(options, _told(options), f"bound {options.to} '{options.destination}' to '{options.source}'")
+    say(options, _told(options), f"'{options.source}' routes to {options.to} '{options.destination}'")
     return DONE
 
 
@@ -202,11 +202,11 @@ def unbind(options: argparse.Namespace, api: Api) -> int:
     name = properties_key(api.whole(path(*ends)), options.key, arguments)
     if name is None:
         raise Refused(
-            f"{options.to} '{options.destination}' is not bound to '{options.source}' with the key '{options.key}' and"
+            f"'{options.source}' has no binding to {options.to} '{options.destination}' with the key '{options.key}' and"
             " these arguments; `leveret list bindings` shows the bindings"
         )
     api.delete(path(*ends, name))
-    say(options, _told(options), f"unbound {options.to} '{options.destination}' from '{options.source}'")
+    say(options, _told(options), f"the binding of '{options.source}' is removed")
     return DONE
 
 

@@ -292,7 +292,7 @@ class BindingDefinition(Tolerant):
 
 @attrs.frozen(kw_only=True)
 class Definitions(Tolerant):
-    """A whole file."""
+    """The contents of a definitions file."""
 
     vhosts: tuple[VirtualHostDefinition, ...] = key(
         ListOf(RecordOf(VirtualHostDefinition)), "Virtual hosts.", ()

@@ -17,7 +17,7 @@ NOTHING: Table = {}
 class ConnectionFacts:
     """A connection whose user has logged in and opened a virtual host."""
 
-    protocol: str  # as people write it: `AMQP 0-9-1`
+    protocol: str  # the usual spelling: `AMQP 0-9-1`
     user: str
     virtual_host: str
     mechanism: str = ""  # of SASL
@@ -34,24 +34,24 @@ class ChannelFacts:
     """A channel of 0-9-1, a session of 1.0 or 0-10. Counts are of messages, over its whole life."""
 
     number: int
-    confirming: bool = False  # publishes are answered
+    confirming: bool = False  # publishes are confirmed
     transactional: bool = False
     flowing: bool = True  # False: the client has asked for a pause
-    prefetch: int = 0  # of consumers to come; 0: no limit
+    prefetch: int = 0  # of future consumers; 0: no limit
     shared_prefetch: int = 0  # of all consumers together; 0: no limit
     consumers: int = 0
-    unsettled: int = 0  # deliveries not answered
-    unconfirmed: int = 0  # publishes not answered
+    unsettled: int = 0  # deliveries not acknowledged
+    unconfirmed: int = 0  # publishes not confirmed
     uncommitted: int = 0  # publishes in the open transaction
-    uncommitted_outcomes: int = 0  # answers to deliveries in it
+    uncommitted_outcomes: int = 0  # acknowledgements in it
     published: int = 0
     confirmed: int = 0
-    returned: int = 0  # publishes that no queue took and that were given back
-    delivered: int = 0  # to consumers: those that are answered, and those that are not
-    delivered_settled: int = 0  # of these, those that are not
-    fetched: int = 0  # without being a consumer (basic.get)
-    fetched_settled: int = 0  # of these, those that are not answered
-    accepted: int = 0  # by the client
+    returned: int = 0  # unroutable publishes that were returned
+    delivered: int = 0  # to consumers
+    delivered_settled: int = 0  # of these, those that need no acknowledgement
+    fetched: int = 0  # without a consumer (basic.get)
+    fetched_settled: int = 0  # of these, those that need no acknowledgement
+    accepted: int = 0  # acknowledged by the client
 
 
 @attrs.frozen(kw_only=True)
@@ -61,4 +61,4 @@ class ConsumerFacts:
     tag: str = ""  # consumer tag, link name, destination
     connection: str = ""  # the connection's name; empty: none is there (a session without a connection)
     channel: int = 0
-    prefetch: int = 0  # what it may have unsettled; 0: no limit
+    prefetch: int = 0  # the most unsettled deliveries; 0: no limit

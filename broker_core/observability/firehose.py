@@ -133,7 +133,7 @@ class Tracer:
         return ConsumerFacts(connection=fed.peer.name, channel=0 if only is None else only.number)
 
     def _wanted(self, message: Message) -> bool:
-        """Return whether to copy a message: the trace is on and bound to, and this is no copy, nor one's dead letter."""
+        """Return whether to copy: the trace is on and bound to, and the message is no copy, nor one's dead letter."""
         if self._host.tracer is not self:  # an open transaction may hold a route of a previous trace
             return False
         if not self._host.exchanges[TRACE].bindings_by_identity or message.exchange == TRACE:

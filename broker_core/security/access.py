@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from broker_core.security.tokens import Tokens
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name of the default exchange in permissions
-IMPERSONATOR: Final = "impersonator"  # the tag of users who may publish under any user-id (S089)
+IMPERSONATOR: Final = "impersonator"  # the tag of users that may publish under any user-id (S089)
 KEY_SIZE: Final = 32
 GRANTS_MAX: Final = 10_000  # cached answers; when there are more, the cache is emptied
 
@@ -95,7 +95,7 @@ class Access:
         self.catalogue: Catalogue | None = None  # stores what outlives the node
         self.events = Events()
         self.logins = Logins()
-        self.now: Callable[[], float] = float  # monotonic seconds; a broker has a clock
+        self.now: Callable[[], float] = float  # monotonic seconds; a broker replaces it by its clock
         self.tokens: Tokens | None = None  # None: tokens are not accepted
         self.off_thread: OffThread = inline  # replaced by a node, which has threads
         self.hashing = Hashing()

@@ -31,7 +31,7 @@ KEYS_MAX: Final = 10_000  # addresses, names and known pairs that are remembered
 BURST_S: Final = 2.0  # a full bucket holds the connections of so many seconds
 REFUSED_MAX_S: Final = 30.0
 FORGOTTEN_S: Final = 300.0  # after the last failure
-TOLD_EVERY_S: Final = 10.0  # refusals in the log
+TOLD_EVERY_S: Final = 10.0  # between refusals in the log
 NETWORKS_MIN: Final = 4  # failing networks that it takes before a name has to wait everywhere
 HEX_OF_NETWORK: Final = 19  # characters of the first half of a whole IPv6 address
 

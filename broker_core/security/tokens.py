@@ -169,8 +169,6 @@ class Tokens:
             yield word
             yield from self._settings.scope_aliases.get(word, ())
 
-    # The keys.
-
     def _look_at_file(self) -> None:
         """Read the keys again if the file has changed. If it cannot be read, the keys stay as they were."""
         now = self._clock.now()

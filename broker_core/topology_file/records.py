@@ -86,7 +86,7 @@ class UserEntry(Record):
 
 @attrs.frozen(kw_only=True)
 class TopologyEntry(Record):
-    """A whole file."""
+    """The contents of a topology file."""
 
     virtual_hosts: Mapping[str, HostEntry] = key(
         TableOf(RecordOf(HostEntry), EACH), "Virtual hosts by name.", {}
