@@ -202,8 +202,8 @@ def unbind(options: argparse.Namespace, api: Api) -> int:
     name = properties_key(api.whole(path(*ends)), options.key, arguments)
     if name is None:
         raise Refused(
-            f"'{options.source}' has no binding to {options.to} '{options.destination}' with the key '{options.key}' and"
-            " these arguments; `leveret list bindings` shows the bindings"
+            f"'{options.source}' has no binding to {options.to} '{options.destination}' with the key '{options.key}'"
+            " and these arguments; `leveret list bindings` shows the bindings"
         )
     api.delete(path(*ends, name))
     say(options, _told(options), f"the binding of '{options.source}' is removed")
