@@ -30,7 +30,7 @@ from protocols.amqp10.codec.errors import AmqpError as AmqpError10
 from protocols.amqp10.machine.repeats import pattern_at
 from tests.amqp091.samples import METHODS, PROPERTIES
 from tests.amqp10.messages import messages
-from tests.mutation import mutated, mutations
+from tests.harness.mutation import mutated, mutations
 from tests.store.test_chunk import entries
 
 PERFORMATIVES: Final = st.sampled_from(

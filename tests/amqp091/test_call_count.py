@@ -16,7 +16,7 @@ from protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import Peer
 from tests.harness.bench import ClientBench
 from tests.harness.call_count import calls
-from tests.plain import calls_under, plain_only
+from tests.harness.plain import calls_under, plain_only
 
 MESSAGES = 100
 

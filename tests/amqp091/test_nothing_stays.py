@@ -8,7 +8,7 @@ from broker_core.exchanges import routing
 from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import Peer, channel_of
 from tests.harness.bench import ClientBench
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 
 TIMES = 5
 

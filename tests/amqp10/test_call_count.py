@@ -7,7 +7,7 @@ import pytest
 from protocols.amqp10.codec import performatives as p
 from tests.harness.bench import ClientBench
 from tests.harness.call_count import calls
-from tests.plain import calls_under, plain_only
+from tests.harness.plain import calls_under, plain_only
 
 from .peer import Sender, data, declared, frame, session_of
 

@@ -21,7 +21,7 @@ from protocols.amqp10.codec.types import Array, Int, Long, Symbol, Timestamp, UI
 from tests.core.fakes import lone
 from tests.harness.call_count import calls
 from tests.harness.foreign import ForeignEncoding
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 
 from . import messages, peer
 from .messages import MESSAGE_ANNOTATIONS, Said

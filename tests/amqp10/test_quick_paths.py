@@ -17,7 +17,7 @@ from protocols.amqp10.machine.contract import Tuning
 from protocols.amqp10.machine.receiving import IncomingLink
 from protocols.amqp10.machine.session import Session
 from tests.harness.call_count import calls
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 
 from .machine import (
     LOGIN,

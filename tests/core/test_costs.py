@@ -15,7 +15,7 @@ from broker_core.queues.level import Lane
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import CoreBench, message
 from tests.harness.call_count import calls
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 
 MESSAGES = 50
 

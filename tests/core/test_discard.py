@@ -12,7 +12,7 @@ from broker_core.message import Message
 from broker_core.queues import expiry
 from broker_core.queues.deferred_free import PAUSE_S, PORTION, Discarded
 from tests.harness.bench import CoreBench, message
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 
 from .fakes import DEAD, letters, reasons
 

@@ -19,7 +19,7 @@ from broker_core.values import Value
 from tests.core.fakes import DEAD, FakeConsumer
 from tests.harness.bench import ENCODING, CoreBench
 from tests.harness.call_count import calls
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 
 PLAIN, OTHER = Facts(durable=True), Facts(durable=True)
 ARGUMENTS: dict[str, dict[str, Value]] = {

@@ -26,7 +26,7 @@ from broker_core.values import Value
 from tests.core.fakes import waiting
 from tests.harness.bench import CoreBench, message
 from tests.harness.call_count import calls
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 
 DAY_S = 24 * 3600
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 
 from .cuts import Fate
 from .ledger import kinds

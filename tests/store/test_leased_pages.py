@@ -11,7 +11,7 @@ from broker_core.queues.work_queue import WorkQueue
 from broker_core.store.memory import MemoryStore
 from tests.core.fakes import FakeConsumer, waiting
 from tests.core.leased import Leased, settle_down
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 from tests.store.paged import pages_of, small_pages
 from tests.store.site import Site
 from tests.store.test_leases import BODIES, WORDS, bodies_of, has_all, killed

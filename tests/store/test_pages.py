@@ -21,7 +21,7 @@ from broker_core.store.contract import Page
 from tests.core.fakes import DEAD, FakeConsumer, Only, fetched, letters, reasons, waiting
 from tests.harness.bench import ENCODING, CoreBench
 from tests.harness.call_count import calls
-from tests.plain import plain_only
+from tests.harness.plain import plain_only
 from tests.store.paged import PagedBench, in_memory, paged_out, pages_of, small_pages
 
 
