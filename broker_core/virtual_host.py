@@ -67,14 +67,14 @@ class Remembered:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Kept:
+class FrontEndState:
     """What a front-end keeps in a virtual host for as long as that lasts. To be subclassed."""
 
     def __init__(self, host: VirtualHost) -> None:
         self.host = host
 
 
-K = TypeVar("K", bound=Kept)
+K = TypeVar("K", bound=FrontEndState)
 
 
 class VirtualHost(Traced):
@@ -96,7 +96,7 @@ class VirtualHost(Traced):
         # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
         # It lasts as long as somebody who asked for it does: users come and go.
         self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
-        self._kept: dict[type[Kept], Kept] = {}
+        self._kept: dict[type[FrontEndState], FrontEndState] = {}
         self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self.default_exchange = Exchange(self, "", ByQueueName, durable=True)

@@ -17,7 +17,7 @@ import pika
 
 from broker_core import ThreadedNode, embedded
 from pipeline.jobs.archive import Target, archive, checkpoint_of
-from pipeline.jobs.endpoint import Reach
+from pipeline.jobs.endpoint import BrokerEndpoint
 from pipeline.jobs.lag import measure
 from pipeline.jobs.replay import Asked
 from pipeline.jobs.replay_batches import Pace, replay
@@ -45,7 +45,7 @@ def order(channel, chance: random.Random, begin: int, end: int) -> None:
         channel.basic_publish("", "orders", json.dumps(body).encode(), pika.BasicProperties(headers=headers))
 
 
-def archive_what_is_there(spark, reach: Reach, lake: Path) -> None:
+def archive_what_is_there(spark, reach: BrokerEndpoint, lake: Path) -> None:
     """The checkpoint beside the lake knows how far the last run came."""
     reading = reach.reading(["orders"], {"startingOffsets": "earliest"})
     rows = spark.readStream.format("amqp").options(**reading).load()
@@ -53,7 +53,7 @@ def archive_what_is_there(spark, reach: Reach, lake: Path) -> None:
     print(f"{spark.read.parquet(str(lake)).count()} orders in the lake")
 
 
-def show_lag(reach: Reach, lake: Path) -> None:
+def show_lag(reach: BrokerEndpoint, lake: Path) -> None:
     """Without Spark: from the checkpoint, and what the broker says."""
     for lag in measure([Path(checkpoint_of(str(lake)))], reach):
         print(f"{lag.source}: at {lag.position} of {lag.end}, {lag.behind} behind")
@@ -77,7 +77,7 @@ with (
     declare(channel)
     chance = random.Random(18)
     spark = session("orders")
-    reach = Reach(f"http://{node.node.addresses[-1]}")
+    reach = BrokerEndpoint(f"http://{node.node.addresses[-1]}")
     lake = Path(folder) / "lake"
 
     order(channel, chance, 0, 200)

@@ -16,7 +16,7 @@ import tempfile
 import pika
 
 from broker_core import ThreadedNode, embedded
-from pipeline.jobs.endpoint import Reach
+from pipeline.jobs.endpoint import BrokerEndpoint
 from pipeline.jobs.route import route, routed
 from pipeline.session import session
 
@@ -53,7 +53,7 @@ def completed(messages):
     )
 
 
-def route_what_is_there(spark, reach: Reach, checkpoint: str) -> None:
+def route_what_is_there(spark, reach: BrokerEndpoint, checkpoint: str) -> None:
     reading = reach.reading(["readings"], {"startingOffsets": "earliest"})
     rows = spark.readStream.format("amqp").options(**reading).load()
     sink = {**reach.options, "exchange": "plant"}
@@ -70,7 +70,7 @@ with (
     declare(channel)
     chance = random.Random(19)
     spark = session("plant")
-    reach = Reach(f"http://{node.node.addresses[-1]}")
+    reach = BrokerEndpoint(f"http://{node.node.addresses[-1]}")
     for _ in range(2):
         measure(channel, chance, 100)
         route_what_is_there(spark, reach, checkpoint)

@@ -17,7 +17,7 @@ import pika
 
 from broker_core import ThreadedNode, embedded
 from pipeline.jobs.dead_letters import by_kind, collected, counted, deaths
-from pipeline.jobs.endpoint import Reach
+from pipeline.jobs.endpoint import BrokerEndpoint
 from pipeline.jobs.picture import draw
 from pipeline.session import session
 
@@ -62,7 +62,7 @@ with (
     bad_day(channel, random.Random(20))
 
     spark = session("dead letters")
-    reading = Reach(f"http://{node.node.addresses[-1]}").reading(["dead"])
+    reading = BrokerEndpoint(f"http://{node.node.addresses[-1]}").reading(["dead"])
     died = deaths(spark.read.format("amqp").options(**reading).load())
     died.groupBy("queue", "reason").count().orderBy("queue", "reason").show()
 

@@ -50,7 +50,7 @@ class Place:
 
 
 @attrs.frozen
-class Done(WriterCommitMessage):
+class TaskResult(WriterCommitMessage):
     """What a task tells the driver. `place` is None if its rows are published already."""
 
     place: Place | None
@@ -59,14 +59,14 @@ class Done(WriterCommitMessage):
     repeated: bool = False  # the batch was committed before
 
 
-class Task(Protocol):
+class SparkTask(Protocol):
     """What Spark knows of a running task."""
 
     def partitionId(self) -> int: ...
     def getLocalProperty(self, key: str) -> str | None: ...
 
 
-def running() -> Task:
+def running() -> SparkTask:
     context = TaskContext.get()
     assert context is not None
     return context
@@ -75,7 +75,7 @@ def running() -> Task:
 # In a task.
 
 
-def stage(publisher: Publisher, encoder: Encoder, batches: Iterator[Batch], place: Place) -> Done:
+def stage(publisher: Publisher, encoder: Encoder, batches: Iterator[Batch], place: Place) -> TaskResult:
     """All rows, in numbered pieces. Raises PipelineError."""
     rows = 0
     blocks = (block for batch in batches for block in encoder.blocks(batch))
@@ -84,22 +84,22 @@ def stage(publisher: Publisher, encoder: Encoder, batches: Iterator[Batch], plac
         if taken.repeated:
             for _ in batches:  # Spark wants them taken
                 pass
-            return Done(place, 0, repeated=True)
+            return TaskResult(place, 0, repeated=True)
         rows += made.rows
         if taken.rows != rows:
             raise PipelineError(
                 f"the broker has {taken.rows} rows of partition {place.partition}, which has sent {rows}"
             )
-    return Done(place, rows)
+    return TaskResult(place, rows)
 
 
-def publish(publisher: Publisher, encoder: Encoder, batches: Iterator[Batch]) -> Done:
+def publish(publisher: Publisher, encoder: Encoder, batches: Iterator[Batch]) -> TaskResult:
     """All rows, at once. Raises PipelineError."""
     rows = unroutable = 0
     for made in together(block for batch in batches for block in encoder.blocks(batch)):
         unroutable += publisher.publish(made.octets).unroutable
         rows += made.rows
-    return Done(None, rows, unroutable)
+    return TaskResult(None, rows, unroutable)
 
 
 @attrs.frozen
@@ -108,9 +108,9 @@ class Writing:
 
     options: SinkOptions
     columns: Columns
-    task: Callable[[], Task] = running
+    task: Callable[[], SparkTask] = running
 
-    def write(self, batches: Iterator[Batch], place: Callable[[Task], Place]) -> Done:
+    def write(self, batches: Iterator[Batch], place: Callable[[SparkTask], Place]) -> TaskResult:
         """In a task. Raises PipelineError."""
         publisher = Publisher(self.options)
         encoder = Encoder(self.columns, self.options)
@@ -147,11 +147,11 @@ class Writing:
             publisher.close()
 
 
-def _done(messages: Iterable[WriterCommitMessage | None]) -> list[Done]:
-    return [each for each in messages if isinstance(each, Done)]
+def _done(messages: Iterable[WriterCommitMessage | None]) -> list[TaskResult]:
+    return [each for each in messages if isinstance(each, TaskResult)]
 
 
-def _commit(publisher: Publisher, staged: Sequence[Done]) -> Published:
+def _commit(publisher: Publisher, staged: Sequence[TaskResult]) -> Published:
     places = [each.place for each in staged if each.place is not None]
     name, batch = places[0].name, places[0].batch
     parts = [
@@ -174,7 +174,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._writing = writing
         self._name = name or f"batch-{uuid4().hex}"
 
-    def write(self, iterator: Iterator[Batch]) -> Done:
+    def write(self, iterator: Iterator[Batch]) -> TaskResult:
         return self._writing.write(iterator, lambda task: Place(self._name, 0, task.partitionId()))
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -195,7 +195,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
 
-    def write(self, iterator: Iterator[Batch]) -> Done:
+    def write(self, iterator: Iterator[Batch]) -> TaskResult:
         return self._writing.write(iterator, _place_in_query)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -210,7 +210,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             self._writing.undo(lambda publisher: publisher.drop(name, batchId), what)
 
 
-def _place_in_query(task: Task) -> Place:
+def _place_in_query(task: SparkTask) -> Place:
     query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
     if query is None or batch is None:
         raise PipelineError("Spark does not say which query this is; only micro-batches can be written")

@@ -75,7 +75,7 @@ class AmqpSource(DataSource):
         return options
 
 
-class Task(InputPartition):
+class ReadTask(InputPartition):
     """What one task reads; None: nothing, as Spark wants one task at least of a batch."""
 
     def __init__(self, asked: Range | None) -> None:
@@ -85,7 +85,7 @@ class Task(InputPartition):
 
 def batches(options: Options, schema: StructType, partition: InputPartition) -> Iterator[Batch]:
     """In an executor: the rows of a task."""
-    assert isinstance(partition, Task)
+    assert isinstance(partition, ReadTask)
     asked = partition.asked
     if asked is None:
         return
@@ -111,7 +111,7 @@ class BatchReader(DataSourceReader):
             ranges = Planner(self._options, client).batch()
         finally:
             client.close()
-        return [Task(each) for each in ranges] or [Task(None)]
+        return [ReadTask(each) for each in ranges] or [ReadTask(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Batch]:
         return batches(self._options, self._schema, partition)
@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.prepare_available_now()
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        return [Task(each) for each in self._planner.ranges(from_json(start), from_json(end))]
+        return [ReadTask(each) for each in self._planner.ranges(from_json(start), from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[Batch]:
         return batches(self._options, self._schema, partition)

@@ -152,3 +152,21 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
         for name in names.split(",")
     ]
     assert [name for name in imported if not is_known(name)] == []
+
+
+def test_a_package_has_one_class_of_each_name() -> None:
+    """A search for a name finds one thing. Each protocol counts as a package."""
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            place = path.relative_to(ROOT)
+            home = "/".join(place.parts[:2]) if package == "protocols" else package
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef):
+                    found[home, node.name].append(str(place))
+    assert {key: places for key, places in found.items() if len(places) > 1} == {}
+
+
+def test_the_root_of_the_core_stays_small() -> None:
+    """What belongs to a room goes there; the root has what every room stands on."""
+    assert len(list((ROOT / "broker_core").glob("[!_]*.py"))) <= 25

@@ -59,7 +59,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def parser(environ: Environ) -> argparse.ArgumentParser:
-    return Parser(environ)
+    return CommandParser(environ)
 
 
 class Version(argparse.Action):
@@ -72,7 +72,7 @@ class Version(argparse.Action):
         parser.exit()
 
 
-class Parser(argparse.ArgumentParser):
+class CommandParser(argparse.ArgumentParser):
     """The command line. It defines in full only the command that it is to parse."""
 
     own: Actions[argparse.ArgumentParser]

@@ -140,7 +140,7 @@ def candidates(words: Sequence[str], environ: Environ, names: Names | None = Non
     """Return the completions of the last word."""
     from broker_core.cli import commands as tree
 
-    top = tree.Parser(environ)
+    top = tree.CommandParser(environ)
     first = next((word for word in words[:-1] if not word.startswith("-")), None)
     if first in tree.OWN:
         top.add_own([str(first)])

@@ -18,7 +18,7 @@ from broker_core.cli.exit_codes import DONE, REFUSED, failed
 
 if TYPE_CHECKING:
     from broker_core.store.backup import Progress
-    from broker_core.store.verification import Content, Owner, Report
+    from broker_core.store.verification import Owner, Report, StoredContent
 
 PROGRESS_S: Final = 1.0  # before the first line of progress, and between two
 
@@ -205,7 +205,7 @@ def _state(report: Report) -> str:
     return "closed properly" if report.closed else "not closed properly"
 
 
-def _queue(owner: Owner, content: Content) -> dict[str, object]:
+def _queue(owner: Owner, content: StoredContent) -> dict[str, object]:
     kind, virtual_host, name = owner
     return {
         "kind": kind or "deleted queue",

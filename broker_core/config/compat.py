@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import attrs
 
 from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.types import Flag, Limit, Place, Plain, Problem, Refused, Whole, printed
+from broker_core.config.types import Flag, Limit, Place, Problem, RefusedValue, SingleValue, Whole, printed
 from broker_core.errors import Failure, NotAllowed, PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType, queue_type
 from broker_core.values import Table
@@ -41,7 +41,7 @@ class OtherType(Enum):
     NOT_ALLOWED = "not-allowed"
 
 
-class Missing(Enum):
+class OnMissing(Enum):
     OK = "ok"
     NOT_FOUND = "not-found"
 
@@ -95,7 +95,7 @@ class TimeoutResponse(Enum):
     NOTIFY_CONSUMER = "notify-consumer"
 
 
-class Choice(Plain[E], Generic[E]):
+class Choice(SingleValue[E], Generic[E]):
     """A word of a closed set."""
 
     def __init__(self, words: type[E]) -> None:
@@ -115,7 +115,7 @@ class Choice(Plain[E], Generic[E]):
         return printed(value.value if isinstance(value, Enum) else value)
 
 
-class Fraction(Plain[float]):
+class Fraction(SingleValue[float]):
     accepted = "a number from 0.0 to 1.0"
 
     def convert(self, value: object) -> float:
@@ -143,8 +143,10 @@ class Compat(Record):
         "Declaring an exchange again with another type closes the channel (406) or the connection (530).",
         OtherType.PRECONDITION_FAILED,
     )
-    delete_missing: Missing = key(
-        Choice(Missing), "Deleting or unbinding what does not exist is fine, or an error (404).", Missing.OK
+    delete_missing: OnMissing = key(
+        Choice(OnMissing),
+        "Deleting or unbinding what does not exist is fine, or an error (404).",
+        OnMissing.OK,
     )
     no_current_queue: NoCurrentQueue = key(
         Choice(NoCurrentQueue),
@@ -231,7 +233,7 @@ class Compat(Record):
     @property
     def delete_missing_ok(self) -> bool:
         """True if deleting or unbinding what does not exist succeeds (S043, S057, S075)."""
-        return self.delete_missing is Missing.OK
+        return self.delete_missing is OnMissing.OK
 
     @property
     def warns_missing_alternate(self) -> bool:
@@ -341,7 +343,7 @@ def compat(profile: str = "default", **rows: object) -> Compat:
     if profile not in PROFILES:
         raise ValueError(f"profile: found {printed(profile)}, accepted: {', '.join(PROFILES)}")
     problems: list[Problem] = []
-    read: Compat | Refused = ROWS.read({**PROFILES[profile], **rows}, Place(problems, "compat"))
+    read: Compat | RefusedValue = ROWS.read({**PROFILES[profile], **rows}, Place(problems, "compat"))
     if problems or not isinstance(read, Compat):
         raise ValueError("; ".join(map(str, problems)))
     return read

@@ -17,15 +17,15 @@ from broker_core.config.types import (
     HostAndPort,
     ListOf,
     OneOf,
-    Plain,
     Problem,
     Secret,
+    SingleValue,
     TableOf,
     Text,
 )
 
 
-class Network(Plain[str]):
+class Network(SingleValue[str]):
     """An address or a network, kept as text."""
 
     accepted = 'an address or a network such as "10.0.0.0/8" or "fd00::/8"'

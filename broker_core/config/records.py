@@ -22,9 +22,9 @@ from broker_core.config.types import (
     AnyValue,
     Kind,
     Place,
-    Plain,
     Problem,
-    Refused,
+    RefusedValue,
+    SingleValue,
     TableOf,
     type_word,
 )
@@ -88,7 +88,7 @@ def key(
     known = Key(name, "", kind, doc, default, reload, rest)
     given = attrs.NOTHING if default is UNSET else default
     # an undescribed key may hold anything, such as a password under a misspelt name
-    secret = rest or (isinstance(kind, Plain) and kind.secret)
+    secret = rest or (isinstance(kind, SingleValue) and kind.secret)
     return cast(T, attrs.field(default=given, repr=not secret, metadata={KEY: known}))
 
 
@@ -115,7 +115,7 @@ class RecordOf(Kind[R], Generic[R]):
         self._rest = next((each for each in self._keys.values() if each.rest), None)
         self._needed = {name: each for name, each in self._keys.items() if each.default is UNSET}
 
-    def read(self, value: object, place: Place) -> R | Refused:
+    def read(self, value: object, place: Place) -> R | RefusedValue:
         if isinstance(value, self.record):
             return value
         if not isinstance(value, Mapping):

@@ -17,7 +17,6 @@ from broker_core.config.types import (
     KIB,
     MIB,
     AnyValue,
-    Expression,
     FilePath,
     Flag,
     Limit,
@@ -25,9 +24,10 @@ from broker_core.config.types import (
     Octets,
     OneOf,
     Place,
-    Plain,
     Problem,
+    RegularExpression,
     Secret,
+    SingleValue,
     TableOf,
     Text,
     Whole,
@@ -153,7 +153,7 @@ class LimitsSettings(Record):
     )
 
 
-class Portion(Plain[int | float]):
+class Portion(SingleValue[int | float]):
     """A fraction of something that is limited (float), or bytes (int)."""
 
     octets = Octets(64 * KIB, 1 << 50)
@@ -227,10 +227,10 @@ class PluginsSettings(Record):
 class PermissionEntry(Record):
     """A user's permissions in a virtual host: a regular expression on names for each kind of operation."""
 
-    configure: str = key(Expression(), "Names that may be declared and deleted.", "^$")
-    write: str = key(Expression(), "Names that may be published to, and bound to an exchange.", "^$")
+    configure: str = key(RegularExpression(), "Names that may be declared and deleted.", "^$")
+    write: str = key(RegularExpression(), "Names that may be published to, and bound to an exchange.", "^$")
     read: str = key(
-        Expression(),
+        RegularExpression(),
         "Names that may be consumed from, and that others may be bound to.",
         "^$",
     )
@@ -240,11 +240,11 @@ class PermissionEntry(Record):
 class TopicPermissionEntry(Record):
     """A user's permissions on a topic exchange: a regular expression on routing keys for each direction."""
 
-    write: str = key(Expression(), "Routing keys that may be published with.", ".*")
-    read: str = key(Expression(), "Routing keys that may be bound with.", ".*")
+    write: str = key(RegularExpression(), "Routing keys that may be published with.", ".*")
+    read: str = key(RegularExpression(), "Routing keys that may be bound with.", ".*")
 
 
-class PasswordHash(Plain[str]):
+class PasswordHashText(SingleValue[str]):
     """An argon2id string, or base64 of a 4-byte salt and the SHA-256 or SHA-512 of salt and password (RabbitMQ)."""
 
     secret = True
@@ -276,7 +276,7 @@ class UserEntry(Record):
     name: str = key(NAME, "The name to log in with.")
     password: str | None = key(Secret(), "The password in plain text.", None)
     password_hash: str | None = key(
-        PasswordHash(), "The password's hash: `leveret hash-password` makes one.", None
+        PasswordHashText(), "The password's hash: `leveret hash-password` makes one.", None
     )
     password_env: str | None = key(Text(), "The environment variable with the password.", None)
     password_file: Path | None = key(
@@ -352,7 +352,7 @@ class PolicyEntry(Record):
 
     name: str = key(NAME, "The policy's name.")
     virtual_host: str = key(NAME, "The virtual host that it applies to.", "/")
-    pattern: str = key(Expression(), "The names it applies to.")
+    pattern: str = key(RegularExpression(), "The names it applies to.")
     apply_to: str = key(
         OneOf("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams"),
         "The kind of object it applies to.",

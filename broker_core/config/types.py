@@ -30,13 +30,13 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Refused(Enum):
+class RefusedValue(Enum):
     """The marker that reading returns instead of a value, after the problem has been reported."""
 
     REFUSED = "refused"
 
 
-REFUSED: Final = Refused.REFUSED
+REFUSED: Final = RefusedValue.REFUSED
 
 
 @attrs.frozen
@@ -98,7 +98,7 @@ class Place:
         inner = (f"{self.path}.", f"{self.path}[")
         return any(p.where == self.path or p.where.startswith(inner) for p in self.problems)
 
-    def refuse(self, found: str, accepted: str, hint: str = "") -> Refused:
+    def refuse(self, found: str, accepted: str, hint: str = "") -> RefusedValue:
         self.problems.append(Problem(self.path, found, accepted, hint, self._origin()))
         return REFUSED
 
@@ -121,7 +121,7 @@ class Kind(ABC, Generic[T_co]):
     accepted: str
 
     @abstractmethod
-    def read(self, value: object, place: Place) -> T_co | Refused:
+    def read(self, value: object, place: Place) -> T_co | RefusedValue:
         """Return the value for the program, or `REFUSED` after reporting the problem to `place`."""
 
     def from_text(self, text: str) -> object:
@@ -133,7 +133,7 @@ class Kind(ABC, Generic[T_co]):
         return printed(value)
 
 
-class Plain(Kind[T_co]):
+class SingleValue(Kind[T_co]):
     """A kind of single values."""
 
     secret = False
@@ -142,7 +142,7 @@ class Plain(Kind[T_co]):
     def convert(self, value: object) -> T_co:
         """Convert a value. Raises ValueError if it is not accepted; its text, if any, is added to the problem."""
 
-    def read(self, value: object, place: Place) -> T_co | Refused:
+    def read(self, value: object, place: Place) -> T_co | RefusedValue:
         try:
             return self.convert(value)
         except ValueError as error:
@@ -150,7 +150,7 @@ class Plain(Kind[T_co]):
             return place.refuse(found, f"{self.accepted} ({error})" if str(error) else self.accepted)
 
 
-class Flag(Plain[bool]):
+class Flag(SingleValue[bool]):
     accepted = "true or false"
 
     def convert(self, value: object) -> bool:
@@ -159,7 +159,7 @@ class Flag(Plain[bool]):
         raise ValueError
 
 
-class Text(Plain[str]):
+class Text(SingleValue[str]):
     """A string; `pattern` must match all of it."""
 
     def __init__(self, accepted: str = "a string that is not empty", pattern: str = r"(?s).+") -> None:
@@ -188,7 +188,7 @@ class OneOf(Text):
         super().__init__(" or ".join(f'"{name}"' for name in names), "|".join(map(re.escape, names)))
 
 
-class Expression(Text):
+class RegularExpression(Text):
     """A regular expression, kept as text."""
 
     def __init__(self) -> None:
@@ -207,7 +207,7 @@ class FilePath(Kind[Path]):
 
     accepted = "the path of a file or folder"
 
-    def read(self, value: object, place: Place) -> Path | Refused:
+    def read(self, value: object, place: Place) -> Path | RefusedValue:
         if isinstance(value, Path):
             return value
         if isinstance(value, str) and value:
@@ -218,7 +218,7 @@ class FilePath(Kind[Path]):
         return text
 
 
-class Whole(Plain[int]):
+class Whole(SingleValue[int]):
     def __init__(self, low: int, high: int) -> None:
         self.low = low
         self.high = high
@@ -230,7 +230,7 @@ class Whole(Plain[int]):
         raise ValueError
 
 
-class Limit(Plain[int | None]):
+class Limit(SingleValue[int | None]):
     """A whole number, or None for no limit."""
 
     def __init__(self, low: int, high: int) -> None:
@@ -252,7 +252,7 @@ UNITS: Final = {"B": 1} | {
 UNIT_BY_LOWER_CASE: Final = {name.lower(): size for name, size in UNITS.items()}
 
 
-class Octets(Plain[int]):
+class Octets(SingleValue[int]):
     """A size: a whole number of bytes, or a string with a unit."""
 
     def __init__(self, low: int, high: int) -> None:
@@ -286,7 +286,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class HostAndPort(Plain[Address]):
+class HostAndPort(SingleValue[Address]):
     accepted = '"HOST:PORT" with a name, an IPv4 address or an IPv6 address in brackets, such as "[::1]:5672"'
 
     def convert(self, value: object) -> Address:
@@ -317,7 +317,7 @@ class ListOf(Kind[tuple[T, ...]], Generic[T]):
         self.least = least
         self.accepted = f"a list, each item {item.accepted}"
 
-    def read(self, value: object, place: Place) -> tuple[T, ...] | Refused:
+    def read(self, value: object, place: Place) -> tuple[T, ...] | RefusedValue:
         if isinstance(value, str | bytes) or not isinstance(value, Sequence):
             return place.refuse(type_word(value), self.accepted)
         if len(value) < self.least:
@@ -340,7 +340,7 @@ class TableOf(Kind[Mapping[str, T]], Generic[T]):
         self.item = item
         self.accepted = accepted
 
-    def read(self, value: object, place: Place) -> Mapping[str, T] | Refused:
+    def read(self, value: object, place: Place) -> Mapping[str, T] | RefusedValue:
         if not isinstance(value, Mapping):
             return place.refuse(type_word(value), self.accepted)
         items = ((str(name), self.item.read(each, place.at(str(name)))) for name, each in value.items())
@@ -352,7 +352,7 @@ class AnyValue(Kind[Value]):
 
     accepted = "a string, a number, true, false, a list or a table"
 
-    def read(self, value: object, place: Place) -> Value | Refused:
+    def read(self, value: object, place: Place) -> Value | RefusedValue:
         if value is None or isinstance(value, bool | int | float | str):
             return value
         if isinstance(value, list | tuple):

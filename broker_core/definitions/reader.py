@@ -20,16 +20,16 @@ from broker_core.config.sections import MANY, NAME
 from broker_core.config.types import (
     FREE_TABLE,
     REFUSED,
-    Expression,
     Flag,
     Kind,
     ListOf,
     OneOf,
     Place,
-    Plain,
     Problem,
-    Refused,
+    RefusedValue,
+    RegularExpression,
     Secret,
+    SingleValue,
     TableOf,
     Text,
     Whole,
@@ -50,7 +50,7 @@ class Anything(Kind[object]):
 
     accepted = "anything"
 
-    def read(self, value: object, place: Place) -> object | Refused:
+    def read(self, value: object, place: Place) -> object | RefusedValue:
         return value
 
 
@@ -59,13 +59,13 @@ class AnyJson(Kind[Json]):
 
     accepted = "anything"
 
-    def read(self, value: object, place: Place) -> Json | Refused:
+    def read(self, value: object, place: Place) -> Json | RefusedValue:
         if value is None or isinstance(value, str | int | float | list | dict):
             return value
         return place.refuse(type(value).__name__, self.accepted)
 
 
-class Tags(Plain[tuple[str, ...]]):
+class Tags(SingleValue[tuple[str, ...]]):
     accepted = "a list of tags, or tags with commas between them"
 
     def convert(self, value: object) -> tuple[str, ...]:
@@ -80,7 +80,7 @@ class PolicySettings(Kind[Table]):
 
     accepted = "a table"
 
-    def read(self, value: object, place: Place) -> Table | Refused:
+    def read(self, value: object, place: Place) -> Table | RefusedValue:
         return FREE_TABLE.read(dict(value) if is_pairs(value) else value, place)
 
 
@@ -159,9 +159,9 @@ class PermissionDefinition(Tolerant):
 
     user: str = key(NAME, "The user.")
     vhost: str = key(NAME, "The virtual host.")
-    configure: str = key(Expression(), "Names that may be declared and deleted.")
-    write: str = key(Expression(), "Names that may be published to, and bound to an exchange.")
-    read: str = key(Expression(), "Names that may be consumed from, and that others may be bound to.")
+    configure: str = key(RegularExpression(), "Names that may be declared and deleted.")
+    write: str = key(RegularExpression(), "Names that may be published to, and bound to an exchange.")
+    read: str = key(RegularExpression(), "Names that may be consumed from, and that others may be bound to.")
 
 
 @attrs.frozen(kw_only=True)
@@ -171,8 +171,8 @@ class TopicPermissionDefinition(Tolerant):
     user: str = key(NAME, "The user.")
     vhost: str = key(NAME, "The virtual host.")
     exchange: str = key(ANY_NAME, "The exchange.")
-    write: str = key(Expression(), "Routing keys that may be published with.")
-    read: str = key(Expression(), "Routing keys that may be bound with.")
+    write: str = key(RegularExpression(), "Routing keys that may be published with.")
+    read: str = key(RegularExpression(), "Routing keys that may be bound with.")
 
 
 def refusals(step: Callable[[], object], where: str) -> Iterator[Problem]:
@@ -189,7 +189,7 @@ class PolicyDefinition(Tolerant):
 
     name: str = key(NAME, "The policy's name.")
     vhost: str = key(NAME, "The virtual host.")
-    pattern: str = key(Expression(), "The names it applies to.")
+    pattern: str = key(RegularExpression(), "The names it applies to.")
     apply_to: str = key(OneOf(*(each.value for each in ApplyTo)), "The kind.", "all", name="apply-to")
     priority: int = key(COUNT, "Of several that match, the highest holds.", 0)
     definition: Table = key(PolicySettings(), "The settings.")
@@ -216,10 +216,10 @@ class ParameterDefinition(Tolerant):
     vhost: str = key(NAME, "The virtual host.")
     value: object = key(Anything(), "The settings; the component decides what is accepted.")
 
-    def limits(self, place: Place) -> LimitsDefinition | Refused:
+    def limits(self, place: Place) -> LimitsDefinition | RefusedValue:
         return RecordOf(LimitsDefinition).read(self.value, place)
 
-    def operator_policy(self, place: Place) -> PolicyDefinition | Refused:
+    def operator_policy(self, place: Place) -> PolicyDefinition | RefusedValue:
         said = self.value if isinstance(self.value, Mapping) else {}
         return RecordOf(PolicyDefinition).read({**said, "name": self.name, "vhost": self.vhost}, place)
 

@@ -26,8 +26,8 @@ from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.chunks import Chunks
 from broker_core.durability.compaction import Rewriter
 from broker_core.durability.contract import PENDING, Durability, Entry, Holder, Stored
-from broker_core.durability.page_reader import Found, read_page
-from broker_core.durability.pending_commit import Moment, gathered, given_up, octets_of
+from broker_core.durability.page_reader import FoundPage, read_page
+from broker_core.durability.pending_commit import GatheringMoment, gathered, given_up, octets_of
 from broker_core.durability.recovery import ALL_UP_TO, owners_of
 from broker_core.durability.segment_log import SegmentLog
 from broker_core.store.contract import Commit, NoSpaceError, Page, Store, StoreError
@@ -303,7 +303,7 @@ class Journal(Durability):
         if not arrivals:
             return 0
         clock = self.broker.clock
-        moment = Moment(clock.wall(), clock.now())
+        moment = GatheringMoment(clock.wall(), clock.now())
         total = 0
         for portion in gathered(
             arrivals, self.next_entry, moment, volatile, self.chunk_octets, self.chunk_entries
@@ -399,7 +399,7 @@ class Journal(Durability):
         return self._stored(holder, page, found)
 
     def fetch_soon(self, holder: Holder, page: Page, then: Callable[[list[Stored]], None]) -> None:
-        def arrived(found: Found | Exception) -> None:
+        def arrived(found: FoundPage | Exception) -> None:
             if isinstance(found, Exception):
                 self._on_failure(found)
             else:
@@ -407,7 +407,7 @@ class Journal(Durability):
 
         self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
 
-    def _stored(self, holder: Holder, page: Page, found: Found) -> list[Stored]:
+    def _stored(self, holder: Holder, page: Page, found: FoundPage) -> list[Stored]:
         if found.damage:
             log.error(
                 "%d messages of %s cannot be read; they are not delivered, and stay in the store: %s",

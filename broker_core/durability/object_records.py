@@ -12,7 +12,7 @@ from broker_core.queues.filtered import Sieve
 from broker_core.security.access import Permissions, TopicPermissions, User
 from broker_core.security.passwords import PasswordHash
 from broker_core.security.scram import Verifier
-from broker_core.store.records import Record
+from broker_core.store.records import ObjectRecord
 from broker_core.store.typed_json import Unreadable, read_text, written_table, written_text
 from broker_core.values import Json
 from broker_core.virtual_host import Description
@@ -41,11 +41,11 @@ def virtual_host_record(host: VirtualHost) -> Json:
     }
 
 
-def virtual_host_limits(record: Record) -> VirtualHostLimits:
+def virtual_host_limits(record: ObjectRecord) -> VirtualHostLimits:
     return VirtualHostLimits(record.optional_whole("connections"), record.optional_whole("queues"))
 
 
-def description_in(record: Record) -> Description:
+def description_in(record: ObjectRecord) -> Description:
     """Nothing, where an earlier version has not said it."""
     if not record.has("description"):
         return Description()
@@ -70,7 +70,7 @@ def user_record(user: User) -> Json:
     return record
 
 
-def user_in(name: str, record: Record) -> User:
+def user_in(name: str, record: ObjectRecord) -> User:
     limits = UserLimits(record.optional_whole("connections"), record.optional_whole("channels"))
     try:
         kept = _password_in(record)
@@ -79,7 +79,7 @@ def user_in(name: str, record: Record) -> User:
     return User(name, frozenset(record.texts("tags")), kept, limits)
 
 
-def _password_in(record: Record) -> PasswordHash | None:
+def _password_in(record: ObjectRecord) -> PasswordHash | None:
     """Raises Unreadable, ValueError."""
     text = record.optional_text("password_hash")
     if text is None:
@@ -96,7 +96,7 @@ def permissions_record(permissions: Permissions) -> Json:
     }
 
 
-def permissions_in(record: Record) -> Permissions:
+def permissions_in(record: ObjectRecord) -> Permissions:
     return Permissions(record.text("configure"), record.text("write"), record.text("read"))
 
 
@@ -104,7 +104,7 @@ def topic_permissions_record(permissions: TopicPermissions) -> Json:
     return {"write": written_text(permissions.write), "read": written_text(permissions.read)}
 
 
-def topic_permissions_in(record: Record) -> TopicPermissions:
+def topic_permissions_in(record: ObjectRecord) -> TopicPermissions:
     return TopicPermissions(record.text("write"), record.text("read"))
 
 
@@ -117,7 +117,7 @@ def policy_record(policy: Policy) -> Json:
     }
 
 
-def policy_in(virtual_host: str, name: str, record: Record) -> Policy:
+def policy_in(virtual_host: str, name: str, record: ObjectRecord) -> Policy:
     try:
         apply_to = ApplyTo(record.text("apply_to"))
     except ValueError as error:
@@ -171,14 +171,14 @@ def branch_record(branch: Branch) -> Json:
     }
 
 
-def verdict_in(record: Record) -> Verdict:
+def verdict_in(record: ObjectRecord) -> Verdict:
     try:
         return Verdict(record.text("verdict"))
     except ValueError as error:
         raise Unreadable(str(error)) from None
 
 
-def outline_in(record: Record) -> Outline:
+def outline_in(record: ObjectRecord) -> Outline:
     accepted = tuple((first, second) for first, second in map(wholes, pairs(record.json("accepted"), 2)))
     paths = tuple(path_in(said) for said in pairs(record.json("paths"), 3))
     return Outline(accepted, paths)

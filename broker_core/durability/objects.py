@@ -41,7 +41,7 @@ from broker_core.store.records import (
     key_of,
     text_of,
 )
-from broker_core.xa.branch import State
+from broker_core.xa.branch import BranchState
 
 if TYPE_CHECKING:
     from broker_core.durability.journal import Journal
@@ -189,7 +189,7 @@ class StoredCatalogue(Catalogue):
         self._journal.remove(key_of(STAGING, staging.virtual_host.name, staging.name))
 
     def keep_branch(self, branch: Branch) -> None:
-        if branch.state is not State.HEURISTIC:
+        if branch.state is not BranchState.HEURISTIC:
             branch.keep_in(self._journal, self._next_number())
         self._put(branch_key(branch), object_records.branch_record(branch))
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Row: TypeAlias = "tuple[int, int, int, int, Message]"
 
 
-class Found:
+class FoundPage:
     """What was found of a page."""
 
     __slots__ = ("damage", "rows")
@@ -29,9 +29,9 @@ class Found:
         self.damage: list[str] = []  # what was wrong with the rest
 
 
-def read_page(reader: Reader, page: Page, encoding_of: Callable[[str], Encoding | None]) -> Found:
+def read_page(reader: Reader, page: Page, encoding_of: Callable[[str], Encoding | None]) -> FoundPage:
     """Everything of a page that can be read, in order. Raises StoreError."""
-    found = Found()
+    found = FoundPage()
     at, numbers = 0, page.numbers
     while at < len(numbers):
         try:
@@ -56,7 +56,7 @@ def _read_chunk(
     columns: chunk.Columns,
     numbers: Sequence[int],
     encoding_of: Callable[[str], Encoding | None],
-    found: Found,
+    found: FoundPage,
 ) -> None:
     places = chunk.places(columns, numbers)
     if len(places) < len(numbers):

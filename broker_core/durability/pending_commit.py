@@ -22,7 +22,7 @@ OVERHEAD: Final = 64  # octets of an entry besides properties and body, roughly
 PRIORITY_MAX: Final = 255
 
 
-class Moment:
+class GatheringMoment:
     """When entries are gathered."""
 
     __slots__ = ("ahead_ms", "wall_ms")
@@ -34,7 +34,7 @@ class Moment:
         ) * 1000  # what to add to monotonic milliseconds for those since 1970
 
 
-class Portion:
+class ChunkPortion:
     """What goes into one chunk, and the octets of its messages, roughly."""
 
     __slots__ = ("entries", "octets")
@@ -59,13 +59,18 @@ def given_up(settled: list[Entry]) -> list[int]:
 
 
 def gathered(
-    arrivals: list[Entry], number: int, moment: Moment, volatile: bool, octets_max: int, entries_max: int
-) -> list[Portion]:
+    arrivals: list[Entry],
+    number: int,
+    moment: GatheringMoment,
+    volatile: bool,
+    octets_max: int,
+    entries_max: int,
+) -> list[ChunkPortion]:
     """Number the arrivals that are still there, from `number` on, and put them into chunks.
 
     A chunk has so many octets and one message, and so many entries at most.
     """
-    portions: list[Portion] = []
+    portions: list[ChunkPortion] = []
     octets = 0
     last: Message | None = None
     portion: list[Entry] = []
@@ -74,7 +79,7 @@ def gathered(
         if delivery.stored != PENDING:
             continue
         if octets > octets_max or len(portion) == entries_max:
-            portions.append(Portion(_entries(portion, messages, moment, volatile), octets))
+            portions.append(ChunkPortion(_entries(portion, messages, moment, volatile), octets))
             last, octets, portion, messages = None, 0, [], []
         message = delivery.message
         if message is not last:
@@ -85,11 +90,13 @@ def gathered(
         delivery.stored = number
         number += 1
     if portion:
-        portions.append(Portion(_entries(portion, messages, moment, volatile), octets))
+        portions.append(ChunkPortion(_entries(portion, messages, moment, volatile), octets))
     return portions
 
 
-def _entries(deliveries: list[Entry], messages: list[Message], moment: Moment, volatile: bool) -> Entries:
+def _entries(
+    deliveries: list[Entry], messages: list[Message], moment: GatheringMoment, volatile: bool
+) -> Entries:
     """Column by column, which costs half of row by row."""
     entries = Entries(deliveries[0].stored, volatile, moment.wall_ms)
     entries.messages = messages

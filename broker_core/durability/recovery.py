@@ -20,7 +20,7 @@ from broker_core.clock import NEVER
 from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.contract import Holder
 from broker_core.store import chunk
-from broker_core.store.contract import DamagedError, Kept, Page
+from broker_core.store.contract import DamagedError, Page, StoredChunk
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
@@ -153,7 +153,7 @@ def owners_of(broker: Broker) -> Iterable[Holder]:
 
 def _take(
     journal: Journal,
-    kept: Kept,
+    kept: StoredChunk,
     owners: Mapping[int, Holder],
     found: dict[tuple[int, int], Gathered],
     marks: dict[int, int],

@@ -47,7 +47,7 @@ from broker_core.store.records import (
     STAGING,
     UNREADABLE,
     Names,
-    Record,
+    ObjectRecord,
     json_in,
     key_of,
     names_in,
@@ -123,7 +123,7 @@ def begin_branches(broker: Broker) -> None:
             branch.begin(spans[number])
 
 
-class Found:
+class FoundObject:
     """An object as the store has it."""
 
     __slots__ = ("json", "key", "names")
@@ -147,7 +147,7 @@ class Restoring:
         self._broker = broker
         self._journal = journal
         self._texts: dict[str, str] = {}  # by key
-        self._found: dict[str, list[Found]] = {kind: [] for kind in NAMES}
+        self._found: dict[str, list[FoundObject]] = {kind: [] for kind in NAMES}
 
     def read(self) -> None:
         """Look at everything there is."""
@@ -167,10 +167,10 @@ class Restoring:
         if kind == TOPIC_PERMISSIONS:  # better none than all, if the record cannot be read
             user, host, exchange = names
             self._broker.access.add_topic_permissions(user, host, exchange, NOTHING)
-        self._found[kind].append(Found(key, tuple(names), json_in(text)))
+        self._found[kind].append(FoundObject(key, tuple(names), json_in(text)))
 
     def put_in_place(self) -> None:
-        steps: dict[str, Callable[[Names, Record], None]] = {
+        steps: dict[str, Callable[[Names, ObjectRecord], None]] = {
             VIRTUAL_HOST: self._virtual_host,
             USER: self._user,
             PERMISSIONS: self._permissions,
@@ -195,13 +195,13 @@ class Restoring:
             self._pass_over(found.key, Unreadable("so it was at an earlier start"))
         self.catalogue.put_aside = len(self._found[UNREADABLE])
 
-    def _try(self, step: Callable[[Names, Record], None], found: Found, layered: bool) -> None:
+    def _try(self, step: Callable[[Names, ObjectRecord], None], found: FoundObject, layered: bool) -> None:
         if layered:
             self.catalogue.stored.add(found.key)
             if found.json is None:  # a default that has been deleted
                 return
         try:
-            step(found.names, Record(found.json))
+            step(found.names, ObjectRecord(found.json))
         except (Unreadable, Failure, RecursionError) as fault:
             self._pass_over(found.key, fault)
 
@@ -218,42 +218,42 @@ class Restoring:
     def _host(self, name: str) -> VirtualHost:
         return self._broker.add_virtual_host(name)
 
-    def _virtual_host(self, names: Names, record: Record) -> None:
+    def _virtual_host(self, names: Names, record: ObjectRecord) -> None:
         host = self._host(names[0])
         host.set_limits(object_records.virtual_host_limits(record))
         host.set_tracing(record.flag("tracing", otherwise=False))
         host.describe(object_records.description_in(record))
 
-    def _user(self, names: Names, record: Record) -> None:
+    def _user(self, names: Names, record: ObjectRecord) -> None:
         self._broker.access.put_user(object_records.user_in(names[0], record))
 
-    def _permissions(self, names: Names, record: Record) -> None:
+    def _permissions(self, names: Names, record: ObjectRecord) -> None:
         user, host = names
         self._host(host)
         self._broker.access.add_permissions(user, host, object_records.permissions_in(record))
 
-    def _topic_permissions(self, names: Names, record: Record) -> None:
+    def _topic_permissions(self, names: Names, record: ObjectRecord) -> None:
         user, host, exchange = names
         self._host(host)
         permissions = object_records.topic_permissions_in(record)
         self._broker.access.add_topic_permissions(user, host, exchange, permissions)
 
-    def _policy(self, names: Names, record: Record) -> None:
+    def _policy(self, names: Names, record: ObjectRecord) -> None:
         host, name = names
         self._host(host)
         self._broker.policies.set(object_records.policy_in(host, name, record))
 
-    def _operator_policy(self, names: Names, record: Record) -> None:
+    def _operator_policy(self, names: Names, record: ObjectRecord) -> None:
         host, name = names
         self._host(host)
         self._broker.policies.set_operator(object_records.policy_in(host, name, record))
 
-    def _parameter(self, names: Names, record: Record) -> None:
+    def _parameter(self, names: Names, record: ObjectRecord) -> None:
         self._broker.parameters.set(names[0], record.json("value"))
 
     # Where messages go.
 
-    def _exchange(self, names: Names, record: Record) -> None:
+    def _exchange(self, names: Names, record: ObjectRecord) -> None:
         host, name = names
         number = record.number("number", least=0)
         virtual_host = self._host(host)
@@ -272,7 +272,7 @@ class Restoring:
             self._has_number(number)
         virtual_host.add_exchange(exchange)
 
-    def _typed(self, host: VirtualHost, name: str, record: Record) -> Exchange:
+    def _typed(self, host: VirtualHost, name: str, record: ObjectRecord) -> Exchange:
         """An exchange with its type, or with what stands in for it."""
         type_, arguments = record.text("type"), record.table("arguments")
         auto_delete, internal = record.flag("auto_delete"), record.flag("internal")
@@ -288,7 +288,7 @@ class Restoring:
         except Exception as error:  # a plug-in's
             return of(missing(type_, f"{type(error).__name__}: {error}"))
 
-    def _queue(self, names: Names, record: Record) -> None:
+    def _queue(self, names: Names, record: ObjectRecord) -> None:
         host, name = self._host(names[0]), names[1]
         arguments, auto_delete = record.table("arguments"), record.flag("auto_delete")
         text = record.optional_text("selector")
@@ -300,7 +300,7 @@ class Restoring:
         self._has_number(queue.number)
         host.add_queue(queue)
 
-    def _lease(self, names: Names, record: Record) -> None:
+    def _lease(self, names: Names, record: ObjectRecord) -> None:
         host, name, reader = names
         queue = self._host(host).queues.get(name)
         if not isinstance(queue, WorkQueue):
@@ -311,14 +311,14 @@ class Restoring:
         self._has_number(lease.number)
         queue.virtual_host.leases[name, reader] = lease
 
-    def _staging(self, names: Names, record: Record) -> None:
+    def _staging(self, names: Names, record: ObjectRecord) -> None:
         host, name = self._host(names[0]), names[1]
         staging = Staging(host, name, record.text("user"))
         staging.keep_in(self._journal, record.number("number", least=1))
         self._has_number(staging.number)
         host.stagings[name] = staging
 
-    def _branch(self, names: Names, record: Record) -> None:
+    def _branch(self, names: Names, record: ObjectRecord) -> None:
         host, name = self._host(names[0]), names[1]
         try:
             branch = Branch(host.branches, xid_in(name), record.text("user"))
@@ -339,7 +339,7 @@ class Restoring:
             limits = as_far_as_known(arguments)
         return limits
 
-    def _binding(self, names: Names, record: Record) -> None:
+    def _binding(self, names: Names, record: ObjectRecord) -> None:
         host = self._host(names[0])
         source = host.exchanges.get(record.text("source"))
         if source is None and record.text("source") == event_exchange.EVENTS:

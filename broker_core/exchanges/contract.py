@@ -72,7 +72,7 @@ class Surroundings(Protocol):
         """What is told that an exchange begins to hold messages."""
 
     @property
-    def bygone(self) -> Retired: ...
+    def bygone(self) -> RetiredCounts: ...
 
     def route(self, exchange: Exchange, message: Message) -> Route:
         """Return where a message would go from an exchange now; does not change anything."""
@@ -100,6 +100,6 @@ class Holdings(Protocol):
     def keep_holding(self, exchange: Exchange) -> None: ...
 
 
-class Retired(Protocol):
+class RetiredCounts(Protocol):
     def add_exchange(self, exchange: Exchange) -> None:
         """Keep the counts of an exchange that has been deleted."""

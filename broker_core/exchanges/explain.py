@@ -70,7 +70,7 @@ class Step:
 
 
 @attrs.frozen
-class Permission:
+class PublishPermission:
     """Whether a user may publish it."""
 
     user: str | None  # None: nobody in particular
@@ -95,7 +95,7 @@ class Explanation:
     handled: bool  # an exchange on the way takes the message itself
     steps: tuple[Step, ...]
     dropped: str | None  # why it reaches nobody; None if it does
-    permission: Permission
+    permission: PublishPermission
 
     @property
     def routed(self) -> bool:
@@ -146,7 +146,7 @@ def reason_of_drop(steps: Iterable[Step]) -> str:
 
 def asked_permission(
     host: VirtualHost, exchange: Exchange, message: Message, user: User | None
-) -> Permission:
+) -> PublishPermission:
     """Whether `user` may publish the message: what a connected client of his would be told."""
     name = None if user is None else user.name
     try:
@@ -156,8 +156,8 @@ def asked_permission(
             client.host = host
             client.publish_target(exchange.name, message.keys)
     except AccessRefused as refusal:
-        return Permission(name, False, str(refusal))
-    return Permission(name, None if user is None else True)
+        return PublishPermission(name, False, str(refusal))
+    return PublishPermission(name, None if user is None else True)
 
 
 # The message.

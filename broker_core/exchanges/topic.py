@@ -21,28 +21,28 @@ from broker_core.exchanges.exchange import Binding, Destination, Exchange, Excha
 from broker_core.message import Message
 
 
-class Node:
+class TrieNode:
     """What follows one word of a pattern, and the bindings whose pattern ends here."""
 
     __slots__ = ("any_word", "any_words", "destinations", "words")
 
     def __init__(self) -> None:
-        self.words: dict[str, Node] = {}
-        self.any_word: Node | None = None  # after `*`
-        self.any_words: Node | None = None  # after `#`
+        self.words: dict[str, TrieNode] = {}
+        self.any_word: TrieNode | None = None  # after `*`
+        self.any_words: TrieNode | None = None  # after `#`
         self.destinations: dict[tuple[object, ...], Destination] = {}  # by the binding's identity
 
     @property
     def leads_on(self) -> bool:
         return bool(self.words) or self.any_word is not None or self.any_words is not None
 
-    def after(self, word: str) -> Node | None:
+    def after(self, word: str) -> TrieNode | None:
         """The node that a pattern's next word leads to."""
         if word == "*":
             return self.any_word
         return self.any_words if word == "#" else self.words.get(word)
 
-    def attach(self, word: str, node: Node | None) -> None:
+    def attach(self, word: str, node: TrieNode | None) -> None:
         """Put `node` after a pattern's word, or with None nothing."""
         if word == "*":
             self.any_word = node
@@ -62,7 +62,7 @@ class Topic(ExchangeType):
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self._root = Node()
+        self._root = TrieNode()
 
     def route(self, message: Message) -> Iterable[Destination]:
         return [
@@ -77,7 +77,7 @@ class Topic(ExchangeType):
         for word in words_of(binding.key):
             child = node.after(word)
             if child is None:
-                child = Node()
+                child = TrieNode()
                 node.attach(word, child)
             node = child
         node.destinations[binding.identity] = binding.destination
@@ -97,10 +97,10 @@ def words_of(key: str) -> list[str]:
     return key.split(".") if key else []
 
 
-def matching(root: Node, words: list[str]) -> Iterable[Node]:
+def matching(root: TrieNode, words: list[str]) -> Iterable[TrieNode]:
     """The nodes where patterns end that match `words`, each once."""
-    found: dict[Node, None] = {}
-    here: dict[Node, None] = {}
+    found: dict[TrieNode, None] = {}
+    here: dict[TrieNode, None] = {}
     enter(root, here, found)
     for word in words:
         before, here = here, {}
@@ -116,7 +116,7 @@ def matching(root: Node, words: list[str]) -> Iterable[Node]:
     return found | here
 
 
-def enter(node: Node, here: dict[Node, None], found: dict[Node, None]) -> None:
+def enter(node: TrieNode, here: dict[TrieNode, None], found: dict[TrieNode, None]) -> None:
     """Stand at `node` and behind every `#` that follows it, since `#` may take no word.
 
     What ends in `#` is found whatever the rest of the key is, and need not be stood at unless it leads on.
@@ -129,7 +129,7 @@ def enter(node: Node, here: dict[Node, None], found: dict[Node, None]) -> None:
             here[node] = None
 
 
-def prune(node: Node, path: list[tuple[Node, str]]) -> None:
+def prune(node: TrieNode, path: list[tuple[TrieNode, str]]) -> None:
     """Take away the nodes at the end of `path` that no binding needs any more."""
     while path and not node.destinations and not node.leads_on:
         node, word = path.pop()

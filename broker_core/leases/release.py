@@ -25,7 +25,7 @@ PORTION: Final = 1_000  # messages that are put back in one turn: 5 ms
 READ_OCTETS: Final = 1 << 18  # that are read at once, and a block
 
 
-class Unreadable(Failure):
+class UnreadableRows(Failure):
     """What should go back cannot be read now. It stays in the lease."""
 
 
@@ -100,7 +100,7 @@ class Release(Publisher):
                 self._join(now)
                 return
         except DamagedError as error:  # a protocol that is needed is not installed
-            self.end(Unreadable(f"{self._lease.described} cannot be released: {error}"))
+            self.end(UnreadableRows(f"{self._lease.described} cannot be released: {error}"))
             return
         found = self._lease.log
         found.raw(self._lease.first, found.committed, READ_OCTETS, self._arrived)
@@ -117,7 +117,7 @@ class Release(Publisher):
             self._lease.pass_over(min(found.next, self._lease.log.next))
             self._soon(self._join)
         else:
-            self.end(Unreadable(f"{self._lease.described} cannot be read: {found}"))
+            self.end(UnreadableRows(f"{self._lease.described} cannot be read: {found}"))
 
     def _unpacks(self) -> bool:
         """Make deliveries of the next block that was read. Whether there is one. Raises DamagedError."""

@@ -17,7 +17,7 @@ import attrs
 from broker_core.config.listening import ListenerEntry
 from broker_core.config.types import Address
 from broker_core.frontend import Peer
-from broker_core.node.proxy_protocol import Header
+from broker_core.node.proxy_protocol import ProxyHeader
 from broker_core.node.systemd import Handed, Where
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def proxies_of(entry: ListenerEntry) -> tuple[Network, ...] | None:
     return tuple(ip_network(text) for text in entry.proxy_from) if entry.proxy_protocol else None
 
 
-def introduced(peer: Peer, header: Header) -> Peer:
+def introduced(peer: Peer, header: ProxyHeader) -> Peer:
     """The peer that a proxy speaks of.
 
     From this machine is only who is so for a proxy on this machine. Where the proxy does not say, nobody is.

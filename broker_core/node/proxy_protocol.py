@@ -33,7 +33,7 @@ class BadHeader(Exception):  # noqa: N818 - said in words, for the log
 
 
 @attrs.frozen
-class Route:
+class ProxiedRoute:
     """Whose connection it is: from where, and to where."""
 
     host: str
@@ -50,14 +50,14 @@ class Route:
 
 
 @attrs.frozen
-class Header:
+class ProxyHeader:
     """A whole header: its size in octets, and the route; None if the proxy does not know, or speaks for itself."""
 
     size: int
-    route: Route | None
+    route: ProxiedRoute | None
 
 
-def header_in(octets: bytes) -> Header | None:
+def header_in(octets: bytes) -> ProxyHeader | None:
     """The header that they begin with; None if more have to come. Raises BadHeader."""
     if octets.startswith(SIGNATURE[: len(octets)]):
         return _binary(octets)
@@ -66,7 +66,7 @@ def header_in(octets: bytes) -> Header | None:
     raise BadHeader("no PROXY header")
 
 
-def _line(octets: bytes) -> Header | None:
+def _line(octets: bytes) -> ProxyHeader | None:
     end = octets.find(b"\r\n", 0, LINE_MAX)
     if end < 0:
         if len(octets) >= LINE_MAX:
@@ -74,7 +74,7 @@ def _line(octets: bytes) -> Header | None:
         return None
     line, size = octets[:end], end + 2
     if line == b"PROXY UNKNOWN" or line.startswith(b"PROXY UNKNOWN "):
-        return Header(size, None)
+        return ProxyHeader(size, None)
     found = LINE_FORM.fullmatch(line)
     if found is None:
         raise BadHeader("a PROXY line that is malformed")
@@ -86,10 +86,10 @@ def _line(octets: bytes) -> Header | None:
     port, local_port = int(found[4]), int(found[5])
     if max(port, local_port) > 65535:
         raise BadHeader("a PROXY line with a port beyond 65535")
-    return Header(size, Route(host, port, local_host, local_port))
+    return ProxyHeader(size, ProxiedRoute(host, port, local_host, local_port))
 
 
-def _binary(octets: bytes) -> Header | None:
+def _binary(octets: bytes) -> ProxyHeader | None:
     if len(octets) < START.size:
         return None
     _, command, family, length = START.unpack_from(octets)
@@ -101,9 +101,9 @@ def _binary(octets: bytes) -> Header | None:
     if len(octets) < size:
         return None
     if command == LOCAL or family not in ADDRESSES:
-        return Header(size, None)
+        return ProxyHeader(size, None)
     kind, form = ADDRESSES[family]
     if length < form.size:
         raise BadHeader("a PROXY header that is too short for its addresses")
     source, destination, port, local_port = form.unpack_from(octets, START.size)
-    return Header(size, Route(str(kind(source)), port, str(kind(destination)), local_port))
+    return ProxyHeader(size, ProxiedRoute(str(kind(source)), port, str(kind(destination)), local_port))

@@ -15,7 +15,7 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from broker_core.observability.events import Event, Listener
+from broker_core.observability.events import Event, EventListener
 from broker_core.operations import as_json
 from broker_core.security.guards import Bucket
 
@@ -85,7 +85,7 @@ class AuditFile:
         os.close(self._file)
 
 
-class Audit(Listener):
+class Audit(EventListener):
     """Writes the audit log. `target` is `log` or a file's path. Raises OSError if the file cannot be opened."""
 
     def __init__(self, broker: Broker, target: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker_core.exchanges.exchange import Exchange
-from broker_core.observability.events import Event, Listener
+from broker_core.observability.events import Event, EventListener
 from broker_core.observability.system_messages import as_message
 from broker_core.values import Int64, Table, Value
 
@@ -33,7 +33,7 @@ def add_to(host: VirtualHost) -> Exchange:
     return exchange
 
 
-class EventExchange(Listener):
+class EventExchange(EventListener):
     """Publishes events, if something is bound to the exchange."""
 
     def __init__(self, broker: Broker) -> None:

@@ -27,7 +27,7 @@ class Event:
     facts: Table
 
 
-class Listener(ABC):
+class EventListener(ABC):
     """Contract for a receiver of events."""
 
     @abstractmethod
@@ -40,7 +40,7 @@ class Events:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()  # by name, since the start
-        self.listeners: list[Listener] = []
+        self.listeners: list[EventListener] = []
         self.actor = ""  # the user whose request is being handled; empty: none
 
     def happened(self, name: str, virtual_host: str, facts: Table) -> None:

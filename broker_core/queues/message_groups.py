@@ -30,7 +30,7 @@ LOOK_AHEAD: Final = 2_000  # messages of others that a cursor passes by: 2 ms
 NAMES_MAX: Final = 100_000  # waiting messages of which the group is remembered
 
 
-class Held:
+class HeldGroup:
     """What one consumer, or whoever fetches, has of a group."""
 
     __slots__ = ("by", "count")
@@ -62,7 +62,7 @@ class GroupedQueue(WorkQueue):
     all_seek: ClassVar[bool] = True
 
     def set_up(self) -> None:
-        self._held: dict[str, Held] = {}  # groups that are not free
+        self._held: dict[str, HeldGroup] = {}  # groups that are not free
         self._claims: dict[Delivery, str] = {}  # what is not answered, and its group
         self._names: dict[int, str] = {}  # groups of messages that were looked at, by position
         self.gone = 0  # messages that have left the lanes
@@ -88,7 +88,7 @@ class GroupedQueue(WorkQueue):
         """It is given to somebody who has to answer."""
         held = self._held.get(group)
         if held is None:
-            held = self._held[group] = Held(taker)
+            held = self._held[group] = HeldGroup(taker)
         held.count += 1
         self._claims[delivery] = group
 

@@ -35,7 +35,7 @@ GAPS: Final = 64  # empty slots, or old entries of a heap, that are not worth cl
 BEYOND: Final = 1 << 62  # a position that no message has
 
 
-class Part:
+class LevelPart:
     """Slots that follow each other."""
 
     __slots__ = ("filled", "from_disk", "next", "octets", "page", "slots")
@@ -46,7 +46,7 @@ class Part:
         self.filled = len(self.slots) if page is None else len(page)
         self.octets = 0  # that were put into it from `fresh`
         self.from_disk = page is not None
-        self.next: Part | None = None
+        self.next: LevelPart | None = None
 
     @property
     def has_room(self) -> bool:
@@ -64,7 +64,7 @@ class Cursor:
 
     __slots__ = ("at", "mark", "met", "part", "returned")
 
-    def __init__(self, part: Part, returned: list[Delivery], mark: object = None) -> None:
+    def __init__(self, part: LevelPart, returned: list[Delivery], mark: object = None) -> None:
         self.part = part
         self.at = 0  # the next slot to look at
         self.met = -1  # the position of the last one it has left behind
@@ -81,7 +81,7 @@ class SearchedLane(Lane):
 
     def __init__(self, lane: Lane) -> None:
         super().__init__()
-        self.first = self.last = Part()
+        self.first = self.last = LevelPart()
         self.filled = 0  # slots, or messages on disk, of all parts
         # Those that came back, and wait, by where they belong. What a heap has besides is there no more, also if
         # another one has come back to the same place since.
@@ -96,11 +96,11 @@ class SearchedLane(Lane):
             self.backlog = lane.pages.backlog
             self.backlog.give_up(lane.pages.on_disk[0])
             while lane.fresh:
-                self._append(Part(first_run(lane.fresh)))
+                self._append(LevelPart(first_run(lane.fresh)))
             for page in lane.pages.on_disk:
-                self._append(Part(page=page))
+                self._append(LevelPart(page=page))
 
-    def _append(self, part: Part) -> None:
+    def _append(self, part: LevelPart) -> None:
         self.last.next = self.last = part
         self.filled += part.filled
 
@@ -119,7 +119,7 @@ class SearchedLane(Lane):
                 self._put_into(lane, part, self.backlog)
         return lane
 
-    def _put_into(self, lane: Lane, part: Part, backlog: Backlog) -> None:
+    def _put_into(self, lane: Lane, part: LevelPart, backlog: Backlog) -> None:
         """Add a part to what is before the lane's arrivals."""
         if lane.pages is None and part.page is None:
             lane.fresh.extend(part.deliveries())
@@ -147,8 +147,8 @@ class SearchedLane(Lane):
             self.lookers.remove(cursor)
         self._left_alone(cursor.part)
 
-    def parts(self) -> Iterator[Part]:
-        part: Part | None = self.first
+    def parts(self) -> Iterator[LevelPart]:
+        part: LevelPart | None = self.first
         while part is not None:
             yield part
             part = part.next
@@ -194,7 +194,7 @@ class SearchedLane(Lane):
         if not self.fresh:
             return False
         if not self.last.has_room:
-            self._append(Part())
+            self._append(LevelPart())
         last = self.last
         last.slots.append(delivery := self.fresh.popleft())
         last.filled += 1
@@ -202,7 +202,7 @@ class SearchedLane(Lane):
         self.filled += 1
         return True
 
-    def _go_on(self, cursor: Cursor, following: Part) -> None:
+    def _go_on(self, cursor: Cursor, following: LevelPart) -> None:
         """To the next part; empty ones on the way go."""
         before = cursor.part
         while following.next is not None and not following.filled:
@@ -215,13 +215,13 @@ class SearchedLane(Lane):
             self._move(self.first, self.first.next)
             self.first = self.first.next
 
-    def _move(self, empty: Part, following: Part) -> None:
+    def _move(self, empty: LevelPart, following: LevelPart) -> None:
         """Who stands in an empty part stands before the next one."""
         for cursor in self.cursors:
             if cursor.part is empty:
                 cursor.part, cursor.at = following, 0
 
-    def _left_alone(self, part: Part) -> None:
+    def _left_alone(self, part: LevelPart) -> None:
         """A cursor has left it: what was read for cursors is forgotten with the last of them."""
         if part.from_disk and part.page is None and part.filled and self.backlog is not None:
             if all(cursor.part is not part for cursor in self.cursors):
@@ -254,7 +254,7 @@ class SearchedLane(Lane):
         if len(part.slots) > 2 * part.filled + GAPS:
             self._close_up(part)
 
-    def _close_up(self, part: Part) -> None:
+    def _close_up(self, part: LevelPart) -> None:
         """Drop the empty slots; cursors stay where they are among the others."""
         filled = list(accumulate(map(bool, part.slots), initial=0))
         for cursor in self.cursors:
@@ -307,7 +307,7 @@ class SearchedLane(Lane):
         if cursor.met >= position:
             self.place(cursor, position)
 
-    def _end_of(self, part: Part) -> int:
+    def _end_of(self, part: LevelPart) -> int:
         """The last position of a part; -1 if nothing is left of it."""
         if part.page is not None:
             return part.page.last
@@ -342,7 +342,7 @@ class SearchedLane(Lane):
         assert part.page is not None, "something is lacking"
         self.backlog.read_soon(part.page, partial(self._take_in_part, part))
 
-    def _take_in_part(self, part: Part, deliveries: list[Delivery]) -> None:
+    def _take_in_part(self, part: LevelPart, deliveries: list[Delivery]) -> None:
         """A part has been read; some of it may be damaged."""
         self.filled -= part.filled - len(deliveries)
         part.slots, part.filled = [*deliveries], len(deliveries)
@@ -352,7 +352,7 @@ class SearchedLane(Lane):
                 cursor.at = bisect_right(deliveries, cursor.met, key=POSITION)
         self._left_alone(part)
 
-    def _put_away(self, part: Part, backlog: Backlog) -> bool:
+    def _put_away(self, part: LevelPart, backlog: Backlog) -> bool:
         """Put a part on disk. False: it is not written yet."""
         part.page = backlog.put_away(part.deliveries())
         if part.page is None:
@@ -378,7 +378,7 @@ class SearchedLane(Lane):
             or self._put_first_away(parts[begin:end], backlog)
         )
 
-    def _kept(self, parts: list[Part], keep: int) -> int:
+    def _kept(self, parts: list[LevelPart], keep: int) -> int:
         """How many parts have the first `keep` messages."""
         for kept, part in enumerate(parts):
             if keep <= 0:
@@ -386,12 +386,12 @@ class SearchedLane(Lane):
             keep -= part.filled
         return len(parts)
 
-    def _put_first_away(self, parts: list[Part], backlog: Backlog) -> bool:
+    def _put_first_away(self, parts: list[LevelPart], backlog: Backlog) -> bool:
         """Put the first of these on disk that has something in memory."""
         part = next((part for part in parts if part.page is None and part.filled), None)
         return part is not None and self._put_away(part, backlog)
 
-    def _put_fresh_away(self, backlog: Backlog, before: list[Part]) -> bool:
+    def _put_fresh_away(self, backlog: Backlog, before: list[LevelPart]) -> bool:
         """Put a page's worth of what no cursor has come to on disk, unless something before it is in memory."""
         if not self.fresh or any(part.filled for part in before):
             return False
@@ -400,7 +400,7 @@ class SearchedLane(Lane):
             self.fresh.extendleft(reversed(run))
             backlog.have_written(self.fresh)
             return False
-        self._append(Part(page=page))
+        self._append(LevelPart(page=page))
         return True
 
     # As a lane.
@@ -418,7 +418,7 @@ class SearchedLane(Lane):
         away = (part.page for part in parts if part.page is not None)
         return marked((*self._returned(self.front.returned), *here, *self.fresh), away)
 
-    def _standing_in(self, part: Part) -> list[Delivery]:
+    def _standing_in(self, part: LevelPart) -> list[Delivery]:
         if part.page is None or self.backlog is None:
             return part.deliveries()
         return self.backlog.look(part.page)
@@ -474,7 +474,7 @@ class SearchedLane(Lane):
         piles = standing, self.fresh, self._returned(self.front.returned)
         if self.backlog is not None:
             self.backlog.settle([part.page for part in parts if part.page is not None])
-        self.first = self.last = Part()
+        self.first = self.last = LevelPart()
         self.filled = 0
         self.fresh = self.arrivals = deque()
         self.back.clear()

@@ -23,7 +23,7 @@ from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
 from broker_core.observability.events import Events
 from broker_core.security.guards import Logins
-from broker_core.security.password_checks import ANYWHERE, Checks, OffThread, Place, Waiting, inline
+from broker_core.security.password_checks import ANYWHERE, CheckOrigin, Checks, OffThread, Waiting, inline
 from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Access:
         return self.tokens is not None and self.tokens.recognises(password)
 
     def authenticate(
-        self, name: str, password: str | bytes, place: Place = ANYWHERE
+        self, name: str, password: str | bytes, place: CheckOrigin = ANYWHERE
     ) -> User | Waiting | None:
         """Return the user if the password or token is right, None if not, or `Waiting` if a thread has to check it.
 

@@ -51,14 +51,14 @@ def inline(work: Callable[[], T], then: Callable[[T], None]) -> None:
 
 
 @attrs.frozen
-class Place:
+class CheckOrigin:
     """An origin of password checks; `may_try` says, when a thread is free, whether the check is still allowed."""
 
     name: str
     may_try: Callable[[], bool]
 
 
-ANYWHERE: Final = Place("", lambda: True)
+ANYWHERE: Final = CheckOrigin("", lambda: True)
 
 
 class Waiting:
@@ -98,7 +98,7 @@ class Job:
     __slots__ = ("mark", "name", "password", "place", "tested", "waiting")
 
     def __init__(
-        self, mark: bytes, name: str, password: bytes, tested: PasswordHash, place: Place = ANYWHERE
+        self, mark: bytes, name: str, password: bytes, tested: PasswordHash, place: CheckOrigin = ANYWHERE
     ) -> None:
         self.place = place
         self.mark = mark
@@ -120,7 +120,7 @@ class Checks:
         self._running = 0
         self._completing: set[str] = set()  # users whose SCRAM verifier is being computed
 
-    def check(self, name: str, password: bytes, place: Place = ANYWHERE) -> User | Waiting | None:
+    def check(self, name: str, password: bytes, place: CheckOrigin = ANYWHERE) -> User | Waiting | None:
         """Return the user if the password is right, None if not, or `Waiting`. Raises LimitReached."""
         if not password:
             return None
@@ -168,7 +168,7 @@ class Checks:
         self._remembered[mark] = known
 
     def _wait(
-        self, mark: bytes, name: str, password: bytes, known: PasswordHash | None, place: Place
+        self, mark: bytes, name: str, password: bytes, known: PasswordHash | None, place: CheckOrigin
     ) -> User | Waiting | None:
         slow = known is not None and known.is_slow
         tested = known if slow and known is not None else nobodys(self._access.hashing.cost)

@@ -19,8 +19,8 @@ import attrs
 from broker_core.errors import AccessRefused, Failure, Unsupported
 from broker_core.security.access import Access, User
 from broker_core.security.guards import network
-from broker_core.security.password_checks import Place, Waiting
-from broker_core.security.scram import SERVER_NONCE_SIZE, ClientFirst, Exchange, Verifier, in_base64
+from broker_core.security.password_checks import CheckOrigin, Waiting
+from broker_core.security.scram import SERVER_NONCE_SIZE, ClientFirst, ScramExchange, Verifier, in_base64
 
 
 class AuthenticationFailed(AccessRefused):
@@ -115,9 +115,9 @@ class Mechanism(ABC):
             return Pending(found, partial(self._waited, name, found))
         return self._told(name, found) if is_token else self._checked(name, found)
 
-    def _place(self, name: str) -> Place:
+    def _place(self, name: str) -> CheckOrigin:
         """Return the client's network, or the name for clients on this machine, which may all have one address."""
-        return Place(
+        return CheckOrigin(
             f"localhost {name}" if self.peer_is_loopback else network(self.host), partial(self._may_try, name)
         )
 
@@ -229,7 +229,7 @@ class Scram(Mechanism):
 
     def __init__(self, access: Access, peer_is_loopback: bool) -> None:
         super().__init__(access, peer_is_loopback)
-        self._exchange: Exchange | None = None
+        self._exchange: ScramExchange | None = None
         self._verifier: Verifier | None = None
         self._asked = False
 
@@ -248,7 +248,7 @@ class Scram(Mechanism):
         self.require_himself(first.user, first.acting_as)
         self.require_try(first.user)
         nonce = in_base64(self.access.random_octets(SERVER_NONCE_SIZE))
-        self._exchange = Exchange(first, nonce)
+        self._exchange = ScramExchange(first, nonce)
         self._verifier = self._verifier_of(first.user)
         return Challenge(self._exchange.challenge(self._verifier or self._nobodys(first.user)))
 

@@ -149,7 +149,7 @@ class ClientFinal:
         return cls(message[: message.rindex(b",p=")], nonce, proof)
 
 
-class Exchange:
+class ScramExchange:
     """The server's side of one exchange, after the client's first message."""
 
     def __init__(self, first: ClientFirst, server_nonce: str) -> None:

@@ -62,7 +62,7 @@ class TokenRefused(Exception):  # noqa: N818 - a refusal, not an error of ours
 
 
 @attrs.frozen
-class Key:
+class SigningKey:
     """A key of the JWKS file."""
 
     name: str | None  # its `kid`
@@ -259,7 +259,7 @@ def version(file: Path) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_size
 
 
-def read_keys(file: Path, allowed: Sequence[str]) -> tuple[Key, ...]:
+def read_keys(file: Path, allowed: Sequence[str]) -> tuple[SigningKey, ...]:
     """Read the keys that tokens may be signed with. Raises ConfigError if there are none, or the file is malformed."""
     place = Place([], "oauth.jwks_file")
     if find_spec("jwt") is None or find_spec("cryptography") is None:
@@ -297,7 +297,7 @@ def _listed(file: Path, place: Place) -> list[Claim]:
     return listed
 
 
-def _keys_in(listed: Iterable[Claim], allowed: Sequence[str], place: Place) -> Iterator[Key]:
+def _keys_in(listed: Iterable[Claim], allowed: Sequence[str], place: Place) -> Iterator[SigningKey]:
     """Yield the keys that can check signatures; skip others, such as keys for encryption."""
     for index, jwk in enumerate(listed):
         if not isinstance(jwk, dict) or jwk.get("use", "sig") != "sig":
@@ -308,7 +308,7 @@ def _keys_in(listed: Iterable[Claim], allowed: Sequence[str], place: Place) -> I
         if not algorithms or not (name is None or isinstance(name, str)):
             continue
         try:
-            yield Key(name, algorithms, _verifier(jwk, algorithms[0]))
+            yield SigningKey(name, algorithms, _verifier(jwk, algorithms[0]))
         except Exception as error:  # cryptography raises many types for malformed keys
             place.item(index).refuse(f"a malformed key ({type(error).__name__})", "a key")
 

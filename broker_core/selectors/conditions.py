@@ -125,7 +125,7 @@ FIELDS: Final[dict[str, Callable[[Reading], Value]]] = {  # fields that are not 
 }
 
 
-class Node(ABC):
+class ConditionNode(ABC):
     """A part of a condition. `kind` is the kind of its value, if known; the value may be unknown all the same."""
 
     __slots__ = ()
@@ -136,7 +136,7 @@ class Node(ABC):
         """Return the value for a message. Raises whatever the message's encoding raises."""
 
 
-class Literal(Node):
+class Literal(ConditionNode):
     __slots__ = ("kind", "said")
 
     def __init__(self, said: bool | int | float | str) -> None:
@@ -147,7 +147,7 @@ class Literal(Node):
         return self.said
 
 
-class Header(Node):
+class HeaderField(ConditionNode):
     """An application property."""
 
     __slots__ = ("name",)
@@ -159,7 +159,7 @@ class Header(Node):
         return reading.header(self.name)
 
 
-class Field(Node):
+class Field(ConditionNode):
     """A property that protocols define."""
 
     __slots__ = ("name",)
@@ -171,14 +171,14 @@ class Field(Node):
         return reading.field(self.name)
 
 
-class AnyOf(Node):
+class AnyOf(ConditionNode):
     """OR. All its parts are in one node, so that a tree is no deeper than its text is nested."""
 
     __slots__ = ("parts",)
     kind = TRUTH
     decides = True
 
-    def __init__(self, parts: list[Node]) -> None:
+    def __init__(self, parts: list[ConditionNode]) -> None:
         self.parts = parts
 
     def value(self, reading: Reading) -> Known:
@@ -199,11 +199,11 @@ class AllOf(AnyOf):
     decides = False
 
 
-class Not(Node):
+class Not(ConditionNode):
     __slots__ = ("part",)
     kind = TRUTH
 
-    def __init__(self, part: Node) -> None:
+    def __init__(self, part: ConditionNode) -> None:
         self.part = part
 
     def value(self, reading: Reading) -> Known:
@@ -235,11 +235,11 @@ def compared(sign: str, left: Known, right: Known) -> bool | None:
     return COMPARISONS[sign](left, right)
 
 
-class Comparison(Node):
+class Comparison(ConditionNode):
     __slots__ = ("left", "right", "sign")
     kind = TRUTH
 
-    def __init__(self, sign: str, left: Node, right: Node) -> None:
+    def __init__(self, sign: str, left: ConditionNode, right: ConditionNode) -> None:
         self.sign = sign
         self.left = left
         self.right = right
@@ -248,13 +248,13 @@ class Comparison(Node):
         return compared(self.sign, self.left.value(reading), self.right.value(reading))
 
 
-class Between(Node):
+class Between(ConditionNode):
     """BETWEEN: not less than `low`, and not more than `high`."""
 
     __slots__ = ("high", "low", "part")
     kind = TRUTH
 
-    def __init__(self, part: Node, low: Node, high: Node) -> None:
+    def __init__(self, part: ConditionNode, low: ConditionNode, high: ConditionNode) -> None:
         self.part = part
         self.low = low
         self.high = high
@@ -268,11 +268,11 @@ class Between(Node):
         return None if above is None or below is None else True
 
 
-class In(Node):
+class In(ConditionNode):
     __slots__ = ("_items", "part")
     kind = TRUTH
 
-    def __init__(self, part: Node, items: Iterable[bool | int | float | str]) -> None:
+    def __init__(self, part: ConditionNode, items: Iterable[bool | int | float | str]) -> None:
         self.part = part
         self._items = {(KINDS[type(item)], item) for item in items}
 
@@ -281,11 +281,11 @@ class In(Node):
         return None if value is None else (KINDS[type(value)], value) in self._items
 
 
-class Like(Node):
+class Like(ConditionNode):
     __slots__ = ("part", "pattern")
     kind = TRUTH
 
-    def __init__(self, part: Node, pattern: Pattern) -> None:
+    def __init__(self, part: ConditionNode, pattern: Pattern) -> None:
         self.part = part
         self.pattern = pattern
 
@@ -294,11 +294,11 @@ class Like(Node):
         return None if value is None else isinstance(value, str) and self.pattern.matches(value)
 
 
-class IsNull(Node):
+class IsNull(ConditionNode):
     __slots__ = ("part",)
     kind = TRUTH
 
-    def __init__(self, part: Node) -> None:
+    def __init__(self, part: ConditionNode) -> None:
         self.part = part
 
     def value(self, reading: Reading) -> Known:
@@ -329,15 +329,15 @@ ARITHMETIC: Final[dict[str, Callable[[int | float, int | float], int | float]]] 
 }
 
 
-class Arithmetic(Node):
+class Arithmetic(ConditionNode):
     """A number and the operations applied to it, step by step."""
 
     __slots__ = ("first", "steps")
     kind = NUMBER
 
-    def __init__(self, first: Node) -> None:
+    def __init__(self, first: ConditionNode) -> None:
         self.first = first
-        self.steps: list[tuple[str, Node]] = []
+        self.steps: list[tuple[str, ConditionNode]] = []
 
     def value(self, reading: Reading) -> Known:
         """Return the result; unknown if an operand is not a number, or there is no result: 1 / 0."""
@@ -355,11 +355,11 @@ class Arithmetic(Node):
         return result
 
 
-class Negative(Node):
+class Negative(ConditionNode):
     __slots__ = ("part",)
     kind = NUMBER
 
-    def __init__(self, part: Node) -> None:
+    def __init__(self, part: ConditionNode) -> None:
         self.part = part
 
     def value(self, reading: Reading) -> Known:

@@ -39,7 +39,7 @@ TOKENS: Final = re.compile(
 )
 
 
-class Part(ABC):
+class ExpressionPart(ABC):
     """A part of an expression."""
 
     @abstractmethod
@@ -48,7 +48,7 @@ class Part(ABC):
 
 
 @attrs.frozen
-class One(Part):
+class One(ExpressionPart):
     """One character of a class, as `re` has it, or an end of the text."""
 
     kind: int
@@ -59,8 +59,8 @@ class One(Part):
 
 
 @attrs.frozen
-class Series(Part):
-    parts: Sequence[Part]
+class Concatenation(ExpressionPart):
+    parts: Sequence[ExpressionPart]
 
     def emit(self, states: States, following: int) -> int:
         for part in reversed(self.parts):
@@ -69,8 +69,8 @@ class Series(Part):
 
 
 @attrs.frozen
-class Choice(Part):
-    parts: Sequence[Part]
+class Alternation(ExpressionPart):
+    parts: Sequence[ExpressionPart]
 
     def emit(self, states: States, following: int) -> int:
         *others, last = (states.emit(part, following) for part in self.parts)
@@ -80,8 +80,8 @@ class Choice(Part):
 
 
 @attrs.frozen
-class Repeated(Part):
-    part: Part
+class Repeated(ExpressionPart):
+    part: ExpressionPart
     low: int
     high: int | None
 
@@ -105,7 +105,7 @@ class States:
         self.atoms: list[str] = []
         self._emitted = 0
 
-    def emit(self, part: Part, following: int) -> int:
+    def emit(self, part: ExpressionPart, following: int) -> int:
         self._emitted += 1
         if self._emitted > EMITTED_MAX:
             raise ValueError("it is too large with its repetitions written out")
@@ -226,9 +226,9 @@ class Expression:
         return reached
 
 
-def parsed(text: str) -> Part:
+def parsed(text: str) -> ExpressionPart:
     """Parse an expression that `re` accepts. Raises ValueError if it is not supported."""
-    open_: list[tuple[list[Part], list[Part]]] = [
+    open_: list[tuple[list[ExpressionPart], list[ExpressionPart]]] = [
         ([], [])
     ]  # of each open group: its complete alternatives, and the last one
     at = 0
@@ -243,9 +243,9 @@ def parsed(text: str) -> Part:
                 open_.append(([], []))
             case "close":
                 open_.pop()
-                open_[-1][1].append(Choice((*choices, Series(series))))
+                open_[-1][1].append(Alternation((*choices, Concatenation(series))))
             case "choice":
-                open_[-1] = ([*choices, Series(series)], [])
+                open_[-1] = ([*choices, Concatenation(series)], [])
             case "begin":
                 series.append(One(BEGIN))
             case "end":
@@ -255,7 +255,7 @@ def parsed(text: str) -> Part:
             case _:
                 series[-1] = Repeated(series[-1], *bounds(token))
     choices, series = open_[-1]
-    return Choice((*choices, Series(series)))
+    return Alternation((*choices, Concatenation(series)))
 
 
 def bounds(repeat: re.Match[str]) -> tuple[int, int | None]:

@@ -35,14 +35,14 @@ from broker_core.selectors.conditions import (
     Arithmetic,
     Between,
     Comparison,
+    ConditionNode,
     Field,
-    Header,
+    HeaderField,
     In,
     IsNull,
     Like,
     Literal,
     Negative,
-    Node,
     Not,
     Pattern,
     Reading,
@@ -59,7 +59,7 @@ class Selector:
 
     __slots__ = ("_condition", "text")
 
-    def __init__(self, text: str, condition: Node) -> None:
+    def __init__(self, text: str, condition: ConditionNode) -> None:
         self.text = text  # as the client wrote it
         self._condition = condition
 
@@ -75,7 +75,7 @@ def compile_selector(text: str) -> Selector:
     """Compile a selector. Raises PreconditionFailed, which names the position of the mistake."""
     if len(text) > LENGTH_MAX:
         raise PreconditionFailed(f"it has {len(text)} characters, and may have {LENGTH_MAX}")
-    return Selector(text, Parser(text).whole())
+    return Selector(text, SelectorParser(text).whole())
 
 
 HEADER: Final = frozenset({"durable", "priority", "ttl"})
@@ -123,18 +123,18 @@ JMS: Final = {
 JMS_OTHERS: Final = ("JMSX", "JMS_")  # prefixes of names that applications or their libraries may define
 
 
-def named(name: str) -> Node | None:
+def named(name: str) -> ConditionNode | None:
     """Return the node for a name; None if the name is reserved and has no meaning in a selector."""
     if name in JMS:
         return Field(JMS[name])
     section, dot, field = name.partition(".")
     section = section.replace("-", "_")
     if dot and section in APPLICATION:
-        return Header(field)
+        return HeaderField(field)
     if dot and section in SECTIONS:
         field = field.replace("-", "_")
         return Field(field) if field in SECTIONS[section] else None
-    return None if name.startswith("JMS") and not name.startswith(JMS_OTHERS) else Header(name)
+    return None if name.startswith("JMS") and not name.startswith(JMS_OTHERS) else HeaderField(name)
 
 
 RANKS: Final = {
@@ -150,7 +150,7 @@ RANKS: Final = {
 INVERTING, COMPARING, SIGNING = 3, 4, 7
 
 
-class Parser:
+class SelectorParser:
     """A recursive-descent parser for one text."""
 
     def __init__(self, text: str) -> None:
@@ -158,13 +158,13 @@ class Parser:
         self._at = 0
         self._depth = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> ConditionNode:
         """Return the condition that the whole text states. Raises PreconditionFailed."""
         condition = self._expression(0, TRUTH)
         self._expect("AND", "OR", END)
         return condition
 
-    def _expression(self, least: int, kind: str | None = None) -> Node:
+    def _expression(self, least: int, kind: str | None = None) -> ConditionNode:
         """Read an expression up to an operator that binds no tighter than `least`; it must be of the `kind`."""
         at, most = self._tokens[self._at].at, SIGNING
         self._depth += 1
@@ -177,7 +177,7 @@ class Parser:
         self._depth -= 1
         return of_kind(kind, left, at)
 
-    def _operation(self, left: Node, at: int, rank: int) -> Node:
+    def _operation(self, left: ConditionNode, at: int, rank: int) -> ConditionNode:
         sign = self._take().symbol
         kind = TRUTH if rank < COMPARING else NUMBER
         of_kind(kind, left, at)
@@ -192,7 +192,7 @@ class Parser:
         left.parts.append(right)
         return left
 
-    def _comparison(self, left: Node) -> Node:
+    def _comparison(self, left: ConditionNode) -> ConditionNode:
         token = self._take()
         sign = token.symbol
         if sign in COMPARISONS:
@@ -201,7 +201,7 @@ class Parser:
             return Not(self._special(self._expect("BETWEEN", "IN", "LIKE"), left))
         return self._special(token, left)
 
-    def _special(self, token: Token, left: Node) -> Node:
+    def _special(self, token: Token, left: ConditionNode) -> ConditionNode:
         if token.symbol == "IS":
             return self._is_null(token.at, left)
         if token.symbol == "IN":
@@ -212,8 +212,8 @@ class Parser:
         self._expect("AND")
         return Between(left, low, self._expression(COMPARING))
 
-    def _is_null(self, at: int, left: Node) -> Node:
-        if not isinstance(left, Header | Field):
+    def _is_null(self, at: int, left: ConditionNode) -> ConditionNode:
+        if not isinstance(left, HeaderField | Field):
             raise wrong(at, "only what has a name can be NULL")
         negated = self._expect("NOT", "NULL").symbol == "NOT"
         if negated:
@@ -253,7 +253,7 @@ class Parser:
             raise wrong(token.at, "a string is expected")
         return token.says
 
-    def _operand(self) -> Node:
+    def _operand(self) -> ConditionNode:
         token = self._expect(VALUE, NAME, "(", "NOT", "-", "+")
         if token.symbol == VALUE:
             return Literal(token.says)
@@ -271,7 +271,7 @@ class Parser:
         said = number.said if isinstance(number, Literal) else ""
         return Negative(number) if isinstance(said, str) else Literal(-said)
 
-    def _named(self, token: Token) -> Node:
+    def _named(self, token: Token) -> ConditionNode:
         name = str(token.says)
         node = named(name)
         if node is None:
@@ -293,7 +293,7 @@ class Parser:
         return taken
 
 
-def of_kind(kind: str | None, node: Node, at: int) -> Node:
+def of_kind(kind: str | None, node: ConditionNode, at: int) -> ConditionNode:
     """Return the node. Raises PreconditionFailed if its value can never be of this kind."""
     if kind is not None and node.kind not in (None, kind):
         raise wrong(at, f"a {kind} is expected, not a {node.kind}")

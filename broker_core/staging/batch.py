@@ -26,7 +26,7 @@ NUMBER_MAX: Final = 1 << 62  # of a batch, a partition, an attempt
 
 
 @attrs.frozen(order=True)
-class Part:
+class BatchPart:
     """One attempt at one partition of a batch."""
 
     batch: int
@@ -39,7 +39,7 @@ class Piece:
 
     __slots__ = ("end", "next", "number", "part")
 
-    def __init__(self, part: Part, number: int, first: int, end: int) -> None:
+    def __init__(self, part: BatchPart, number: int, first: int, end: int) -> None:
         self.part = part
         self.number = number  # in its part
         self.next = first  # offset of the first row that is not published
@@ -63,7 +63,7 @@ def pieces_in(notes: Mapping[str, int]) -> list[Piece]:
         batch, *rest = name.split("/")
         if len(rest) == 4:
             partition, attempt, number, end = map(int, rest)
-            found.append(Piece(Part(int(batch), partition, attempt), number, following, end))
+            found.append(Piece(BatchPart(int(batch), partition, attempt), number, following, end))
     return in_order(found)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.errors import NotAllowed, NotFound, TooMany
 from broker_core.queues.deferred_free import PAUSE_S
 from broker_core.queues.stream_log import Log, MemoryLog
-from broker_core.staging.batch import COMMITTED, USED, Batch, Part, Piece, in_order, pieces_in, used_note
+from broker_core.staging.batch import COMMITTED, USED, Batch, BatchPart, Piece, in_order, pieces_in, used_note
 from broker_core.staging.publication import LOOK_S, Pouring
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class OutOfOrder(NotAllowed):
 class NotStaged(NotAllowed):
     """Raised if a part to be committed does not have its rows."""
 
-    def __init__(self, part: Part, rows: int, found: int) -> None:
+    def __init__(self, part: BatchPart, rows: int, found: int) -> None:
         attempt = f"partition {part.partition}, attempt {part.attempt}"
         super().__init__(
             f"{attempt} of batch {part.batch} has {found} rows, not {rows}: nothing is committed"
@@ -91,8 +91,8 @@ class Staging:
         self.committed = -1  # the last batch that was committed
         self.last: Batch | None = None  # the same
         self.ended = False
-        self._staged: dict[int, dict[Part, list[Piece]]] = {}  # uncommitted pieces by batch
-        self._rows: Counter[Part] = Counter()  # of these
+        self._staged: dict[int, dict[BatchPart, list[Piece]]] = {}  # uncommitted pieces by batch
+        self._rows: Counter[BatchPart] = Counter()  # of these
         self.portion = PORTION
         self.pouring = Pouring(self)
         self._taking: int | None = None  # the first offset of a piece that is being received
@@ -161,11 +161,11 @@ class Staging:
             for number, parts in sorted(self._staged.items())
         }
 
-    def rows_of(self, part: Part) -> int:
+    def rows_of(self, part: BatchPart) -> int:
         """Return how many rows of a part are staged."""
         return self._rows[part]
 
-    def _pieces_of(self, part: Part) -> Sequence[Piece]:
+    def _pieces_of(self, part: BatchPart) -> Sequence[Piece]:
         return self._staged.get(part.batch, {}).get(part, ())
 
     def is_committed(self, batch: int) -> bool:
@@ -181,7 +181,7 @@ class Staging:
         broker = self.virtual_host.broker
         return broker.is_behind or (broker.journal is not None and broker.alarms.reason is not None)
 
-    def expects(self, part: Part, number: int) -> bool:
+    def expects(self, part: BatchPart, number: int) -> bool:
         """Return whether a piece is the next one; False if it was taken already, or its batch is committed.
 
         Raises OutOfOrder if others have to come first, and Full if there are too many pieces.
@@ -196,7 +196,11 @@ class Staging:
         return True
 
     def take(
-        self, part: Part, number: int, messages: Iterator[Message], packed: Iterator[Packed] | None = None
+        self,
+        part: BatchPart,
+        number: int,
+        messages: Iterator[Message],
+        packed: Iterator[Packed] | None = None,
     ) -> Iterator[float]:
         """Stage a piece, unless it was taken already: a portion at each step of the iterator.
 
@@ -250,7 +254,7 @@ class Staging:
         if batch is not None and batch in self._staged:
             self.log.note(used_note(batch), wall)
 
-    def commit(self, number: int, parts: Iterable[tuple[Part, int]]) -> Batch | None:
+    def commit(self, number: int, parts: Iterable[tuple[BatchPart, int]]) -> Batch | None:
         """Commit a batch of these parts with their numbers of rows; its other parts and older batches are dropped.
 
         Rows are published in the order of their partitions. Returns None if the batch was committed before, and another

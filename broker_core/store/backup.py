@@ -44,7 +44,7 @@ def copy(source: Path, target: Path, progress: Progress = lambda done, total: No
     Raises BadFolder, and OSError: the target cannot be written, or the source cannot be read.
     """
     require(source)
-    segments = Segments(source, target, progress)
+    segments = SegmentCopy(source, target, progress)
     with _moments(source, target, segments) as moments:
         try:
             for moment in moments:
@@ -58,11 +58,11 @@ def copy(source: Path, target: Path, progress: Progress = lambda done, total: No
 
 
 @contextmanager
-def _moments(source: Path, target: Path, segments: Segments) -> Iterator[list[Moment]]:
+def _moments(source: Path, target: Path, segments: SegmentCopy) -> Iterator[list[Snapshot]]:
     """A moment of both databases; all segments that there are then have been copied. Raises BadFolder, OSError."""
     for number in count(1):
         with ExitStack() as stack:
-            moments = [stack.enter_context(closing(Moment(source / name))) for name in (MESSAGES, META)]
+            moments = [stack.enter_context(closing(Snapshot(source / name))) for name in (MESSAGES, META)]
             if number == 1:
                 _make_empty(target)
             before, databases = segments.done, sum(moment.octets for moment in moments)
@@ -83,7 +83,7 @@ def _unfinished(folder: Path, name: str) -> Path:
     return folder / f"{name}.new"
 
 
-class Moment:
+class Snapshot:
     """A database as of one moment, held on to until it is closed."""
 
     def __init__(self, file: Path) -> None:
@@ -124,7 +124,7 @@ def _say_that_it_is_a_copy(messages: sqlite3.Connection) -> None:
         say(messages, attrs.evolve(state, ended=COPIED))
 
 
-class Segments:
+class SegmentCopy:
     """Segments that are copied, as far as they are there."""
 
     def __init__(self, source: Path, target: Path, progress: Progress) -> None:
@@ -181,7 +181,7 @@ class Segments:
         return True
 
 
-def _spans(messages: Moment) -> list[Span]:
+def _spans(messages: Snapshot) -> list[Span]:
     """The segments of messages.db; what is damaged there is damaged in the copy, too. Raises OSError."""
     try:
         found = salvage.segments(messages.database, lambda text: None)

@@ -212,7 +212,7 @@ def _noted(notes: Notes | None, offset: int | None) -> Notes:
 # Reading.
 
 
-class Header:
+class BlockHeader:
     """What a block is. The checksum of what follows it is not checked yet."""
 
     __slots__ = (
@@ -242,7 +242,7 @@ class Header:
     checksum: int  # of what follows the header
 
 
-def header(octets: bytes | bytearray | memoryview[int], at: int = 0) -> Header:
+def header(octets: bytes | bytearray | memoryview[int], at: int = 0) -> BlockHeader:
     """The header of the block that begins at `at`; the rest need not be there. Raises DamagedError."""
     if len(octets) - at < HEADER_OCTETS:
         raise DamagedError("the header of a block is cut off")
@@ -254,7 +254,7 @@ def header(octets: bytes | bytearray | memoryview[int], at: int = 0) -> Header:
         raise DamagedError("there is no block where one should be")
     if version != VERSION or flags & ~FLAGS:
         raise DamagedError(f"a block has format {version} with flags {flags}, this is {VERSION}")
-    found = Header()
+    found = BlockHeader()
     found.flags = flags
     found.octets, found.count, found.first, found.arrived, found.origins = said[:5]
     found.origins_octets, found.properties_octets, found.bodies_octets, found.checksum = said[5:]
@@ -289,7 +289,7 @@ class Block:
         "which",
     )
 
-    header: Header
+    header: BlockHeader
     origins: list[list[object]]  # each: what an `Origin` has, exchange, routing key
     which: Column | None  # index into `origins` for each message; None: all are of the first
     positions: Column | None  # where each stood in a queue; None: it came from none

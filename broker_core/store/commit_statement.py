@@ -18,7 +18,7 @@ from broker_core.store.salvage import (
     producer_checksum,
     segment_checksum,
 )
-from broker_core.store.segments import Change
+from broker_core.store.segments import SegmentChange
 
 FENCED: Final = "another node has opened the data folder, in spite of its lock"
 
@@ -72,7 +72,11 @@ NO_STREAMS: Final[Row] = (None,) * 5
 
 
 def rows_of(
-    commit: Commit, made: list[Chunk], epoch: int, aside: Iterable[int] = (), change: Change | None = None
+    commit: Commit,
+    made: list[Chunk],
+    epoch: int,
+    aside: Iterable[int] = (),
+    change: SegmentChange | None = None,
 ) -> list[Row]:
     """Rows that do what a commit says, in this order: a row for each of its chunks, at least one.
 
@@ -117,7 +121,7 @@ def _marks(marks: dict[int, int]) -> str:
     return json.dumps(rows) if rows else "[]"
 
 
-def _of_streams(change: Change) -> Row:
+def _of_streams(change: SegmentChange) -> Row:
     """What goes, segments, producers that go, producers and where in the octets their names are; the octets."""
     segments = []
     for place, span in change.spans.values():

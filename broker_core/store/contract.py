@@ -191,7 +191,7 @@ class Commit:
         )
 
 
-class Kept:
+class StoredChunk:
     """One chunk as it is found at start. `entries` is None if it is damaged."""
 
     __slots__ = ("entries", "first", "octets", "settled")
@@ -258,7 +258,7 @@ class Store(ABC):
         """Keys and values, in the order in which the keys first came."""
 
     @abstractmethod
-    def chunks(self) -> Iterable[Kept]:
+    def chunks(self) -> Iterable[StoredChunk]:
         """Every chunk, in order; those whose columns are damaged, too."""
 
     @abstractmethod

@@ -60,7 +60,7 @@ SCHEMA: Final = {
 
 
 @attrs.frozen
-class State:
+class DatabaseState:
     """What messages.db says of itself."""
 
     folder: bytes  # the random name that it shares with its meta.db
@@ -164,8 +164,8 @@ def prepare(folder: Folder) -> None:
         raise BadFolder(f"{folder.meta} is missing. {REMEDY}.")
     name = os.urandom(16)
     try:
-        _make(folder.messages, State(name, 0, CLOSED, b""))
-        _make(folder.meta, State(name, 0, CLOSED, b""))
+        _make(folder.messages, DatabaseState(name, 0, CLOSED, b""))
+        _make(folder.meta, DatabaseState(name, 0, CLOSED, b""))
     except (OSError, sqlite3.Error) as error:
         raise BadFolder(f"the data folder {folder.path} cannot be written: {error}") from None
 
@@ -180,7 +180,7 @@ def _was_used(messages: Path) -> bool:
         connection.close()
 
 
-def _make(file: Path, state: State) -> None:
+def _make(file: Path, state: DatabaseState) -> None:
     """A new database, whole before it gets its name."""
     made = file.with_suffix(".new")
     made.unlink(missing_ok=True)
@@ -210,7 +210,7 @@ def _make(file: Path, state: State) -> None:
 # What a database says of itself.
 
 
-def state_of(connection: sqlite3.Connection) -> State:
+def state_of(connection: sqlite3.Connection) -> DatabaseState:
     """The state of messages.db. Raises DamagedError, sqlite3.Error."""
     row = connection.execute(
         "select folder, epoch, ended, tally, checksum from state where id = 1"
@@ -218,7 +218,7 @@ def state_of(connection: sqlite3.Connection) -> State:
     if row is None:
         raise DamagedError("the state is missing")
     try:
-        state = State(*row[:4])
+        state = DatabaseState(*row[:4])
         if state.checksum == row[4]:
             return state
     except (TypeError, ValueError):  # damaged columns may be of any kind
@@ -226,7 +226,7 @@ def state_of(connection: sqlite3.Connection) -> State:
     raise DamagedError("the checksum of the state does not fit")
 
 
-def say(connection: sqlite3.Connection, state: State) -> None:
+def say(connection: sqlite3.Connection, state: DatabaseState) -> None:
     """Write the state of messages.db, in a transaction."""
     connection.execute(
         "insert or replace into state values (1, ?, ?, ?, ?, ?)",

@@ -20,12 +20,12 @@ from broker_core.store.contract import (
     Chunk,
     Commit,
     DamagedError,
-    Kept,
     NoSpaceError,
     Reader,
     Span,
     Stats,
     Store,
+    StoredChunk,
     StoreError,
 )
 from broker_core.store.segment import Looks, begun_by, longer, not_there
@@ -43,7 +43,7 @@ class MemoryStore(Store):
         self.held = held
         self.damaged: set[int] = set()  # chunks that shall be found damaged; for tests to fill
         self.flying: Commit | None = None  # given, and neither durable nor failed
-        self.content = Content()
+        self.content = MemoryContent()
         self._looks = Looks()
         self._started = self._closed_properly = self._ended = False
         self._commits = 0
@@ -53,12 +53,12 @@ class MemoryStore(Store):
     def objects(self) -> Iterator[tuple[str, str]]:
         return iter(list(self.content.objects.items()))
 
-    def chunks(self) -> Iterator[Kept]:
+    def chunks(self) -> Iterator[StoredChunk]:
         content = self.content
         for first in content.firsts:
             kept = content.chunks[first]
             entries = None if first in self.damaged else kept.entries
-            yield Kept(first, entries, len(kept.messages), content.settled.get(first, b""))
+            yield StoredChunk(first, entries, len(kept.messages), content.settled.get(first, b""))
 
     def marks(self) -> Iterator[tuple[int, int]]:
         return iter(sorted(self.content.marks.items()))
@@ -158,7 +158,7 @@ class MemoryStore(Store):
         return store
 
 
-class Content:
+class MemoryContent:
     """What durable commits come to."""
 
     def __init__(self) -> None:
@@ -167,14 +167,14 @@ class Content:
         self.firsts: list[int] = []  # of the chunks, rising
         self.settled: dict[int, bytes] = {}
         self.marks: dict[int, int] = {}
-        self.segments: dict[tuple[int, int], Segment] = {}  # by stream and first offset
+        self.segments: dict[tuple[int, int], MemorySegment] = {}  # by stream and first offset
         self.producers: dict[tuple[int, str], int] = {}
 
-    def copy(self) -> Content:
-        copy = Content()
+    def copy(self) -> MemoryContent:
+        copy = MemoryContent()
         copy.objects, copy.chunks, copy.firsts = dict(self.objects), dict(self.chunks), list(self.firsts)
         copy.settled, copy.marks = dict(self.settled), dict(self.marks)
-        copy.segments = {key: Segment(each.span, each.octets) for key, each in self.segments.items()}
+        copy.segments = {key: MemorySegment(each.span, each.octets) for key, each in self.segments.items()}
         copy.producers = dict(self.producers)
         return copy
 
@@ -214,7 +214,7 @@ class Content:
         segment = self.segments.get(key)
         if segment is None:
             assert append.segment == append.first, "a segment that begins has the first offset that is in it"
-            segment = self.segments[key] = Segment(begun_by(append))
+            segment = self.segments[key] = MemorySegment(begun_by(append))
         assert segment.span.next == append.first, "what is appended follows what is there"
         for octets in block.written(append):
             segment.octets += octets
@@ -246,7 +246,7 @@ class Content:
         self.settled.pop(first, None)
 
 
-class Segment:
+class MemorySegment:
     """A segment of a stream, with the octets that would be in its file."""
 
     __slots__ = ("octets", "span")
@@ -262,7 +262,7 @@ class Segment:
 class ContentReader(Reader):
     """Reads what is durable."""
 
-    def __init__(self, content: Content, damaged: set[int], looks: Looks) -> None:
+    def __init__(self, content: MemoryContent, damaged: set[int], looks: Looks) -> None:
         self.content = content
         self._damaged = damaged
         self._looks = looks
@@ -291,7 +291,7 @@ class ContentReader(Reader):
         found = self._segment(stream, segment, until)
         return self._looks.offset_since(found.span, found.read, until, arrived)
 
-    def _segment(self, stream: int, first: int, until: int) -> Segment:
+    def _segment(self, stream: int, first: int, until: int) -> MemorySegment:
         found = self.content.segments.get((stream, first))
         if found is None:
             raise not_there(stream, first, until)

@@ -60,7 +60,7 @@ def json_in(text: str) -> Json:
     return loaded
 
 
-class Record:
+class ObjectRecord:
     """What was kept of a thing, to be asked for what must be there. Every question may raise Unreadable."""
 
     __slots__ = ("_said",)

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from zlib import crc32
 
 from broker_core.store import chunk
-from broker_core.store.contract import DamagedError, Kept, Span
+from broker_core.store.contract import DamagedError, Span, StoredChunk
 from broker_core.store.database import is_damage
 
 Cell: TypeAlias = int | bytes | str | float | None
@@ -173,7 +173,7 @@ def _reachable(database: sqlite3.Connection, table: str, key: str, lost: int) ->
 # What the rows mean.
 
 
-def kept(database: sqlite3.Connection, aside: set[int], say: Say) -> Iterator[Kept]:
+def kept(database: sqlite3.Connection, aside: set[int], say: Say) -> Iterator[StoredChunk]:
     """Every chunk with the bits of what is settled. Raises sqlite3.Error if it is not about damage."""
     settled, all_known = bits(database, say)
     for row in rows(database, "chunks", "first", "length(messages), entries", say):
@@ -187,7 +187,7 @@ def kept(database: sqlite3.Connection, aside: set[int], say: Say) -> Iterator[Ke
             say(f"chunk {first}: {wrong}")
             entries = None
         assert entries is None or isinstance(entries, bytes)
-        yield Kept(first, entries, octets, settled.get(first, b"" if all_known else None))
+        yield StoredChunk(first, entries, octets, settled.get(first, b"" if all_known else None))
 
 
 def why_wrong(first: int, entries: Cell) -> str:

@@ -18,7 +18,7 @@ from zlib import crc32
 
 import attrs
 
-from broker_core.store.block import HEADER_OCTETS, MAGIC, Header, header
+from broker_core.store.block import HEADER_OCTETS, MAGIC, BlockHeader, header
 from broker_core.store.contract import Append, DamagedError, Span
 
 ENTRY_OCTETS: Final = 1 << 16  # between two entries of an index
@@ -120,7 +120,7 @@ class Look:
         self.span = span
         self.read = read
 
-    def hop(self, at: int, first: int) -> Iterator[tuple[int, Header]]:
+    def hop(self, at: int, first: int) -> Iterator[tuple[int, BlockHeader]]:
         """Headers and where they are, from a block on whose first offset is known. Raises DamagedError, StoreError."""
         window, begin = b"", at
         while at < self.span.octets:
@@ -130,7 +130,7 @@ class Look:
             yield at, head
             at, first = at + head.octets, head.next
 
-    def header(self, octets: bytes, begin: int, at: int, first: int) -> Header:
+    def header(self, octets: bytes, begin: int, at: int, first: int) -> BlockHeader:
         """A header within octets that begin somewhere in the segment. Raises DamagedError: it cannot be this one."""
         head = header(octets, at)
         if head.first != first:
@@ -138,7 +138,7 @@ class Look:
         self._fit(begin + at, head)
         return head
 
-    def _fit(self, at: int, head: Header) -> None:
+    def _fit(self, at: int, head: BlockHeader) -> None:
         if at + head.octets > self.span.octets or head.next > self.span.next:
             raise DamagedError("a block goes on behind the end of its segment")
 
@@ -186,7 +186,7 @@ class Index:
         self._latest = -1
         self._behind_damage = False  # what comes now needs an entry: nobody comes by it hopping
 
-    def find(self, look: Look, offset: int) -> tuple[int, Header]:
+    def find(self, look: Look, offset: int) -> tuple[int, BlockHeader]:
         """Where the block of an offset is. Raises DamagedError, StoreError."""
         self._extend(look, offset + 1)
         place = bisect_right(self._firsts, offset) - 1
@@ -230,7 +230,7 @@ class Index:
                 self._to, self._next = look.search(self._to, self._next)
                 self._behind_damage = True
 
-    def _take(self, at: int, head: Header) -> None:
+    def _take(self, at: int, head: BlockHeader) -> None:
         if not self._ats or self._behind_damage or at - self._ats[-1] >= ENTRY_OCTETS:
             self._firsts.append(head.first)
             self._ats.append(at)
@@ -263,7 +263,7 @@ def end_of(octets: bytes) -> int:
     return head.next
 
 
-def is_whole(octets: bytes, at: int, head: Header) -> bool:
+def is_whole(octets: bytes, at: int, head: BlockHeader) -> bool:
     """Whether all of a block is there, as it was written."""
     end = at + head.octets
     return end <= len(octets) and crc32(memoryview(octets)[at + HEADER_OCTETS : end]) == head.checksum

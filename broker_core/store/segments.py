@@ -37,7 +37,7 @@ Key = tuple[int, int]  # stream, first offset
 Producer = tuple[int, str]  # stream, name
 
 
-class Change:
+class SegmentChange:
     """What the rows of messages.db are to say of segments and producers, which are known there by their places."""
 
     __slots__ = ("cut", "ended", "forgotten", "producers", "spans")
@@ -60,7 +60,7 @@ class Segments:
         self._producers: dict[Producer, int] = {}  # to the place of each
         self._next_place = count(1)
         self._spoilt: list[int] = []  # places of rows that are damaged
-        self.mended: Change | None = None
+        self.mended: SegmentChange | None = None
         self._touched: list[Key] = []  # by the commit that is being written
         self._named: set[int] = set()  # streams whose folders are on disk for certain
 
@@ -86,7 +86,7 @@ class Segments:
 
         `mended` is what the rows are to say then. Raises BadFolder, StoreError.
         """
-        self.mended = Change()
+        self.mended = SegmentChange()
         self.mended.cut = {(-1, place): place for place in self._spoilt}
         for folder in _listed(self._folder):
             sizes = self._sizes(folder) if folder.name.isdecimal() else {}
@@ -136,11 +136,11 @@ class Segments:
 
     # A commit.
 
-    def write(self, commit: Commit) -> Change | None:
+    def write(self, commit: Commit) -> SegmentChange | None:
         """Have what is appended on disk. Returns what is to be said of it. Raises OSError."""
         if not (commit.appends or commit.cut or commit.ended or commit.producers):
             return None
-        change = Change()
+        change = SegmentChange()
         ended, cut = set(commit.ended), set(commit.cut)
         files: dict[Key, list[Append]] = {}
         for append in commit.appends:
@@ -155,7 +155,7 @@ class Segments:
         self._note_producers(commit, ended, change)
         return change
 
-    def _note_producers(self, commit: Commit, ended: set[int], change: Change) -> None:
+    def _note_producers(self, commit: Commit, ended: set[int], change: SegmentChange) -> None:
         known = self._producers
         for producer, last in commit.producers.items():
             if last >= 0 and producer[0] not in ended:
@@ -213,7 +213,7 @@ class Segments:
                 else:
                     os.truncate(self.file(*key), span.octets)
 
-    def landed(self, change: Change) -> None:
+    def landed(self, change: SegmentChange) -> None:
         """The rows are on disk."""
         self._touched = []
         for key, (place, span) in change.spans.items():
@@ -224,7 +224,7 @@ class Segments:
         for producer in change.forgotten:
             del self._producers[producer]
 
-    def remove(self, change: Change) -> None:
+    def remove(self, change: SegmentChange) -> None:
         """Delete the files of what has gone. Raises OSError."""
         for key in change.cut:
             self.file(*key).unlink(missing_ok=True)

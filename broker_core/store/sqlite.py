@@ -17,14 +17,23 @@ import attrs
 
 from broker_core.store import backup as copying
 from broker_core.store import salvage, wal_tail
-from broker_core.store.contract import Commit, DamagedError, Kept, Reader, Span, Stats, Store, StoreError
+from broker_core.store.contract import (
+    Commit,
+    DamagedError,
+    Reader,
+    Span,
+    Stats,
+    Store,
+    StoredChunk,
+    StoreError,
+)
 from broker_core.store.database import (
     CLOSED,
     FORMAT,
     PAGE_OCTETS,
     REMEDY,
     RUNNING,
-    State,
+    DatabaseState,
     folder_of,
     opened,
     prepare,
@@ -89,7 +98,9 @@ class SqliteStore(Store):
         self._connections.append(connection)
         return connection
 
-    def _state_found(self, messages: sqlite3.Connection, meta: sqlite3.Connection, had_logs: bool) -> State:
+    def _state_found(
+        self, messages: sqlite3.Connection, meta: sqlite3.Connection, had_logs: bool
+    ) -> DatabaseState:
         """What messages.db says of itself. Raises BadFolder: it and meta.db do not belong together."""
         folder = folder_of(meta)
         if not isinstance(folder, bytes):
@@ -99,7 +110,7 @@ class SqliteStore(Store):
         except DamagedError as error:
             self._found(str(error))
             epoch = int.from_bytes(os.urandom(4))  # not that of another node that runs by mistake
-            return State(folder, epoch, RUNNING, b"")
+            return DatabaseState(folder, epoch, RUNNING, b"")
         if state.folder != folder:
             raise BadFolder(f"{self._folder.path}: its two databases are of different folders. {REMEDY}.")
         if state.ended == RUNNING and not had_logs:
@@ -175,7 +186,7 @@ class SqliteStore(Store):
     def objects(self) -> Iterator[tuple[str, str]]:
         return iter(self._objects)
 
-    def chunks(self) -> Iterator[Kept]:
+    def chunks(self) -> Iterator[StoredChunk]:
         for kept in salvage.kept(self._looked_at, self._aside, self._found):
             if kept.entries is None:
                 self._aside.add(kept.first)  # or it would be taken for the chunk of its neighbours' entries

@@ -19,9 +19,9 @@ from zlib import crc32
 import attrs
 
 from broker_core.store import chunk, salvage, wal_tail
-from broker_core.store.backup import Moment, Progress
-from broker_core.store.contract import DamagedError, Kept, Span, StoreError
-from broker_core.store.database import CLOSED, RUNNING, State, folder_of, state_of
+from broker_core.store.backup import Progress, Snapshot
+from broker_core.store.contract import DamagedError, Span, StoredChunk, StoreError
+from broker_core.store.database import CLOSED, RUNNING, DatabaseState, folder_of, state_of
 from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder, holder, require
 from broker_core.store.records import BRANCH, EXCHANGE, LEASE, QUEUE, STAGING, json_in, names_in
 from broker_core.store.segment import gaps
@@ -35,7 +35,7 @@ NOBODY: Final[Owner] = ("", "", "")  # a queue that was deleted: what it had goe
 
 
 @attrs.define
-class Content:
+class StoredContent:
     """What a queue has in the store, or an exchange that holds messages back."""
 
     messages: int = 0
@@ -56,7 +56,7 @@ class Report:
     segments: int = 0  # of streams
     files: dict[str, int] = attrs.field(factory=dict)  # octets
     free_octets: int = 0  # of messages.db
-    contents: dict[Owner, Content] = attrs.field(factory=dict)
+    contents: dict[Owner, StoredContent] = attrs.field(factory=dict)
     problems: list[str] = attrs.field(factory=list)
 
     @property
@@ -78,10 +78,10 @@ def verify(folder: Path, progress: Progress = lambda done, total: None) -> Repor
             if lost := wal_tail.commits_behind(folder / name, wal_tail.frames_taken(folder / name)):
                 report.problems.append(wal_tail.told(folder / name, lost))
     with ExitStack() as stack:
-        moments: dict[str, Moment] = {}
+        moments: dict[str, Snapshot] = {}
         for name in (MESSAGES, META):
             try:
-                moments[name] = stack.enter_context(closing(Moment(folder / name)))
+                moments[name] = stack.enter_context(closing(Snapshot(folder / name)))
             except BadFolder as error:
                 report.problems.append(str(error))
         for name, moment in moments.items():
@@ -94,7 +94,7 @@ def verify(folder: Path, progress: Progress = lambda done, total: None) -> Repor
 def measure(folder: Path) -> Report:
     """Count what is there. Raises BadFolder."""
     report = _begun(folder)
-    with closing(Moment(folder / MESSAGES)) as messages, closing(Moment(folder / META)) as meta:
+    with closing(Snapshot(folder / MESSAGES)) as messages, closing(Snapshot(folder / META)) as meta:
         _Look(report, messages, meta, True).at_columns()
     return report
 
@@ -108,7 +108,9 @@ def _begun(folder: Path) -> Report:
 class _Look:
     """One look through a folder; a database that cannot be opened is None."""
 
-    def __init__(self, report: Report, messages: Moment | None, meta: Moment | None, has_logs: bool) -> None:
+    def __init__(
+        self, report: Report, messages: Snapshot | None, meta: Snapshot | None, has_logs: bool
+    ) -> None:
         self._report = report
         self._messages = None if messages is None else messages.database
         self._meta = None if meta is None else meta.database
@@ -177,7 +179,7 @@ class _Look:
         for text in self._contradictions(state, messages):
             self._problem(text)
 
-    def _contradictions(self, state: State, messages: sqlite3.Connection) -> Iterable[str]:
+    def _contradictions(self, state: DatabaseState, messages: sqlite3.Connection) -> Iterable[str]:
         if self._meta is not None and folder_of(self._meta) != state.folder:
             yield f"{MESSAGES} and {META} are of different folders"
         if state.ended == RUNNING and not self._has_logs:
@@ -201,7 +203,7 @@ class _Look:
             done += kept.octets
             progress(done, total)
 
-    def _damaged_records(self, slices: Slices, kept: Kept, columns: chunk.Columns) -> Sequence[int]:
+    def _damaged_records(self, slices: Slices, kept: StoredChunk, columns: chunk.Columns) -> Sequence[int]:
         try:
             octets = memoryview(slices.messages(kept.first, 0, kept.octets))
         except (DamagedError, StoreError) as error:
@@ -217,7 +219,7 @@ class _Look:
             self._problem(f"chunk {kept.first}: {len(damaged)} of {len(crcs)} messages are damaged")
         return damaged
 
-    def _count(self, kept: Kept, columns: chunk.Columns, damaged: frozenset[int]) -> None:
+    def _count(self, kept: StoredChunk, columns: chunk.Columns, damaged: frozenset[int]) -> None:
         """Entries that are not settled, to whom they belong."""
         if columns.volatile:  # paged out by a node for want of memory; nobody counts on them
             return
@@ -233,8 +235,8 @@ class _Look:
             content.oldest_ms = min(content.oldest_ms or arrived, arrived)
             content.damaged += record in damaged
 
-    def _content(self, number: int) -> Content:
-        return self._report.contents.setdefault(self._owners.get(number, NOBODY), Content())
+    def _content(self, number: int) -> StoredContent:
+        return self._report.contents.setdefault(self._owners.get(number, NOBODY), StoredContent())
 
     # Segments.
 
@@ -259,7 +261,7 @@ class _Look:
         """Whether a segment was deleted since we began to look: its file is not there, and rightly so."""
         if segments.file(span.stream, span.first).exists():
             return False
-        with closing(Moment(self._report.folder / MESSAGES)) as now:
+        with closing(Snapshot(self._report.folder / MESSAGES)) as now:
             there = Segments(self._report.folder)
             there.know(salvage.segments(now.database, self._problem), ())
         return (span.stream, span.first) not in there.spans

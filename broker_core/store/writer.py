@@ -24,9 +24,18 @@ import attrs
 
 from broker_core.store import chunk, commit_statement, salvage, wal_tail
 from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
-from broker_core.store.database import CLOSED, PAGE_OCTETS, State, copied, cut, failure, is_damage, say
+from broker_core.store.database import (
+    CLOSED,
+    PAGE_OCTETS,
+    DatabaseState,
+    copied,
+    cut,
+    failure,
+    is_damage,
+    say,
+)
 from broker_core.store.reserve import Reserve
-from broker_core.store.segments import Change, Segments
+from broker_core.store.segments import SegmentChange, Segments
 
 LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
 LOG_OCTETS_MAX: Final = (
@@ -67,7 +76,7 @@ class Writer:
         self._aside = aside  # chunks that cannot be deleted; readers know them, too
         self._segments = segments
         self._reserve = reserve
-        self._state: State
+        self._state: DatabaseState
         self._orders: SimpleQueue[Commit | End] = SimpleQueue()
         self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
         self._failed: StoreError | None = None
@@ -79,7 +88,11 @@ class Writer:
     # For the journal's thread.
 
     def start(
-        self, state: State, soon: Soon, durable: Callable[[int], None], failed: Callable[[Exception], None]
+        self,
+        state: DatabaseState,
+        soon: Soon,
+        durable: Callable[[int], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         """Have `state` on disk, then take commits. Raises StoreError."""
         self._state = state
@@ -173,7 +186,7 @@ class Writer:
 
     # A commit.
 
-    def _write(self, commit: Commit, state: State) -> Change | None:
+    def _write(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
         """Have a commit on disk, all or nothing. Returns what became of segments. Raises NoSpaceError, StoreError."""
         try:
             made = [chunk.pack(entries) for entries in commit.chunks]
@@ -192,7 +205,7 @@ class Writer:
         self._log_octets += sum(len(each.entries) + len(each.messages) for each in made)
         return change
 
-    def _write_segments(self, commit: Commit) -> Change | None:
+    def _write_segments(self, commit: Commit) -> SegmentChange | None:
         """Raises OSError, sqlite3.Error."""
         if commit.appends:  # unlike rows, files cannot be had back: look before they are written
             self._messages.execute(
@@ -201,7 +214,12 @@ class Writer:
         return self._segments.write(commit)
 
     def _write_packed(
-        self, commit: Commit, made: list[Chunk], state: State, undeletable: list[int], change: Change | None
+        self,
+        commit: Commit,
+        made: list[Chunk],
+        state: DatabaseState,
+        undeletable: list[int],
+        change: SegmentChange | None,
     ) -> None:
         """Raises sqlite3.Error. `undeletable`: chunks that are to go, but stay, and are not spoken of any more."""
         rows = commit_statement.rows_of(commit, made, self._state.epoch, undeletable, change)
@@ -275,7 +293,7 @@ class Writer:
 
     # Keeping the files small.
 
-    def _remove(self, change: Change | None) -> None:
+    def _remove(self, change: SegmentChange | None) -> None:
         """Delete the files of segments that have gone. Raises StoreError."""
         if change is None:
             return

@@ -44,7 +44,7 @@ _numbers = itertools.count(1)
 
 
 @attrs.frozen
-class Seen:
+class PublishedMessage:
     """A message as it was published."""
 
     exchange: str
@@ -54,7 +54,7 @@ class Seen:
     properties: Properties = attrs.field(repr=False, eq=False)  # all of them, by their neutral names
 
     @classmethod
-    def of(cls, message: Message) -> Seen:
+    def of(cls, message: Message) -> PublishedMessage:
         properties, body = message.encoding.convert(message)
         return cls(message.exchange, message.key, body, properties.headers or {}, properties)
 
@@ -95,7 +95,7 @@ class LeveretBroker:
         self.host = node.host
         self.port = node.port
         self.url = amqp_url(f"{node.host}:{node.port}", name, name, name)
-        self._notes: Notes
+        self._notes: RecordingTypes
 
     @property
     def parameters(self) -> object:
@@ -107,7 +107,7 @@ class LeveretBroker:
     def open(self) -> None:
         """Create the virtual host and its user; called in the broker's thread."""
         broker = self.node.node.broker
-        self._notes = Notes.of(broker)
+        self._notes = RecordingTypes.of(broker)
         host = broker.add_virtual_host(self.virtual_host)
         host.default_exchange.replace_type(self._notes.noting(type(host.default_exchange.type)))
         broker.access.add_user(self.user, self.password)
@@ -129,7 +129,9 @@ class LeveretBroker:
     def _queue(self, name: str) -> Queue | None:
         return self._state().queues.get(name)
 
-    def published(self, exchange: str, count: int | None = None, timeout_s: float = TIMEOUT_S) -> list[Seen]:
+    def published(
+        self, exchange: str, count: int | None = None, timeout_s: float = TIMEOUT_S
+    ) -> list[PublishedMessage]:
         """Return the messages published to an exchange, in order, routed or not, dead letters included.
 
         With `count` it waits for so many, and raises AssertionError if there are fewer in the end, or more.
@@ -147,9 +149,11 @@ class LeveretBroker:
             what = f"published to {exchange_name(exchange)}"
             missing = "" if self._ask(known) else f"there is no exchange '{exchange}'"
             raise AssertionError(self._explained(what, count, timeout_s, self._ask(found), missing))
-        return [Seen.of(message) for message in messages]
+        return [PublishedMessage.of(message) for message in messages]
 
-    def queue(self, name: str, count: int | None = None, timeout_s: float = TIMEOUT_S) -> list[Seen]:
+    def queue(
+        self, name: str, count: int | None = None, timeout_s: float = TIMEOUT_S
+    ) -> list[PublishedMessage]:
         """Return the messages that wait in a queue, in the order in which they would be delivered.
 
         With `count` it waits until there are so many, and raises AssertionError if that does not happen.
@@ -168,7 +172,7 @@ class LeveretBroker:
         if messages is None or missing:
             what = f"waiting in queue '{name}'"
             raise AssertionError(self._explained(what, count, timeout_s, self._ask(found), missing))
-        return [Seen.of(message) for message in messages]
+        return [PublishedMessage.of(message) for message in messages]
 
     def unacked(self, queue: str, count: int | None = None, timeout_s: float = TIMEOUT_S) -> int:
         """Return how many messages of a queue are delivered but not acknowledged. `count` as in `queue`."""
@@ -236,7 +240,10 @@ class LeveretBroker:
         number = "messages" if count is None else "1 message" if count == 1 else f"{count} messages"
         within = "" if count is None else f" within {timeout_s:g} s"
         lines = [f"{number} expected {what}{within}, {missing or f'found {len(found)}'}"]
-        lines += [f"  {at}. {Seen.of(message).line()}" for at, message in enumerate(found[:SHOWN_MAX], 1)]
+        lines += [
+            f"  {at}. {PublishedMessage.of(message).line()}"
+            for at, message in enumerate(found[:SHOWN_MAX], 1)
+        ]
         if len(found) > SHOWN_MAX:
             lines.append(f"  and {len(found) - SHOWN_MAX} more")
         return "\n".join([*lines, self._overview()])
@@ -296,7 +303,7 @@ class Waiter(Publisher):
         return self.answer.done()
 
 
-class Notes(Mapping[str, type[ExchangeType]]):
+class RecordingTypes(Mapping[str, type[ExchangeType]]):
     """A node's exchange types, each in a version that records what is published through its exchanges."""
 
     def __init__(self, exchange_types: Mapping[str, type[ExchangeType]]) -> None:
@@ -306,7 +313,7 @@ class Notes(Mapping[str, type[ExchangeType]]):
         self._noting: dict[type[ExchangeType], type[ExchangeType]] = {}
 
     @classmethod
-    def of(cls, broker: Broker) -> Notes:
+    def of(cls, broker: Broker) -> RecordingTypes:
         """Return the broker's own, installing it on the first call."""
         if not isinstance(broker.exchange_types, cls):
             broker.exchange_types = cls(broker.exchange_types)

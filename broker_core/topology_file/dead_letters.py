@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from broker_core.topology_file.effective import DEAD_LETTER, DEAD_LETTER_KEY, Seen
+from broker_core.topology_file.effective import DEAD_LETTER, DEAD_LETTER_KEY, EffectiveTopology
 from broker_core.topology_file.model import QUEUE, Thing
 
 AT_ONCE = (
@@ -24,7 +24,7 @@ BY_ITSELF = (
 )
 
 
-def dead_letter_cycles(seen: Seen) -> Iterator[tuple[list[Thing], tuple[str, str]]]:
+def dead_letter_cycles(seen: EffectiveTopology) -> Iterator[tuple[list[Thing], tuple[str, str]]]:
     """Yield the queues of each reported cycle (one for each strongly connected set of queues), and why."""
     for cycle in _rings({each.key[1:]: _following(each, seen) for each in seen.topology.of(QUEUE)}):
         queues = [seen.topology.things[QUEUE, *at] for at in cycle]
@@ -35,7 +35,7 @@ def dead_letter_cycles(seen: Seen) -> Iterator[tuple[list[Thing], tuple[str, str
             yield queues, BY_ITSELF
 
 
-def _following(queue: Thing, seen: Seen) -> set[Node]:
+def _following(queue: Thing, seen: EffectiveTopology) -> set[Node]:
     """Return the queues that dead letters of this one may reach."""
     exchange, key = seen.setting(queue, DEAD_LETTER), seen.setting(queue, DEAD_LETTER_KEY)
     if exchange is None:

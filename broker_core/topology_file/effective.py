@@ -24,7 +24,7 @@ DEAD_LETTER_KEY: Final = "dead-letter-routing-key"
 KIND_OF_QUEUE: Final = {"classic_queues": "classic", "quorum_queues": "quorum", "streams": "stream"}
 
 
-class Seen:
+class EffectiveTopology:
     """A topology, indexed once."""
 
     def __init__(self, topology: Topology) -> None:

@@ -1,7 +1,7 @@
 """Finds mistakes, or what is most likely one, in a topology: findings with a code, a place, and advice.
 
-Each rule is a generator in `RULES` by its code. The settings of policies count if there is no argument: `Seen` looks
-both up, and follows bindings.
+Each rule is a generator in `RULES` by its code. The settings of policies count if there is no argument:
+`EffectiveTopology` looks both up, and follows bindings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker_core.topology_file.effective import (
     ALTERNATE,
     DEAD_LETTER,
     DEAD_LETTER_KEY,
-    Seen,
+    EffectiveTopology,
     compiled,
     for_kind,
 )
@@ -54,7 +54,7 @@ STREAM_ONLY: Final = ("x-max-age", "x-stream-max-segment-size-bytes")
 
 def lint(topology: Topology) -> list[Finding]:
     """Return all findings, in the order of the rules."""
-    seen = Seen(topology)
+    seen = EffectiveTopology(topology)
     return [
         Finding(code, thing.place or str(thing), what, advice)
         for code, rule in RULES.items()
@@ -62,7 +62,7 @@ def lint(topology: Topology) -> list[Finding]:
     ]
 
 
-def bindings_to_missing(seen: Seen) -> Found:
+def bindings_to_missing(seen: EffectiveTopology) -> Found:
     for each in seen.topology.of(BINDING):
         _, host, source, kind, destination, *_ = each.key
         for end_kind, name in ((EXCHANGE, source), (kind, destination)):
@@ -74,7 +74,7 @@ def bindings_to_missing(seen: Seen) -> Found:
                 )
 
 
-def unreachable_queues(seen: Seen) -> Found:
+def unreachable_queues(seen: EffectiveTopology) -> Found:
     bound = {each.key[1:2] + each.key[4:5] for each in seen.topology.of(BINDING) if each.key[3] == QUEUE}
     named = {(host, name) for host, name in seen.named_by_dead_letters()}
     for each in seen.topology.of(QUEUE):
@@ -87,7 +87,7 @@ def unreachable_queues(seen: Seen) -> Found:
             )
 
 
-def exchanges_that_drop(seen: Seen) -> Found:
+def exchanges_that_drop(seen: EffectiveTopology) -> Found:
     for each in seen.topology.of(EXCHANGE):
         if not seen.bindings_of(each.host, each.name) and seen.setting(each, ALTERNATE) is None:
             yield (
@@ -97,15 +97,15 @@ def exchanges_that_drop(seen: Seen) -> Found:
             )
 
 
-def missing_alternates(seen: Seen) -> Found:
+def missing_alternates(seen: EffectiveTopology) -> Found:
     yield from _missing(seen, EXCHANGE, ALTERNATE, "what no binding matches is dropped")
 
 
-def missing_dead_letter_exchanges(seen: Seen) -> Found:
+def missing_dead_letter_exchanges(seen: EffectiveTopology) -> Found:
     yield from _missing(seen, QUEUE, DEAD_LETTER, "its dead letters are dropped")
 
 
-def _missing(seen: Seen, kind: str, setting: str, then: str) -> Found:
+def _missing(seen: EffectiveTopology, kind: str, setting: str, then: str) -> Found:
     for each in seen.topology.of(kind):
         name = seen.setting(each, setting)
         if name is not None and not seen.is_there(EXCHANGE, each.host, str(name)):
@@ -116,7 +116,7 @@ def _missing(seen: Seen, kind: str, setting: str, then: str) -> Found:
             )
 
 
-def alternate_cycles(seen: Seen) -> Found:
+def alternate_cycles(seen: EffectiveTopology) -> Found:
     """Find cycles of alternate exchanges; each is reported once, at its first exchange by name."""
     for each in seen.topology.of(EXCHANGE):
         names = [each.name]
@@ -130,13 +130,13 @@ def alternate_cycles(seen: Seen) -> Found:
             )
 
 
-def dead_letters_go_round(seen: Seen) -> Found:
+def dead_letters_go_round(seen: EffectiveTopology) -> Found:
     for cycle, why in dead_letter_cycles(seen):
         names = " -> ".join([*(each.name for each in cycle), cycle[0].name])
         yield cycle[0], f"dead letters go round: {names}; {why[0]}", why[1]
 
 
-def policies_of_nothing(seen: Seen) -> Found:
+def policies_of_nothing(seen: EffectiveTopology) -> Found:
     for each in seen.topology.of(POLICY, OPERATOR_POLICY):
         pattern = compiled(each.settings.get("pattern"))
         if pattern is None:
@@ -154,7 +154,7 @@ def policies_of_nothing(seen: Seen) -> Found:
             )
 
 
-def patterns_that_do_not_compile(seen: Seen) -> Found:
+def patterns_that_do_not_compile(seen: EffectiveTopology) -> Found:
     for each in seen.topology.of(POLICY, OPERATOR_POLICY, PERMISSION):
         for name in ("pattern", "configure", "write", "read"):
             text = each.settings.get(name)
@@ -162,13 +162,13 @@ def patterns_that_do_not_compile(seen: Seen) -> Found:
                 yield each, f"{each}: {name} {text!r} is not a regular expression", "correct it"
 
 
-def contradicting_arguments(seen: Seen) -> Found:
+def contradicting_arguments(seen: EffectiveTopology) -> Found:
     for each in seen.topology.of(QUEUE):
         for what, advice in _contradictions(each, seen):
             yield each, f"{each}: {what}", advice
 
 
-def _contradictions(queue: Thing, seen: Seen) -> Iterator[tuple[str, str]]:
+def _contradictions(queue: Thing, seen: EffectiveTopology) -> Iterator[tuple[str, str]]:
     arguments = queue.settings["arguments"]
     assert isinstance(arguments, Mapping)
     kind = arguments.get("x-queue-type", "classic")
@@ -196,7 +196,7 @@ def _contradictions(queue: Thing, seen: Seen) -> Iterator[tuple[str, str]]:
         )
 
 
-RULES: Final[Mapping[str, Callable[[Seen], Found]]] = {
+RULES: Final[Mapping[str, Callable[[EffectiveTopology], Found]]] = {
     "binding-to-missing": bindings_to_missing,
     "unreachable-queue": unreachable_queues,
     "exchange-drops": exchanges_that_drop,

@@ -34,8 +34,8 @@ from broker_core.topology_file.model import (
 from broker_core.topology_file.records import (
     BindingEntry,
     HostEntry,
-    PermissionEntry,
-    PolicyEntry,
+    PermissionRecord,
+    PolicyRecord,
     TopologyEntry,
 )
 
@@ -106,11 +106,11 @@ def _binding(host: str, kind: str, destination: str, entry: BindingEntry, place:
     return binding(host, entry.exchange, kind, destination, entry.key, entry.arguments, place)
 
 
-def _permission(entry: PermissionEntry) -> Settings:
+def _permission(entry: PermissionRecord) -> Settings:
     return {"configure": entry.configure, "write": entry.write, "read": entry.read}
 
 
-def _policy(entry: PolicyEntry) -> Settings:
+def _policy(entry: PolicyRecord) -> Settings:
     return {
         "pattern": entry.pattern,
         "apply-to": entry.apply_to,

@@ -9,7 +9,7 @@ import attrs
 
 from broker_core.config.records import Record, RecordOf, key
 from broker_core.config.sections import MANY, NAME
-from broker_core.config.types import FREE_TABLE, Expression, Flag, ListOf, TableOf, Text, Whole
+from broker_core.config.types import FREE_TABLE, Flag, ListOf, RegularExpression, TableOf, Text, Whole
 from broker_core.values import Table
 
 ANY_TEXT: Final = Text("a string", r"(?s).*")
@@ -48,7 +48,7 @@ class ExchangeEntry(Record):
 
 
 @attrs.frozen(kw_only=True)
-class PolicyEntry(Record):
+class PolicyRecord(Record):
     pattern: str = key(ANY_TEXT, "The names it applies to.")
     apply_to: str = key(NAME, "The kind of object it applies to.", "all")
     priority: int = key(Whole(-MANY, MANY), "Of several that match, the highest holds.", 0)
@@ -56,7 +56,7 @@ class PolicyEntry(Record):
 
 
 @attrs.frozen(kw_only=True)
-class PermissionEntry(Record):
+class PermissionRecord(Record):
     configure: str = key(ANY_TEXT, "Names that may be declared and deleted.", "^$")
     write: str = key(ANY_TEXT, "Names that may be published to, and bound to an exchange.", "^$")
     read: str = key(ANY_TEXT, "Names that may be consumed from, and that others may be bound to.", "^$")
@@ -65,22 +65,22 @@ class PermissionEntry(Record):
 EACH: Final = "a table for each name"
 EXCHANGES: Final = TableOf(RecordOf(ExchangeEntry), EACH)
 QUEUES: Final = TableOf(RecordOf(QueueEntry), EACH)
-POLICIES: Final = TableOf(RecordOf(PolicyEntry), EACH)
-PERMISSIONS: Final = TableOf(RecordOf(PermissionEntry), EACH)
+POLICIES: Final = TableOf(RecordOf(PolicyRecord), EACH)
+PERMISSIONS: Final = TableOf(RecordOf(PermissionRecord), EACH)
 
 
 @attrs.frozen(kw_only=True)
 class HostEntry(Record):
-    manage: str | None = key(Expression(), "Names that --prune may delete.", None)
+    manage: str | None = key(RegularExpression(), "Names that --prune may delete.", None)
     exchanges: Mapping[str, ExchangeEntry] = key(EXCHANGES, "Exchanges by name.", {})
     queues: Mapping[str, QueueEntry] = key(QUEUES, "Queues by name.", {})
-    policies: Mapping[str, PolicyEntry] = key(POLICIES, "Policies by name.", {})
-    operator_policies: Mapping[str, PolicyEntry] = key(POLICIES, "Operator policies by name.", {})
-    permissions: Mapping[str, PermissionEntry] = key(PERMISSIONS, "Permissions by user.", {})
+    policies: Mapping[str, PolicyRecord] = key(POLICIES, "Policies by name.", {})
+    operator_policies: Mapping[str, PolicyRecord] = key(POLICIES, "Operator policies by name.", {})
+    permissions: Mapping[str, PermissionRecord] = key(PERMISSIONS, "Permissions by user.", {})
 
 
 @attrs.frozen(kw_only=True)
-class UserEntry(Record):
+class UserRecord(Record):
     tags: tuple[str, ...] = key(ListOf(NAME), "The user's tags.", ())
 
 
@@ -91,6 +91,6 @@ class TopologyEntry(Record):
     virtual_hosts: Mapping[str, HostEntry] = key(
         TableOf(RecordOf(HostEntry), EACH), "Virtual hosts by name.", {}
     )
-    users: Mapping[str, UserEntry] = key(
-        TableOf(RecordOf(UserEntry), EACH), "Users by name; passwords never.", {}
+    users: Mapping[str, UserRecord] = key(
+        TableOf(RecordOf(UserRecord), EACH), "Users by name; passwords never.", {}
     )

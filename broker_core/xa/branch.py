@@ -63,7 +63,7 @@ class IllegalState(NotAllowed):
     """Raised if the state of the branch or the session does not permit a request."""
 
 
-class State(Enum):
+class BranchState(Enum):
     """The states of a branch."""
 
     ACTIVE = "active"  # sessions work in it, or have suspended their work
@@ -124,7 +124,7 @@ class Branch:
         self._branches = branches
         self.xid = xid
         self.user = user  # the owner
-        self.state = State.ACTIVE
+        self.state = BranchState.ACTIVE
         self.verdict = Verdict.OK  # why it is undone, or how it ended
         self.sessions = 0  # that work in it, or have suspended their work
         self.timeout_s = 0  # 0: none
@@ -152,7 +152,7 @@ class Branch:
     def publish(self, exchange: Exchange, message: Message) -> bool:
         """Route a message for delivery at the commit. Returns False if it is unroutable now. Raises LimitReached."""
         broker = self._branches.host.broker
-        if self.state is State.FAILED:
+        if self.state is BranchState.FAILED:
             return not broker.route(exchange, message).unroutable
         copies = self.transaction.copies
         self._grow(octets_of(message))
@@ -162,7 +162,7 @@ class Branch:
 
     def accept(self, deliveries: Sequence[Delivery]) -> None:
         """Take over a session's deliveries. Raises LimitReached, and then they are returned to their queues."""
-        if self.state is State.FAILED:
+        if self.state is BranchState.FAILED:
             give_back(deliveries)
             return
         self.accepted += deliveries
@@ -185,7 +185,7 @@ class Branch:
 
     def join(self) -> Verdict:
         self.sessions += 1
-        self.state = State.ACTIVE
+        self.state = BranchState.ACTIVE
         self._watch(None)
         return Verdict.OK
 
@@ -195,7 +195,7 @@ class Branch:
     def end(self) -> Verdict:
         self.sessions -= 1
         if not self.sessions:
-            self.state = State.IDLE if self.state is State.ACTIVE else State.DOOMED
+            self.state = BranchState.IDLE if self.state is BranchState.ACTIVE else BranchState.DOOMED
             self._watch(UNUSED_S)
         return self.verdict
 
@@ -209,12 +209,12 @@ class Branch:
         self._has_no_deadline()
         self._watch(None)
         self.prepared.keep()
-        self.state = State.PREPARED
+        self.state = BranchState.PREPARED
         return Verdict.OK
 
     def report(self) -> Verdict:
         """Report that the branch is undone; it may be rolled back, or is dropped after a while."""
-        self.state = State.REPORTED
+        self.state = BranchState.REPORTED
         self._watch(REPORTED_S)
         return self.verdict
 
@@ -237,7 +237,7 @@ class Branch:
         return self._over(lost)
 
     def _over(self, lost: int) -> Verdict:
-        if lost and self.state is State.PREPARED:
+        if lost and self.state is BranchState.PREPARED:
             self._end_heuristically(Verdict.MIXED)
             return Verdict.MIXED
         self.drop()
@@ -254,7 +254,7 @@ class Branch:
 
     def complete(self, commit: bool) -> None:
         """Commit or roll back on an operator's request. Raises IllegalState unless the branch is prepared."""
-        if self.state is not State.PREPARED:
+        if self.state is not BranchState.PREPARED:
             raise IllegalState(
                 f"{self.described} is {self.state.value}: only a prepared one can be completed"
             )
@@ -273,7 +273,7 @@ class Branch:
         self._let_go()
 
     def _undo(self) -> None:
-        if self.state is State.PREPARED:
+        if self.state is BranchState.PREPARED:
             self.prepared.put_back()
         else:
             give_back(self.accepted)
@@ -287,15 +287,15 @@ class Branch:
 
     def fail(self, why: Verdict) -> None:
         """Undo the work unless it is prepared; the branch can only be rolled back then."""
-        if self.state in (State.ACTIVE, State.IDLE):
+        if self.state in (BranchState.ACTIVE, BranchState.IDLE):
             self._undo()
             self._has_no_deadline()
             self.verdict = why
-            self.state = State.FAILED if self.state is State.ACTIVE else State.DOOMED
+            self.state = BranchState.FAILED if self.state is BranchState.ACTIVE else BranchState.DOOMED
 
     def _end_heuristically(self, verdict: Verdict) -> None:
         self.verdict = verdict
-        self.state = State.HEURISTIC
+        self.state = BranchState.HEURISTIC
         self.prepared.completed()
 
     def drop(self) -> None:
@@ -310,7 +310,7 @@ class Branch:
         """Start a new timeout; 0: none. A prepared branch has none."""
         self._has_no_deadline()
         self.timeout_s = seconds
-        if seconds and self.state in (State.ACTIVE, State.IDLE):
+        if seconds and self.state in (BranchState.ACTIVE, BranchState.IDLE):
             broker = self._branches.host.broker
             self._deadline = broker.timers.at(broker.now + seconds, self._time_is_over)
 
@@ -340,7 +340,7 @@ class Branch:
     def begin(self, spans: Iterable[Span]) -> None:
         """Recover the branch at a start, after its queues; `spans` are the segments of its log."""
         if self.prepared.is_there:
-            self.state, self.verdict = State.PREPARED, Verdict.OK
+            self.state, self.verdict = BranchState.PREPARED, Verdict.OK
             self.prepared.read(spans)
             messages = [message for _, message in self.transaction.routes]
             messages += [delivery.message for delivery in self.accepted]
@@ -363,27 +363,29 @@ def give_back(deliveries: Iterable[Delivery]) -> None:
         each.queue.release(each)
 
 
-STEPS: Final[dict[tuple[State, Verb], Callable[[Branch], Verdict]]] = {  # an absent row is an illegal state
-    (State.ACTIVE, Verb.JOIN): Branch.join,
-    (State.IDLE, Verb.JOIN): Branch.join,
-    (State.FAILED, Verb.JOIN): Branch.tell,
-    (State.DOOMED, Verb.JOIN): Branch.tell,
-    (State.ACTIVE, Verb.RESUME): Branch.resume,
-    (State.FAILED, Verb.RESUME): Branch.tell,
-    (State.ACTIVE, Verb.END): Branch.end,
-    (State.FAILED, Verb.END): Branch.end,
-    (State.IDLE, Verb.PREPARE): Branch.prepare,
-    (State.DOOMED, Verb.PREPARE): Branch.report,
-    (State.REPORTED, Verb.PREPARE): Branch.report,
-    (State.PREPARED, Verb.COMMIT): Branch.commit,
-    (State.HEURISTIC, Verb.COMMIT): Branch.tell,
-    (State.IDLE, Verb.COMMIT_AT_ONCE): Branch.commit_at_once,
-    (State.DOOMED, Verb.COMMIT_AT_ONCE): Branch.report,
-    (State.REPORTED, Verb.COMMIT_AT_ONCE): Branch.report,
-    (State.IDLE, Verb.ROLL_BACK): Branch.roll_back,
-    (State.PREPARED, Verb.ROLL_BACK): Branch.roll_back,
-    (State.DOOMED, Verb.ROLL_BACK): Branch.confirm,
-    (State.REPORTED, Verb.ROLL_BACK): Branch.confirm,
-    (State.HEURISTIC, Verb.ROLL_BACK): Branch.tell,
-    (State.HEURISTIC, Verb.FORGET): Branch.forget,
+STEPS: Final[
+    dict[tuple[BranchState, Verb], Callable[[Branch], Verdict]]
+] = {  # an absent row is an illegal state
+    (BranchState.ACTIVE, Verb.JOIN): Branch.join,
+    (BranchState.IDLE, Verb.JOIN): Branch.join,
+    (BranchState.FAILED, Verb.JOIN): Branch.tell,
+    (BranchState.DOOMED, Verb.JOIN): Branch.tell,
+    (BranchState.ACTIVE, Verb.RESUME): Branch.resume,
+    (BranchState.FAILED, Verb.RESUME): Branch.tell,
+    (BranchState.ACTIVE, Verb.END): Branch.end,
+    (BranchState.FAILED, Verb.END): Branch.end,
+    (BranchState.IDLE, Verb.PREPARE): Branch.prepare,
+    (BranchState.DOOMED, Verb.PREPARE): Branch.report,
+    (BranchState.REPORTED, Verb.PREPARE): Branch.report,
+    (BranchState.PREPARED, Verb.COMMIT): Branch.commit,
+    (BranchState.HEURISTIC, Verb.COMMIT): Branch.tell,
+    (BranchState.IDLE, Verb.COMMIT_AT_ONCE): Branch.commit_at_once,
+    (BranchState.DOOMED, Verb.COMMIT_AT_ONCE): Branch.report,
+    (BranchState.REPORTED, Verb.COMMIT_AT_ONCE): Branch.report,
+    (BranchState.IDLE, Verb.ROLL_BACK): Branch.roll_back,
+    (BranchState.PREPARED, Verb.ROLL_BACK): Branch.roll_back,
+    (BranchState.DOOMED, Verb.ROLL_BACK): Branch.confirm,
+    (BranchState.REPORTED, Verb.ROLL_BACK): Branch.confirm,
+    (BranchState.HEURISTIC, Verb.ROLL_BACK): Branch.tell,
+    (BranchState.HEURISTIC, Verb.FORGET): Branch.forget,
 }

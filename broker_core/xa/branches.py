@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import AccessRefused, LimitReached, NotAllowed, NotFound
-from broker_core.xa.branch import Branch, IllegalState, State, Verb, Verdict, Xid
+from broker_core.xa.branch import Branch, BranchState, IllegalState, Verb, Verdict, Xid
 
 if TYPE_CHECKING:
     from broker_core.security.access import User
@@ -56,7 +56,7 @@ class Branches:
 
     def new(self, xid: Xid, user: User) -> Branch:
         """Create a branch without a session. Raises NotAllowed if the name is taken, AccessRefused, LimitReached."""
-        if (known := self._found.get(xid)) is not None and known.state is not State.REPORTED:
+        if (known := self._found.get(xid)) is not None and known.state is not BranchState.REPORTED:
             raise NotAllowed(f"{known.described} is known already")
         if known is not None:  # undone and reported, so that the name can be used again
             self.find(xid, user).drop()
@@ -80,7 +80,7 @@ class Branches:
         return [
             each.xid
             for each in self._found.values()
-            if each.state in (State.PREPARED, State.HEURISTIC) and may_decide(each, user)
+            if each.state in (BranchState.PREPARED, BranchState.HEURISTIC) and may_decide(each, user)
         ]
 
     def take(self, octets: int) -> None:

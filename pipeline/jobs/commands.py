@@ -21,7 +21,7 @@ from pipeline.jobs import delta
 from pipeline.jobs import lag as lags
 from pipeline.jobs.archive import DELTA, Target, checkpoint_of
 from pipeline.jobs.dry_run import as_lines, marks_in, planned
-from pipeline.jobs.endpoint import Reach, is_about_connection
+from pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
 from pipeline.jobs.run import Report, Stop, ended, metrics_in, watch
 from pipeline.requests import Asker
 
@@ -189,7 +189,7 @@ def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _dry_look(
-    options: argparse.Namespace, reach: Reach, streams: Sequence[str], queues: Sequence[str]
+    options: argparse.Namespace, reach: BrokerEndpoint, streams: Sequence[str], queues: Sequence[str]
 ) -> int:
     client = reach.client()
     try:
@@ -241,14 +241,14 @@ def _lag_row(each: lags.Lag) -> tuple[str, ...]:
 # What several do.
 
 
-def _reach(options: argparse.Namespace, environ: Environ) -> Reach:
+def _reach(options: argparse.Namespace, environ: Environ) -> BrokerEndpoint:
     if not options.password_file and "LEVERET_PASSWORD" not in environ and options.user != "guest":
         if sys.stdin.isatty():
             from getpass import getpass
 
             os.environ["LEVERET_PASSWORD"] = getpass(f"Password of {options.user}: ")
     said = (options.endpoint, options.vhost, options.user, options.password_file, options.ca_file)
-    return Reach(*said, {name: value for name, value in options.option if is_about_connection(name)})
+    return BrokerEndpoint(*said, {name: value for name, value in options.option if is_about_connection(name)})
 
 
 def _reading(options: argparse.Namespace, batch: int) -> dict[str, str]:
@@ -308,7 +308,7 @@ def _query(
     return DONE if end.well or options.continuous else INTERRUPTED
 
 
-def _require_readable(reach: Reach, sources: Sequence[str], reader: str | None) -> None:
+def _require_readable(reach: BrokerEndpoint, sources: Sequence[str], reader: str | None) -> None:
     """Known before Spark is started, which takes seconds. Raises PipelineError."""
     client = reach.client()
     try:

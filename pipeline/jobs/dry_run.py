@@ -10,7 +10,7 @@ import attrs
 from pipeline.client import Stream
 from pipeline.errors import NoStream, Refused
 from pipeline.jobs.checkpoints import position
-from pipeline.jobs.lag import Lease, Streams
+from pipeline.jobs.lag import LeaseLag, Streams
 from pipeline.offsets import Mark, Partition
 
 
@@ -39,7 +39,7 @@ def planned(
     marks: Mapping[Partition, Mark],
     starting: str,
     streams: Streams,
-    leased: Sequence[Lease],
+    leased: Sequence[LeaseLag],
     reader: str | None,
 ) -> list[Planned]:
     """`starting`: earliest or latest. Raises Refused, also for a queue that nobody has read under this name."""
@@ -65,7 +65,7 @@ def _of_stream(source: str, number: int, stream: Stream, mark: Mark | None, star
     return Planned(source, number, "stream", first, messages, octets)
 
 
-def _of_queue(source: str, leased: Sequence[Lease], reader: str | None) -> Planned:
+def _of_queue(source: str, leased: Sequence[LeaseLag], reader: str | None) -> Planned:
     if reader is None:
         raise Refused(f"'{source}' is a queue, no stream: --reader NAME reads it")
     for each in leased:

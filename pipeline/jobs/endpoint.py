@@ -15,7 +15,7 @@ NAMES: Final = frozenset(field.metadata["name"].lower() for field in attrs.field
 
 
 @attrs.frozen
-class Reach:
+class BrokerEndpoint:
     """A broker, a virtual host in it, and a user. The password is where docs/spark.md says, and not here."""
 
     endpoint: str = ENDPOINT

@@ -16,7 +16,7 @@ from broker_core.store.contract import DamagedError
 from pipeline.client import Fetched, Stream
 from pipeline.errors import DataLoss, PipelineError, Refused
 from pipeline.jobs.checkpoints import position
-from pipeline.jobs.endpoint import Reach
+from pipeline.jobs.endpoint import BrokerEndpoint
 from pipeline.offsets import Mark, Partition
 from pipeline.requests import Asker
 
@@ -25,7 +25,7 @@ WHOLE: Final = ("first", "next", "messages", "octets", "ready")
 
 
 @attrs.frozen
-class Lease:
+class LeaseLag:
     """What a reader has reserved of a work queue, as the broker says it is now."""
 
     queue: str
@@ -63,7 +63,7 @@ class Streams(Protocol):
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched: ...
 
 
-def leases(asker: Asker, vhost: str) -> list[Lease]:
+def leases(asker: Asker, vhost: str) -> list[LeaseLag]:
     """Those of queues that the user may read. Raises PipelineError."""
     answer = asker.ask("GET", LEASES + quote(vhost, safe=""))
     if answer.status == 401:
@@ -76,17 +76,17 @@ def leases(asker: Asker, vhost: str) -> list[Lease]:
         raise PipelineError(f"{asker.url} gives no list of leases") from None
 
 
-def lease_of(found: dict[str, object]) -> Lease:
+def lease_of(found: dict[str, object]) -> LeaseLag:
     """From the broker's JSON. Raises KeyError, ValueError, TypeError."""
     numbers = {name: found[name] for name in WHOLE}
     if not all(type(each) is int for each in numbers.values()):
         raise ValueError("not a whole number")
     texts = {name: str(found[name]) for name in ("queue", "reader", "incarnation")}
-    return Lease(**texts, **numbers)  # type: ignore[arg-type]
+    return LeaseLag(**texts, **numbers)  # type: ignore[arg-type]
 
 
 def measured(
-    checkpoints: Sequence[Path], streams: Streams, leased: Sequence[Lease], now: float
+    checkpoints: Sequence[Path], streams: Streams, leased: Sequence[LeaseLag], now: float
 ) -> Iterator[Lag]:
     """A row for each partition of each query. `now`: seconds since 1970. Raises PipelineError."""
     by_incarnation = {each.incarnation: each for each in leased}
@@ -103,7 +103,7 @@ def measured(
             yield of_stream(str(checkpoint), each, mark, known[each[0]], streams, now)
 
 
-def of_queue(checkpoint: str, each: Partition, mark: Mark, lease: Lease) -> Lag:
+def of_queue(checkpoint: str, each: Partition, mark: Mark, lease: LeaseLag) -> Lag:
     """What is reserved, and not in the sink yet, is behind; so is what waits in the queue."""
     leased = max(0, lease.next - mark.next)
     source, partition = each
@@ -160,7 +160,7 @@ def _age(streams: Streams, stream: Stream, offset: int, now: float) -> float | N
         return None  # it has just gone
 
 
-def measure(checkpoints: Sequence[Path], reach: Reach) -> list[Lag]:
+def measure(checkpoints: Sequence[Path], reach: BrokerEndpoint) -> list[Lag]:
     """Ask the broker once. Raises PipelineError."""
     client, asker = reach.client(), Asker(reach.quick())
     try:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pipeline.client import Client
 from pipeline.errors import NoStream
 from pipeline.jobs.dead_letters import COLUMNS
-from pipeline.jobs.endpoint import Reach
+from pipeline.jobs.endpoint import BrokerEndpoint
 from pipeline.jobs.lag import LEASES
 from pipeline.leases import MESSAGES_MAX, OCTETS_MAX, LeasedBlocks
 from pipeline.offsets import Range
@@ -30,7 +30,7 @@ READER: Final = "leveret-dead-letters"
 Times = tuple[int | None, int | None]  # ms since 1970: from, until
 
 
-def sorted_out(reach: Reach, sources: Sequence[str]) -> tuple[list[str], list[str]]:
+def sorted_out(reach: BrokerEndpoint, sources: Sequence[str]) -> tuple[list[str], list[str]]:
     """Streams, and queues. Raises PipelineError."""
     streams, queues = [], []
     client = reach.client()
@@ -49,7 +49,7 @@ def sorted_out(reach: Reach, sources: Sequence[str]) -> tuple[list[str], list[st
 
 def rows(
     spark: SparkSession,
-    reach: Reach,
+    reach: BrokerEndpoint,
     streams: Sequence[str],
     queues: Sequence[str],
     times: Times,
@@ -62,7 +62,9 @@ def rows(
     return reduce(lambda a, b: a.unionByName(b), found)
 
 
-def _of_streams(spark: SparkSession, reach: Reach, streams: Sequence[str], times: Times) -> DataFrame:
+def _of_streams(
+    spark: SparkSession, reach: BrokerEndpoint, streams: Sequence[str], times: Times
+) -> DataFrame:
     since, until = times
     more = {} if since is None else {"startingTimestamp": str(since)}
     more |= {} if until is None else {"endingTimestamp": str(until)}
@@ -70,7 +72,7 @@ def _of_streams(spark: SparkSession, reach: Reach, streams: Sequence[str], times
 
 
 def _of_queue(
-    spark: SparkSession, reach: Reach, queue: str, most: int, tell: Callable[[str], None]
+    spark: SparkSession, reach: BrokerEndpoint, queue: str, most: int, tell: Callable[[str], None]
 ) -> DataFrame:
     import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -88,7 +90,7 @@ def _of_queue(
 
 @contextmanager
 def leased(
-    reach: Reach, queue: str, most: int, tell: Callable[[str], None]
+    reach: BrokerEndpoint, queue: str, most: int, tell: Callable[[str], None]
 ) -> Iterator[tuple[Options, Client, Range]]:
     """What waits in a queue, `most` messages at most, set aside until the end of the block. Raises PipelineError."""
     options = reach.checked([queue], {"readerName": READER})

@@ -30,7 +30,7 @@ ATTEMPT_BITS: Final = 62
 TELL_S: Final = 1.0  # between two lines
 
 
-class Broker(Protocol):
+class BatchPublisher(Protocol):
     """Whom to give batches: a `Publisher`."""
 
     def stage(
@@ -75,7 +75,7 @@ class Replaying:
     """One replay and where it goes. `checkpoint`: None, if it need not go on another time."""
 
     plan: Plan
-    broker: Broker
+    broker: BatchPublisher
     sink: SinkOptions
     checkpoint: Checkpoint | None = None
 

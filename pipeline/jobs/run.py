@@ -123,7 +123,7 @@ def metrics_in(file: Path | None) -> Iterator[TextIO | None]:
 
 
 @attrs.frozen
-class Done:
+class FinishedBatch:
     """One micro-batch, from Spark's own words about it."""
 
     number: int
@@ -132,13 +132,13 @@ class Done:
     behind: int | None
 
 
-def done_in(progress: dict[str, object]) -> Done:
+def done_in(progress: dict[str, object]) -> FinishedBatch:
     """`progress`: Spark's, as JSON."""
     took = progress.get("batchDuration")
     rows, number = progress["numInputRows"], progress["batchId"]
     assert isinstance(rows, int)
     assert isinstance(number, int)
-    return Done(number, rows, took / 1000 if isinstance(took, int) else 0.0, behind(progress))
+    return FinishedBatch(number, rows, took / 1000 if isinstance(took, int) else 0.0, behind(progress))
 
 
 def behind(progress: dict[str, object]) -> int | None:

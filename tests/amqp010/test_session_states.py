@@ -15,7 +15,7 @@ from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.commands import Command, Control
 from protocols.amqp010.codec.sequences import HALF, MASK
 from protocols.amqp010.machine.contract import SessionError
-from protocols.amqp010.machine.session import State
+from protocols.amqp010.machine.session import SessionState
 
 from .session_ends import NAME, NOTHING, End, ids, names, transfer_octets
 
@@ -124,10 +124,10 @@ def in_state(state: str) -> End:
 
 
 def state_of(end: End) -> str:
-    state: State = end.session._state
-    if end.session._attachments == 1 or state not in {State.ATTACHED, State.OPEN}:
+    state: SessionState = end.session._state
+    if end.session._attachments == 1 or state not in {SessionState.ATTACHED, SessionState.OPEN}:
         return state.name
-    return "RESUMING" if state is State.ATTACHED else "REOPENED"
+    return "RESUMING" if state is SessionState.ATTACHED else "REOPENED"
 
 
 @pytest.mark.parametrize("state", STATES)

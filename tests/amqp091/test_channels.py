@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
-from protocols.amqp091.machine.channel_input import Channel, Expects
+from protocols.amqp091.machine.channel_input import ChannelInput, Expects
 from protocols.amqp091.machine.connection import CHANNEL_STEPS, AmqpError, Tuning
 from tests.harness.call_count import calls
 
@@ -346,4 +346,4 @@ def test_a_message_with_a_new_target_costs_no_more() -> None:
 
 
 def test_a_channel_starts_by_expecting_to_be_opened() -> None:
-    assert Channel(1).expects is Expects.OPEN
+    assert ChannelInput(1).expects is Expects.OPEN

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from protocols.amqp10.broker import addresses
 from protocols.amqp10.broker.addresses import (
-    Source,
-    Target,
+    SourceAddress,
+    TargetAddress,
     exchange_address,
     queue_address,
     queue_named,
@@ -70,24 +70,24 @@ def refusal(aimed: Callable[[], object]) -> str:
 @pytest.mark.parametrize(
     ("address", "meant"),
     [
-        ("/exchanges/x/rk", Target("x", "rk")),
-        ("/exchanges/x", Target("x", "")),
-        ("/exchanges/x/", Target("x", "")),
-        ("/queues/q", Target("", "q", queue="q")),
-        ("/exchanges/amq.direct/my-routing_key%2F123", Target("amq.direct", "my-routing_key/123")),
-        ("/exchanges/e%2Fx/%25", Target("e/x", "%")),
-        ("/queues/q%2fslash", Target("", "q/slash", queue="q/slash")),
-        ("/queues/%F0%9F%91%8B", Target("", "👋", queue="👋")),
-        ("/queues/a+b%20c", Target("", "a+b c", queue="a+b c")),
+        ("/exchanges/x/rk", TargetAddress("x", "rk")),
+        ("/exchanges/x", TargetAddress("x", "")),
+        ("/exchanges/x/", TargetAddress("x", "")),
+        ("/queues/q", TargetAddress("", "q", queue="q")),
+        ("/exchanges/amq.direct/my-routing_key%2F123", TargetAddress("amq.direct", "my-routing_key/123")),
+        ("/exchanges/e%2Fx/%25", TargetAddress("e/x", "%")),
+        ("/queues/q%2fslash", TargetAddress("", "q/slash", queue="q/slash")),
+        ("/queues/%F0%9F%91%8B", TargetAddress("", "👋", queue="👋")),
+        ("/queues/a+b%20c", TargetAddress("", "a+b c", queue="a+b c")),
         (
             "/queues/-._~!$&'()*+,;=:@09azAZ",
-            Target("", "-._~!$&'()*+,;=:@09azAZ", queue="-._~!$&'()*+,;=:@09azAZ"),
+            TargetAddress("", "-._~!$&'()*+,;=:@09azAZ", queue="-._~!$&'()*+,;=:@09azAZ"),
         ),
-        ("/queues/amq.default", Target("", "amq.default", queue="amq.default")),
+        ("/queues/amq.default", TargetAddress("", "amq.default", queue="amq.default")),
     ],
 )
 def test_s183_s184_s186_s187_s188_s212_s225_x058_targets_of_version_2(
-    address: str, meant: Target, v1: bool
+    address: str, meant: TargetAddress, v1: bool
 ) -> None:
     assert target(address, v1) == to(address) == meant
 
@@ -105,8 +105,8 @@ def test_s191_the_default_exchange_is_not_named_by_another_spelling(encoded: str
 
 @pytest.mark.parametrize("v1", [False, True])
 def test_s185_s212_the_source_of_version_2_is_a_queue(v1: bool) -> None:
-    assert source("/queues/q", v1) == Source("q")
-    assert source("/queues/a%2Fb", v1) == Source("a/b")
+    assert source("/queues/q", v1) == SourceAddress("q")
+    assert source("/queues/a%2Fb", v1) == SourceAddress("a/b")
 
 
 @pytest.mark.parametrize("v1", [False, True])
@@ -157,12 +157,12 @@ def test_a_refusal_is_short_whatever_the_address() -> None:
 
 def test_s191_s196_who_asks_for_a_subscription_may_name_an_exchange() -> None:
     for v1 in (False, True):
-        assert subscription("/exchanges/x/a%2Fb", v1) == Source(exchange="x", key="a/b")
-        assert subscription("/exchanges/x", v1) == Source(exchange="x")
-        assert subscription("/queues/q", v1) == Source("q")
+        assert subscription("/exchanges/x/a%2Fb", v1) == SourceAddress(exchange="x", key="a/b")
+        assert subscription("/exchanges/x", v1) == SourceAddress(exchange="x")
+        assert subscription("/queues/q", v1) == SourceAddress("q")
         for bad in ("/exchanges/", "/exchanges/amq.default/q", "/exchanges/x/%", "/exchanges/x/y/z"):
             assert refusal(lambda bad=bad: subscription(bad, v1)) == f"bad_address '{bad}'"  # type: ignore[misc] # noqa: B023
-    assert subscription("/topic/k", v1=True) == Source(exchange="amq.topic", key="k")
+    assert subscription("/topic/k", v1=True) == SourceAddress(exchange="amq.topic", key="k")
     assert "not_permitted" in refusal(lambda: subscription("/topic/k", v1=False))
 
 
@@ -190,42 +190,44 @@ def test_s210_a_reply_to_names_a_queue() -> None:
 @pytest.mark.parametrize(
     ("address", "meant"),
     [
-        ("/exchange/x/rk", Target("x", "rk")),
-        ("/exchange/x", Target("x", by_subject=True)),
-        ("/exchange/x/", Target("x", by_subject=True)),
-        ("/topic/a.b", Target("amq.topic", "a.b")),
-        ("/amq/queue/q", Target("", "q", queue="q")),
-        ("/queue/q", Target("", "q", queue="q", declares=True)),
-        ("q", Target("", "q", queue="q", declares=True)),
-        ("/queue", Target("", by_subject=True)),
-        ("/queue/queues", Target("", "queues", queue="queues", declares=True)),
-        ("exchange", Target("", "exchange", queue="exchange", declares=True)),
-        ("/reply-queue/amq.gen/x", Target("", "amq.gen/x", queue="amq.gen/x")),
-        ("/temp-queue/t", Target("", "t", queue="t")),
-        ("/exchange/a%2Fb/c%2Fd", Target("a/b", "c/d")),
-        ("a%2Fb", Target("", "a/b", queue="a/b", declares=True)),
-        ("/queue/%2f%20+ä", Target("", "%2f%20+ä", queue="%2f%20+ä", declares=True)),
+        ("/exchange/x/rk", TargetAddress("x", "rk")),
+        ("/exchange/x", TargetAddress("x", by_subject=True)),
+        ("/exchange/x/", TargetAddress("x", by_subject=True)),
+        ("/topic/a.b", TargetAddress("amq.topic", "a.b")),
+        ("/amq/queue/q", TargetAddress("", "q", queue="q")),
+        ("/queue/q", TargetAddress("", "q", queue="q", declares=True)),
+        ("q", TargetAddress("", "q", queue="q", declares=True)),
+        ("/queue", TargetAddress("", by_subject=True)),
+        ("/queue/queues", TargetAddress("", "queues", queue="queues", declares=True)),
+        ("exchange", TargetAddress("", "exchange", queue="exchange", declares=True)),
+        ("/reply-queue/amq.gen/x", TargetAddress("", "amq.gen/x", queue="amq.gen/x")),
+        ("/temp-queue/t", TargetAddress("", "t", queue="t")),
+        ("/exchange/a%2Fb/c%2Fd", TargetAddress("a/b", "c/d")),
+        ("a%2Fb", TargetAddress("", "a/b", queue="a/b", declares=True)),
+        ("/queue/%2f%20+ä", TargetAddress("", "%2f%20+ä", queue="%2f%20+ä", declares=True)),
     ],
 )
-def test_s213_s214_s215_s216_s217_s222_s225_x064_targets_of_version_1(address: str, meant: Target) -> None:
+def test_s213_s214_s215_s216_s217_s222_s225_x064_targets_of_version_1(
+    address: str, meant: TargetAddress
+) -> None:
     assert target(address, v1=True) == meant
 
 
 @pytest.mark.parametrize(
     ("address", "meant"),
     [
-        ("/exchange/x/bk", Source(exchange="x", key="bk")),
-        ("/exchange/x", Source(exchange="x")),
-        ("/topic/a.#", Source(exchange="amq.topic", key="a.#")),
-        ("/amq/queue/q", Source("q")),
-        ("/queue/q", Source("q", declares=True)),
-        ("q", Source("q", declares=True)),
-        ("/reply-queue/a/b", Source("a/b")),
-        ("/temp-queue/t", Source("t", declares=True, temporary=True)),
-        ("/topic/a%2Fb%20", Source(exchange="amq.topic", key="a/b%20")),
+        ("/exchange/x/bk", SourceAddress(exchange="x", key="bk")),
+        ("/exchange/x", SourceAddress(exchange="x")),
+        ("/topic/a.#", SourceAddress(exchange="amq.topic", key="a.#")),
+        ("/amq/queue/q", SourceAddress("q")),
+        ("/queue/q", SourceAddress("q", declares=True)),
+        ("q", SourceAddress("q", declares=True)),
+        ("/reply-queue/a/b", SourceAddress("a/b")),
+        ("/temp-queue/t", SourceAddress("t", declares=True, temporary=True)),
+        ("/topic/a%2Fb%20", SourceAddress(exchange="amq.topic", key="a/b%20")),
     ],
 )
-def test_s219_s220_s221_s222_x064_sources_of_version_1(address: str, meant: Source) -> None:
+def test_s219_s220_s221_s222_x064_sources_of_version_1(address: str, meant: SourceAddress) -> None:
     assert source(address, v1=True) == meant
 
 
@@ -290,15 +292,15 @@ def test_s210_addresses_that_we_make_are_encoded(name: str, address: str) -> Non
 @given(NAMES)
 def test_s187_any_queue_has_an_address(name: str) -> None:
     assume(len(name.encode()) <= addresses.NAME_SIZE_MAX)
-    assert target(queue_address(name), v1=False) == Target("", name, queue=name)
-    assert source(queue_address(name), v1=False) == Source(name)
+    assert target(queue_address(name), v1=False) == TargetAddress("", name, queue=name)
+    assert source(queue_address(name), v1=False) == SourceAddress(name)
     assert queue_named(queue_address(name)) == name
 
 
 @given(NAMES, KEYS)
 def test_s187_any_exchange_and_key_have_an_address(name: str, key: str) -> None:
     assume(name != "amq.default" and len(name.encode()) <= 255 and len(key.encode()) <= 255)
-    assert target(exchange_address(name, key), v1=False) == Target(name, key)
+    assert target(exchange_address(name, key), v1=False) == TargetAddress(name, key)
 
 
 @given(st.binary(min_size=1, max_size=255))
@@ -315,4 +317,4 @@ def test_any_text_is_understood_or_refused(address: str, v1: bool) -> None:
             found: object = aim(address, v1)
         except AmqpError as error:
             found = error.condition
-        assert found == "amqp:invalid-field" or isinstance(found, Target | Source)
+        assert found == "amqp:invalid-field" or isinstance(found, TargetAddress | SourceAddress)

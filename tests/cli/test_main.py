@@ -308,7 +308,7 @@ def test_asking_a_node_does_not_load_one(url: str):
 
 
 def test_every_command_can_be_told_something_and_does_something():
-    whole = commands.Parser({})
+    whole = commands.CommandParser({})
     whole.add_own()
     for name, part in whole.own.choices.items():
         consists = any(isinstance(action, commands.Actions) for action in part._actions)

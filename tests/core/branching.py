@@ -14,7 +14,7 @@ from broker_core.message import Facts, Message
 from broker_core.queues.queue import Queue
 from broker_core.security.access import User
 from broker_core.virtual_host import VirtualHost
-from broker_core.xa.branch import Branch, State, Verb, Verdict, Xid
+from broker_core.xa.branch import Branch, BranchState, Verb, Verdict, Xid
 from broker_core.xa.branches import Participant
 from tests.core.fakes import waiting
 from tests.harness.bench import ENCODING, CoreBench
@@ -82,7 +82,7 @@ DONE = [("q", "", 0, 1), ("target", "sent", 0, 0)]
 UNDONE = [("q", "taken", 0, 0), ("target", "", 0, 0)]
 
 
-def brought_to(state: State) -> tuple[CoreBench, Branch]:
+def brought_to(state: BranchState) -> tuple[CoreBench, Branch]:
     """A branch with something published, and something accepted, in that state."""
     bench = CoreBench()
     queue = bench.queue()
@@ -93,15 +93,15 @@ def brought_to(state: State) -> tuple[CoreBench, Branch]:
     branch = crew.branch("a")
     crew.accept(queue)
     crew.publish(("target", b"sent"))
-    if state in (State.FAILED, State.DOOMED, State.REPORTED):
+    if state in (BranchState.FAILED, BranchState.DOOMED, BranchState.REPORTED):
         branch.fail(Verdict.ROLLED_BACK)
-    if state not in (State.ACTIVE, State.FAILED):
+    if state not in (BranchState.ACTIVE, BranchState.FAILED):
         crew.session.end(xid("a"))
-    if state in (State.PREPARED, State.HEURISTIC):
+    if state in (BranchState.PREPARED, BranchState.HEURISTIC):
         branch.do(Verb.PREPARE)
-    if state is State.REPORTED:
+    if state is BranchState.REPORTED:
         branch.do(Verb.PREPARE)
-    if state is State.HEURISTIC:
+    if state is BranchState.HEURISTIC:
         branch.complete(commit=True)
     assert branch.state is state
     return bench, branch

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import pytest
 
 from broker_core.errors import AccessRefused, Failure, NotAllowed, NotFound
-from broker_core.xa.branch import UNUSED_S, IllegalState, State, Verb, Verdict
+from broker_core.xa.branch import UNUSED_S, BranchState, IllegalState, Verb, Verdict
 from broker_core.xa.branches import Participant
 from tests.core.branching import ALICE, BOB, DONE, ROOT, UNDONE, Crew, brought_to, shape, xid
 from tests.core.fakes import waiting
@@ -113,11 +113,11 @@ def test_a_branch_is_idle_when_the_last_session_has_ended_its_work() -> None:
     second.end(xid("a"), suspend=True)
     first.end(xid("a"))
     branch = bench.host.branches.find(xid("a"), ALICE)
-    assert branch.state is State.ACTIVE
+    assert branch.state is BranchState.ACTIVE
     with pytest.raises(IllegalState):
         branch.do(Verb.PREPARE)
     second.end(xid("a"))
-    assert branch.state is State.IDLE
+    assert branch.state is BranchState.IDLE
 
 
 def test_a_session_that_dies_takes_what_it_works_in_and_what_it_has_suspended_with_it() -> None:
@@ -135,7 +135,7 @@ def test_a_session_that_dies_takes_what_it_works_in_and_what_it_has_suspended_wi
     bench.settle()
     assert waiting(queue) == "1 3"
     states = [crew.branch(name).state for name in ("suspended", "ended", "current")]
-    assert states == [State.DOOMED, State.IDLE, State.DOOMED]
+    assert states == [BranchState.DOOMED, BranchState.IDLE, BranchState.DOOMED]
     assert crew.ask("ended", Verb.COMMIT_AT_ONCE) is Verdict.OK
     assert crew.ask("current", Verb.PREPARE) is Verdict.ROLLED_BACK
     assert crew.ask("current", Verb.ROLL_BACK) is Verdict.OK
@@ -148,13 +148,13 @@ def test_a_session_that_dies_leaves_the_others_in_a_branch_that_is_undone() -> N
     second.start(xid("a"), join=True)
     first.ended()
     branch = bench.host.branches.find(xid("a"), ALICE)
-    assert branch.state is State.FAILED
+    assert branch.state is BranchState.FAILED
     assert second.end(xid("a")) is Verdict.ROLLED_BACK
-    assert branch.state is State.DOOMED
+    assert branch.state is BranchState.DOOMED
 
 
 def test_a_session_has_no_part_in_a_branch_that_was_undone_before() -> None:
-    bench, branch = brought_to(State.DOOMED)
+    bench, branch = brought_to(BranchState.DOOMED)
     session = Participant(bench.host, ALICE)
     assert session.start(xid("a"), join=True) is Verdict.ROLLED_BACK
     assert session.current is None
@@ -162,7 +162,7 @@ def test_a_session_has_no_part_in_a_branch_that_was_undone_before() -> None:
 
 
 def test_an_xid_is_free_again_when_its_branch_has_ended_or_has_been_reported_undone() -> None:
-    bench, branch = brought_to(State.REPORTED)
+    bench, branch = brought_to(BranchState.REPORTED)
     session = Participant(bench.host, ALICE)
     assert session.start(xid("a")) is Verdict.OK
     assert bench.host.branches.get(xid("a")) is not branch
@@ -174,8 +174,8 @@ def test_an_xid_is_free_again_when_its_branch_has_ended_or_has_been_reported_und
 # Whose it is.
 
 
-@pytest.mark.parametrize("state", State)
-def test_another_user_has_nothing_to_say_about_a_branch(state: State) -> None:
+@pytest.mark.parametrize("state", BranchState)
+def test_another_user_has_nothing_to_say_about_a_branch(state: BranchState) -> None:
     bench, _ = brought_to(state)
     branches = bench.host.branches
     with pytest.raises(AccessRefused, match="started by another user"):
@@ -183,7 +183,7 @@ def test_another_user_has_nothing_to_say_about_a_branch(state: State) -> None:
     assert branches.find(xid("a"), ALICE) is branches.find(xid("a"), ROOT)
     with pytest.raises(NotFound, match="no branch '1-62-31' in vhost '/'"):
         branches.find(xid("b"), ALICE)
-    in_doubt = [xid("a")] if state in (State.PREPARED, State.HEURISTIC) else []
+    in_doubt = [xid("a")] if state in (BranchState.PREPARED, BranchState.HEURISTIC) else []
     assert [branches.in_doubt(user) for user in (ALICE, ROOT, BOB)] == [in_doubt, in_doubt, []]
     stranger = Participant(bench.host, BOB)
     with pytest.raises(AccessRefused):
@@ -200,7 +200,7 @@ def test_every_virtual_host_has_branches_of_its_own() -> None:
 
 
 def test_a_virtual_host_takes_its_branches_with_it() -> None:
-    for state in State:
+    for state in BranchState:
         bench, branch = brought_to(state)
         bench.broker.delete_virtual_host("/")
         bench.advance(2 * UNUSED_S)
@@ -222,7 +222,7 @@ def test_a_session_may_end_after_its_virtual_host() -> None:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_an_operator_may_decide_and_the_coordinator_is_told_until_it_forgets(commit: bool) -> None:
-    bench, branch = brought_to(State.PREPARED)
+    bench, branch = brought_to(BranchState.PREPARED)
     branch.complete(commit)
     bench.settle()
     assert shape(bench) == (DONE if commit else UNDONE)
@@ -233,8 +233,8 @@ def test_an_operator_may_decide_and_the_coordinator_is_told_until_it_forgets(com
     assert len(bench.host.branches) == 0
 
 
-@pytest.mark.parametrize("state", [each for each in State if each is not State.PREPARED])
-def test_an_operator_decides_about_what_is_prepared_only(state: State) -> None:
+@pytest.mark.parametrize("state", [each for each in BranchState if each is not BranchState.PREPARED])
+def test_an_operator_decides_about_what_is_prepared_only(state: BranchState) -> None:
     _, branch = brought_to(state)
     with pytest.raises(IllegalState, match="only a prepared one"):
         branch.complete(commit=True)

@@ -7,7 +7,7 @@ import pytest
 from broker_core.errors import LimitReached
 from broker_core.xa import branch as branch_module
 from broker_core.xa import branches as branches_module
-from broker_core.xa.branch import REPORTED_S, UNUSED_S, IllegalState, State, Verb, Verdict, Xid, xid_in
+from broker_core.xa.branch import REPORTED_S, UNUSED_S, BranchState, IllegalState, Verb, Verdict, Xid, xid_in
 from broker_core.xa.branches import Branches, Participant
 from tests.core.branching import ALICE, DONE, UNDONE, UNTOUCHED, Crew, brought_to, mail, shape, taken, xid
 from tests.core.fakes import FakeConsumer, Holding, morgue, reasons, waiting
@@ -16,35 +16,35 @@ from tests.harness.bench import CoreBench
 # Every state, every verb.
 
 GONE = None
-ALLOWED: dict[tuple[State, Verb], tuple[Verdict, State | None]] = {
-    (State.ACTIVE, Verb.JOIN): (Verdict.OK, State.ACTIVE),
-    (State.ACTIVE, Verb.RESUME): (Verdict.OK, State.ACTIVE),
-    (State.ACTIVE, Verb.END): (Verdict.OK, State.IDLE),
-    (State.FAILED, Verb.JOIN): (Verdict.ROLLED_BACK, State.FAILED),
-    (State.FAILED, Verb.RESUME): (Verdict.ROLLED_BACK, State.FAILED),
-    (State.FAILED, Verb.END): (Verdict.ROLLED_BACK, State.DOOMED),
-    (State.IDLE, Verb.JOIN): (Verdict.OK, State.ACTIVE),
-    (State.IDLE, Verb.PREPARE): (Verdict.OK, State.PREPARED),
-    (State.IDLE, Verb.COMMIT_AT_ONCE): (Verdict.OK, GONE),
-    (State.IDLE, Verb.ROLL_BACK): (Verdict.OK, GONE),
-    (State.DOOMED, Verb.JOIN): (Verdict.ROLLED_BACK, State.DOOMED),
-    (State.DOOMED, Verb.PREPARE): (Verdict.ROLLED_BACK, State.REPORTED),
-    (State.DOOMED, Verb.COMMIT_AT_ONCE): (Verdict.ROLLED_BACK, State.REPORTED),
-    (State.DOOMED, Verb.ROLL_BACK): (Verdict.OK, GONE),
-    (State.REPORTED, Verb.PREPARE): (Verdict.ROLLED_BACK, State.REPORTED),
-    (State.REPORTED, Verb.COMMIT_AT_ONCE): (Verdict.ROLLED_BACK, State.REPORTED),
-    (State.REPORTED, Verb.ROLL_BACK): (Verdict.OK, GONE),
-    (State.PREPARED, Verb.COMMIT): (Verdict.OK, GONE),
-    (State.PREPARED, Verb.ROLL_BACK): (Verdict.OK, GONE),
-    (State.HEURISTIC, Verb.COMMIT): (Verdict.COMMITTED_BY_OPERATOR, State.HEURISTIC),
-    (State.HEURISTIC, Verb.ROLL_BACK): (Verdict.COMMITTED_BY_OPERATOR, State.HEURISTIC),
-    (State.HEURISTIC, Verb.FORGET): (Verdict.COMMITTED_BY_OPERATOR, GONE),
+ALLOWED: dict[tuple[BranchState, Verb], tuple[Verdict, BranchState | None]] = {
+    (BranchState.ACTIVE, Verb.JOIN): (Verdict.OK, BranchState.ACTIVE),
+    (BranchState.ACTIVE, Verb.RESUME): (Verdict.OK, BranchState.ACTIVE),
+    (BranchState.ACTIVE, Verb.END): (Verdict.OK, BranchState.IDLE),
+    (BranchState.FAILED, Verb.JOIN): (Verdict.ROLLED_BACK, BranchState.FAILED),
+    (BranchState.FAILED, Verb.RESUME): (Verdict.ROLLED_BACK, BranchState.FAILED),
+    (BranchState.FAILED, Verb.END): (Verdict.ROLLED_BACK, BranchState.DOOMED),
+    (BranchState.IDLE, Verb.JOIN): (Verdict.OK, BranchState.ACTIVE),
+    (BranchState.IDLE, Verb.PREPARE): (Verdict.OK, BranchState.PREPARED),
+    (BranchState.IDLE, Verb.COMMIT_AT_ONCE): (Verdict.OK, GONE),
+    (BranchState.IDLE, Verb.ROLL_BACK): (Verdict.OK, GONE),
+    (BranchState.DOOMED, Verb.JOIN): (Verdict.ROLLED_BACK, BranchState.DOOMED),
+    (BranchState.DOOMED, Verb.PREPARE): (Verdict.ROLLED_BACK, BranchState.REPORTED),
+    (BranchState.DOOMED, Verb.COMMIT_AT_ONCE): (Verdict.ROLLED_BACK, BranchState.REPORTED),
+    (BranchState.DOOMED, Verb.ROLL_BACK): (Verdict.OK, GONE),
+    (BranchState.REPORTED, Verb.PREPARE): (Verdict.ROLLED_BACK, BranchState.REPORTED),
+    (BranchState.REPORTED, Verb.COMMIT_AT_ONCE): (Verdict.ROLLED_BACK, BranchState.REPORTED),
+    (BranchState.REPORTED, Verb.ROLL_BACK): (Verdict.OK, GONE),
+    (BranchState.PREPARED, Verb.COMMIT): (Verdict.OK, GONE),
+    (BranchState.PREPARED, Verb.ROLL_BACK): (Verdict.OK, GONE),
+    (BranchState.HEURISTIC, Verb.COMMIT): (Verdict.COMMITTED_BY_OPERATOR, BranchState.HEURISTIC),
+    (BranchState.HEURISTIC, Verb.ROLL_BACK): (Verdict.COMMITTED_BY_OPERATOR, BranchState.HEURISTIC),
+    (BranchState.HEURISTIC, Verb.FORGET): (Verdict.COMMITTED_BY_OPERATOR, GONE),
 }
 
 
 @pytest.mark.parametrize("verb", Verb)
-@pytest.mark.parametrize("state", State)
-def test_every_state_and_what_may_be_asked_in_it(state: State, verb: Verb) -> None:
+@pytest.mark.parametrize("state", BranchState)
+def test_every_state_and_what_may_be_asked_in_it(state: BranchState, verb: Verb) -> None:
     bench, branch = brought_to(state)
     if (state, verb) not in ALLOWED:
         before = shape(bench)
@@ -68,17 +68,17 @@ def test_every_state_and_what_may_be_asked_in_it(state: State, verb: Verb) -> No
 @pytest.mark.parametrize(
     ("state", "verb", "expected"),
     [
-        (State.IDLE, Verb.PREPARE, UNTOUCHED),
-        (State.IDLE, Verb.COMMIT_AT_ONCE, DONE),
-        (State.IDLE, Verb.ROLL_BACK, UNDONE),
-        (State.PREPARED, Verb.COMMIT, DONE),
-        (State.PREPARED, Verb.ROLL_BACK, UNDONE),
-        (State.DOOMED, Verb.ROLL_BACK, UNDONE),
-        (State.DOOMED, Verb.PREPARE, UNDONE),
+        (BranchState.IDLE, Verb.PREPARE, UNTOUCHED),
+        (BranchState.IDLE, Verb.COMMIT_AT_ONCE, DONE),
+        (BranchState.IDLE, Verb.ROLL_BACK, UNDONE),
+        (BranchState.PREPARED, Verb.COMMIT, DONE),
+        (BranchState.PREPARED, Verb.ROLL_BACK, UNDONE),
+        (BranchState.DOOMED, Verb.ROLL_BACK, UNDONE),
+        (BranchState.DOOMED, Verb.PREPARE, UNDONE),
     ],
 )
 def test_a_commit_does_all_of_it_and_a_roll_back_none(
-    state: State, verb: Verb, expected: list[tuple[str, str, int, int]]
+    state: BranchState, verb: Verb, expected: list[tuple[str, str, int, int]]
 ) -> None:
     bench, branch = brought_to(state)
     branch.do(verb)
@@ -87,7 +87,7 @@ def test_a_commit_does_all_of_it_and_a_roll_back_none(
 
 
 def test_nothing_happens_before_the_commit() -> None:
-    bench, _ = brought_to(State.IDLE)
+    bench, _ = brought_to(BranchState.IDLE)
     assert shape(bench) == UNTOUCHED
 
 
@@ -187,7 +187,7 @@ def test_a_consumer_gets_what_is_committed() -> None:
 
 def test_a_deleted_queue_takes_what_was_accepted_of_it_along() -> None:
     for verb in (Verb.COMMIT, Verb.ROLL_BACK):
-        bench, branch = brought_to(State.PREPARED)
+        bench, branch = brought_to(BranchState.PREPARED)
         bench.host.delete_queue(bench.host.queues["q"])
         again = bench.queue()
         branch.do(verb)
@@ -214,7 +214,7 @@ def test_the_alternate_exchange_of_a_deleted_queue_gets_what_is_rolled_back(prep
 
 
 def test_a_purge_leaves_what_is_in_a_branch() -> None:
-    bench, branch = brought_to(State.PREPARED)
+    bench, branch = brought_to(BranchState.PREPARED)
     assert bench.host.queues["q"].purge() == 0
     branch.do(Verb.ROLL_BACK)
     assert waiting(bench.host.queues["q"]) == "taken"
@@ -285,7 +285,7 @@ def test_branches_together_hold_no_more_than_they_may() -> None:
     other.accept(queue)
     with pytest.raises(LimitReached, match="would hold more than 5000 octets"):
         other.publish(("q", bytes(1000)))
-    assert other.branch("b").state is State.FAILED
+    assert other.branch("b").state is BranchState.FAILED
     assert (queue.ready, queue.unsettled) == (1, 0), "what it had accepted is back"
     crew.ask("a", Verb.COMMIT_AT_ONCE)
     other.session.end(xid("b"))
@@ -322,22 +322,22 @@ def test_there_are_no_more_branches_than_there_may_be(monkeypatch: pytest.Monkey
 
 
 def test_a_branch_whose_time_is_over_is_undone_while_its_session_still_works_in_it() -> None:
-    bench, branch = brought_to(State.ACTIVE)
+    bench, branch = brought_to(BranchState.ACTIVE)
     branch.set_timeout(2)
     bench.advance(1.9)
-    assert branch.state is State.ACTIVE
+    assert branch.state is BranchState.ACTIVE
     bench.advance(0.2)
-    assert branch.state is State.FAILED
+    assert branch.state is BranchState.FAILED
     assert shape(bench) == UNDONE
     assert not bench.host.branches.octets
 
 
-@pytest.mark.parametrize("state", [State.ACTIVE, State.IDLE])
-def test_who_asks_about_a_branch_whose_time_was_over_is_told_so(state: State) -> None:
+@pytest.mark.parametrize("state", [BranchState.ACTIVE, BranchState.IDLE])
+def test_who_asks_about_a_branch_whose_time_was_over_is_told_so(state: BranchState) -> None:
     bench, branch = brought_to(state)
     branch.set_timeout(1)
     bench.advance(1)
-    if state is State.ACTIVE:
+    if state is BranchState.ACTIVE:
         assert branch.do(Verb.END) is Verdict.TIMED_OUT
     assert branch.do(Verb.PREPARE) is Verdict.TIMED_OUT
     assert branch.do(Verb.COMMIT_AT_ONCE) is Verdict.TIMED_OUT
@@ -346,7 +346,7 @@ def test_who_asks_about_a_branch_whose_time_was_over_is_told_so(state: State) ->
 
 
 def test_what_is_done_in_a_branch_that_is_undone_is_undone_at_once() -> None:
-    bench, branch = brought_to(State.FAILED)
+    bench, branch = brought_to(BranchState.FAILED)
     queue = bench.host.queues["q"]
     branch.accept(taken(queue))
     assert branch.publish(bench.host.default_exchange, mail("target", b"more"))
@@ -355,40 +355,41 @@ def test_what_is_done_in_a_branch_that_is_undone_is_undone_at_once() -> None:
 
 
 def test_a_branch_has_a_minute_unless_somebody_says_otherwise() -> None:
-    bench, branch = brought_to(State.ACTIVE)
+    bench, branch = brought_to(BranchState.ACTIVE)
     assert branch.timeout_s == 60
     bench.advance(59)
-    assert branch.state is State.ACTIVE
+    assert branch.state is BranchState.ACTIVE
     bench.advance(1)
     assert branch.verdict is Verdict.TIMED_OUT
 
 
 def test_a_timeout_begins_when_it_is_set_and_the_last_one_counts() -> None:
-    bench, branch = brought_to(State.IDLE)
+    bench, branch = brought_to(BranchState.IDLE)
     branch.set_timeout(5)
     bench.advance(4)
     branch.set_timeout(5)
     bench.advance(4)
-    assert branch.state is State.IDLE
+    assert branch.state is BranchState.IDLE
     branch.set_timeout(0)
     bench.advance(100)
-    assert (branch.state, branch.timeout_s) == (State.IDLE, 0)
+    assert (branch.state, branch.timeout_s) == (BranchState.IDLE, 0)
 
 
 def test_what_is_prepared_waits_however_long() -> None:
-    bench, branch = brought_to(State.IDLE)
+    bench, branch = brought_to(BranchState.IDLE)
     branch.set_timeout(5)
     branch.do(Verb.PREPARE)
     bench.advance(10 * UNUSED_S)
     branch.set_timeout(5)
     bench.advance(10 * UNUSED_S)
-    assert (branch.state, branch.timeout_s) == (State.PREPARED, 5)
+    assert (branch.state, branch.timeout_s) == (BranchState.PREPARED, 5)
 
 
 @pytest.mark.parametrize(
-    ("state", "seconds"), [(State.IDLE, UNUSED_S), (State.DOOMED, UNUSED_S), (State.REPORTED, REPORTED_S)]
+    ("state", "seconds"),
+    [(BranchState.IDLE, UNUSED_S), (BranchState.DOOMED, UNUSED_S), (BranchState.REPORTED, REPORTED_S)],
 )
-def test_what_nobody_comes_back_for_goes(state: State, seconds: float) -> None:
+def test_what_nobody_comes_back_for_goes(state: BranchState, seconds: float) -> None:
     bench, branch = brought_to(state)
     branch.set_timeout(0)
     bench.advance(seconds - 1)
@@ -399,12 +400,12 @@ def test_what_nobody_comes_back_for_goes(state: State, seconds: float) -> None:
 
 
 def test_what_a_session_works_in_does_not_go() -> None:
-    bench, branch = brought_to(State.IDLE)
+    bench, branch = brought_to(BranchState.IDLE)
     again = Participant(bench.host, ALICE)
     again.start(xid("a"), join=True)
     branch.set_timeout(0)
     bench.advance(2 * UNUSED_S)
-    assert branch.state is State.ACTIVE
+    assert branch.state is BranchState.ACTIVE
 
 
 # Names.

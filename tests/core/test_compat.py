@@ -12,7 +12,7 @@ from broker_core.config.compat import (
     Compat,
     FlowMechanism,
     GlobalQos,
-    Missing,
+    OnMissing,
     Retired,
     TransientQueues,
     UnknownExchangeType,
@@ -40,7 +40,7 @@ def test_every_profile_can_be_made_and_differs_only_where_it_says(profile: str) 
 def test_single_rows_change_a_profile() -> None:
     made = compat("rabbitmq-4", immediate=True, delete_missing="not-found", qos_global=GlobalQos.CHANNEL)
     assert made.immediate
-    assert made.delete_missing is Missing.NOT_FOUND
+    assert made.delete_missing is OnMissing.NOT_FOUND
     assert made.qos_global is GlobalQos.CHANNEL
     assert made.frame_min_size == 8192
 
@@ -86,7 +86,7 @@ def test_every_row_says_what_it_is_for() -> None:
 
 def test_the_specification_is_followed_where_it_differs() -> None:
     spec = compat("spec")
-    assert spec.delete_missing is Missing.NOT_FOUND
+    assert spec.delete_missing is OnMissing.NOT_FOUND
     assert spec.unknown_virtual_host is UnknownVirtualHost.INVALID_PATH
     assert spec.flow_mechanism is FlowMechanism.CHANNEL_FLOW
     assert spec.dead_letter_on_delete

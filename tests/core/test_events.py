@@ -5,12 +5,12 @@ from __future__ import annotations
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.clock import ManualClock
-from broker_core.observability.events import Event, Listener
+from broker_core.observability.events import Event, EventListener
 from broker_core.policy import Policy
 from broker_core.security.access import Access
 
 
-class Diary(Listener):
+class Diary(EventListener):
     def __init__(self) -> None:
         self.events: list[Event] = []
 

@@ -18,7 +18,7 @@ from broker_core.exchanges.exchange import ExchangeType
 from broker_core.exchanges.fanout import Fanout
 from broker_core.exchanges.headers import Headers
 from broker_core.exchanges.standard import STANDARD
-from broker_core.exchanges.topic import Node, Topic, words_of
+from broker_core.exchanges.topic import Topic, TrieNode, words_of
 from broker_core.testing.conformance import Sample, check_exchange_type
 from broker_core.testing.fakes import Bench, fake_message
 from broker_core.values import Table, Timestamp, Value
@@ -148,7 +148,7 @@ def test_topic_agrees_with_its_definition_also_after_unbinding(
         assert routed(bench, key) == expected
 
 
-def nodes(node: Node) -> int:
+def nodes(node: TrieNode) -> int:
     children = [*node.words.values(), node.any_word, node.any_words]
     return 1 + sum(nodes(child) for child in children if child is not None)
 

@@ -21,7 +21,7 @@ from broker_core.clock import ManualClock
 from broker_core.config.compat import Compat, MissingAlternate
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.exchanges.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
-from broker_core.exchanges.explain import Explanation, Match, Permission, explain
+from broker_core.exchanges.explain import Explanation, Match, PublishPermission, explain
 from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Facts, Message
 from broker_core.security.access import User
@@ -220,7 +220,7 @@ def test_s087_s088_what_a_user_may_not_publish_is_not_routed(
     user = permitted(host, write, topic)
     bound_queue(host, "q", "amq.topic", "#")
     told = explain(host, "amq.topic", "a", headers, user=user)
-    assert told.permission == Permission("shop", refusal is None, refusal)
+    assert told.permission == PublishPermission("shop", refusal is None, refusal)
     assert told.dropped == refusal
     assert told.queues == (("q",) if refusal is None else ())
     assert told.steps[0].matched[0].name == "q"  # what it would be, if it were allowed
@@ -237,11 +237,11 @@ def permitted(host: VirtualHost, write: str, topic: str | None) -> User:
 
 def test_s047_nobody_publishes_to_an_internal_exchange(host: VirtualHost) -> None:
     refusal = "cannot publish to internal exchange 'amq.rabbitmq.trace' in vhost '/'"
-    assert explain(host, "amq.rabbitmq.trace").permission == Permission(None, False, refusal)
+    assert explain(host, "amq.rabbitmq.trace").permission == PublishPermission(None, False, refusal)
 
 
 def test_without_a_user_permissions_are_not_checked(host: VirtualHost) -> None:
-    assert explain(host, "amq.topic").permission == Permission(None, None)
+    assert explain(host, "amq.topic").permission == PublishPermission(None, None)
 
 
 # As JSON.

@@ -21,7 +21,15 @@ from broker_core.errors import LimitReached
 from broker_core.node.assembly import populate
 from broker_core.security import password_checks
 from broker_core.security.access import Access, User
-from broker_core.security.password_checks import JOBS_MAX, LINE_MAX, RUNNING_MAX, Job, Place, Waiting, inline
+from broker_core.security.password_checks import (
+    JOBS_MAX,
+    LINE_MAX,
+    RUNNING_MAX,
+    CheckOrigin,
+    Job,
+    Waiting,
+    inline,
+)
 from broker_core.security.passwords import ARGON2ID, DIGESTS, SHA256, Cost, Hashing, PasswordHash, nobodys
 from tests.harness.threads import CHEAP, Threads, make_slow, slow_access
 
@@ -416,8 +424,8 @@ def test_who_asks_between_the_thread_and_its_end_is_answered() -> None:
     assert late.user is access.user("u")
 
 
-def place(name: str, may_try: Callable[[], bool] = lambda: True) -> Place:
-    return Place(name, may_try)
+def place(name: str, may_try: Callable[[], bool] = lambda: True) -> CheckOrigin:
+    return CheckOrigin(name, may_try)
 
 
 def test_the_lines_before_the_threads_are_bounded_together() -> None:

@@ -22,7 +22,14 @@ from broker_core.security.sasl import (
     Mechanisms,
     Success,
 )
-from broker_core.security.scram import ITERATIONS_MIN, ClientFirst, Exchange, Verifier, prepared, saslprep
+from broker_core.security.scram import (
+    ITERATIONS_MIN,
+    ClientFirst,
+    ScramExchange,
+    Verifier,
+    prepared,
+    saslprep,
+)
 
 # The example of RFC 7677, section 3.
 NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
@@ -38,8 +45,8 @@ def verifier() -> Verifier:
     return Verifier.of(b"pencil", SALT, 4096)
 
 
-def exchange() -> Exchange:
-    begun = Exchange(ClientFirst.parse(FIRST), NONCE)
+def exchange() -> ScramExchange:
+    begun = ScramExchange(ClientFirst.parse(FIRST), NONCE)
     assert begun.challenge(verifier()) == CHALLENGE
     return begun
 
@@ -49,7 +56,7 @@ def test_the_exchange_of_rfc_7677() -> None:
 
 
 def test_another_password_is_no_proof() -> None:
-    begun = Exchange(ClientFirst.parse(FIRST), NONCE)
+    begun = ScramExchange(ClientFirst.parse(FIRST), NONCE)
     begun.challenge(Verifier.of(b"pencils", SALT, 4096))
     assert begun.answer(FINAL) is None
 

@@ -399,7 +399,10 @@ def test_what_is_long_is_not_deep(text: str) -> None:
 def test_a_chain_of_conditions_is_one_node(word: str) -> None:
     message, chain = of(HEADERS), compile_selector(f" {word} ".join(["missing"] * 300))
     counted = calls(lambda: chain.matches(message))
-    assert (counted["Header.value"], counted["AnyOf.value"]) == (300, 1)  # AND is an OR that ends with false
+    assert (counted["HeaderField.value"], counted["AnyOf.value"]) == (
+        300,
+        1,
+    )  # AND is an OR that ends with false
 
 
 SCRAPS = """

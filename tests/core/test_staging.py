@@ -10,7 +10,7 @@ import pytest
 from broker_core.errors import NotAllowed, NotFound
 from broker_core.message import Message
 from broker_core.queues.deferred_free import PAUSE_S
-from broker_core.staging.batch import Part, pieces_in
+from broker_core.staging.batch import BatchPart, pieces_in
 from broker_core.staging.publication import LOOK_S, PORTION
 from broker_core.staging.staging import (
     BATCH_MAX_S,
@@ -40,11 +40,11 @@ class Stage:
         self.queue = self.bench.queue(**arguments)
         self.staging = new_staging(self.bench.host, "job", "user")
 
-    def take(self, part: Part, number: int, *bodies: bytes, key: str = "q") -> list[float]:
+    def take(self, part: BatchPart, number: int, *bodies: bytes, key: str = "q") -> list[float]:
         """Stage a piece at once. Returns the pauses that it asked for."""
         return list(self.staging.take(part, number, iter([message(key, body) for body in bodies])))
 
-    def commit(self, batch: int, *parts: tuple[Part, int]) -> None:
+    def commit(self, batch: int, *parts: tuple[BatchPart, int]) -> None:
         self.staging.commit(batch, parts)
         self.run()
 
@@ -64,7 +64,7 @@ def stage() -> Stage:
 
 
 def test_a_batch_is_published_by_partition_and_piece_whatever_the_order_of_staging(stage: Stage) -> None:
-    late, early = Part(7, 2, 0), Part(7, 1, 5)
+    late, early = BatchPart(7, 2, 0), BatchPart(7, 1, 5)
     stage.take(late, 0, b"2a")
     stage.take(early, 0, b"1a", b"1b")
     stage.take(late, 1, b"2b")
@@ -80,29 +80,29 @@ def test_a_piece_that_is_there_is_not_looked_at_again(stage: Stage) -> None:
         raise AssertionError("it is there already")
         yield
 
-    part = Part(7, 0, 0)
+    part = BatchPart(7, 0, 0)
     stage.take(part, 0, b"a")
     assert list(stage.staging.take(part, 0, never())) == []
     stage.commit(7, (part, 1))
     assert list(stage.staging.take(part, 1, never())) == []
     with pytest.raises(OutOfOrder):
-        stage.take(Part(8, 0, 0), 1, b"b")
+        stage.take(BatchPart(8, 0, 0), 1, b"b")
 
 
 def test_pieces_come_in_one_after_the_other_with_pauses(stage: Stage) -> None:
     stage.staging.portion = 2
-    slow = stage.staging.take(Part(7, 0, 0), 0, iter([message("q", b"%d" % n) for n in range(5)]))
-    quick = stage.staging.take(Part(7, 1, 0), 0, iter([message("q", b"x")]))
+    slow = stage.staging.take(BatchPart(7, 0, 0), 0, iter([message("q", b"%d" % n) for n in range(5)]))
+    quick = stage.staging.take(BatchPart(7, 1, 0), 0, iter([message("q", b"x")]))
     assert [next(slow), next(quick), next(slow), next(quick)] == [PAUSE_S] * 4
     assert list(slow) == []
     assert list(quick) == []
-    stage.commit(7, (Part(7, 0, 0), 5), (Part(7, 1, 0), 1))
+    stage.commit(7, (BatchPart(7, 0, 0), 5), (BatchPart(7, 1, 0), 1))
     assert stage.bodies == "0 1 2 3 4 x"
 
 
 def test_a_piece_that_is_given_up_leaves_its_place_to_the_next(stage: Stage) -> None:
     stage.staging.portion = 1
-    part = Part(7, 0, 0)
+    part = BatchPart(7, 0, 0)
     given_up = stage.staging.take(part, 0, iter([message("q", b"no"), message("q", b"no")]))
     next(given_up)
     given_up.close()  # type: ignore[attr-defined]
@@ -115,7 +115,7 @@ def test_a_piece_that_is_given_up_leaves_its_place_to_the_next(stage: Stage) -> 
 def test_what_is_still_needed_is_not_let_go(stage: Stage) -> None:
     """Not what another batch has staged, nor what comes in just now."""
     stage.staging.portion = 1
-    first, second, third = Part(7, 0, 0), Part(8, 0, 0), Part(9, 0, 0)
+    first, second, third = BatchPart(7, 0, 0), BatchPart(8, 0, 0), BatchPart(9, 0, 0)
     stage.take(second, 0, b"8")
     stage.take(first, 0, b"7")
     coming = stage.staging.take(third, 0, iter([message("q", b"9a"), message("q", b"9b")]))
@@ -128,19 +128,19 @@ def test_what_is_still_needed_is_not_let_go(stage: Stage) -> None:
 
 
 def test_a_commit_of_other_rows_leaves_everything_as_it_was(stage: Stage) -> None:
-    part = Part(7, 0, 0)
+    part = BatchPart(7, 0, 0)
     stage.take(part, 0, b"a")
     before = dict(stage.staging.log.sequences)
     with pytest.raises(NotStaged) as refused:
-        stage.staging.commit(7, [(part, 1), (Part(7, 1, 0), 3)])
-    assert refused.value.part == Part(7, 1, 0)
+        stage.staging.commit(7, [(part, 1), (BatchPart(7, 1, 0), 3)])
+    assert refused.value.part == BatchPart(7, 1, 0)
     assert stage.staging.log.sequences == before
     stage.commit(7, (part, 1))
     assert stage.bodies == "a"
 
 
 def test_pouring_leaves_turns_to_others(stage: Stage) -> None:
-    part = Part(7, 0, 0)
+    part = BatchPart(7, 0, 0)
     stage.take(part, 0, *[b"x"] * (2 * PORTION + 1))
     stage.staging.commit(7, [(part, 2 * PORTION + 1)])
     stage.bench.settle()
@@ -152,7 +152,7 @@ def test_pouring_leaves_turns_to_others(stage: Stage) -> None:
 
 
 def test_large_rows_count_as_several(stage: Stage) -> None:
-    part = Part(7, 0, 0)
+    part = BatchPart(7, 0, 0)
     stage.take(part, 0, *[bytes(100_000)] * 20)
     stage.staging.commit(7, [(part, 20)])
     stage.bench.settle()
@@ -165,7 +165,7 @@ def test_a_row_for_many_queues_counts_as_many(stage: Stage) -> None:
     exchange = stage.bench.host.declare_exchange("x", "fanout")
     for number in range(100):
         stage.bench.host.bind(exchange, stage.bench.queue(f"q{number}"), "", {})
-    part = Part(7, 0, 0)
+    part = BatchPart(7, 0, 0)
     rows = [message("", b"x", exchange="x") for _ in range(300)]
     list(stage.staging.take(part, 0, iter(rows)))
     stage.staging.commit(7, [(part, 300)])
@@ -178,7 +178,7 @@ def test_a_row_for_many_queues_counts_as_many(stage: Stage) -> None:
 
 def test_what_is_in_memory_anyhow_is_published_in_spite_of_an_alarm(stage: Stage) -> None:
     """It may be what has raised it, and is consumed from queues only."""
-    part = Part(7, 0, 0)
+    part = BatchPart(7, 0, 0)
     stage.take(part, 0, b"a")
     stage.bench.broker.alarms.set("low on memory")
     stage.commit(7, (part, 1))
@@ -186,7 +186,7 @@ def test_what_is_in_memory_anyhow_is_published_in_spite_of_an_alarm(stage: Stage
 
 
 def test_a_full_queue_is_looked_at_now_and_then() -> None:
-    stage, part = Stage(x_max_length=1, x_overflow="reject-publish"), Part(7, 0, 0)
+    stage, part = Stage(x_max_length=1, x_overflow="reject-publish"), BatchPart(7, 0, 0)
     stage.take(part, 0, b"a", b"b")
     stage.staging.commit(7, [(part, 2)])
     stage.bench.settle()
@@ -201,10 +201,10 @@ def test_a_full_queue_is_looked_at_now_and_then() -> None:
 
 
 def test_what_is_not_committed_goes_after_a_day_without_a_sign_of_life(stage: Stage) -> None:
-    for part in (Part(7, 0, 0), Part(8, 0, 0)):
+    for part in (BatchPart(7, 0, 0), BatchPart(8, 0, 0)):
         stage.take(part, 0, b"a")
     stage.bench.advance(BATCH_MAX_S - 1.5 * LOOK_AGAIN_S)
-    stage.take(Part(8, 0, 0), 0, b"a")  # a repeat is a sign of life, too
+    stage.take(BatchPart(8, 0, 0), 0, b"a")  # a repeat is a sign of life, too
     for _ in range(3):
         stage.bench.advance(LOOK_AGAIN_S)
     assert stage.staging.staged == {8: 1}
@@ -219,7 +219,7 @@ def test_a_name_that_has_nothing_goes_after_a_month(stage: Stage) -> None:
     stage.commit(7)
     for _ in range(29):
         stage.bench.advance(DAY_S)
-    stage.take(Part(7, 0, 0), 0, b"repeated")
+    stage.take(BatchPart(7, 0, 0), 0, b"repeated")
     for _ in range(29):
         stage.bench.advance(DAY_S)
     assert stage.bench.host.stagings == {"job": stage.staging}
@@ -229,7 +229,7 @@ def test_a_name_that_has_nothing_goes_after_a_month(stage: Stage) -> None:
 
 
 def test_a_name_with_something_to_publish_does_not_go() -> None:
-    stage, part = Stage(x_max_length=1, x_overflow="reject-publish"), Part(7, 0, 0)
+    stage, part = Stage(x_max_length=1, x_overflow="reject-publish"), BatchPart(7, 0, 0)
     stage.take(part, 0, b"a", b"b")
     stage.commit(7, (part, 2))
     for _ in range(40):
@@ -244,13 +244,13 @@ def test_a_name_with_something_to_publish_does_not_go() -> None:
 
 def test_what_comes_in_while_the_staging_goes_is_refused(stage: Stage) -> None:
     stage.staging.portion = 1
-    coming = stage.staging.take(Part(7, 0, 0), 0, iter([message("q", b"a"), message("q", b"b")]))
+    coming = stage.staging.take(BatchPart(7, 0, 0), 0, iter([message("q", b"a"), message("q", b"b")]))
     next(coming)
     forget_staging(stage.staging)
     with pytest.raises(NotFound):
         next(coming)
     with pytest.raises(NotFound):
-        stage.take(Part(7, 0, 0), 0, b"a")
+        stage.take(BatchPart(7, 0, 0), 0, b"a")
     again = new_staging(stage.bench.host, "job", "user")
     assert (again.committed, again.staged) == (-1, {})
 
@@ -260,7 +260,7 @@ def test_what_comes_in_while_the_staging_goes_is_refused(stage: Stage) -> None:
 
 def staging_costs(rows: int) -> Counter[str]:
     stage = Stage()
-    part = Part(7, 0, 0)
+    part = BatchPart(7, 0, 0)
     messages = [message("q", b"x") for _ in range(rows)]
 
     def go() -> None:
@@ -297,7 +297,7 @@ ROW = {
 def test_a_batch_of_many_pieces_costs_no_more_for_each() -> None:
     def of_pieces(count: int) -> int:
         stage = Stage()
-        part = Part(7, 0, 0)
+        part = BatchPart(7, 0, 0)
 
         def go() -> None:
             for number in range(count):

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import attrs
 
-from broker_core.observability.events import Event, Listener
+from broker_core.observability.events import Event, EventListener
 from broker_core.security.access import Access, User
 from broker_core.security.passwords import Cost, Hashing, PasswordHash
 
@@ -71,7 +71,7 @@ def woken(peer: JoinedPeer) -> None:
     peer.read()
 
 
-class LoginEvents(Listener):
+class LoginEvents(EventListener):
     """The events of logins."""
 
     def __init__(self) -> None:

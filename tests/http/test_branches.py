@@ -6,7 +6,7 @@ import pytest
 
 from broker_core.security.access import User
 from broker_core.values import Json
-from broker_core.xa.branch import State, Verb, Verdict
+from broker_core.xa.branch import BranchState, Verb, Verdict
 from tests.core.branching import Crew, xid
 from tests.core.fakes import waiting
 from tests.harness.http import Response
@@ -60,7 +60,7 @@ def test_the_branches_that_a_user_may_decide_about_are_listed(stand: BranchStand
     stand.broker.access.set_permissions("other", "/", ".*", ".*", ".*")
     assert stand.branch("GET", user="other").json == []
     assert stand.branch("POST", NAME + "/commit", user="other").status == 403
-    assert stand.crew.branch("a").state is State.PREPARED
+    assert stand.crew.branch("a").state is BranchState.PREPARED
 
 
 @pytest.mark.parametrize("user", ["reader", "writer"])
@@ -81,7 +81,7 @@ def test_a_branch_that_may_not_be_ended_or_forgotten(stand: BranchStand) -> None
     for verb in ("commit", "rollback"):
         assert stand.branch("POST", f"/1-62-31/{verb}").status == 409
     assert stand.branch("DELETE", NAME).status == 409
-    assert stand.crew.branch("b").state is State.IDLE
+    assert stand.crew.branch("b").state is BranchState.IDLE
 
 
 @pytest.mark.parametrize("name", ["/1-62-31", "/none", "/1-6-1", "/--"])

@@ -8,7 +8,7 @@ import pytest
 
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock
-from protocols.http.server.long_answers import FREE_OCTETS, MOST_OCTETS, Making, Rows
+from protocols.http.server.long_answers import FREE_OCTETS, MOST_OCTETS, JsonRows, Making
 from protocols.http.server.memory_budget import ROOM_OCTETS, lists_of
 from protocols.http.server.request import Refused
 from tests.http.management.office import Office
@@ -70,11 +70,11 @@ def test_no_answer_is_longer_than_a_client_could_mean(broker: Broker) -> None:
 
 
 def test_rows_are_a_list(broker: Broker) -> None:
-    rows = Rows(broker)
+    rows = JsonRows(broker)
     for each in (b"1", b"2", b"3"):
         rows.append(each)
     assert (rows.count, b"".join(rows.response().pieces)) == (3, b"[1,2,3]")
-    assert b"".join(Rows(broker).response().pieces) == b"[]"
+    assert b"".join(JsonRows(broker).response().pieces) == b"[]"
 
 
 # Fetching.

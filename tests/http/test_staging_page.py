@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.staging.batch import NUMBER_MAX, Batch, Part, Piece, used_note
+from broker_core.staging.batch import NUMBER_MAX, Batch, BatchPart, Piece, used_note
 from broker_core.staging.staging import BATCH_MAX_S, NAME_MAX, NAME_MAX_S, NOTES_MAX, STAGINGS_MAX
 from protocols.http.bulk import publish, staging
 from protocols.http.bulk.input_blocks import ORIGINS_OCTETS_MAX, ROWS_MAX
@@ -65,7 +65,7 @@ def test_the_notes_of_a_staging_are_on_the_page_about_the_format() -> None:
     for name in press.host.stagings["job"].log.sequences:
         assert f"`{name.replace('7', 'BATCH')}`" in FORMAT
     assert f"`{used_note(7).replace('7', 'BATCH')}`" in FORMAT
-    piece = Piece(Part(1, 2, 3), 4, 0, 5)
+    piece = Piece(BatchPart(1, 2, 3), 4, 0, 5)
     assert piece.note == "1/2/3/4/5"
     assert "`BATCH/PARTITION/ATTEMPT/PIECE/END`" in FORMAT
     assert Batch(7, [piece], press.host.stagings["job"].log).rows == 5

@@ -18,8 +18,8 @@ from pipeline.errors import BadOption, PipelineError
 from pipeline.jobs.archive import LOG, Target, require_checkpoint
 from pipeline.jobs.checkpoints import position
 from pipeline.jobs.dry_run import planned
-from pipeline.jobs.endpoint import Reach
-from pipeline.jobs.lag import Lease, measured
+from pipeline.jobs.endpoint import BrokerEndpoint
+from pipeline.jobs.lag import LeaseLag, measured
 from pipeline.jobs.route import function_named, routed
 from pipeline.jobs.run import Report, Stop, behind, done_in, watch
 from pipeline.offsets import Mark
@@ -59,7 +59,7 @@ def broker() -> Iterator[Broker]:
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[Client]:
-    client = Reach(broker.url).client()
+    client = BrokerEndpoint(broker.url).client()
     yield client
     client.close()
 
@@ -263,7 +263,7 @@ def test_lag_is_what_is_behind_the_sink(broker: Broker, client: Client, tmp_path
         "gone": {"0": at(3, "gone#1")},
         "jobs": {"0": at(6, "jobs@lake")},
     }
-    leases = [Lease("jobs", "lake", "jobs@lake", 6, 8, 2, 1, 40)]
+    leases = [LeaseLag("jobs", "lake", "jobs@lake", 6, 8, 2, 1, 40)]
     folder = checkpoint(tmp_path / "c", marks, done=1)
     found = {(each.source, each.partition): each for each in measured([folder], client, leases, now=31.0)}
     orders = found["orders", 0]

@@ -28,7 +28,7 @@ from pipeline.planner import Limit, Planner
 from pipeline.reader import read
 from pipeline.requests import TEXT_MAX, Answer
 from pipeline.schema import SCHEMAS
-from pipeline.source import StreamReader, Task
+from pipeline.source import ReadTask, StreamReader
 from tests.pipeline.bulk import FakeBroker, FakeQueue, message
 
 ALL = Limit()
@@ -379,7 +379,7 @@ def test_only_the_driver_opens_a_lease_and_nobody_gives_it_back(
     tasks = reader.partitions(start, end)
     elsewhere: StreamReader = pickle.loads(pickle.dumps(reader))
     (task,) = pickle.loads(pickle.dumps(tasks))
-    assert isinstance(task, Task)
+    assert isinstance(task, ReadTask)
     assert sum(batch.num_rows for batch in elsewhere.read(task)) == 5
     elsewhere.stop()
     reader.stop()

@@ -20,7 +20,7 @@ from pipeline.arrow import Batch
 from pipeline.columns import columns_of
 from pipeline.errors import BadRow, PipelineError, Refused, Unreachable
 from pipeline.schema import record
-from pipeline.sink import BATCH_ID, QUERY_ID, BatchWriter, Done, StreamWriter, Writing
+from pipeline.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamWriter, TaskResult, Writing
 from pipeline.sink_options import read_sink_options
 from tests.pipeline.bulk import said, serving
 from tests.pipeline.staged import FakeExchanges
@@ -205,7 +205,7 @@ def test_a_batch_has_a_name_of_its_own_and_is_forgotten(broker: FakeExchanges):
     writers = [pickle.loads(pickle.dumps(BatchWriter(writing(broker)))) for _ in range(2)]
     done = [writer.write(iter([batch(b"a")])) for writer in writers]
     assert len(broker.stagings) == 2
-    assert all(isinstance(each, Done) for each in done)
+    assert all(isinstance(each, TaskResult) for each in done)
     writers[0].commit([done[0]])
     writers[1].abort([done[1], None])
     assert (bodies(broker), broker.stagings) == ([b"a"], {})

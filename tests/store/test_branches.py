@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.durability.segment_log import SegmentLog
-from broker_core.xa.branch import State, Verb, Verdict
+from broker_core.xa.branch import BranchState, Verb, Verdict
 from broker_core.xa.branches import Participant
 from tests.core.branching import ALICE, Crew, mail, taken, xid
 from tests.core.fakes import FakeConsumer, Holding, fetched, waiting
@@ -135,7 +135,7 @@ def test_an_operator_decides_in_one_commit_and_that_is_kept_until_it_is_forgotte
         again = Site(site.store.reopened())
         branch = again.host.branches.find(xid("a"), ALICE)
         told = Verdict.COMMITTED_BY_OPERATOR if commit else Verdict.ROLLED_BACK_BY_OPERATOR
-        assert (branch.state, branch.do(Verb.COMMIT)) == (State.HEURISTIC, told)
+        assert (branch.state, branch.do(Verb.COMMIT)) == (BranchState.HEURISTIC, told)
         assert again.host.branches.in_doubt(ALICE) == [xid("a")]
         branch.do(Verb.FORGET)
         assert "branch" not in again.again().kinds()

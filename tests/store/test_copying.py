@@ -76,13 +76,13 @@ def test_a_backup_has_no_message_without_its_queue(
 ):
     """A queue and a message come between the moment of one database and that of the other."""
 
-    class Moment(backup.Moment):
+    class Moment(backup.Snapshot):
         def __init__(self, file: Path) -> None:
             super().__init__(file)
             number = 10 + len(shelf.told)
             shelf.commit(objects={f'["{number}"]': "x"}, chunks=[entries(number, b"x")])
 
-    monkeypatch.setattr(backup, "Moment", Moment)
+    monkeypatch.setattr(backup, "Snapshot", Moment)
     shelf.store.backup(tmp_path / "copy")
     shelf.store.close(None)
     found, _ = held(tmp_path / "copy")
@@ -227,7 +227,7 @@ def test_if_much_was_copied_another_moment_is_taken(
     """So that none is held on to for long; but for so many times only."""
     monkeypatch.setattr(backup, "HELD_OCTETS", 2000)
     monkeypatch.setattr(backup, "ROUNDS_MAX", most)
-    copied = backup.Segments.copy
+    copied = backup.SegmentCopy.copy
     sizes = [5000, 5000, 5000, 1000, 5000]
     following = 0
 
@@ -236,13 +236,13 @@ def test_if_much_was_copied_another_moment_is_taken(
         shelf.commit(appends=[append(1, following, b"x" * sizes[following])])
         following += 1
 
-    def busy(self: backup.Segments, spans: Sequence[Span], others: int) -> bool:
+    def busy(self: backup.SegmentCopy, spans: Sequence[Span], others: int) -> bool:
         whole = copied(self, spans, others)
         grow()
         return whole
 
     grow()
-    monkeypatch.setattr(backup.Segments, "copy", busy)
+    monkeypatch.setattr(backup.SegmentCopy, "copy", busy)
     shelf.store.backup(tmp_path / "copy")
     shelf.store.close(None)
     assert [offset for offset, _ in stream_in(tmp_path / "copy")] == expected

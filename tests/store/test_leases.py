@@ -9,7 +9,7 @@ import pytest
 
 from broker_core.durability.segment_log import SegmentLog
 from broker_core.leases.lease import SETTLED, Lease
-from broker_core.leases.release import Unreadable
+from broker_core.leases.release import UnreadableRows
 from broker_core.leases.reservation import PORTION
 from broker_core.message import Facts, Message
 from tests.core.fakes import FakeConsumer, waiting
@@ -321,7 +321,7 @@ def test_what_needs_a_protocol_that_is_not_installed_stays_in_the_lease() -> Non
     installed, site.journal._encodings = site.journal._encodings, {}
     reader.release()
     site.journal._encodings = installed
-    assert isinstance(reader.told[-1], Unreadable)
+    assert isinstance(reader.told[-1], UnreadableRows)
     assert (queue.ready, bodies_of(reader.lease)) == (0, " ".join(WORDS))
     assert reader.lease.work is None
 

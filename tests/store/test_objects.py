@@ -452,10 +452,10 @@ def test_virtual_hosts_are_traced_again_after_a_restart(site: Site) -> None:
 
 
 def test_a_virtual_host_that_an_earlier_version_kept_is_not_traced() -> None:
-    record = records.Record({"connections": None, "queues": None})
+    record = records.ObjectRecord({"connections": None, "queues": None})
     assert not record.flag("tracing", otherwise=False)
     with pytest.raises(Unreadable):
-        records.Record({"tracing": 1}).flag("tracing", otherwise=False)
+        records.ObjectRecord({"tracing": 1}).flag("tracing", otherwise=False)
 
 
 # What others know of them.

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from broker_core.message import Facts, Message
-from broker_core.staging.batch import Part
+from broker_core.staging.batch import BatchPart
 from broker_core.staging.staging import Staging
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Properties
@@ -216,7 +216,7 @@ class StagingMachine(RuleBasedStateMachine):
             self.parts |= self.committed.pop().parts
         assert self.published <= len(self.committed)
         for (batch, *part), staged in self.parts.items():
-            found = staging.rows_of(Part(batch, *part))
+            found = staging.rows_of(BatchPart(batch, *part))
             sizes = [sum(map(len, staged.pieces[:count])) for count in range(len(staged.pieces) + 1)]
             assert found in sizes[staged.promised :], (
                 "a piece is there as a whole, and stays if that was promised"

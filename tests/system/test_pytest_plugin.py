@@ -13,7 +13,7 @@ import pytest
 
 from broker_core.node.listener import amqp_url
 from broker_core.node.threaded import ThreadedNode
-from broker_core.testing.observed import LeveretBroker, Seen, fresh_broker
+from broker_core.testing.observed import LeveretBroker, PublishedMessage, fresh_broker
 
 pytestmark = pytest.mark.system
 pytest_plugins = ["pytester"]
@@ -35,7 +35,9 @@ def test_what_is_published_is_seen_at_once(leveret_broker: LeveretBroker, channe
     channel.basic_publish("orders", "order.created", b'{"id": 1}', properties)
     channel.basic_publish("orders", "order.paid", b"2")
     created, paid = leveret_broker.published("orders")
-    assert created == Seen("orders", "order.created", b'{"id": 1}', {"colour": "red"}, created.properties)
+    assert created == PublishedMessage(
+        "orders", "order.created", b'{"id": 1}', {"colour": "red"}, created.properties
+    )
     assert created.json() == {"id": 1}
     assert created.properties.message_id == "m1"
     assert (paid.key, paid.text, paid.headers) == ("order.paid", "2", {})

@@ -7,14 +7,14 @@ import pytest
 from broker_core.config.load import parse
 from broker_core.frontend import Peer
 from broker_core.node.listener import Entrance, NotAdmitted, introduced, proxies_of
-from broker_core.node.proxy_protocol import Header, Route
+from broker_core.node.proxy_protocol import ProxiedRoute, ProxyHeader
 
 from .pki import Pki
 from .test_secured import certificates
 
 HERE = Peer("127.0.0.1", 40000, "127.0.0.1", 5672, True)
 PROXY = Peer("10.0.0.2", 40000, "10.0.0.5", 5672, False)
-FROM_ITSELF = Header(0, Route("127.0.0.1", 1, "127.0.0.1", 2))
+FROM_ITSELF = ProxyHeader(0, ProxiedRoute("127.0.0.1", 1, "127.0.0.1", 2))
 
 
 def test_a_client_on_a_proxy_s_machine_is_on_this_one_only_if_the_proxy_is():
@@ -23,7 +23,7 @@ def test_a_client_on_a_proxy_s_machine_is_on_this_one_only_if_the_proxy_is():
 
 
 def test_what_a_proxy_leaves_out_is_its_own():
-    assert introduced(PROXY, Header(0, None)) == PROXY
+    assert introduced(PROXY, ProxyHeader(0, None)) == PROXY
 
 
 @pytest.mark.parametrize("host", ["10.0.0.2", "10.0.0.255", "::ffff:10.0.0.2", "fe80::1%eth0"])

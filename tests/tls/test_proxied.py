@@ -14,8 +14,8 @@ from broker_core.node.proxy_protocol import (
     LINE_MAX,
     SIGNATURE,
     BadHeader,
-    Header,
-    Route,
+    ProxiedRoute,
+    ProxyHeader,
     header_in,
 )
 
@@ -30,8 +30,8 @@ def binary(
     return SIGNATURE + struct.pack("!BBH", command, family, len(addresses)) + addresses
 
 
-FOUR = Route("192.0.2.7", 40000, "198.51.100.1", 5671)
-SIX = Route("2001:db8::7", 40000, "2001:db8::1", 5671)
+FOUR = ProxiedRoute("192.0.2.7", 40000, "198.51.100.1", 5671)
+SIX = ProxiedRoute("2001:db8::7", 40000, "2001:db8::1", 5671)
 UNIX = SIGNATURE + struct.pack("!BBH", 0x21, 0x31, 216) + bytes(216)
 LOCAL = SIGNATURE + struct.pack("!BBH", 0x20, 0, 0)
 UNSPECIFIED = SIGNATURE + struct.pack("!BBH", 0x21, 0, 0)
@@ -60,10 +60,10 @@ HEADERS = {
 
 @pytest.mark.parametrize(("octets", "route"), HEADERS.values(), ids=HEADERS)
 def test_a_header_is_read_whole_whatever_follows_and_waited_for_at_every_octet(
-    octets: bytes, route: Route | None
+    octets: bytes, route: ProxiedRoute | None
 ):
-    assert header_in(octets) == Header(len(octets), route)
-    assert header_in(octets + b"AMQP\0\0\x09\x01") == Header(len(octets), route)
+    assert header_in(octets) == ProxyHeader(len(octets), route)
+    assert header_in(octets + b"AMQP\0\0\x09\x01") == ProxyHeader(len(octets), route)
     assert {header_in(octets[:size]) for size in range(len(octets))} == {None}
 
 
@@ -95,7 +95,7 @@ def test_what_is_no_header_is_refused_in_words(octets: bytes, why: str):
 
 def test_the_largest_header_is_read():
     octets = binary("192.0.2.7", "198.51.100.1", 40000, 5671, more=bytes(LARGEST))
-    assert header_in(octets) == Header(HEADER_MAX, FOUR)
+    assert header_in(octets) == ProxyHeader(HEADER_MAX, FOUR)
 
 
 def test_a_size_that_is_too_large_is_refused_before_anything_of_it_has_come():
@@ -118,9 +118,9 @@ def test_nothing_breaks_it_and_nothing_is_waited_for_without_end(start: bytes, r
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"])
 def test_loopback_is_known_in_every_notation(host: str):
-    assert Route(host, 1, host, 2).from_loopback
+    assert ProxiedRoute(host, 1, host, 2).from_loopback
 
 
 @pytest.mark.parametrize("host", ["128.0.0.1", "::2", "::ffff:10.0.0.1", "10.0.0.1"])
 def test_other_addresses_are_not_loopback(host: str):
-    assert not Route(host, 1, host, 2).from_loopback
+    assert not ProxiedRoute(host, 1, host, 2).from_loopback

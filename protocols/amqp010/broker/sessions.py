@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker_core.virtual_host import Kept, VirtualHost
+from broker_core.virtual_host import FrontEndState, VirtualHost
 from protocols.amqp010.broker.session import ServedSession
 from protocols.amqp010.codec.commands import DETACH_CODE_SESSION_BUSY
 from protocols.amqp010.machine.contract import AttachRefused, SessionLimits
@@ -40,7 +40,7 @@ class _Place:
         return self.entrance.client.user.name
 
 
-class Sessions(Kept):
+class Sessions(FrontEndState):
     """Finds, makes, keeps and forgets sessions."""
 
     def __init__(self, host: VirtualHost) -> None:

@@ -41,7 +41,7 @@ FLUSH_ALL: Final = c.SessionFlush(expected=True, confirmed=True, completed=True)
 FLUSH_DONE: Final = c.SessionFlush(confirmed=True, completed=True).encode()
 
 
-class State(Enum):
+class SessionState(Enum):
     DETACHED = auto()
     ATTACHED = auto()  # and the peer has not said where its ids begin
     OPEN = auto()
@@ -49,15 +49,15 @@ class State(Enum):
     ENDED = auto()
 
 
-OPEN: Final = State.OPEN  # 30 ns less than through the class
+OPEN: Final = SessionState.OPEN  # 30 ns less than through the class
 CONTROLS: Final = frozenset(
     control for control in c.CONTROLS.values() if control.CLASS_CODE == c.SessionAttach.CLASS_CODE
 )
 # What a session listens to. Anything else is illegal, or passed over when it has failed.
-HEARD: Final[dict[State, frozenset[type[Control]]]] = {
-    State.ATTACHED: CONTROLS - {c.SessionAttached, c.SessionGap},
-    State.OPEN: CONTROLS - {c.SessionAttached},
-    State.FAILED: frozenset({c.SessionDetach, c.SessionDetached}),
+HEARD: Final[dict[SessionState, frozenset[type[Control]]]] = {
+    SessionState.ATTACHED: CONTROLS - {c.SessionAttached, c.SessionGap},
+    SessionState.OPEN: CONTROLS - {c.SessionAttached},
+    SessionState.FAILED: frozenset({c.SessionDetach, c.SessionDetached}),
 }
 
 
@@ -94,7 +94,7 @@ class Session:
         self.ended = False
         self.execution = Execution()
         self.sending = Sending()
-        self._state = State.DETACHED
+        self._state = SessionState.DETACHED
         self._attachments = 0
         self._resuming = False  # until the peer has said what it expects
         self._replay: Replay | None = None
@@ -113,10 +113,10 @@ class Session:
 
     def attach(self, line: Line, channel: int) -> None:
         """The session has a channel. Tells the peer."""
-        assert self._state is State.DETACHED, "a session has one channel at a time"
+        assert self._state is SessionState.DETACHED, "a session has one channel at a time"
         self.line = line
         self.channel = channel
-        self._state = State.ATTACHED
+        self._state = SessionState.ATTACHED
         self._attachments += 1
         line.control(c.SessionAttached(self.name).encode())
         if self._attachments > 1:
@@ -147,10 +147,10 @@ class Session:
         self.line = self._out = None
         self._resuming = False
         if self.ended or not self.timeout_s:
-            self._state = State.ENDED
+            self._state = SessionState.ENDED
             self._over()
         else:
-            self._state = State.DETACHED
+            self._state = SessionState.DETACHED
             self.owner.on_detached()
 
     def _over(self) -> None:
@@ -168,7 +168,7 @@ class Session:
         if id is not None:
             self.execution.abnormal(id)
         line = self.line
-        self._state = State.ENDED if line is None else State.FAILED
+        self._state = SessionState.ENDED if line is None else SessionState.FAILED
         if line is not None:
             if self.execution.untold:
                 self._tell(line)
@@ -212,7 +212,7 @@ class Session:
             self.fail(error, id, command)
 
     def _on_early(self, command: Command) -> None:
-        if self._state is State.ATTACHED:
+        if self._state is SessionState.ATTACHED:
             error = SessionError(c.ERROR_CODE_ILLEGAL_STATE, f"{command.NAME} before session.command-point")
             self.fail(error, None, command)
 
@@ -225,7 +225,7 @@ class Session:
                 self.execution.complete(id)
             case c.ExecutionException():
                 self.owner.on_exception(command)
-                self._state = State.FAILED
+                self._state = SessionState.FAILED
                 self._over()
 
     def _on_result(self, result: c.ExecutionResult) -> None:
@@ -242,7 +242,7 @@ class Session:
         if self.line is None:
             return
         if type(control) not in HEARD[self._state]:
-            if self._state is not State.FAILED:
+            if self._state is not SessionState.FAILED:
                 error = SessionError(c.ERROR_CODE_ILLEGAL_STATE, f"{control.NAME} at this time")
                 self.fail(error, None, control)
             return
@@ -314,7 +314,7 @@ class Session:
         if self.execution.coming in ids:
             line.abandon()
         if self.execution.interrupts(ids):
-            self._state = State.ATTACHED  # until the peer says where it goes on
+            self._state = SessionState.ATTACHED  # until the peer says where it goes on
         self.execution.gap(ids)
 
     def _on_completed(self, line: Line, completed: c.SessionCompleted) -> None:

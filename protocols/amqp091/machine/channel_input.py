@@ -36,7 +36,7 @@ UNEXPECTED: Final[dict[Expects, tuple[int, str]]] = {
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Channel:
+class ChannelInput:
     """One channel: what it expects, its last publish, and as much of the content as came.
 
     `publish_frame` is the whole frame of that publish and `publish` the arguments in it; both stay the same objects

@@ -35,7 +35,7 @@ from protocols.amqp091.codec.wire import (
     method_frame,
     reply_text,
 )
-from protocols.amqp091.machine.channel_input import UNEXPECTED, Channel, Expects
+from protocols.amqp091.machine.channel_input import UNEXPECTED, ChannelInput, Expects
 from protocols.amqp091.machine.contract import Handler, Traffic, Tuning
 from protocols.amqp091.machine.greeting import HEADER_0_9_1, HEADERS, recognise
 from protocols.amqp091.machine.reader import BASIC_PUBLISH, KINDS, Reader
@@ -251,13 +251,13 @@ class Connection(Reader):
     def _take_channel_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
         channel = self._channels.get(number)
         if channel is None:
-            channel = Channel(number)
+            channel = ChannelInput(number)
         step = CHANNEL_STEPS.get((channel.expects, kind))
         if step is None or kind == FRAME_HEARTBEAT:
             raise AmqpError(*UNEXPECTED[channel.expects])
         step(self, channel, data, at, end)
 
-    def _open_channel(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+    def _open_channel(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
         if not data.startswith(CHANNEL_OPEN, at):
             raise AmqpError(*UNEXPECTED[channel.expects])
         method_at(data, at, end)
@@ -274,7 +274,7 @@ class Connection(Reader):
             self._refuse(0, error, CHANNEL_OPEN)
         self.send(channel.number, m.ChannelOpenOk())
 
-    def _take_method(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+    def _take_method(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
         method = method_at(data, at, end)
         step = METHOD_STEPS.get(type(method))
         if step is not None:
@@ -284,32 +284,32 @@ class Connection(Reader):
         else:
             raise AmqpError(m.COMMAND_INVALID, "unimplemented method")
 
-    def _second_open(self, channel: Channel) -> None:
+    def _second_open(self, channel: ChannelInput) -> None:
         raise AmqpError(m.CHANNEL_ERROR, "second 'channel.open' seen")
 
-    def _stray_close_ok(self, channel: Channel) -> None:
+    def _stray_close_ok(self, channel: ChannelInput) -> None:
         raise AmqpError(m.CHANNEL_ERROR, "unexpected 'channel.close-ok'")
 
-    def _close_channel(self, channel: Channel) -> None:
+    def _close_channel(self, channel: ChannelInput) -> None:
         del self._channels[channel.number]
         self._end_channel(channel)
         if self.state is State.OPEN:
             self._say(channel.number, m.ChannelCloseOk())
 
-    def _end_channel(self, channel: Channel) -> None:
+    def _end_channel(self, channel: ChannelInput) -> None:
         channel.expects = Expects.CLOSE_OK
         channel.forget_content()
         if self._publishing is channel:
             self._publishing = None
         self.handler.on_channel_closed(channel.number)
 
-    def _while_closing(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+    def _while_closing(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
         if data.startswith(CHANNEL_CLOSE_OK, at):
             del self._channels[channel.number]
         elif data.startswith(CHANNEL_CLOSE, at):
             self._say(channel.number, m.ChannelCloseOk())
 
-    def _pass_over(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+    def _pass_over(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
         """What was under way when the channel failed."""
 
     def fail_channel(self, number: int, error: AmqpError) -> None:
@@ -324,13 +324,13 @@ class Connection(Reader):
         if number in self._channels:
             self._say(number, m.ChannelClose(error.code, reply_text(error), error.class_id, error.method_id))
 
-    def _take_header(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+    def _take_header(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
         self._hand_on(channel, channel.take_header(data, at, end, self.tuning.body_size_max))
 
-    def _take_body(self, channel: Channel, data: bytes, at: int, end: int) -> None:
+    def _take_body(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
         self._hand_on(channel, channel.take_body(data, at, end))
 
-    def _hand_on(self, channel: Channel, body: bytes | None) -> None:
+    def _hand_on(self, channel: ChannelInput, body: bytes | None) -> None:
         """Hand on a message if its body is there."""
         if body is None:
             return
@@ -391,7 +391,9 @@ STEPS: Final[dict[tuple[State, type[Method]], Callable[[Connection, Method], Non
     (State.CLOSING, m.ConnectionCloseOk): Connection._close_agreed,
 }
 
-CHANNEL_STEPS: Final[dict[tuple[Expects, int], Callable[[Connection, Channel, bytes, int, int], None]]] = {
+CHANNEL_STEPS: Final[
+    dict[tuple[Expects, int], Callable[[Connection, ChannelInput, bytes, int, int], None]]
+] = {
     (Expects.OPEN, FRAME_METHOD): Connection._open_channel,
     (Expects.METHOD, FRAME_METHOD): Connection._take_method,
     (Expects.HEADER, FRAME_HEADER): Connection._take_header,
@@ -402,7 +404,7 @@ CHANNEL_STEPS: Final[dict[tuple[Expects, int], Callable[[Connection, Channel, by
 }
 
 # What an open channel does not pass on to the handler.
-METHOD_STEPS: Final[dict[type[Method], Callable[[Connection, Channel], None]]] = {
+METHOD_STEPS: Final[dict[type[Method], Callable[[Connection, ChannelInput], None]]] = {
     m.ChannelOpen: Connection._second_open,
     m.ChannelClose: Connection._close_channel,
     m.ChannelCloseOk: Connection._stray_close_ok,

@@ -25,7 +25,7 @@ from protocols.amqp091.codec.wire import (
     REPEATED_MAX,
     AmqpError,
 )
-from protocols.amqp091.machine.channel_input import FLAGS_SIZE, Channel, Expects
+from protocols.amqp091.machine.channel_input import FLAGS_SIZE, ChannelInput, Expects
 from protocols.amqp091.machine.contract import Handler, Traffic
 from protocols.shared.machine.closing import Machine
 from protocols.shared.machine.contract import Writer
@@ -80,8 +80,10 @@ class Reader(Machine):
         super().__init__(State.AWAITING_HEADER, outbox, now, handshake_timeout_s)
         self.handler = handler
         self.traffic = traffic
-        self._channels: dict[int, Channel] = {}
-        self._publishing: Channel | None = None  # the channel of the last publish, if it expects a method
+        self._channels: dict[int, ChannelInput] = {}
+        self._publishing: ChannelInput | None = (
+            None  # the channel of the last publish, if it expects a method
+        )
         self._payload_max = payload_max
         self._whole_body_max = 0  # of a body in one frame
         self._missing = 0  # octets of a frame with a large body, whose beginning is the tail
@@ -225,7 +227,7 @@ class Reader(Machine):
             self._publishing = None
         return at
 
-    def _take_alike(self, channel: Channel, data: bytes, at: int) -> int:
+    def _take_alike(self, channel: ChannelInput, data: bytes, at: int) -> int:
         """Handle the whole messages from `at` on that are like the last; answer where what is left begins.
 
         An octet that differs elsewhere than in a body, or a body that is not all here, ends the run: `_take_frames`
@@ -245,7 +247,7 @@ class Reader(Machine):
             after -= around + len(body)
         return after
 
-    def _alike(self, channel: Channel, data: bytes, at: int) -> tuple[list[bytes], int]:
+    def _alike(self, channel: ChannelInput, data: bytes, at: int) -> tuple[list[bytes], int]:
         """The bodies of the whole messages from `at` on that are like the last, and where these end.
 
         Of the size, which is there twice, no octet above these three is set: `alike` and `joint` say so.

@@ -41,7 +41,7 @@ ENCODED: Final = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*
 
 
 @attrs.frozen
-class Target:
+class TargetAddress:
     """Where messages go: an exchange and a key."""
 
     exchange: str
@@ -52,7 +52,7 @@ class Target:
 
 
 @attrs.frozen
-class Source:
+class SourceAddress:
     """Where messages come from: a queue, or a queue to be made and bound to an exchange."""
 
     queue: str = ""  # unless there is an exchange
@@ -65,7 +65,7 @@ class Source:
 # What an attach names.
 
 
-def target(address: object, v1: bool) -> Target:
+def target(address: object, v1: bool) -> TargetAddress:
     """What a target's address means; the null address, the anonymous terminus, is not asked about here.
 
     Raises AmqpError amqp:invalid-field (S189, S197, S223). `v1`: addresses of that kind are permitted.
@@ -77,7 +77,7 @@ def target(address: object, v1: bool) -> Target:
     return _target_v1(_v1_words(address, v1), address)
 
 
-def source(address: object, v1: bool) -> Source:
+def source(address: object, v1: bool) -> SourceAddress:
     """What a source's address means, unless it is dynamic.
 
     Raises AmqpError amqp:invalid-field (S194, S195, S197, S223). `v1`: addresses of that kind are permitted.
@@ -85,25 +85,25 @@ def source(address: object, v1: bool) -> Source:
     if type(address) is str and address.startswith(QUEUES):
         if not (queue := _decoded(address.removeprefix(QUEUES))):
             raise _refused(f"bad_address {_shown(address)}")
-        return Source(queue)
+        return SourceAddress(queue)
     if type(address) is not str:
         raise _refused(f"bad_address {_shown(address)}")
     return _source_v1(_v1_words(address, v1))
 
 
-def subscription(address: object, v1: bool) -> Source:
+def subscription(address: object, v1: bool) -> SourceAddress:
     """As `source`, for who says that it wants a subscription: also what is an exchange as a target may be one then."""
     if type(address) is not str or not address.startswith(EXCHANGES):
         return source(address, v1)
     if (found := _target_v2(address)) is None:
         raise _refused(f"bad_address {_shown(address)}")
-    return Source(exchange=found.exchange, key=found.key)
+    return SourceAddress(exchange=found.exchange, key=found.key)
 
 
 # What a message names.
 
 
-def to(address: str) -> Target:
+def to(address: str) -> TargetAddress:
     """Where a message of the anonymous terminus goes (S200). Raises AmqpError amqp:precondition-failed (S202)."""
     if (found := _target_v2(address)) is None:
         raise AmqpError(p.PRECONDITION_FAILED, f"bad 'to' address string: {address[:SHOWN_MAX]}")
@@ -138,17 +138,17 @@ def exchange_address(name: str, key: str = "") -> str:
 # Version 2.
 
 
-def _target_v2(address: str) -> Target | None:
+def _target_v2(address: str) -> TargetAddress | None:
     if address.startswith(QUEUES):
         queue = _decoded(address.removeprefix(QUEUES))
-        return Target("", queue, queue=queue) if queue else None
+        return TargetAddress("", queue, queue=queue) if queue else None
     if not address.startswith(EXCHANGES):
         return None
     encoded, _, encoded_key = address.removeprefix(EXCHANGES).partition("/")
     exchange, key = _decoded(encoded), _decoded(encoded_key)
     if exchange is None or key is None or exchange in DEFAULT_EXCHANGE:
         return None
-    return Target(exchange, key)
+    return TargetAddress(exchange, key)
 
 
 def _decoded(text: str) -> str | None:
@@ -185,35 +185,35 @@ def _v1_words(address: object, v1: bool) -> list[str]:
     return words
 
 
-def _target_v1(words: list[str], address: object) -> Target:
+def _target_v1(words: list[str], address: object) -> TargetAddress:
     match words:
         case ["queue"]:
-            return Target("", by_subject=True)
+            return TargetAddress("", by_subject=True)
         case ["exchange", *_]:
             exchange, key = _exchange_and_key(words)
-            return Target(exchange, key, by_subject=not key)
+            return TargetAddress(exchange, key, by_subject=not key)
         case ["topic", *_]:
-            return Target("amq.topic", _only_name(words))
+            return TargetAddress("amq.topic", _only_name(words))
         case ["queue", *_]:
             queue = _only_name(words)
-            return Target("", queue, queue=queue, declares=True)
+            return TargetAddress("", queue, queue=queue, declares=True)
         case ["amq/queue" | "reply-queue" | "temp-queue", *_]:
             queue = _only_name(words)
-            return Target("", queue, queue=queue)
+            return TargetAddress("", queue, queue=queue)
     raise _refused(f"unknown_destination {_shown(address)}")
 
 
-def _source_v1(words: list[str]) -> Source:
+def _source_v1(words: list[str]) -> SourceAddress:
     match words:
         case ["exchange", *_]:
             exchange, key = _exchange_and_key(words)
-            return Source(exchange=exchange, key=key)
+            return SourceAddress(exchange=exchange, key=key)
         case ["topic", *_]:
-            return Source(exchange="amq.topic", key=_only_name(words))
+            return SourceAddress(exchange="amq.topic", key=_only_name(words))
         case ["queue" | "temp-queue", *_]:
-            return Source(_only_name(words), declares=True, temporary=words[0] == "temp-queue")
+            return SourceAddress(_only_name(words), declares=True, temporary=words[0] == "temp-queue")
         case ["amq/queue" | "reply-queue", *_]:
-            return Source(_only_name(words))
+            return SourceAddress(_only_name(words))
     raise _refused(f"unknown_destination {_shown('/' + '/'.join(words))}")
 
 

@@ -32,19 +32,19 @@ CAPABILITIES: Final = (
 REQUEST_SIZE_MAX: Final = 4096  # octets of a message to the coordinator
 
 
-def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Coordinator:
+def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> ControlLink:
     """Serve a sender whose target is a coordinator (S175). Raises AmqpError."""
     assert isinstance(attach.target, p.Coordinator)
     beyond = [str(wish) for wish in attach.target.capabilities if wish not in CAPABILITIES]
     if beyond:
         raise AmqpError(p.NOT_IMPLEMENTED, f"Transactions not supported: {', '.join(beyond)}")
     resumption.require_none(attach)
-    owner = Coordinator(session, link, attach)
+    owner = ControlLink(session, link, attach)
     link.attach(attach.source, p.Coordinator(capabilities=[Symbol(name) for name in CAPABILITIES]))
     return owner
 
 
-class Coordinator(IncomingOwner, Controller):
+class ControlLink(IncomingOwner, Controller):
     """The broker's side of a control link."""
 
     __slots__ = ("_discharged", "_link", "_marked", "_rejects", "_session", "_transactions")

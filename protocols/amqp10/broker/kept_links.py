@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.virtual_host import Kept
+from broker_core.virtual_host import FrontEndState
 from protocols.amqp10.codec import performatives as p
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Terminus(ABC):
         self._timer = broker.timers.at(broker.now + self.timeout_s, lambda now: self.expire())
 
 
-class Termini(Kept):
+class Termini(FrontEndState):
     """What is kept in one virtual host."""
 
     def __init__(self, host: VirtualHost) -> None:

@@ -68,7 +68,7 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
     return resumption.serve(session, link, owner, target, kept)
 
 
-def _require_queue(client: Client, target: addresses.Target, durability: int) -> None:
+def _require_queue(client: Client, target: addresses.TargetAddress, durability: int) -> None:
     """S184, S215, S216."""
     if target.queue is None:
         return
@@ -86,7 +86,7 @@ def _attach_to_new_queue(
     client = session.client
     aim_at(client, "", "")  # or the queue would be made for nothing
     queue = dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
-    owner = Addressed(session, link, addresses.Target("", queue.name, queue=queue.name), queue)
+    owner = Addressed(session, link, addresses.TargetAddress("", queue.name, queue=queue.name), queue)
     link.attach(source, _temporary(queue))
     return owner
 
@@ -385,7 +385,11 @@ class Addressed(Publishing):
     is_anonymous = False
 
     def __init__(
-        self, session: ServedSession, link: IncomingLink, target: addresses.Target, queue: Queue | None = None
+        self,
+        session: ServedSession,
+        link: IncomingLink,
+        target: addresses.TargetAddress,
+        queue: Queue | None = None,
     ) -> None:
         super().__init__(
             session, link, aim_at(session.client, target.exchange, target.key), target.by_subject

@@ -28,7 +28,7 @@ from protocols.amqp10.machine.session import Session
 
 if TYPE_CHECKING:
     from protocols.amqp10.broker.adapter import Connection10
-    from protocols.amqp10.broker.coordinator import Coordinator
+    from protocols.amqp10.broker.coordinator import ControlLink
     from protocols.amqp10.broker.management.link_pair import Pair
     from protocols.amqp10.broker.publishing import Publishing
 
@@ -75,10 +75,10 @@ class ServedSession(SessionOwner):
         self.delivered_settled = self.accepted = (
             0  # of ours: those sent settled, and those that the peer accepted
         )
-        self._waiting: list[Publishing | Coordinator] = []  # links with messages that are to be answered
+        self._waiting: list[Publishing | ControlLink] = []  # links with messages that are to be answered
         self._announced = False  # on the broker's list of publishers for this settle
         self._marked = 0  # the last mark
-        self._marks: deque[tuple[int, list[Publishing | Coordinator]]] = deque()  # and who waits for each
+        self._marks: deque[tuple[int, list[Publishing | ControlLink]]] = deque()  # and who waits for each
 
     # Links.
 
@@ -105,7 +105,7 @@ class ServedSession(SessionOwner):
 
     # Publishing.
 
-    def published(self, link: Publishing | Coordinator) -> None:
+    def published(self, link: Publishing | ControlLink) -> None:
         """A link has messages to answer, once the broker has settled. Called for the first of them only."""
         self._waiting.append(link)
         if not self._announced:

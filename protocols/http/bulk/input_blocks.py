@@ -78,7 +78,7 @@ class Incoming:
             str, tuple[Exchange, bool]
         ] = {}  # exchanges that may be published to, and whether their keys are guarded
         self._facts: dict[object, Facts] = {}  # shared by equal rows
-        self.blocks: list[Rows] = []
+        self.blocks: list[BlockRows] = []
         self.rows = 0
 
     def check(self) -> Generator[float, None, None]:
@@ -92,7 +92,7 @@ class Incoming:
                 self.rows += head.count
                 octets += head.origins_octets
                 self._require_few(octets)
-                rows = Rows(block.Block(self._body, at))
+                rows = BlockRows(block.Block(self._body, at))
             except (DamagedError, ValueError, RecursionError) as error:
                 raise PreconditionFailed(f"the block at octet {at} cannot be read: {error}") from None
             yield from self._check_block(rows, at)
@@ -108,7 +108,7 @@ class Incoming:
                 f"the origins have more than {ORIGINS_OCTETS_MAX} octets; send smaller requests"
             )
 
-    def _check_block(self, rows: Rows, at: int) -> Generator[float, None, None]:
+    def _check_block(self, rows: BlockRows, at: int) -> Generator[float, None, None]:
         rows.require_sound(at, self._size_max)
         said_of_each, rows.said = rows.said, []
         for number, said in enumerate(said_of_each, 1):
@@ -182,7 +182,7 @@ class Incoming:
         )
         return self._facts.setdefault(looks, facts)
 
-    def _check_further_keys(self, rows: Rows) -> None:
+    def _check_further_keys(self, rows: BlockRows) -> None:
         """Check topic permissions of the keys in CC and BCC (S088)."""
         for place, raw in rows.kinds():
             facts, origin = rows.seen[raw][0], rows.origins[place]
@@ -192,18 +192,18 @@ class Incoming:
 
     def messages(self) -> Iterator[Message]:
         """Yield all rows as messages, in order."""
-        return chain.from_iterable(map(Rows.messages, self.blocks))
+        return chain.from_iterable(map(BlockRows.messages, self.blocks))
 
     def samples(self) -> Iterator[Message]:
         """Yield a message without a body for each set of rows that differ only in bodies, in order of appearance."""
-        return chain.from_iterable(map(Rows.samples, self.blocks))
+        return chain.from_iterable(map(BlockRows.samples, self.blocks))
 
     def packed(self) -> Iterator[Packed] | None:
         """Return all rows in blocks, made as they are taken, or None if some are better kept one by one."""
-        return map(Rows.packed, self.blocks) if all(rows.is_alike for rows in self.blocks) else None
+        return map(BlockRows.packed, self.blocks) if all(rows.is_alike for rows in self.blocks) else None
 
 
-class Rows:
+class BlockRows:
     """The rows of one block."""
 
     __slots__ = ("_read", "ends", "origins", "places", "raws", "said", "seen")

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from broker_core.errors import Failure
 from broker_core.leases.lease import Busy, Fenced, Lease, lease_of, no_lease, opened
-from broker_core.leases.release import Unreadable
+from broker_core.leases.release import UnreadableRows
 from broker_core.security.access import Permission
 from broker_core.values import Json
 from protocols.http.bulk.bulk import BulkAnswer, Source
@@ -189,14 +189,14 @@ def told(step: Callable[[], T]) -> T:
     """Take a step and turn its failure into the one for HTTP."""
     try:
         return step()
-    except (Fenced, Busy, Unreadable) as failure:
+    except (Fenced, Busy, UnreadableRows) as failure:
         raise in_http(failure) from None
 
 
 def in_http(failure: Failure) -> Refused | Failure:
     if isinstance(failure, Fenced):
         return Refused(HTTPStatus.CONFLICT, str(failure), {"fenced": True})
-    if isinstance(failure, Busy | Unreadable):
+    if isinstance(failure, Busy | UnreadableRows):
         headers = (("Retry-After", str(RETRY_AFTER_S)),)
         return Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(failure), headers=headers)
     return failure

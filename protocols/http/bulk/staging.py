@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import PreconditionFailed
-from broker_core.staging.batch import NUMBER_MAX, Part
+from broker_core.staging.batch import NUMBER_MAX, BatchPart
 from broker_core.staging.staging import (
     NAME_MAX,
     NOTES_MAX,
@@ -60,7 +60,7 @@ def state(asked: Asked) -> Json:
 def stage(asked: Asked) -> Later:
     """Stage a piece of a part."""
     asked.only("piece", "mandatory")
-    part = Part(*(asked.place(name, NUMBER_MAX) for name in ("batch", "partition", "attempt")))
+    part = BatchPart(*(asked.place(name, NUMBER_MAX) for name in ("batch", "partition", "attempt")))
     number = asked.number("piece", None, 0, NOTES_MAX)
     mandatory = asked.flag("mandatory")
     host, name = entered(asked), name_of(asked)
@@ -69,7 +69,7 @@ def stage(asked: Asked) -> Later:
 
 
 def stage_steps(
-    asked: Asked, host: VirtualHost, part: Part, number: int, mandatory: bool
+    asked: Asked, host: VirtualHost, part: BatchPart, number: int, mandatory: bool
 ) -> Generator[float, None, Json]:
     """Check all rows before the first is kept. A piece that is staged already is not checked again."""
     staging = host.stagings.get(asked.arguments["name"])
@@ -141,7 +141,7 @@ def commit(asked: Asked) -> Later:
     return Committing(asked, staging, batch, repeated).later
 
 
-def require_none(parts: list[tuple[Part, int]]) -> None:
+def require_none(parts: list[tuple[BatchPart, int]]) -> None:
     """Check that the parts have no rows, because nothing has been staged. Raises NotStaged otherwise."""
     for part, rows in parts:
         if rows:
@@ -198,7 +198,7 @@ class Committing:
             self._batch.waiting.remove(self._published)
 
 
-def parts_in(body: bytes, batch: int) -> list[tuple[Part, int]]:
+def parts_in(body: bytes, batch: int) -> list[tuple[BatchPart, int]]:
     """Return the parts to publish, each with its number of rows. Raises PreconditionFailed if the body is malformed."""
     wanted = 'a commit says {"parts": [[partition, attempt, rows], ...]}'
     try:
@@ -207,14 +207,14 @@ def parts_in(body: bytes, batch: int) -> list[tuple[Part, int]]:
         raise PreconditionFailed(f"{wanted}, and this is no JSON: {error}") from None
     if not isinstance(said, dict) or set(said) != {"parts"} or not isinstance(said["parts"], list):
         raise PreconditionFailed(wanted)
-    parts: dict[int, tuple[Part, int]] = {}
+    parts: dict[int, tuple[BatchPart, int]] = {}
     for each in said["parts"]:
         if not isinstance(each, list) or len(each) != 3 or not all(map(is_number, each)):
             raise PreconditionFailed(f"{wanted}, each a whole number from 0 to {NUMBER_MAX}")
         partition, attempt, rows = each
         if partition in parts:
             raise PreconditionFailed(f"partition {partition} is given twice")
-        parts[partition] = Part(batch, partition, attempt), rows
+        parts[partition] = BatchPart(batch, partition, attempt), rows
     return list(parts.values())
 
 

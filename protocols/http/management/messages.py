@@ -23,7 +23,7 @@ from protocols.http.management.request_body import Said, bad, body_of, shown, te
 from protocols.http.management.requester import DONE, changed, client_of, entered
 from protocols.http.management.shapes import AUTO, BASE64, Look, message_in, shown_message
 from protocols.http.server.durable_answers import OnDisk
-from protocols.http.server.long_answers import Rows
+from protocols.http.server.long_answers import JsonRows
 from protocols.http.server.replies import API
 from protocols.http.server.request import Asked, Level, Refused, Route
 from protocols.http.server.turns import InPortions, turn_of
@@ -121,7 +121,7 @@ def get(asked: Asked) -> Later:
 def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Generator[float, None, Response]:
     """Make the answer. Raises what fetching from the queue raises."""
     turn, taken = turn_of(asked.broker), Taken(queue)
-    with Rows(asked.broker) as rows:
+    with JsonRows(asked.broker) as rows:
         try:
             while rows.count < wanted.count and rows.octets < OCTETS_MAX:
                 if (delivery := client.get(queue, settled=False)) is None:

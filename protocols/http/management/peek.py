@@ -22,7 +22,7 @@ from protocols.http.connection import Later, Response
 from protocols.http.management.messages import OCTETS_MAX, encoding_in
 from protocols.http.management.requester import client_of, entered
 from protocols.http.management.shapes import AUTO, Look, shown_message
-from protocols.http.server.long_answers import Rows
+from protocols.http.server.long_answers import JsonRows
 from protocols.http.server.replies import OWN
 from protocols.http.server.request import Asked, Level, Route
 from protocols.http.server.turns import InPortions, turn_of
@@ -60,7 +60,7 @@ def steps(asked: Asked, queue: Queue, offset: int, count: int, look: Look) -> St
 
 def peeked(asked: Asked, waiting: list[Delivery], look: Look) -> Steps:
     turn = turn_of(asked.broker)
-    with Rows(asked.broker) as rows:
+    with JsonRows(asked.broker) as rows:
         for delivery in waiting:
             if rows.octets >= OCTETS_MAX:
                 break
@@ -73,7 +73,7 @@ def peeked(asked: Asked, waiting: list[Delivery], look: Look) -> Steps:
 def read(asked: Asked, stream: StreamQueue, offset: int, count: int, look: Look) -> Steps:
     """Show a stream's messages with their offsets, without those dropped by retention. Raises NotFound."""
     turn = turn_of(asked.broker)
-    with Rows(asked.broker) as rows:
+    with JsonRows(asked.broker) as rows:
         while rows.count < count and rows.octets < OCTETS_MAX:
             offsets, messages = yield from found_at(stream, offset, count - rows.count)
             if not messages:

@@ -51,7 +51,7 @@ def sums(subject: Subject[T], things: Sequence[T]) -> Generator[float, None, dic
     return dict(zip(subject.columns, total, strict=True))
 
 
-class Rows:
+class SampleRows:
     """The samples of each family, in the order in which the families were met."""
 
     def __init__(self, detailed: bool) -> None:
@@ -80,7 +80,7 @@ class Rows:
 
 
 def lines(
-    rows: Rows,
+    rows: SampleRows,
     subject: Subject[T],
     groups: frozenset[str] | None,
     things: Iterable[tuple[str, T] | None],
@@ -100,7 +100,9 @@ def lines(
     rows.add(shown, found)
 
 
-def walk_all(broker: Broker, rows: Rows, groups: frozenset[str] | None, hosts: Sequence[VirtualHost]) -> Walk:
+def walk_all(
+    broker: Broker, rows: SampleRows, groups: frozenset[str] | None, hosts: Sequence[VirtualHost]
+) -> Walk:
     """Add lines for everything in these virtual hosts."""
     names = {host.name for host in hosts}
     queues = [queue for host in hosts for queue in host.queues.values()]
@@ -149,7 +151,7 @@ def channels_in(hosts: set[str], connected: Iterable[Connected]) -> Iterator[tup
 
 
 def cluster_lines(
-    rows: Rows, groups: frozenset[str], hosts: Sequence[VirtualHost], exchanges: Sequence[Exchange]
+    rows: SampleRows, groups: frozenset[str], hosts: Sequence[VirtualHost], exchanges: Sequence[Exchange]
 ) -> Walk:
     """Add lines for virtual hosts, and for the names and bindings of exchanges."""
     if STATUS[0] in groups:

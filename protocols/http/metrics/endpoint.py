@@ -19,7 +19,7 @@ from protocols.http.connection import Response
 from protocols.http.metrics import node
 from protocols.http.metrics.collection import (
     PAUSE_S,
-    Rows,
+    SampleRows,
     connected_sums,
     exchange_sums,
     queue_sums,
@@ -203,7 +203,7 @@ def write_objects(
     detailed: bool,
 ) -> Generator[float, None, None]:
     """Write a line for each object. Raises Refused if the answer becomes too long."""
-    rows = Rows(detailed)
+    rows = SampleRows(detailed)
     for pause_s in walk_all(broker, rows, groups, hosts):
         if rows.octets > OCTETS_MAX:
             reason = "there is too much for one answer; ask /metrics/detailed for a family or a virtual host"

@@ -85,7 +85,7 @@ class Making:
             share.end()
 
 
-class Rows(Making):
+class JsonRows(Making):
     """A JSON list that is gathered row by row."""
 
     __slots__ = ("count",)
@@ -95,7 +95,7 @@ class Rows(Making):
         self.count = 0
         self.add(b"[")
 
-    def __enter__(self) -> Rows:
+    def __enter__(self) -> JsonRows:
         return self
 
     def append(self, row: bytes) -> None:
