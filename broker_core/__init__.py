@@ -1,6 +1,6 @@
-"""Leveret's core. What programs that embed a broker need can be imported from here: `from broker_core import Node`.
+"""The core of Leveret. Programs that embed a broker import what they need from here: `from broker_core import Node`.
 
-The names below are loaded when they are first asked for, so that importing a part of the core costs that part only.
+The names below are loaded on first use, so that importing a part of the core costs that part only.
 """
 
 from __future__ import annotations

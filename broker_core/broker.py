@@ -3,9 +3,9 @@
     publish ─> route (remembered) ─> Queue.push ─┐            once per message, nothing waits
     settle: dead letters ─> touched queues dispatch ─> publishers are told    once per batch of input
 
-Between two calls of `settle` messages only pile up in queues; `settle` lets them out. One thread owns all of it. Time
-comes from `clock` and stands still within a batch: `tick` reads it. With a journal, publishers of what is to be on disk
-are told when it is there.
+Between two calls of `settle` messages only pile up in queues; `settle` delivers them. One thread owns all of it. Time
+comes from `clock` and stands still within a batch: `tick` reads it. With a journal, publishers of messages that must
+be durable are told when these are on disk.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ log: Final = logging.getLogger("leveret.broker")
 
 
 class Outcome(Enum):
-    """What became of a published message."""
+    """The fate of a published message."""
 
     TAKEN = "taken"  # every matching queue has it, or an exchange took it itself
     UNROUTABLE = "unroutable"  # no queue matched
@@ -69,7 +69,7 @@ K = TypeVar("K")
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Broker:
-    """All state of one node that is not about sockets."""
+    """The broker holds all state of one node that is not about sockets."""
 
     def __init__(
         self,
@@ -94,38 +94,38 @@ class Broker:
         self.policies = policies or Policies()
         self.parameters = Parameters()
         self.events = self.access.events = self.policies.events = self.parameters.events = Events()
-        self.audit: Audit | None = None  # of who did what
-        self.events_in = events_in  # the virtual host with an exchange for events; empty: none has it
+        self.audit: Audit | None = None  # the audit log of administrative acts
+        self.events_in = events_in  # the virtual host with an exchange for events; empty: there is none
         self.compat = compat or Compat()
         self.node_limits = node_limits or NodeLimits()
         self.alarms = alarms or Alarms()
         self.consumer_timeout_ms = consumer_timeout_ms  # where neither queue nor consumer says otherwise
         self.now = self.clock.now()
         self.work = 0  # copies of messages made in this batch, where one became several
-        self.touched: list[Queue] = []  # queues to look at in the next settle
-        self.publishers: list[Publisher] = []  # to be told at its end
+        self.touched: list[Queue] = []  # queues to dispatch in the next settle
+        self.publishers: list[Publisher] = []  # to be told at the end of the next settle
         self.refused_by = ""  # the name of the last queue that was full
         self.dying: deque[tuple[Queue, Message, str]] = deque()
         self.virtual_hosts: dict[str, VirtualHost] = {}
-        self.clients: dict[Client, None] = {}  # connections that have entered a virtual host
-        self.connections_of: Counter[str] = Counter()  # by user, as `clients`
+        self.clients: dict[Client, None] = {}  # clients that have entered a virtual host
+        self.connections_of: Counter[str] = Counter()  # the number of `clients`, by user
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.bygone = Bygone()
-        self.confirmed = self.returned = 0  # messages, to or back to publishers
-        self.history: History | None = None  # for those who ask over HTTP
+        self.confirmed = self.returned = 0  # messages confirmed and messages returned to publishers
+        self.history: History | None = None  # shown over HTTP
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.journal: Journal | None = None  # without one, everything is in memory only
-        self.paging: Paging | None = None  # with a journal: what is too much for the memory is on disk only
-        self.catalogue: Catalogue | None = None  # told of what outlives the node
+        self.paging: Paging | None = None  # with a journal: moves messages out of memory, to be on disk only
+        self.catalogue: Catalogue | None = None  # told of changes to durable objects
         self.encodings: Mapping[
             str, Callable[[], Encoding]
-        ] = {}  # by name, how messages of each protocol are read
+        ] = {}  # by the protocol's name: makes the encoding of its messages
         self._kept: dict[tuple[type[object], str], object] = {}
 
     # Virtual hosts.
 
     def add_virtual_host(self, name: str, limits: VirtualHostLimits | None = None) -> VirtualHost:
-        """The virtual host, made if it is not there."""
+        """Return the virtual host of this name; create it, or give the existing one these limits."""
         if (host := self.virtual_hosts.get(name)) is not None:
             if limits is not None:
                 host.set_limits(limits)
@@ -139,31 +139,31 @@ class Broker:
         return host
 
     def kept(self, kind: type[K], name: str = "") -> K:
-        """A front-end's own of that kind and name, made when it is first asked for; it goes with the broker."""
+        """Return the object of this class and name that a front-end keeps with the broker; make it on first use."""
         found = self._kept.get((kind, name))
         if not isinstance(found, kind):
             found = self._kept[kind, name] = kind()
         return found
 
     def let_go(self) -> None:
-        """The node has ended: nobody will ask for what waits."""
+        """Drop the waiting messages from memory. Called when the node has ended; the store is not touched."""
         for host in self.virtual_hosts.values():
             for queue in (*host.queues.values(), *host.hidden_queues.values()):
                 queue.let_go()
 
     def require_room(self, name: str) -> None:
-        """Whether a client may have that virtual host made. Raises TooMany."""
+        """Raise TooMany if this virtual host does not exist and the node's limit leaves no room to create it."""
         if name not in self.virtual_hosts:
             self.node_limits.require_virtual_host(name, len(self.virtual_hosts))
 
     def virtual_host(self, name: str) -> VirtualHost:
-        """The virtual host of that name, or `NotFound`."""
+        """Return the virtual host of that name. Raises NotFound."""
         if (host := self.virtual_hosts.get(name)) is None:
             raise NotFound(f"vhost {name} not found")
         return host
 
     def delete_virtual_host(self, name: str) -> None:
-        """Delete a virtual host with everything in it, and send its clients away. Raises NotFound."""
+        """Delete a virtual host with everything in it, and close the connections of its clients. Raises NotFound."""
         host = self.virtual_host(name)
         if self.operations is not None:
             self.operations.close_connections(f"vhost '{name}' is deleted", name)
@@ -177,7 +177,7 @@ class Broker:
         self.events.happened("vhost.deleted", name, {"name": name})
 
     def keep_in(self, catalogue: Catalogue) -> None:
-        """From now on, tell it of every change."""
+        """Report every change to this catalogue from now on."""
         self.catalogue = self.access.catalogue = self.policies.catalogue = catalogue
         self.parameters.catalogue = catalogue
 
@@ -209,10 +209,10 @@ class Broker:
         return UNROUTABLE
 
     def publish_run(self, exchange: Exchange, messages: list[Message]) -> int:
-        """As `publish` of each, in order, as long as each is simply `TAKEN`. Returns how many were; perhaps none.
+        """Publish messages in order as long as each is simply `TAKEN`; return how many were, perhaps none.
 
-        For messages with the same key and facts that differ in their bodies only. The rest has not been touched: the
-        next is for `publish`, and what follows it may come here again.
+        The messages must have the same key and facts and differ in their bodies only. The rest is not touched: pass the
+        next one to `publish`; those after it may be passed here again.
         """
         first = messages[0]
         facts = first.facts
@@ -232,7 +232,7 @@ class Broker:
         return count
 
     def publish_if_room(self, exchange: Exchange, message: Message) -> Outcome | None:
-        """As `publish`, unless a queue has no room for it: None, and nothing has happened."""
+        """Publish a message, unless a queue has no room for it: then return None, with nothing changed."""
         found = self.route(exchange, message)
         for queue in found.queues:
             if not queue.has_room(1, message.size):
@@ -249,13 +249,13 @@ class Broker:
         return TAKEN if taken else REFUSED
 
     def sole_queue(self, exchange: Exchange, message: Message) -> Queue | None:
-        """The queue that gets every message like this one, and nothing else does, if it takes whatever comes."""
+        """Return the queue that messages like this one go to, if it alone gets them and is never full; else None."""
         found = self.route(exchange, message)
         only = found.only
         return only if only is not None and found.lasting and only.has_room(UNLIMITED, UNLIMITED) else None
 
     def route(self, exchange: Exchange, message: Message) -> Route:
-        """Where `message` would go from `exchange` now; does not change anything."""
+        """Return the route that `message` would take from `exchange` now. Nothing is delivered or counted."""
         if message.facts.cc or message.facts.bcc:
             return walk(exchange, message)
         if exchange.routes_revision == exchange.virtual_host.revision:
@@ -265,7 +265,7 @@ class Broker:
         return route(exchange, message)
 
     def publish_immediate(self, exchange: Exchange, message: Message) -> Outcome:
-        """As `publish`, but only into queues that can deliver to a consumer at once (S086, S142)."""
+        """Publish a message, but only into queues that can deliver it to a consumer at once (S086, S142)."""
         exchange.published += 1
         found = walk(exchange, message, wanted=lambda queue: queue.can_deliver_now(message))
         taken = found.give(message)
@@ -276,21 +276,24 @@ class Broker:
         return UNROUTABLE if walk(exchange, message).unroutable else Outcome.UNDELIVERABLE
 
     def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
-        """Put a message straight into queues (an exchange type that replays its history does this)."""
+        """Put a message straight into queues. Used by exchange types that replay their history."""
         for destination in destinations:
             if isinstance(destination, Queue) and not destination.deleted:
                 destination.push(message)
 
     def release_delayed(self, exchange: Exchange, message: Message) -> None:
-        """A message that `exchange` had held back goes its way now, alternates included."""
+        """Route and deliver a message that `exchange` had held back, alternates included."""
         found = walk(exchange, message)
         Route.give(found, message)  # not traced again
         exchange.surplus += len(found.queues) + found.unroutable
         exchange.unroutable += found.unroutable
 
     def settle(self) -> None:
-        """Work off what the last batch of input caused: the dead, the touched queues, what is due, the publishers."""
-        self.events.actor = ""  # what follows is the broker's doing
+        """Complete what the last batch of input caused.
+
+        Route dead letters, dispatch the touched queues, run the timers that are due, and tell publishers.
+        """
+        self.events.actor = ""  # events from here on are caused by the broker itself
         while True:
             while self.touched or self.dying:
                 while self.dying:
@@ -317,16 +320,16 @@ class Broker:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the disk has enough to do for now: who can wait with more, waits."""
+        """True if the disk has enough to do for now. Callers that can wait with more work should wait."""
         return self.journal is not None and self.journal.behind
 
     def hold_answer(self) -> None:
-        """Whoever asked for what has been done just now is answered when it is on disk (a commit)."""
+        """Delay the answer to the current request until what it changed is on disk (a commit)."""
         if self.journal is not None and self.journal.dirty:
             self.journal.holds = True
 
     def tick(self) -> float:
-        """Read the clock: a new batch begins. Returns monotonic seconds."""
+        """Begin a new batch: read the clock and return its time in monotonic seconds."""
         self.work = 0
         self.now = self.clock.now()
         return self.now
@@ -334,10 +337,10 @@ class Broker:
     # Dead letters.
 
     def dead_letter(self, queue: Queue, message: Message, reason: str) -> None:
-        """A message died in `queue`; it goes to the queue's dead-letter exchange in the next settle.
+        """Send a message that died in `queue` to the queue's dead-letter exchange, in the next settle.
 
-        The alternate exchange has what the dead-letter exchange does not: rejected messages if there is none, and what
-        was left when the queue was deleted.
+        The queue's alternate exchange gets what the dead-letter exchange does not: rejected messages if there is no
+        dead-letter exchange, and messages that waited when the queue was deleted.
         """
         limits = queue.limits
         if limits.dead_letter_exchange is not None or limits.alternate_exchange is not None:
@@ -362,7 +365,7 @@ class Broker:
         Route.give(found, dead)
 
     def _reroute(self, queue: Queue, message: Message) -> None:
-        """The alternate exchange routes what a queue could not be rid of otherwise, unchanged."""
+        """Route an unchanged message from the queue's alternate exchange."""
         target = queue.limits.alternate_exchange
         exchange = None if target is None else queue.virtual_host.exchanges.get(target)
         if exchange is not None:
@@ -371,7 +374,7 @@ class Broker:
             self.release_delayed(exchange, message)
 
     def _dead(self, queue: Queue, message: Message, reason: str, exchange: str) -> Message:
-        """The message as it lies in its coffin: same properties and body, new address, and a note of the death."""
+        """Return the dead-letter copy: same properties and body, new exchange and routing key, and an x-death entry."""
         facts = message.facts
         replaced = queue.limits.dead_letter_key
         key = message.key if replaced is None else replaced
@@ -395,7 +398,7 @@ class Broker:
         )
 
     def _note_death(self, queue: str, message: Message, reason: str) -> Notes:
-        """X032-X034: one entry per queue and reason, newest first, counting."""
+        """Return a message's notes with this death: one entry per queue and reason, newest first (X032-X034)."""
         before = message.notes
         wall = int(self.clock.wall())
         earlier = before.deaths if before is not None else ()
@@ -416,7 +419,7 @@ class Broker:
         return notes
 
     def _is_cycle(self, queue: Queue, message: Message) -> bool:
-        """X037: the message has died here before, and nobody has rejected it since."""
+        """True if the message has died in this queue before and was not rejected anywhere since (X037)."""
         assert message.notes is not None
         for death in message.notes.deaths:
             if death.reason == REJECTED:
@@ -434,7 +437,7 @@ class Broker:
             log.warning("dead-letter cycle at %s: messages dropped", queue.described)
 
     def report_missing_alternate(self, exchange: Exchange, alternate: str) -> None:
-        """S131: said once for each exchange and alternate."""
+        """Log that an alternate exchange does not exist, once for each exchange and alternate (S131)."""
         if exchange.warned_alternate != alternate and self.compat.warns_missing_alternate:
             exchange.warned_alternate = alternate
             host = exchange.virtual_host.name
@@ -451,7 +454,7 @@ class Broker:
         error: Exception,
         what: str = "failed to route; its alternate gets the messages",
     ) -> None:
-        """An exchange type raised: counted by the exchange, logged the first time."""
+        """Log that an exchange type has raised, the first time. The caller has counted it in `route_errors`."""
         if exchange.route_errors == 1:
             host = exchange.virtual_host.name
             where = f"exchange '{exchange.name}' of type {exchange.type.name} in vhost '{host}'"

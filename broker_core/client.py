@@ -1,7 +1,7 @@
-"""A connected client in one virtual host: every verb it may use, with its permissions checked on the way.
+"""A connected client in one virtual host: every operation it may use, with its permissions checked on the way.
 
-Every protocol goes through here, so that a permission is asked for in one place, by one rule, with one text (S087,
-S098, S147). A client also owns what dies with its connection: its exclusive queues.
+Every protocol goes through here, so that a permission is checked in one place, by one rule, with one error text (S087,
+S098, S147). A client also owns what ends with its connection: its exclusive queues.
 
 | verb                          | permission                                                    |
 |-------------------------------|---------------------------------------------------------------|
@@ -39,12 +39,12 @@ CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
 class Client:
     """One user on one connection in one virtual host."""
 
-    host: VirtualHost  # once it has entered
+    host: VirtualHost  # set by `enter`
 
     def __init__(self, broker: Broker, user: User, name: str = "") -> None:
         self.broker = broker
         self.user = user
-        self.name = name  # of the connection, for people
+        self.name = name  # of the connection, for operators
         self.peer = object()  # stands for the other end of the connection
         self.exclusive_queues: dict[Queue, None] = {}
         self._entered = False
@@ -52,16 +52,19 @@ class Client:
     # Coming and going.
 
     def part(self) -> Client:
-        """The same user in the same virtual host, who owns queues for himself: a session, which may last longer."""
+        """Return a client for a session: same user and virtual host, but exclusive queues of its own.
+
+        A session may outlast its connection.
+        """
         part = Client(self.broker, self.user, self.name)
         part.host = self.host
         part.peer = self.peer
         return part
 
     def enter(self, virtual_host: str) -> None:
-        """Open a virtual host: it must exist, the user must have a permission in it, and limits leave room (S014-S016).
+        """Open a virtual host (S014-S016).
 
-        Raises NotAllowed or LimitReached.
+        Raises NotAllowed if it does not exist or the user has no permission in it, LimitReached if a limit is used up.
         """
         broker, user = self.broker, self.user
         try:
@@ -80,7 +83,7 @@ class Client:
         self._happened("connection.created", {"name": self.name, "user": user.name, "vhost": virtual_host})
 
     def change_user(self, user: User) -> None:
-        """Go on with a fresh secret; the user must still be let into the virtual host (X008). Raises NotAllowed."""
+        """Continue with a fresh secret (X008). Raises NotAllowed if it is another user's, or no longer allows entry."""
         if user.name != self.user.name:
             raise NotAllowed(f"the new secret is not one of user '{self.user.name}'")
         self._require_entry(user, self.host.name)
@@ -90,7 +93,7 @@ class Client:
 
     @property
     def expires_at(self) -> float | None:
-        """When the user's token runs out, in monotonic seconds; None: never, or there is none."""
+        """The time at which the user's token expires, in monotonic seconds; None: it never does, or there is none."""
         if self.user.expires_at is None:
             return None
         return self.broker.now + self.user.expires_at - self.broker.clock.wall()
@@ -100,7 +103,10 @@ class Client:
             raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
 
     def leave(self) -> None:
-        """The connection, or the session, has ended: exclusive queues go (S067), or are for all again."""
+        """Leave the virtual host: the connection or session has ended.
+
+        Queues that were declared exclusive are deleted (S067); others that it owned become available to all again.
+        """
         if self._entered:
             self._entered = False
             self.host.connections -= 1
@@ -111,20 +117,20 @@ class Client:
             self.disown(queue)
 
     def own(self, queue: Queue) -> None:
-        """Have a queue for itself as long as it lasts. It stays afterwards, unless it was declared exclusive.
+        """Own a queue exclusively as long as this client lasts; it stays afterwards, unless it was declared exclusive.
 
-        Raises Locked if it is another's, or others consume from it.
+        Raises Locked if another client owns it, or it has consumers.
         """
         queue.require_access(self)
         if queue.owner is None and queue.consumers:
             raise Locked(f"cannot obtain exclusive access to {queue.described}: it has consumers")
         queue.owner = self
         self.exclusive_queues[queue] = None
-        queue.auto_delete = queue.auto_delete and not queue.exclusive  # it goes with its owner, no sooner
+        queue.auto_delete = queue.auto_delete and not queue.exclusive  # deleted with its owner, no sooner
         queue.taken_up()
 
     def disown(self, queue: Queue) -> None:
-        """Own it no longer. What was declared exclusive goes, at once or after its delay, unless others come."""
+        """Give up ownership. A queue that was declared exclusive is deleted, at once or after its auto-delete delay."""
         if queue.exclusive and not queue.limits.auto_delete_delay_ms:
             self.host.delete_queue(queue)
             return
@@ -151,7 +157,7 @@ class Client:
         self.broker.events.happened(name, self.host.name, facts)
 
     def _acts(self) -> None:
-        """What follows is this user's doing."""
+        """Attribute the events that follow to this user."""
         self.broker.events.actor = self.user.name
 
     # Permissions.
@@ -170,19 +176,19 @@ class Client:
             self.broker.access.check_topic(self.user, self.host.name, permission, exchange.name, key)
 
     def require_user_id(self, claimed: str) -> None:
-        """The user-id property must be the user's own (S089). Raises PreconditionFailed."""
+        """Raise PreconditionFailed if a message's user-id property is not the user's own name (S089)."""
         self.broker.access.check_user_id(self.user, claimed)
 
     def require_declarable(self, kind: str, name: str, target: str | None = None) -> None:
-        """What declaring it, or deleting it, needs: for those who look at what is there before they do.
+        """Check the permissions that declaring or deleting a thing needs. Raises AccessRefused.
 
-        `target`: the exchange that is to have what it does not keep. Raises AccessRefused.
+        For callers that look at the existing thing first. `target`: its alternate or dead-letter exchange.
         """
         self._check(CONFIGURE, kind, name)
         self._check_target(kind, name, target)
 
     def _check_target(self, kind: str, name: str, target: str | None) -> None:
-        """What it does not keep goes to another exchange: that is to read from it, and to write to the other."""
+        """Check read on the thing and write on its alternate or dead-letter exchange, as messages pass between them."""
         if target is not None:
             self._check(READ, kind, name)
             self._check(WRITE, "exchange", target)
@@ -211,7 +217,7 @@ class Client:
         return self.host.declare_exchange(name, type_, durable, auto_delete, internal, arguments, may_create)
 
     def find_exchange(self, name: str) -> Exchange:
-        """Passive declaration: the exchange, or NotFound (S041)."""
+        """Return an exchange for a passive declaration. Raises NotFound (S041)."""
         _not_default(name)
         self._check_any("exchange", name)
         return self.host.exchange(name)
@@ -225,7 +231,7 @@ class Client:
             self.host.delete_exchange(name, if_unused)
 
     def known_exchange(self, name: str) -> Exchange | None:
-        """The exchange, if it is there, for who has any permission on it."""
+        """Return the exchange, or None if there is none. Raises AccessRefused if the user has no permission on it."""
         self._check_any("exchange", name)
         return self.host.exchanges.get(name)
 
@@ -239,7 +245,7 @@ class Client:
         self.host.bind(origin, target, key, arguments)
 
     def unbind(self, source: str, destination: str, is_exchange: bool, key: str, arguments: Table) -> None:
-        """Take a binding away; a missing one is fine, unless the profile says otherwise (S057)."""
+        """Remove a binding; a missing one is fine, unless the profile says otherwise (S057)."""
         self._acts()
         lenient = self.broker.compat.delete_missing_ok
         try:
@@ -252,7 +258,7 @@ class Client:
             raise NotFound(f"no binding {key} between exchange '{source}' and '{destination}'")
 
     def bindings(self, source: str, destination: str, is_exchange: bool, key: str) -> list[Binding]:
-        """The bindings between two ends with a key, for who might make them (X084)."""
+        """Return the bindings between two ends with a key; needs the permissions that making them needs (X084)."""
         origin, target = self._ends(source, destination, is_exchange, key)
         found = self.host.bindings_to(target)
         return [binding for binding in found if binding.source is origin and binding.key == key]
@@ -273,7 +279,7 @@ class Client:
     # Queues.
 
     def own_queue(self, name: str) -> Queue:
-        """A queue this client may touch at all, permissions aside: it exists, and is not somebody else's (S066)."""
+        """Return a queue, permissions aside. Raises NotFound, or Locked if another client owns it (S066)."""
         queue = self.host.queue(name)
         queue.require_access(self)
         return queue
@@ -291,7 +297,7 @@ class Client:
     ) -> Queue:
         """Declare a queue; an empty name asks for a generated one, which begins with `prefix` (S060-S066, S079).
 
-        `ours`: the broker chose the name, though it is not a new one each time. `selector`: as
+        `ours`: the broker chose the name, though it is not a generated one. `selector`: see
         `VirtualHost.declare_queue`.
         """
         self._acts()
@@ -315,24 +321,24 @@ class Client:
         return queue
 
     def find_queue(self, name: str) -> Queue:
-        """Passive declaration: the queue, or NotFound (S064)."""
+        """Return a queue for a passive declaration, which counts as use. Raises NotFound (S064)."""
         self._check_any("queue", name)
         queue = self.own_queue(name)
         queue.used_at = self.broker.now
         return queue
 
     def known_queue(self, name: str) -> Queue | None:
-        """The queue, whosever it is, if it is there. For looking only."""
+        """Return the queue, whichever client owns it, or None if it does not exist. For reading only."""
         self._check_any("queue", name)
         return self.host.queues.get(name)
 
     def purge(self, name: str) -> int:
-        """Drop waiting messages (S074). Returns how many."""
+        """Drop waiting messages (S074) and return how many there were."""
         self._check(READ, "queue", name)
         return self.own_queue(name).purge()
 
     def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue; a missing one is fine, unless the profile says otherwise (S075, S076)."""
+        """Delete a queue and return how many messages waited; a missing one is fine in most profiles (S075, S076)."""
         self._acts()
         self._check(CONFIGURE, "queue", name)
         if name not in self.host.queues and self.broker.compat.delete_missing_ok:
@@ -349,18 +355,18 @@ class Client:
     # Messages.
 
     def guards_topics(self, exchange: Exchange) -> bool:
-        """Whether publishing to this exchange needs `check_topics` for each key: there are topic permissions."""
+        """True if topic permissions apply to this exchange, so that each key needs `check_topics`."""
         return exchange.type.name == "topic" and self.broker.access.guards_topics(
             self.user, self.host.name, exchange.name
         )
 
     def check_topics(self, exchange: Exchange, keys: Iterable[str]) -> None:
-        """Raises AccessRefused for the first key that may not be published with (S088)."""
+        """Check the topic permission of each routing key; raises AccessRefused for the first one refused (S088)."""
         for key in keys:
             self._check_topic(WRITE, exchange, key)
 
     def publish_target(self, exchange: str, keys: Iterable[str] = ()) -> Exchange:
-        """The exchange, after every check that publishing to it with these keys needs (S046, S047, S087, S088)."""
+        """Return an exchange after every check that publishing to it with these keys needs (S046, S047, S087, S088)."""
         self._check(WRITE, "exchange", exchange)
         target = self.host.exchange(exchange)
         require_not_internal(target)
@@ -368,25 +374,25 @@ class Client:
         return target
 
     def require_readable(self, name: str) -> None:
-        """What consuming from it needs: for those who do something else first. Raises AccessRefused."""
+        """Raise AccessRefused if the user may not consume from a queue. For callers that do something else first."""
         self._check(READ, "queue", name)
 
     def readable_queue(self, name: str) -> Queue:
-        """A queue this client may take messages from (S066, S098)."""
+        """Return a queue that this client may take messages from (S066, S098)."""
         self._check(READ, "queue", name)
         return self.own_queue(name)
 
     def may_still_read(self, queue: Queue) -> bool:
-        """Whether a consumer may go on after permissions or credentials changed (X008)."""
+        """True if a consumer may continue after permissions or credentials have changed (X008)."""
         return self.broker.access.allowed(self.user, self.host.name, READ, queue.name)
 
     def consume(self, consumer: Consumer) -> None:
-        """Attach a consumer that `readable_queue` was asked for (S099)."""
+        """Attach a consumer to its queue, which came from `readable_queue` (S099)."""
         self._acts()
         consumer.queue.add_consumer(consumer)
 
     def get(self, queue: Queue, settled: bool) -> Delivery | None:
-        """Fetch one message (S083, S112)."""
+        """Fetch one message, or return None if the queue has none (S083, S112)."""
         if queue.limits.single_active:
             raise Locked(
                 f"cannot obtain access to locked {queue.described}. basic.get operations are not supported by "
@@ -399,14 +405,14 @@ class Client:
 
 
 def require_not_internal(exchange: Exchange) -> None:
-    """Clients publish to other exchanges only (S047). Raises AccessRefused."""
+    """Raise AccessRefused for an internal exchange: clients may not publish to it (S047)."""
     if exchange.internal:
         host = exchange.virtual_host.name
         raise AccessRefused(f"cannot publish to internal exchange '{exchange.name}' in vhost '{host}'")
 
 
 def count_down(counter: Counter[str], name: str) -> None:
-    """One less; a name that is counted no more is forgotten: users come and go."""
+    """Count a name down, and forget it at 0, since users come and go."""
     counter[name] -= 1
     if not counter[name]:
         del counter[name]
@@ -418,6 +424,6 @@ def _not_default(name: str) -> None:
 
 
 def _require_short(name: str) -> None:
-    """A name, or key, that every protocol can say. Raises PreconditionFailed."""
+    """Raise PreconditionFailed for a name or key that is too long for some protocol."""
     if len(name) > NAME_MAX // 4 and len(name.encode("utf-8", "surrogateescape")) > NAME_MAX:
         raise PreconditionFailed(f"'{name[:40]}...' has more than {NAME_MAX} octets")

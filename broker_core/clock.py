@@ -1,7 +1,7 @@
-"""Time as an argument, and the one list of everything that will happen later.
+"""Clocks that are passed as arguments, and the broker's one list of timers.
 
-`Clock` is read by the core when, and only when, something depends on time; tests hand in a `ManualClock`.
-`Timers` is a heap of deadlines with lazy cancellation: nothing is paid for time that nobody waits for.
+The core reads a `Clock` only where something depends on time; tests pass a `ManualClock`. `Timers` is a heap of
+deadlines with lazy cancellation, so that time costs nothing where nothing waits for it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ NEVER: Final = float("inf")  # a deadline that does not come
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Clock(ABC):
-    """Two readings: `now` never goes back (deadlines), `wall` is what people call the time (timestamps)."""
+    """A source of time: `now` never goes back (for deadlines), `wall` is the time of day (for timestamps)."""
 
     @abstractmethod
     def now(self) -> float:
-        """Monotonic seconds."""
+        """Return monotonic seconds."""
 
     @abstractmethod
     def wall(self) -> float:
-        """Seconds since 1970-01-01 UTC."""
+        """Return seconds since 1970-01-01 UTC."""
 
 
 class SystemClock(Clock):
@@ -57,7 +57,7 @@ class ManualClock(Clock):
 
 
 class Timer:
-    """One thing that will happen at `at` (monotonic seconds) unless cancelled."""
+    """An action that runs at `at` (monotonic seconds) unless it is cancelled."""
 
     __slots__ = ("action", "at", "cancelled", "order")
 
@@ -72,7 +72,7 @@ class Timer:
 
 
 def nothing(now: float) -> None:
-    """What a cancelled timer does."""
+    """Do nothing: the action of a cancelled timer."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -83,8 +83,8 @@ class Timers:
         self._heap: list[Timer] = []
         self._order = 0
         self._cancelled = 0
-        self._slept_until = NEVER  # what is due later need not wake anybody
-        self.on_earlier: Callable[[], None] | None = None  # told of a deadline before the owner wakes
+        self._slept_until = NEVER  # timers due later need not wake the owner
+        self.on_earlier: Callable[[], None] | None = None  # called for a deadline before the owner wakes
 
     def at(self, when: float, action: Callable[[float], None]) -> Timer:
         """Call `action(now)` once, not before `when`."""
@@ -101,7 +101,9 @@ class Timers:
         if timer is None or timer.cancelled:
             return
         timer.cancelled = True
-        timer.action = nothing  # it may stay in the heap for long; whom it was for need not
+        timer.action = (
+            nothing  # the timer may stay in the heap for long; what its action refers to should not
+        )
         self._cancelled += 1
         if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
             self._heap = [t for t in self._heap if not t.cancelled]
@@ -115,17 +117,17 @@ class Timers:
         return self._heap[0].at if self._heap else None
 
     def sleep_until(self) -> float:
-        """As `next_at`, for an owner that sleeps until then, and for ever if there is nothing.
+        """Return the next deadline, or NEVER, for an owner that now sleeps until then.
 
-        Who sets a deadline and takes it back a thousand times a second has the owner wake in vain once for each term,
-        and not each time.
+        A caller that sets a deadline and cancels it a thousand times a second wakes the owner in vain once for each
+        time slept, not a thousand times.
         """
         at = self.next_at()
         self._slept_until = NEVER if at is None else at
         return self._slept_until
 
     def run(self, now: float) -> int:
-        """Run everything due at `now`, in order of deadline. Returns how many ran."""
+        """Run the timers due at `now`, in order of deadline; return how many ran."""
         ran = 0
         while (at := self.next_at()) is not None and at <= now:
             timer = heappop(self._heap)

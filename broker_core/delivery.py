@@ -1,9 +1,9 @@
-"""One message given to one consumer: how queues and consumers see each other.
+"""Deliveries and consumers: how queues and consumers see each other.
 
 A `Delivery` is a message's place in one queue, from arrival to settlement: waiting (no consumer), unsettled (given to
-a consumer that has not answered), settled (gone). A `Consumer` is the queue's view of whoever takes messages; each
-protocol has its own. All credit there is - prefetch, link credit, message credit - is one number on the consumer and
-one on the window that consumers of a channel may share.
+a consumer that has not answered), settled (gone). A `Consumer` is the queue's view of a client that takes messages;
+each protocol has its own subclass. All kinds of credit - prefetch, link credit, message credit - become one number on
+the consumer and one on the window that consumers of a channel may share.
 """
 
 from __future__ import annotations
@@ -25,47 +25,49 @@ if TYPE_CHECKING:
     from broker_core.store.contract import Page
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
-FIRST: Final = 1 << 62  # the priority of those who only look: they should see what others take
+FIRST: Final = (
+    1 << 62
+)  # the priority of browsing consumers: they should see a message before another takes it
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class Delivery(Entry):
-    """A message's place in one queue. The queue alone changes it.
+    """A delivery is a message's place in one queue. The queue alone changes it.
 
-    Where it is compiled the garbage collector does not look at it: what waits is let go when its queue is deleted, or
-    the node ends (`Broker.let_go`).
+    The garbage collector does not track the compiled class: waiting deliveries are dropped when their queue is deleted
+    or the node ends (`Broker.let_go`).
     """
 
     __slots__ = ("consumer", "given_at", "queue", "redelivered", "seen_by")
 
     def __init__(self, message: Message, queue: Queue, position: int, expires_at: float) -> None:
-        self.message = message  # as an entry does it, without a call
+        self.message = message  # what `Entry.__init__` does, without a call
         self.position = position
         self.expires_at = expires_at
         self.attempts = self.stored = 0
         self.queue = queue
         self.redelivered = False
-        self.consumer: Consumer | None = None  # who has it, if it is unsettled and was not fetched
+        self.consumer: Consumer | None = (
+            None  # the consumer that has it, if it is unsettled and was not fetched
+        )
         self.given_at = 0.0  # monotonic seconds
-        self.seen_by: tuple[object, ...] = ()  # marks of those who browsed it
+        self.seen_by: tuple[object, ...] = ()  # marks of the consumers that browsed it
 
     def holder(self) -> Queue:
         return self.queue
 
     @property
     def counted_attempts(self) -> int:
-        """The failed deliveries as consumers are told them: only where there is a limit to them."""
+        """The number of failed deliveries that consumers are told: 0 where the queue has no delivery limit."""
         return 0 if self.queue.limits.delivery_limit is None else self.attempts
 
     def __lt__(self, other: Delivery) -> bool:
         return self.position < other.position
 
     def __hash__(self) -> int:
-        return (
-            id(self) >> 4
-        )  # each is itself alone; compiled, a class that can be ordered has no hash of its own
+        return id(self) >> 4  # by identity; a compiled class that can be ordered has no hash by default
 
-    # The outcomes, for those who keep one to come back to it; what it means is the queue's business.
+    # The outcomes, for callers that keep a delivery and settle it later; the queue decides what they mean.
 
     def accept(self) -> None:
         self.queue.accept(self)
@@ -78,7 +80,7 @@ class Delivery(Entry):
 
 
 def read_back(queue: Queue, page: Page, stored: list[Stored]) -> list[Delivery]:
-    """Make deliveries of what the store has of a page."""
+    """Return deliveries for the messages of one page that were read back from the store."""
     deliveries: list[Delivery] = []
     for number, position, expires_at, message in stored:
         delivery = Delivery(message, queue, position, expires_at)
@@ -92,9 +94,9 @@ def read_back(queue: Queue, page: Page, stored: list[Stored]) -> list[Delivery]:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Window:
-    """Credit shared by several consumers (a channel's prefetch across its consumers). One consumer is in one window.
+    """Credit shared by several consumers (a channel's prefetch across its consumers). Each consumer is in one window.
 
-    When credit comes back, all of them are woken, who was served longest ago first, or he may never have a turn.
+    When credit comes back, the protocol wakes all of them, the one served longest ago first, so that none starves.
     """
 
     __slots__ = ("credit",)
@@ -105,25 +107,25 @@ class Window:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Consumer(ABC):
-    """Somebody who takes messages from one queue, or reads them there.
+    """A consumer takes messages from one queue, or reads them there.
 
     The queue takes `credit` off consumer and window before `deliver`, whether or not the consumer answers; the protocol
-    puts it back as its own rules say and then calls `wake`. Who should never want for credit has UNLIMITED.
+    puts it back as its own rules say and then calls `wake`. A consumer that needs no credit has UNLIMITED.
 
-        settled     it does not answer: what it gets is accepted
-        selector    it wants only messages that match; the others stay for others. None: it wants all
-        browses     it reads without taking: every waiting message once, in order, and later what arrives or comes back.
-                    Others are served as if it were not there, and it as if there were no others: neither exclusivity
-                    nor a single active consumer concerns it. What it is shown stays the queue's: never accept,
-                    release or reject that, and keep nothing of it but its position, with which it may be had
-                    (`Queue.acquire`). `settled`, `priority` and `exclusive` say nothing
-        searching   set by the queue: the way through a long backlog is gone in portions, and this one has not come to
-                    its end; the queue goes on by itself
+        settled     it does not answer: the queue accepts messages as it delivers them
+        selector    it wants only messages that match; the others stay for other consumers. None: it wants all
+        browses     it reads without taking: every waiting message once, in order, and later those that arrive or come
+                    back. It and other consumers do not affect each other: neither exclusivity nor a single active
+                    consumer concerns it. The deliveries it is shown remain the queue's: never accept, release or
+                    reject them, and keep only their positions, with which they can be taken (`Queue.acquire`).
+                    `settled`, `priority` and `exclusive` have no meaning
+        searching   set by the queue while its search through a long backlog for this consumer is not finished: it
+                    searches in portions, and goes on by itself
 
     All of these but the last are fixed when the consumer is attached (`Queue.add_consumer`).
 
-    To drain: give credit, `wake`, and look again when the broker has settled (`Publisher.taken`). Whoever then has
-    credit and room left has all there is for it now, unless the queue `seeks_for` more: then it looks again next time.
+    To drain: give credit, `wake`, and look again when the broker has settled (`Publisher.taken`). A consumer that then
+    has credit and room left has got all there is for it now, unless the queue `seeks_for` more: then look again later.
     """
 
     __slots__ = (
@@ -165,35 +167,38 @@ class Consumer(ABC):
         self.selector = selector
         self.browses = browses
         self.searching = False
-        self.attached = False  # the queue knows it
+        self.attached = False  # to the queue, by `Queue.add_consumer`
         self.peer: object = (
-            None  # the other end of its connection (`Client.peer`), where the protocol says that
+            None  # the other end of its connection (`Client.peer`), where the protocol sets it
         )
-        self.behind: Consumer | None = None  # who has a turn after it, as long as it is able
-        self.able = False  # it stands in the queue's ring of those believed to take messages
+        self.behind: Consumer | None = None  # the next in the queue's ring, while `able`
+        self.able = False  # it is in the queue's ring of consumers believed able to take messages
 
     @property
     def suspended(self) -> bool:
-        """Its client has asked for a pause: it stays attached, but does not count as active (S071)."""
+        """True while its client has asked for a pause: it stays attached, but does not count as active (S071)."""
         return False
 
     def facts(self) -> ConsumerFacts:
-        """Who it is, for operators."""
+        """Return what operators see of this consumer."""
         return ConsumerFacts()
 
     @abstractmethod
     def room(self) -> int:
-        """How many octets it takes now; 0 or less: pass it over until `wake`. Asked before its credit is looked at."""
+        """Return how many bytes it can take now; at 0 or less the queue passes it over until `wake`.
+
+        Called before its credit is looked at.
+        """
 
     @abstractmethod
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Take these, in order. Called only from `Queue.dispatch`; must not call back into the queue."""
+        """Send deliveries to the client, in order. Called only from `Queue.dispatch`; must not call the queue."""
 
     @abstractmethod
     def cancelled(self) -> None:
-        """The broker has ended this consumer: its queue is gone, or the user may no longer read it."""
+        """Called when the broker has ended this consumer: its queue is deleted, or its user lost the permission."""
 
     def wake(self) -> None:
-        """Credit or room came back: stand in line again."""
+        """Join the queue's ring again. Call it when credit or room has come back."""
         if not self.able and self.attached:
             self.queue.offer(self)

@@ -1,12 +1,13 @@
-"""What of a broker outlives the node: whoever changes something tells a `Catalogue`, which keeps what is durable of it.
+"""The contract of the catalogue, which is told of every change to objects and keeps the durable ones in the store.
 
-    VirtualHost, Access, Policies, Broker ── keep_x, forget_x ──> Catalogue ──> the store (store/objects.py)
+    VirtualHost, Access, Policies, Broker ── keep_x, forget_x ──> Catalogue ──> the store (durability/objects.py)
 
-Without a store there is none, and a change costs one attribute test. Everything is told, durable or not: what that
-means is known in one place. Whatever is told in one batch of input is kept together, or not at all.
+Without a store there is no catalogue, and a change costs one attribute test. Every change is reported, durable or not:
+only the catalogue knows what is durable. All changes of one batch of input are kept together, or not at all.
 
-Users, permissions, policies and virtual hosts can also stand in the configuration file, which is then their owner: they
-are as it says at each start, and are not kept. What nobody says has a default, until somebody changes or deletes it.
+Users, permissions, policies and virtual hosts can also be in the configuration file, which then owns them: at each
+start they are as it says, and they are not kept. Things that neither it nor a client has set have a default, until a
+client changes or deletes them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from broker_core.xa.branch import Branch
 
 
-# Kinds of what may stand in the configuration file, and the names that tell one from another.
+# Kinds of objects that may be in the configuration file, and the names that identify one of each kind.
 VIRTUAL_HOST: Final = "vhost"  # name
 USER: Final = "user"  # name
 PERMISSIONS: Final = "permissions"  # user, virtual host
@@ -39,145 +40,149 @@ PARAMETER: Final = "parameter"  # name; this kind is never in the file
 
 
 class Origin(Enum):
-    """Who makes a change."""
+    """The source of a change."""
 
-    CLIENT = "client"  # and definitions files: it is kept
-    FILE = "file"  # the configuration file: its own is not kept, and takes the place of what was
-    DEFAULT = "default"  # nobody: as it is where nothing else is said
+    CLIENT = "client"  # clients and definitions files: the change is kept
+    FILE = "file"  # the configuration file: not kept; replaces what was there
+    DEFAULT = "default"  # the default, where neither of the others has set anything
 
 
 class Catalogue(ABC):
-    """Told of changes, right after they were made. Raises nothing."""
+    """The catalogue is told of changes right after they were made. None of its methods raises."""
 
     incomplete: (
-        bool  # something of what was kept could not be read: what seems to be nobody's may be somebody's
+        bool  # some of the objects could not be read from the store: what seems to have no owner may have one
     )
 
-    # Who owns what.
+    # Ownership.
 
     @abstractmethod
     def told_by(self, origin: Origin) -> AbstractContextManager[None]:
-        """Changes told in this context are of this origin; all others are of clients."""
+        """Return a context in which changes are of this origin; outside of such contexts they are of clients."""
 
     @abstractmethod
     def by_default(self, *names: str) -> bool:
-        """There is a default for the thing of this kind and these names. Whether that holds: nothing is kept.
+        """Announce a default for the thing of this kind and these names. True if it is to be used: nothing is kept.
 
-        From then on, should a client delete the thing, that is kept.
+        If a client deletes the thing afterwards, the deletion is kept.
         """
 
     @abstractmethod
     def has(self, *names: str) -> bool:
-        """Whether something is kept of the thing of this kind and these names; also that it was deleted."""
+        """True if a state of the thing of this kind and these names is kept; that may be its deletion."""
 
     @abstractmethod
     def is_of_file(self, *names: str) -> bool:
-        """Whether the configuration file says how it is: what clients change of it lasts until the node ends."""
+        """True if the configuration file owns the thing: changes by clients then last until the node ends."""
 
-    # What there is.
+    # Virtual hosts and what is in them.
 
     @abstractmethod
     def keep_virtual_host(self, host: VirtualHost) -> None:
-        """It was made, or has other limits."""
+        """Called after a virtual host was created, or its limits or description changed."""
 
     @abstractmethod
     def forget_virtual_host(self, host: VirtualHost) -> None:
-        """It was deleted. Of everything in it that is told as well."""
+        """Called after a virtual host was deleted. The deletions of everything in it are reported as well."""
 
     @abstractmethod
     def keep_exchange(self, exchange: Exchange) -> None:
-        """It was declared."""
+        """Called after an exchange was declared."""
 
     @abstractmethod
     def keep_holding(self, exchange: Exchange) -> None:
-        """It begins to hold messages: its `holding` gets a number if they are to be kept."""
+        """Called when an exchange first holds messages. Gives its `holding` a number if they are to be durable."""
 
     @abstractmethod
     def forget_exchange(self, exchange: Exchange) -> None:
-        """It was deleted. Of its bindings that is told as well."""
+        """Called after an exchange was deleted. The deletions of its bindings are reported as well."""
 
     @abstractmethod
     def keep_queue(self, queue: Queue) -> None:
-        """It was declared, or notes on it are other ones. What is kept gets a number and the journal."""
+        """Called after a queue was declared, or its notes changed. If it is kept, gives it a number and the journal."""
 
     @abstractmethod
     def forget_queue(self, queue: Queue) -> None:
-        """It was deleted. Of the bindings that lead to it that is told as well."""
+        """Called after a queue was deleted. The deletions of the bindings to it are reported as well."""
 
     @abstractmethod
     def keep_lease(self, lease: Lease) -> None:
-        """It was made, or has another fence. It gets a number and the journal, and is kept if its queue is."""
+        """Called after a lease was created, or its fence changed. It is kept if its queue is.
+
+        Gives it a number and the journal in any case.
+        """
 
     @abstractmethod
     def forget_lease(self, lease: Lease) -> None:
-        """It has ended, or its queue was deleted."""
+        """Called after a lease has ended, or its queue was deleted."""
 
     @abstractmethod
     def keep_staging(self, staging: Staging) -> None:
-        """It was made. It gets a number and the journal."""
+        """Called after a staging was created. Gives it a number and the journal."""
 
     @abstractmethod
     def forget_staging(self, staging: Staging) -> None:
-        """It has ended."""
+        """Called after a staging has ended."""
 
     @abstractmethod
     def keep_branch(self, branch: Branch) -> None:
-        """It is prepared, or has ended otherwise than its coordinator knows. What is prepared gets a number and the
-        journal.
+        """Called after a branch was prepared, or has ended in a way that its coordinator does not know.
+
+        Gives a prepared branch a number and the journal.
         """
 
     @abstractmethod
     def forget_branch(self, branch: Branch) -> None:
-        """It has ended, and nobody has to be told how."""
+        """Called after a branch has ended, and its coordinator need not be told how."""
 
     @abstractmethod
     def keep_binding(self, binding: Binding) -> None:
-        """It was made. Bindings are kept in their order."""
+        """Called after a binding was made. Bindings are kept in their order."""
 
     @abstractmethod
     def forget_binding(self, binding: Binding) -> None:
-        """It was taken away, or one of its ends was."""
+        """Called after a binding was removed, or one of its ends was deleted."""
 
-    # Who may do what, and what holds for whom.
+    # Users, permissions, policies and parameters.
 
     @abstractmethod
     def keep_user(self, user: User) -> None:
-        """Made, or replaced."""
+        """Called after a user was created or replaced."""
 
     @abstractmethod
     def forget_user(self, name: str) -> None:
-        """Deleted. Of the user's permissions that is told as well."""
+        """Called after a user was deleted. The deletions of the user's permissions are reported as well."""
 
     @abstractmethod
     def keep_permissions(self, user: str, virtual_host: str, permissions: Permissions) -> None:
-        """Set, or replaced."""
+        """Called after permissions were set or replaced."""
 
     @abstractmethod
     def forget_permissions(self, user: str, virtual_host: str) -> None:
-        """Cleared."""
+        """Called after permissions were cleared."""
 
     @abstractmethod
     def keep_topic_permissions(
         self, user: str, virtual_host: str, exchange: str, permissions: TopicPermissions
     ) -> None:
-        """Set, or replaced."""
+        """Called after topic permissions were set or replaced."""
 
     @abstractmethod
     def forget_topic_permissions(self, user: str, virtual_host: str, exchange: str) -> None:
-        """Cleared."""
+        """Called after topic permissions were cleared."""
 
     @abstractmethod
     def keep_policy(self, policy: Policy, operator: bool) -> None:
-        """Set, or replaced. `operator`: it is an operator policy."""
+        """Called after a policy was set or replaced. `operator`: it is an operator policy."""
 
     @abstractmethod
     def keep_parameter(self, name: str, value: Json) -> None:
-        """A global parameter was set, or replaced."""
+        """Called after a global parameter was set or replaced."""
 
     @abstractmethod
     def forget_parameter(self, name: str) -> None:
-        """Cleared."""
+        """Called after a global parameter was cleared."""
 
     @abstractmethod
     def forget_policy(self, virtual_host: str, name: str, operator: bool) -> None:
-        """Cleared."""
+        """Called after a policy was cleared."""

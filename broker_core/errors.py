@@ -1,24 +1,24 @@
-"""Neutral failures: what went wrong, in words; each protocol's adapter turns them into its own codes by one table.
+"""The failures that the core raises, neutral to protocols; each protocol's adapter maps them to codes by one table.
 
     Failure
      ├─ NotFound             the thing named does not exist
      ├─ AccessRefused        the user may not do this
-     ├─ Locked               somebody else holds the thing exclusively
-     ├─ PreconditionFailed   the request contradicts what is there, or itself
+     ├─ Locked               another client holds the thing exclusively
+     ├─ PreconditionFailed   the request contradicts the present state, or itself
      │   ├─ InvalidProperty  a queue of that type cannot be declared like this
-     │   └─ TooMany          there are as many queues or exchanges as there may be
+     │   └─ TooMany          the number of queues, exchanges, ... is at its limit
      ├─ NotAllowed           the connection may not go on like this
      │   └─ LimitReached     a configured limit forbids it
      └─ Unsupported          the broker (or this kind of queue) does not do this
 
-The text of a failure is the whole sentence a client sees behind the protocol's own name of the condition.
+The text of a failure is the whole sentence that a client sees after the protocol's own name of the condition.
 """
 
 from __future__ import annotations
 
 
 class Failure(Exception):  # noqa: N818 - not every failure is an error of ours
-    """Base of everything the core refuses. `str(failure)` is the sentence for the peer."""
+    """The base of all refusals by the core. `str(failure)` is the sentence for the peer."""
 
 
 class NotFound(Failure):
@@ -34,7 +34,7 @@ class Locked(Failure):
 
 
 class PreconditionFailed(Failure):
-    """Inequivalent declaration, invalid argument, unknown delivery, message too large, ..."""
+    """The request cannot be met: inequivalent declaration, invalid argument, unknown delivery, large message, ..."""
 
 
 class InvalidProperty(PreconditionFailed):
@@ -42,7 +42,7 @@ class InvalidProperty(PreconditionFailed):
 
 
 class TooMany(PreconditionFailed):
-    """The node or the virtual host holds as many as it may."""
+    """The node or the virtual host already holds as many things of that kind as it may."""
 
 
 class NotAllowed(Failure):
@@ -50,7 +50,7 @@ class NotAllowed(Failure):
 
 
 class Unsupported(Failure):
-    """A request that is valid in the protocol but that this queue type or profile does not serve."""
+    """The request is valid in the protocol, but this queue type or profile does not serve it."""
 
 
 class LimitReached(NotAllowed):

@@ -1,4 +1,4 @@
-"""The contract of exchange types, for their authors, under a name that stays (`broker_core/exchanges/exchange.py`)."""
+"""The contract of exchange types under a stable name for plug-ins; it is defined in `exchanges/exchange.py`."""
 
 from broker_core.exchanges.exchange import (
     HANDLED,

@@ -1,11 +1,11 @@
-"""Memory and disk to alarms: when publishers have to wait.
+"""Resource alarms: readings of memory and disk decide when publishers have to wait.
 
 A monitor decides from one reading whether the node is low on something; `Alarms` asks its monitors, joins their
-reasons, and tells its listeners when the answer changes. Nothing here stops anybody: the listeners do. The limits
+reasons, and tells its listeners when the answer changes. Nothing here blocks publishers: the listeners do. The limits
 are no hard caps (S160), there is no hysteresis (an alarm clears as soon as the reading is back within the limit),
 and a limit can be changed at any time and holds from the next check on (S161).
 
-The readings at the end know Linux (control groups included) and fall back to what POSIX offers elsewhere.
+The functions at the end take the readings: from Linux (control groups included), or with POSIX calls elsewhere.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from broker_core.memory_tuning import give_back_memory
 
 MIB: Final = 1 << 20
 ASSUMED_TOTAL: Final = 1024 * MIB  # X044
-FACTOR_MAX: Final = 64  # numbers up to here are fractions of the memory, larger ones are octets
+FACTOR_MAX: Final = 64  # numbers up to here are fractions of the memory, larger ones are bytes
 CHECK_INTERVAL_S: Final = 1.0
 
 SIZE: Final = Octets(0, 1 << 62)
 
 
 class Monitor(ABC):
-    """One thing the node can be low on. `reason` is what blocked clients are told (S157)."""
+    """A monitor watches one resource that the node can be low on. Blocked clients are told its `reason` (S157)."""
 
     reason: ClassVar[str]
 
     @abstractmethod
     def low(self) -> bool:
-        """Whether the alarm should be raised now. Takes a reading; must not wait."""
+        """Take a reading; True if the alarm should be raised now. Must not wait."""
 
     @abstractmethod
     def describe(self) -> str:
-        """The limit, as the log says it at start (S154)."""
+        """Return the sentence about the limit that is logged at start (S154)."""
 
 
 class MemoryMonitor(Monitor):
-    """Low when the process has more memory than a watermark (S153).
+    """A monitor that is low when the process uses more memory than a watermark (S153).
 
-    The watermark is a fraction of all memory, or octets, or a size such as "512MB"; 0 switches the monitor off.
+    The watermark is a fraction of all memory, or bytes, or a size such as "512MB"; 0 switches the monitor off.
     Where the amount of memory is unknown, 1 GiB is assumed, and fractions above 1 multiply it (X044).
     """
 
@@ -66,17 +66,17 @@ class MemoryMonitor(Monitor):
         self._watermark = watermark_of(watermark)
 
     def set_watermark(self, watermark: float | str) -> None:
-        """Holds from the next check on. Raises ValueError for what is no watermark."""
+        """Change the watermark from the next check on. Raises ValueError if it is invalid."""
         self._watermark = watermark_of(watermark)
 
     def limit(self) -> int | None:
-        """Octets, or None if the monitor is off."""
+        """Return the limit in bytes, or None if the monitor is off."""
         if isinstance(self._watermark, int):
             return self._watermark or None
         return self._fraction(self._watermark) or None
 
     def share(self, share: float) -> int | None:
-        """Octets: a fraction of the limit (float), or as they are (int). None: no limit, which 0 says as well."""
+        """Return a share in bytes: a fraction of the limit (float), or the bytes given (int). None or 0: no limit."""
         if isinstance(share, int):
             return share or None
         limit = self.limit()
@@ -100,14 +100,14 @@ class MemoryMonitor(Monitor):
         )
 
     def warning(self) -> str | None:
-        """What the log says besides, if the limit is only a guess."""
+        """Return the warning to log if the limit is only a guess, else None."""
         if isinstance(self._watermark, int) or not self._watermark or self._total() is not None:
             return None
         return f"Unknown total memory size. Assuming memory size is {ASSUMED_TOTAL // MIB}MB."
 
 
 def watermark_of(value: float | str) -> float | int:
-    """A watermark as given: a fraction (float) or octets (int). Raises ValueError."""
+    """Return a watermark as a fraction (float) or bytes (int). Raises ValueError if it is neither."""
     if isinstance(value, str):
         return size_of(value)
     if isinstance(value, bool) or not math.isfinite(value) or value < 0:
@@ -116,7 +116,7 @@ def watermark_of(value: float | str) -> float | int:
 
 
 def size_of(value: int | str) -> int:
-    """Octets, from a number or a string with a unit. Raises ValueError."""
+    """Return bytes from a number or a string with a unit. Raises ValueError if it is neither."""
     try:
         return SIZE.convert(int(value) if isinstance(value, str) and value.isdecimal() else value)
     except ValueError:
@@ -124,7 +124,10 @@ def size_of(value: int | str) -> int:
 
 
 class DiskMonitor(Monitor):
-    """Low when the data folder has less free space than a limit; without a folder, or with limit 0, never (S159)."""
+    """A monitor that is low when the data folder has less free space than a limit (S159).
+
+    Without a folder, or with limit 0, it never is.
+    """
 
     reason = "low on disk"
 
@@ -139,15 +142,15 @@ class DiskMonitor(Monitor):
         self._free_limit = size_of(free_limit)
 
     def set_free_limit(self, free_limit: int | str) -> None:
-        """Holds from the next check on. Raises ValueError for what is no size."""
+        """Change the limit from the next check on. Raises ValueError if it is not a size."""
         self._free_limit = size_of(free_limit)
 
     def free(self) -> int | None:
-        """Octets that can still be written; None: unknown, or there is no folder."""
+        """Return how many bytes can still be written; None: unknown, or there is no folder."""
         return None if self._folder is None else self._free(self._folder)
 
     def limit(self) -> int | None:
-        """Octets, or None if the monitor is off."""
+        """Return the limit in bytes, or None if the monitor is off."""
         return None if self._folder is None else self._free_limit or None
 
     def low(self) -> bool:
@@ -166,22 +169,22 @@ Listener = Callable[[str | None], None]
 
 
 class Alarms:
-    """The alarms that are raised now, and who wants to know.
+    """The alarms that are raised now, and the listeners that are told of them.
 
-    `reason` is None, or everything that is low, joined by ` & `. Listeners are called with it when it changes.
+    `reason` is None, or the reasons of all alarms joined by ` & `. Listeners are called with it when it changes.
     """
 
     def __init__(self, monitors: Iterable[Monitor] = (), interval_s: float = CHECK_INTERVAL_S) -> None:
         self.monitors = tuple(monitors)
         self.reason: str | None = None
-        self.due_at = -math.inf  # when the next check is worth it, monotonic seconds
+        self.due_at = -math.inf  # time of the next check that takes readings, monotonic seconds
         self._interval_s = interval_s
         self._low: tuple[str, ...] = ()  # by the monitors' readings
-        self._said: dict[str, None] = {}  # by an operator or a test
+        self._said: dict[str, None] = {}  # alarms raised by `set`
         self._listeners: list[Listener] = []
 
     def check(self, now: float) -> float:
-        """Take the readings, if the last ones are old enough. Returns when the next check is due."""
+        """Take the readings, if the last ones are old enough, and return when the next check is due."""
         if now >= self.due_at:
             self.due_at = now + self._interval_s
             self._low = tuple(monitor.reason for monitor in self.monitors if monitor.low())
@@ -189,7 +192,7 @@ class Alarms:
         return self.due_at
 
     def check_soon(self) -> None:
-        """A limit has changed: the next check takes readings whatever the time."""
+        """Let the next check take readings whatever the time. Called after a limit has changed."""
         self.due_at = -math.inf
 
     def set(self, reason: str) -> None:
@@ -198,7 +201,7 @@ class Alarms:
         self._tell()
 
     def clear(self, reason: str) -> None:
-        """Take back an alarm raised by hand; what a monitor finds low stays."""
+        """Clear an alarm that was raised by hand; those of monitors stay."""
         self._said.pop(reason, None)
         self._tell()
 
@@ -219,7 +222,7 @@ class Alarms:
 
 
 def resident_octets(root: Path = Path("/")) -> int:
-    """The memory this process has now; where only the highest value so far is known, that."""
+    """Return the resident memory of this process; where only the highest value so far is known, return that."""
     try:
         return int((root / "proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -228,7 +231,7 @@ def resident_octets(root: Path = Path("/")) -> int:
 
 
 def total_octets(root: Path = Path("/")) -> int | None:
-    """The memory this process could have: the machine's, or less if a control group says so; None: unknown."""
+    """Return the memory that this process could have: the machine's, or a control group's limit; None: unknown."""
     known = [size for size in (machine_octets(root), group_octets(root)) if size is not None]
     return min(known, default=None)
 
@@ -244,7 +247,7 @@ def machine_octets(root: Path) -> int | None:
 
 
 def group_octets(root: Path) -> int | None:
-    """The lowest limit of this process's control group and the groups around it, version 1 or 2."""
+    """Return the lowest limit of this process's control group and the groups around it, version 1 or 2."""
     limits = [limit for file in group_files(root) if (limit := limit_in(file)) is not None]
     return min(limits, default=None)
 
@@ -259,13 +262,13 @@ def group_files(root: Path) -> Iterable[Path]:
 
 
 def files_up(top: Path, group: str, name: str) -> Iterable[Path]:
-    """The file in a group and in each group around it; a container may not see its own, so some are missing."""
+    """Return the file's path in a group and each group around it; a container may not see all, so some are missing."""
     parts = [part for part in group.split("/") if part not in ("", "..")]
     return [top.joinpath(*parts[:depth], name) for depth in range(len(parts), -1, -1)]
 
 
 def limit_in(file: Path) -> int | None:
-    """A group's limit; None if there is none, which version 2 writes as `max` and version 1 as nearly 2^63."""
+    """Return a group's limit, or None if it has none, which version 2 writes as `max` and version 1 as nearly 2^63."""
     text = next(iter(lines_of(file)), "")
     return int(text) if text.isdecimal() and int(text) < 1 << 60 else None
 
@@ -278,7 +281,10 @@ def lines_of(file: Path) -> list[str]:
 
 
 def free_octets(folder: Path) -> int | None:
-    """What an ordinary user can still write to the disk of `folder`, be it there or still to be made; None: unknown."""
+    """Return how much an ordinary user can still write to the disk of `folder`; None: unknown.
+
+    The folder need not exist yet.
+    """
     there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
     try:
         found = os.statvfs(there)

@@ -1,4 +1,4 @@
-"""Global parameters: names to whatever operators' tools want to remember, such as what they call the cluster."""
+"""Global parameters: named JSON values that operators' tools keep in the broker, such as the cluster's name."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ PARAMETERS_MAX: Final = 1000
 
 
 class Parameters:
-    """All of a node's."""
+    """The global parameters of a node."""
 
     def __init__(self) -> None:
-        self.catalogue: Catalogue | None = None  # told of what outlives the node
+        self.catalogue: Catalogue | None = None  # told of changes, to keep them
         self.events = Events()
         self._said: dict[str, Json] = {}
 
     def set(self, name: str, value: Json) -> None:
-        """Add one, or replace it. Raises TooMany."""
+        """Add or replace a parameter. Raises TooMany if there are `PARAMETERS_MAX` others."""
         if name not in self._said and len(self._said) >= PARAMETERS_MAX:
             raise TooMany(f"there are {PARAMETERS_MAX} global parameters, which are the most")
         self._said[name] = value
@@ -32,7 +32,7 @@ class Parameters:
         self.events.happened("parameter.set", "", {"component": "", "name": name})
 
     def clear(self, name: str) -> bool:
-        """Forget one. False if there was none."""
+        """Remove a parameter. False if there was none."""
         if name not in self._said:
             return False
         del self._said[name]
@@ -45,9 +45,9 @@ class Parameters:
         return name in self._said
 
     def get(self, name: str) -> Json:
-        """What it says; None also if there is none."""
+        """Return a parameter's value; None also if there is no such parameter."""
         return self._said.get(name)
 
     def all(self) -> list[tuple[str, Json]]:
-        """Names and values, by name."""
+        """Return names and values, in order of name."""
         return sorted(self._said.items(), key=lambda each: each[0])

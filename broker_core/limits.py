@@ -1,11 +1,11 @@
-"""Declaration arguments to limits: what bounds a queue, and what bounds a virtual host, a user and the node.
+"""Limits: queue arguments are checked and become the limits of a queue; quotas bound virtual hosts, users and the node.
 
-A client's `x-` arguments are checked against one table (`ARGUMENTS`) and become a frozen `QueueLimits`. A
-policy (`policy.py`) is checked by the same functions, and both together give the limits that a queue obeys. A
-check is a function from a value to a fault in words, or None when there is nothing to say.
+A client's `x-` arguments are checked against one table (`ARGUMENTS`) and become a frozen `QueueLimits`. A policy
+(`policy.py`) is checked by the same functions, and both together give the limits that a queue obeys. A check is a
+function from a value to the description of a fault, or None if the value is fine.
 
-Arguments that RabbitMQ does not know are ignored; arguments known for another type of queue only are refused,
-so that nobody believes in a limit that is not kept. The quotas at the end refuse one thing too many.
+Arguments that RabbitMQ does not know are ignored; arguments known for another type of queue only are refused, so that
+no user relies on a limit that is not kept. The quotas are at the end.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from broker_core.values import Table, Timestamp, Value, described, frozen, print
 
 TTL_MAX_MS: Final = 315_360_000_000  # ten years, RabbitMQ's bound
 PRIORITY_MAX: Final = 255
-NAME_MAX: Final = 255  # octets of a header's name
+NAME_MAX: Final = 255  # bytes of a header's name
 
 
 class QueueType(Enum):
-    """What kind of queue is declared, by its `x-queue-type`."""
+    """The type of a queue, as `x-queue-type` names it."""
 
     CLASSIC = "classic"
     QUORUM = "quorum"
@@ -34,26 +34,26 @@ class QueueType(Enum):
 
     @property
     def module(self) -> str:
-        """The name RabbitMQ's error texts give the type (X021)."""
+        """The type's name in RabbitMQ's error texts (X021)."""
         return f"rabbit_{self.value}_queue"
 
 
 class Overflow(Enum):
-    """What a full queue does with one more message (S082)."""
+    """The ways in which a full queue treats one more message (S082)."""
 
     DROP_HEAD = "drop-head"
     REJECT_PUBLISH = "reject-publish"
     REJECT_PUBLISH_DLX = "reject-publish-dlx"
-    SELF_DESTRUCT = "self-destruct"  # the queue goes, with all that is in it
+    SELF_DESTRUCT = "self-destruct"  # the queue is deleted with all its messages
 
 
 @attrs.frozen
 class QueueLimits:
-    """What a queue keeps to, and None where there is no limit.
+    """The limits that a queue obeys; None where there is no limit.
 
-    Times are in milliseconds, lengths in messages, sizes in octets of body. As parsed from arguments,
-    `delivery_limit` may be negative and `consumer_timeout_ms` 0: the client wants none, whatever the default
-    is. `Compat.queue_limits` settles that, so that a queue sees None or a limit.
+    Times are in milliseconds, lengths in messages, sizes in bytes of body. As parsed from arguments, `delivery_limit`
+    may be negative and `consumer_timeout_ms` 0, by which a client asks for no limit whatever the default is.
+    `Compat.queue_limits` replaces these, so that a queue sees None or a limit.
     """
 
     message_ttl_ms: int | None = None
@@ -70,20 +70,22 @@ class QueueLimits:
     single_active: bool = False
     max_age_ms: int | None = None  # streams
     max_segment_bytes: int | None = None  # streams
-    alternate_exchange: str | None = None  # gets what is rejected, and what waits when the queue is deleted
-    last_value_key: str | None = None  # the header of whose value the newest message alone waits
-    group_key: str | None = None  # the header that says which messages belong together
-    auto_delete_delay_ms: int = 0  # from the last consumer's leaving to the deletion
-    priority_base: int = 0  # the highest priority that is not told apart from the lowest
-    sequence_header: str | None = None  # in which each message gets its number
-    no_local: bool = False  # what comes over the connection of its owner passes it by
+    alternate_exchange: str | None = (
+        None  # gets rejected messages, and those that wait when the queue is deleted
+    )
+    last_value_key: str | None = None  # the header: of messages with one value, only the newest waits
+    group_key: str | None = None  # the header that names a message's group
+    auto_delete_delay_ms: int = 0  # from the detaching of the last consumer to the deletion
+    priority_base: int = 0  # priorities up to this one are treated as one level
+    sequence_header: str | None = None  # the header in which each message gets its number
+    no_local: bool = False  # ignore messages from the connection of the owner or the exclusive consumer
     fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 
 KINDS_MAX: Final = 256
 known: Final[dict[QueueLimits, QueueLimits]] = {}
 
-# Checks: a value to a fault in words, or None.
+# Checks: functions from a value to the description of a fault, or None.
 
 Check: TypeAlias = Callable[[Value], str | None]
 
@@ -102,7 +104,7 @@ def truth_fault(value: Value) -> str | None:
 
 
 def between(low: int, high: int | None = None) -> Check:
-    """A check that a value is a whole number from `low` up to `high`."""
+    """Return a check that a value is a whole number from `low` up to `high`."""
 
     def fault(value: Value) -> str | None:
         if (wrong := whole_fault(value)) is not None:
@@ -123,7 +125,7 @@ def range_fault(number: int, low: int, high: int | None) -> str | None:
 
 
 def one_of(*accepted: str) -> Check:
-    """A check that a value is one of some words."""
+    """Return a check that a value is one of the accepted words."""
 
     def fault(value: Value) -> str | None:
         if (wrong := text_fault(value)) is not None:
@@ -151,7 +153,7 @@ def age_fault(value: Value) -> str | None:
 
 
 def share_fault(value: Value) -> str | None:
-    """A number for all levels, or a list of one for each, the lowest first."""
+    """Check a share: a number for all levels, or a list with one for each, the lowest level first."""
     listed = value if isinstance(value, list) else [value]
     if len(listed) > PRIORITY_MAX + 1:
         return f"there are no more than {PRIORITY_MAX + 1} levels"
@@ -159,7 +161,7 @@ def share_fault(value: Value) -> str | None:
 
 
 def text(value: Value) -> str | None:
-    """A string argument; octets that are not UTF-8 are kept as surrogate escapes."""
+    """Return an argument as a string, or None if it is not one; bytes that are not UTF-8 become surrogate escapes."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
     return value if isinstance(value, str) else None
@@ -170,7 +172,7 @@ def whole(value: Value) -> int | None:
 
 
 def age_ms(value: Value) -> int | None:
-    """`7D` to milliseconds; None if it is not an age. As in RabbitMQ, a month has 30 days."""
+    """Return an age such as `7D` in milliseconds, or None if it is not an age. As in RabbitMQ, a month has 30 days."""
     match = re.fullmatch(r"([0-9]{1,10})([YMDhms])", text(value) or "")
     return None if match is None else int(match[1]) * _AGE_UNITS_MS[match[2]]
 
@@ -184,8 +186,8 @@ _AGE_UNITS_MS: Final = {
     "Y": 365 * 86_400_000,
 }
 
-# Which types know which argument. Delivery limits and consumer timeouts are for every queue that settles
-# deliveries, where RabbitMQ gives them to quorum queues only (docs/compatibility.md).
+# The types that know an argument. Delivery limits and consumer timeouts are for every queue that settles
+# deliveries; RabbitMQ has them for quorum queues only (docs/compatibility.md).
 
 _CLASSIC: Final = frozenset({QueueType.CLASSIC})
 _QUORUM: Final = frozenset({QueueType.QUORUM})
@@ -223,7 +225,7 @@ ARGUMENTS: Final[dict[str, tuple[Check, frozenset[QueueType]]]] = {
     "x-auto-delete-delay": (ttl_fault, _SETTLING),
     "x-max-age": (age_fault, _STREAM),
     "x-stream-max-segment-size-bytes": (count_fault, _STREAM),
-    # From here on: checked and compared on redeclaration, without effect on a single node.
+    # The arguments below are checked, and compared on redeclaration, but have no effect on a single node.
     "x-queue-mode": (one_of("default", "lazy"), _CLASSIC),
     "x-queue-version": (between(1, 2), _CLASSIC),
     "x-queue-master-locator": (text_fault, _CLASSIC),
@@ -244,7 +246,10 @@ CHECKED_ARGUMENTS: Final = tuple(ARGUMENTS)
 def parse_queue_arguments(
     name: str, virtual_host: str, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
 ) -> QueueLimits:
-    """The limits asked for by a declaration (S078, S079, X021-X023). Raises PreconditionFailed."""
+    """Return the limits that a declaration asks for (S078, S079, X021-X023).
+
+    Raises PreconditionFailed if an argument, or a property of the queue, does not fit.
+    """
     queue = f"queue '{name}' in vhost '{virtual_host}'"
     refuse_untexted_exchange(arguments, queue)
     refuse_faulty(arguments, queue)
@@ -255,20 +260,20 @@ def parse_queue_arguments(
 
 
 def shared(limits: QueueLimits) -> QueueLimits:
-    """The same for all queues of which the same was asked, as far as these are of few kinds: 0.4 KiB each."""
+    """Return one shared instance of equal limits, to save 0.4 KiB a queue. At most `KINDS_MAX` kinds are remembered."""
     if len(known) >= KINDS_MAX:
         known.clear()
     return known.setdefault(limits, limits)
 
 
 def queue_type(arguments: Table) -> QueueType:
-    """The type that checked arguments ask for; absent and void both mean classic (X017)."""
+    """Return the queue type that checked arguments ask for; absent and void both mean classic (X017)."""
     asked = arguments.get("x-queue-type")
     return QueueType.CLASSIC if asked is None else QueueType(text(asked))
 
 
 def limits_of(arguments: Table) -> QueueLimits:
-    """Checked arguments as a record."""
+    """Return the limits that checked arguments ask for."""
     overflow = text(arguments.get("x-overflow"))
     return QueueLimits(
         message_ttl_ms=whole(arguments.get("x-message-ttl")),
@@ -281,7 +286,7 @@ def limits_of(arguments: Table) -> QueueLimits:
         dead_letter_key=text(arguments.get("x-dead-letter-routing-key")),
         delivery_limit=whole(arguments.get("x-delivery-limit")),
         consumer_timeout_ms=whole(arguments.get("x-consumer-timeout")),
-        max_priority=whole(arguments.get("x-max-priority")) or None,  # 0 priorities are no priorities
+        max_priority=whole(arguments.get("x-max-priority")) or None,  # 0 means no priorities
         single_active=arguments.get("x-single-active-consumer") is True,
         max_age_ms=age_ms(arguments.get("x-max-age")),
         max_segment_bytes=whole(arguments.get("x-stream-max-segment-size-bytes")) or None,
@@ -297,7 +302,7 @@ def limits_of(arguments: Table) -> QueueLimits:
 
 
 def shares_of(arguments: Table) -> tuple[int, ...]:
-    """One for each level of priority; levels for which none is said have no limit. Empty if nobody has one."""
+    """Return the share of each priority level, 0 (no limit) where none is given. Empty if no level has a limit."""
     asked = arguments.get("x-fair-share")
     levels = min(whole(arguments.get("x-max-priority")) or 0, PRIORITY_MAX) + 1
     listed = asked if isinstance(asked, list) else [asked] * levels
@@ -306,7 +311,7 @@ def shares_of(arguments: Table) -> tuple[int, ...]:
 
 
 def refuse_untexted_exchange(arguments: Table, queue: str) -> None:
-    """The dead letter exchange has an error text of its own, given before all others (S079)."""
+    """Refuse a dead letter exchange that is no string: it has its own error text, given before all others (S079)."""
     argument = "x-dead-letter-exchange"
     if argument in arguments and text_fault(arguments[argument]) is not None:
         kind = type_name(arguments[argument])
@@ -326,7 +331,7 @@ def fault_of(argument: str, arguments: Table, check: Check) -> str | None:
     if argument == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
         return check(value) or "routing key but no dead letter exchange defined"
     if argument == "x-message-group-key" and "x-last-value-key" in arguments:
-        return check(value) or "a queue keeps last values, or groups together, but not both"
+        return check(value) or "a queue keeps last values or message groups, but not both"
     if argument == "x-fair-share":
         return check(value) or share_misfit(value, arguments)
     return check(value)
@@ -334,7 +339,7 @@ def fault_of(argument: str, arguments: Table, check: Check) -> str | None:
 
 def share_misfit(value: Value, arguments: Table) -> str | None:
     if "x-last-value-key" in arguments or "x-message-group-key" in arguments:
-        return "levels do not share where last values or groups are kept"
+        return "levels do not share in a queue with last values or message groups"
     levels = (whole(arguments.get("x-max-priority")) or 0) + 1
     if levels == 1:
         return "without x-max-priority there are no levels to share"
@@ -352,7 +357,7 @@ def refuse_foreign(arguments: Table, type_: QueueType, queue: str) -> None:
 def refuse_properties(
     type_: QueueType, durable: bool, exclusive: bool, auto_delete: bool, queue: str
 ) -> None:
-    """Quorum queues and streams outlive connections and restarts, or they are not what their name says."""
+    """Refuse properties by which a quorum queue or stream would not outlive connections and restarts."""
     if type_ is QueueType.CLASSIC:
         return
     if not durable:
@@ -364,11 +369,9 @@ def refuse_properties(
 
 
 def inequivalent_argument(current: Table, new: Table) -> tuple[str, str, str] | None:
-    """The first checked argument whose meaning differs: its name, the new and the current value in words
-    (S065).
+    """Return the first checked argument that differs in meaning: name, description of new and current value (S065).
 
-    Whole numbers are compared by value, whatever their width on the wire; a queue type of `classic` is none
-    (X017).
+    Whole numbers are compared by value, whatever their width on the wire; no queue type means `classic` (X017).
     """
     for argument in CHECKED_ARGUMENTS:
         old, asked = current.get(argument), new.get(argument)
@@ -383,17 +386,17 @@ def meaning(argument: str, value: Value) -> object:
     return frozen(text(value) if isinstance(value, bytes) else value)
 
 
-# Quotas: None or a negative number is no limit, 0 refuses all (S016).
+# Quotas: None or a negative number means no limit, 0 refuses all (S016).
 
 
 def used_up(limit: int | None, count: int) -> bool:
-    """Whether `count` things leave no room for one more."""
+    """True if `count` things leave no room for one more."""
     return limit is not None and 0 <= limit <= count
 
 
 @attrs.frozen
 class VirtualHostLimits:
-    """How much one virtual host may hold."""
+    """The quotas of one virtual host."""
 
     max_connections: int | None = None
     max_queues: int | None = None
@@ -413,7 +416,7 @@ class VirtualHostLimits:
 
 @attrs.frozen
 class UserLimits:
-    """How much one user may hold, over all connections."""
+    """The quotas of one user, over all connections."""
 
     max_connections: int | None = None
     max_channels: int | None = None
@@ -437,7 +440,7 @@ class UserLimits:
 
 @attrs.frozen
 class NodeLimits:
-    """How much the whole node may hold."""
+    """The quotas of the whole node."""
 
     max_connections: int | None = None
     max_exchanges: int | None = None

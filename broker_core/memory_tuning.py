@@ -1,6 +1,6 @@
-"""The memory of a process: when the interpreter looks for garbage, and what the C library does with what is freed.
+"""Tuning of process memory: the interpreter's garbage collector, and the C library's treatment of freed memory.
 
-`spare_the_collector` and `keep_what_is_freed` are for `leveret serve`: a program with a node inside keeps its own ways.
+`spare_the_collector` and `keep_what_is_freed` are for `leveret serve`: a program that embeds a node keeps its settings.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ import gc
 from collections.abc import Iterator
 from typing import Final
 
-# Of glibc (mallopt(3)): what is set, and to how many octets.
+# Options of glibc's mallopt(3), and their values in bytes.
 KEPT: Final = {
-    -1: 16 << 20,  # M_TRIM_THRESHOLD: at the end of the heap, free and not given back
-    -2: 1 << 20,  # M_TOP_PAD: more than asked for, each time the heap grows
-    -3: 4 << 20,  # M_MMAP_THRESHOLD: a piece so large is mapped by itself, and given back when it is freed
+    -1: 16 << 20,  # M_TRIM_THRESHOLD: kept free at the end of the heap
+    -2: 1 << 20,  # M_TOP_PAD: added whenever the heap grows
+    -3: 4 << 20,  # M_MMAP_THRESHOLD: pieces of this size are mapped by themselves, and given back when freed
 }
 
 
 @contextlib.contextmanager
 def no_collection() -> Iterator[None]:
-    """What is made here stays: to look at it time and again is half of the work (10 000 queues: 0.9 of 1.9 s)."""
+    """Switch garbage collection off in this context, where many objects are made that stay.
+
+    To scan them again and again is half of the work (10 000 queues: 0.9 of 1.9 s).
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -31,19 +34,19 @@ def no_collection() -> Iterator[None]:
 
 
 def spare_the_collector() -> None:
-    """Messages are in no cycles; to look at all of them time and again costs half of a long queue's speed.
+    """Make the garbage collector run less. Messages are in no cycles, and scanning them halves a long queue's speed.
 
-    With 10 000 queues and 250 000 messages: 9 us a message with the interpreter's thresholds, 5.6 with these. What is
-    young is looked at twice, whatever the first two are; the smaller, the shorter is each look: with 20 000 and 5 the
-    longest took 28 ms of an import of 10 000 queues, now 3.
+    With 10 000 queues and 250 000 messages: 9 us a message with the interpreter's thresholds, 5.6 with these. Young
+    objects are scanned twice, whatever the first two thresholds are; the smaller these, the shorter each pause: with
+    20 000 and 5 the longest was 28 ms in an import of 10 000 queues, with these it is 3.
     """
-    gc.freeze()  # what is here now stays; the few cycles that nobody needs are not worth a look at everything
+    gc.freeze()  # what exists now stays; the few cycles of garbage in it are not worth scanning all of it
     gc.set_threshold(10_000, 0, 7_000)
-    gc.enable()  # `leveret serve` starts without
+    gc.enable()  # `leveret serve` starts with the collector off
 
 
 def keep_what_is_freed() -> None:
-    """What one batch took the next one takes again; the system would have to clear every page of it in between.
+    """Make glibc keep freed memory for the next batch; otherwise the system has to clear every page of it in between.
 
     One pair of clients at 1.4 million messages a second: 125 000 page faults a second with glibc's thresholds, a dozen
     with these, and a quarter less processor time. Other C libraries are left as they are.
@@ -57,9 +60,9 @@ def keep_what_is_freed() -> None:
 
 
 def give_back_memory() -> None:
-    """Let the system have what was freed; the C library keeps it where one piece in use lies above (glibc only).
+    """Give freed memory back to the system, which glibc does not do by itself below a piece in use (glibc only).
 
-    0.1 s for a gigabyte, nothing where there is nothing to give.
+    This takes 0.1 s for a gigabyte, and no time where there is nothing to give back.
     """
     import ctypes
 

@@ -1,4 +1,4 @@
-"""A message as the core holds it: the publisher's own bytes, the few facts the core reads, and what the broker adds.
+"""Messages as the core holds them: the publisher's own bytes, the few facts the core reads, and what the broker adds.
 
 The property bytes go back untouched to consumers of the same protocol. What the broker learns about a message on its
 way (`Notes`) is rendered by the consumer's protocol. Messages are never edited: dead-lettering makes a new one that
@@ -20,7 +20,7 @@ from broker_core.values import Properties, Table, Value, printed, type_name
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Facts:
-    """What the core needs to know of a message's properties, projected once when it is published."""
+    """The facts that the core needs of a message's properties, projected once when it is published."""
 
     __slots__ = ("bcc", "cc", "durable", "has_headers", "priority", "reply_to", "ttl_ms", "user_id")
 
@@ -37,11 +37,13 @@ class Facts:
     ) -> None:
         self.durable = durable
         self.priority = priority
-        self.ttl_ms = ttl_ms  # milliseconds; None: lives for ever
+        self.ttl_ms = ttl_ms  # None: does not expire
         self.user_id = user_id
         self.reply_to = reply_to
         self.cc = cc  # further routing keys that the consumer may see
-        self.bcc = bcc  # further routing keys that nobody sees; the adapter has removed them from the bytes
+        self.bcc = (
+            bcc  # further routing keys that no consumer sees; the adapter has removed them from the bytes
+        )
         self.has_headers = has_headers
 
 
@@ -49,9 +51,9 @@ NO_FACTS = Facts()
 
 
 def further_keys(headers: Table, name: str) -> tuple[str, ...]:
-    """The routing keys in the header CC or BCC; what is no text in it is passed over.
+    """Return the routing keys in the header CC or BCC; entries that are no strings are ignored.
 
-    Raises PreconditionFailed if there is something else than a list (S091).
+    Raises PreconditionFailed if the header is there and not a list (S091).
     """
     listed = headers.get(name)
     if listed is None:
@@ -63,11 +65,11 @@ def further_keys(headers: Table, name: str) -> tuple[str, ...]:
     return tuple(key for each in listed if (key := text(each)) is not None)
 
 
-SUBJECT: Final = "qpid.subject"  # the header in which 0-10 has what others have as a property
+SUBJECT: Final = "qpid.subject"  # 0-10 has the subject in this header, other protocols as a property
 
 
 def said_in(message: Message, header: str) -> str:
-    """What a message says in one header, as a text; empty if it says nothing."""
+    """Return a message's header as a string; empty if it is absent."""
     value = message.headers.get(header)
     if value is None and header == SUBJECT:
         value = message.encoding.property(message.properties, "subject")
@@ -75,7 +77,7 @@ def said_in(message: Message, header: str) -> str:
 
 
 class Death:
-    """Why and how often a message died in one queue (shown as `x-death` in 0-9-1, `x-opt-deaths` in 1.0)."""
+    """The record of a message's deaths in one queue for one reason (`x-death` in 0-9-1, `x-opt-deaths` in 1.0)."""
 
     __slots__ = ("count", "exchange", "first_time", "keys", "last_time", "queue", "reason", "ttl_ms")
 
@@ -102,7 +104,7 @@ class Death:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Notes:
-    """What the broker adds to a message that has a history or a place in a stream. Most messages have none."""
+    """The broker's notes on a message that has died before or has a place in a stream. Most messages have none."""
 
     __slots__ = ("deaths", "first_death", "last_death", "offset")
 
@@ -113,7 +115,7 @@ class Notes:
         self.offset: int | None = None  # in the stream that holds it
 
 
-# What only some protocols know of, though selectors ask it of every message. Times are in milliseconds since 1970.
+# Properties that only some protocols have, though selectors may name them. Times are in milliseconds since 1970.
 PARTICULAR: Final = frozenset(
     {
         "absolute_expiry_time",
@@ -129,68 +131,68 @@ PARTICULAR: Final = frozenset(
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Encoding(ABC):
-    """How one protocol's property bytes are read. One instance a protocol, stateless."""
+    """An encoding reads and writes one protocol's properties and bodies. It is stateless, one instance a protocol."""
 
     name: ClassVar[str]
 
     @abstractmethod
     def headers(self, properties: bytes) -> Table:
-        """The application headers, decoded; empty if there are none."""
+        """Return the application headers, decoded; empty if there are none."""
 
     @abstractmethod
     def read(self, properties: bytes) -> Properties:
-        """All properties under their neutral names."""
+        """Return all properties under their neutral names."""
 
     @abstractmethod
     def write(self, properties: Properties) -> bytes:
-        """Neutral properties as this protocol's bytes; what it cannot say is left out."""
+        """Return neutral properties as this protocol's bytes; what it cannot express is left out."""
 
     def convert(self, message: Message) -> tuple[Properties, bytes]:
-        """A message for consumers of other protocols: its properties in neutral names, and its body as plain octets.
+        """Return a message for consumers of other protocols: its properties in neutral names, and its plain body.
 
-        To be overridden where `Message.body` holds more than the application's octets.
+        To be overridden where `Message.body` holds more than the application's bytes.
         """
         return self.read(message.properties), message.body
 
     def octets(self, body: bytes) -> bytes:
-        """A body as plain octets, or as it is if it says something else. To be overridden as `convert`."""
+        """Return a body's plain bytes, or the body as it is if it has none. To be overridden as `convert`."""
         return body
 
     def body(self, octets: bytes) -> bytes:
-        """Plain octets as a body. To be overridden as `convert`."""
+        """Return plain bytes as a body of this protocol. To be overridden as `convert`."""
         return octets
 
     def value(self, message: Message) -> Value:
-        """The body as a map, a list or a text, where this protocol has such bodies and this is one; None: octets.
+        """Return the body as a map, a list or a string, where this protocol has such bodies and this is one; else None.
 
-        Only if it can be said in full: who cannot say all of it takes what `convert` tells. To be overridden.
+        None also if neutral values cannot express all of it: callers then use `convert`. To be overridden.
         """
         return None
 
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
-        """The properties with these headers added; one that is there already is replaced."""
+        """Return the properties with these headers added; headers that are there already are replaced."""
         before = self.read(properties)
         return self.write(attrs.evolve(before, headers={**(before.headers or {}), **headers}))
 
     def restored(self, facts: Facts, properties: bytes) -> Facts:
-        """The facts of a message that comes back from the store, as this encoding would have projected them.
+        """Return the facts of a message that comes back from the store, as this encoding would have projected them.
 
-        To be overridden where `facts` has more than the core knows of.
+        To be overridden by encodings whose facts hold more than the core's.
         """
         return facts
 
     def published(self, properties: bytes) -> tuple[Facts, bytes]:
-        """The facts of a stranger's properties, and those as they are to be kept: for messages that come in otherwise
-        than over this protocol. To be overridden where they may.
+        """Return the facts and the checked property bytes of a message that arrived by another way than this protocol.
 
-        Raises Unsupported, or PreconditionFailed for what the protocol would refuse.
+        Raises Unsupported by default, to be overridden where that is possible; PreconditionFailed for properties that
+        the protocol would refuse.
         """
         raise Unsupported(f"messages of the protocol '{self.name}' are taken over that protocol only")
 
     def property(self, properties: bytes, name: str) -> Value:
-        """One property under its neutral name (`message_id`, `correlation_id`, `timestamp`, ...); None if absent.
+        """Return a property by its neutral name (`message_id`, `correlation_id`, `timestamp`, ...); None if absent.
 
-        To be overridden where there are more of them than `Properties` has names for: those in `PARTICULAR`.
+        To be overridden by protocols that have properties beyond those of `Properties`: those in `PARTICULAR`.
         """
         found: Value = None if name in PARTICULAR else getattr(self.read(properties), name)
         return found
@@ -198,9 +200,9 @@ class Encoding(ABC):
 
 @mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class Message:
-    """One published message. `properties` and `body` are the publisher's bytes in `encoding`.
+    """A published message. `properties` and `body` are the publisher's bytes in `encoding`.
 
-    What the body's bytes mean is the encoding's business, too: `encoding.convert` tells the plain octets.
+    The body, too, is in the encoding's format: `encoding.convert` gives the plain bytes.
     """
 
     __slots__ = (
@@ -235,23 +237,23 @@ class Message:
         self.notes = notes
         self.converted: object = None  # the last rendering for a consumer; owned by the protocol that made it
         self.peer: object = (
-            None  # the other end of its connection (`Client.peer`), where the protocol says that
+            None  # the other end of its connection (`Client.peer`), where the protocol sets it
         )
-        self.size = len(body)  # octets of body, as limits count them
+        self.size = len(body)  # bytes of body, as limits count them
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Every routing key: the message's own, then CC, then BCC."""
+        """All routing keys: the message's own, then CC, then BCC."""
         facts = self.facts
         return (self.key, *facts.cc, *facts.bcc)
 
     def saying(self, headers: Table) -> Message:
-        """The same message with these headers, as far as its encoding can add them."""
+        """Return this message with headers added, as far as its encoding can add them."""
         properties = self.encoding.with_headers(self.properties, headers)
         return self if properties == self.properties else self.headed(properties)
 
     def headed(self, properties: bytes) -> Message:
-        """The same message with these properties, which differ in headers."""
+        """Return this message with other property bytes, which differ in headers."""
         facts = Facts(
             self.facts.durable,
             self.facts.priority,

@@ -1,4 +1,4 @@
-"""What an operator can ask of a running node; management front-ends reach it as `broker.operations`."""
+"""The contract of operations on a running node; management front-ends reach them as `broker.operations`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def as_json(value: Value) -> Json:
-    """A header or argument as JSON has it: octets and decimals as text, and numbers that JSON cannot say too."""
+    """Return a header or argument as JSON: bytes, decimals and numbers that JSON cannot express become strings."""
     if isinstance(value, Mapping):
         return {name: as_json(item) for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
@@ -33,21 +33,21 @@ def as_json(value: Value) -> Json:
 
 @attrs.frozen
 class Reloaded:
-    """What a reload of the configuration did."""
+    """The result of a reload of the configuration."""
 
-    changed: tuple[str, ...] = ()  # keys that hold their new value now
-    needs_restart: tuple[str, ...] = ()  # keys whose new value only holds after a restart
+    changed: tuple[str, ...] = ()  # keys whose new value is in force now
+    needs_restart: tuple[str, ...] = ()  # keys whose new value needs a restart
     problems: tuple[str, ...] = ()  # why nothing was changed
     refused: tuple[
         str, ...
-    ] = ()  # plugin files and certificates that could not be loaded: those from before stay
+    ] = ()  # plugin files and certificates that could not be loaded: the earlier ones stay in force
 
 
 class Connected(ABC):
-    """One open connection, as the node that owns its socket sees it. Octets are those of the protocol, without TLS."""
+    """An open connection, as the node that owns its socket sees it. Counts of bytes are without TLS."""
 
     peer: Peer
-    front: FrontEnd | None  # None: the peer has not said yet what it speaks, or is gone
+    front: FrontEnd | None  # None: the peer has not chosen a protocol yet, or is gone
     connected_at: float  # seconds since the epoch
     octets_received: int
     reads: int
@@ -56,57 +56,57 @@ class Connected(ABC):
     @property
     @abstractmethod
     def octets_sent(self) -> int:
-        """With the operating system by now."""
+        """The number of bytes that the operating system has taken."""
 
     @property
     @abstractmethod
     def octets_waiting(self) -> int:
-        """That the operating system has not taken yet."""
+        """The number of bytes that the operating system has not taken yet."""
 
     @abstractmethod
     def shut_down(self, reason: str) -> None:
-        """Say goodbye in the protocol's way, and hang up."""
+        """Close the connection in the protocol's way."""
 
 
 @attrs.frozen
 class Listening:
-    """One open listener."""
+    """An open listener."""
 
     host: str
     port: int
     protocols: tuple[str, ...]
     tls: bool
-    expires_at: float | None = None  # seconds since the epoch: when the first of its certificates ends
+    expires_at: float | None = None  # seconds since the epoch: when the first of its certificates expires
 
 
 class Operations(ABC):
-    """Implemented by `NodeAdmin` for a node."""
+    """The operations of a node, which `NodeAdmin` implements."""
 
     name: str  # of the node
     started_at: float = 0.0  # monotonic seconds
-    data_folder: Path | None = None  # what it keeps; None: in memory only
-    fed: Connected | None = None  # the connection whose input is being worked off
-    # What connections that have ended had counted: octets_received, octets_sent, reads, writes.
+    data_folder: Path | None = None  # of the store; None: everything is in memory only
+    fed: Connected | None = None  # the connection whose input is being processed
+    # The sums over connections that have ended: octets_received, octets_sent, reads, writes.
     past: Mapping[str, int] = MappingProxyType({})
 
     @abstractmethod
     def listeners(self) -> Sequence[Listening]:
-        """Where it accepts connections."""
+        """Return the open listeners."""
 
     @abstractmethod
     def connections(self) -> Collection[Connected]:
-        """Every open connection, those of the HTTP endpoint too."""
+        """Return every open connection, those of the HTTP endpoint too."""
 
     @abstractmethod
     def off_thread(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Do something that takes long in a thread, then tell in the broker's own, as a batch of its own.
+        """Run `work` in a thread, then pass its result to `then` in the broker's thread, as a batch of its own.
 
         `work` must not touch the broker, nor raise; a few run at a time, the others wait in line.
         """
 
     @abstractmethod
     def status(self) -> Mapping[str, Json]:
-        """Version, uptime, listeners, alarms and counts, as JSON values."""
+        """Return version, uptime, listeners, alarms and counts, as JSON values."""
 
     @abstractmethod
     def reload(self) -> Reloaded:
@@ -114,12 +114,12 @@ class Operations(ABC):
 
     @abstractmethod
     def plugins(self) -> Mapping[str, Json]:
-        """The exchange types and protocols that are loaded; of each type its exchanges, and how often they failed."""
+        """Return the loaded exchange types and protocols; for each type its exchanges, and how often they failed."""
 
     @abstractmethod
     def reload_plugins(self) -> Mapping[str, Json]:
-        """Take in changed plugin files: `loaded`, `unchanged`, `removed` (names), `refused` (name and traceback)."""
+        """Load changed plugin files. Return `loaded`, `unchanged`, `removed` (names), `refused` (names, tracebacks)."""
 
     @abstractmethod
     def close_connections(self, reason: str, virtual_host: str | None = None) -> int:
-        """Say goodbye to every client, or to those in one virtual host. Returns how many there were."""
+        """Close the connections of all clients, or of those in one virtual host; return how many there were."""

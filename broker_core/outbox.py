@@ -1,4 +1,4 @@
-"""Bytes on their way out of one connection: gathered while a read is worked through, sent in one go after it."""
+"""Outboxes gather the bytes for a peer while a read is processed; the node sends them in one go after it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ OVERHEAD: Final = 64  # bytes that a delivery takes in an outbox besides propert
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Outbox:
-    """Pieces of bytes for one peer. The node takes and sends them; a full outbox gets no further deliveries.
+    """An outbox holds pieces of bytes for one peer. The node takes and sends them; a full outbox gets no deliveries.
 
     `ready` is the node's list of outboxes with something to send; an outbox puts itself there when its first piece
-    arrives. `limit` is the high-water mark in octets, where deliveries stop, give or take a message. Beyond that are
-    answers; a peer that is owed `answers_max` octets of those has to read before it may ask for more.
+    arrives. `limit` is the high-water mark in bytes, where deliveries stop, give or take a message. Answers may exceed
+    it by `answers_max` bytes; then the peer has to read before it may ask for more.
     """
 
     __slots__ = ("answers_max", "gone", "limit", "pieces", "ready", "size", "waiting")
@@ -25,8 +25,8 @@ class Outbox:
         self.limit = limit
         self.answers_max = answers_max
         self.pieces: list[bytes] = []
-        self.size = 0  # octets written and not yet with the operating system
-        self.gone = 0  # octets with the operating system
+        self.size = 0  # bytes written that the operating system has not taken yet
+        self.gone = 0  # bytes that the operating system has taken
         self.waiting = False  # a consumer was passed over because this outbox was full
 
     def write(self, data: bytes) -> None:
@@ -36,21 +36,21 @@ class Outbox:
         self.size += len(data)
 
     def open(self) -> list[bytes]:
-        """The list to append several pieces to; `wrote` must follow. For the delivery path: one call a batch."""
+        """Return the list to append pieces to; `wrote` must follow. For the delivery path: one call a batch."""
         if not self.pieces:
             self.ready.append(self)
         return self.pieces
 
     def wrote(self, count: int) -> None:
-        """`count` octets were appended to the list that `open` gave."""
+        """Count the bytes that were appended to the list that `open` gave."""
         self.size += count
 
     def written(self) -> int:
-        """All octets ever written here."""
+        """Return how many bytes were ever written here."""
         return self.gone + self.size
 
     def room(self) -> int:
-        """Octets until the high-water mark; at 0 or less the node will say when it is drained."""
+        """Return the bytes left until the high-water mark; at 0 or less the node calls `FrontEnd.drained` later."""
         room = self.limit - self.size
         if room <= 0:
             self.waiting = True
@@ -58,17 +58,17 @@ class Outbox:
 
     @property
     def full(self) -> bool:
-        """Whether the peer has to read before it may ask for more."""
+        """True if the peer has to read before it may ask for more."""
         return self.size > self.limit + self.answers_max
 
     def take(self) -> list[bytes]:
-        """Everything gathered so far; the caller reports each octet it got rid of with `sent`."""
+        """Remove and return the pieces gathered so far; the caller reports with `sent` the bytes that it has sent."""
         pieces = self.pieces
         self.pieces = []
         return pieces
 
     def sent(self, count: int) -> bool:
-        """`count` octets have gone. True: consumers that were passed over can go on."""
+        """Count bytes that were sent. True: consumers that were passed over can go on."""
         self.size -= count
         self.gone += count
         if self.waiting and self.size * 2 <= self.limit:

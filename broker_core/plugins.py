@@ -1,16 +1,16 @@
-"""Where exchange types and protocols come from: entry points, folders and decorators become two registries.
+"""Load plug-ins: entry points, folders and decorators fill two registries, of exchange types and of protocols.
 
     installed packages   entry point groups `leveret.exchanges` and `leveret.protocols`
-    plugin folders       each `*.py` without a leading underscore; its classes and protocols are found by themselves
+    plugin folders       each `*.py` without a leading underscore; its public types and protocols are found
     imported code        `@exchange_type`, `register_exchange_type(cls)`, `register_protocol(protocol)`
 
-`Plugins` owns the registries of one node. At boot everything that is wrong with a plugin is fatal and names the
-plugin: a name taken twice, a name without `x-`, a method that cannot be called as the contract says (X014). Later,
-`reload` reads the files of the folders that have changed. A file that no longer loads is refused with its traceback
-and what it offered before stays; a file that has gone takes its names along, but exchanges declared earlier live on.
+`Plugins` owns the registries of one node. At boot anything wrong with a plugin is a fatal error that names the plugin:
+a name taken twice, a name without `x-`, a method that cannot be called as the contract says (X014). Later, `reload`
+reads the files of the folders that have changed. A file that fails to load is refused with its traceback, and what it
+offered before stays; the names of a deleted file are removed, but exchanges declared earlier live on.
 
-A file is executed from the very bytes that were read, not through the import system: no stale bytecode, and what is
-remembered as loaded is what was loaded. Its module has a private name, so files in two folders do not collide.
+A file is executed from the very bytes that were read, not through the import system: there is no stale bytecode, and
+the remembered content is what was executed. Its module has a private name, so files in two folders do not collide.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from broker_core.frontend import Protocol
 
 GROUPS: Final = ("leveret.exchanges", "leveret.protocols")
 NO_FOLDER: Final = "there is no such plugin folder"
-STANDARD_SOURCE: Final = "leveret"  # offers the standard types
+STANDARD_SOURCE: Final = "leveret"  # the source of the standard types
 FIRST_BYTES_MAX: Final = 8
-DRAFTED: Final = ("system",)  # exchange types that a draft of AMQP has, and no version
+DRAFTED: Final = ("system",)  # exchange types that only a draft of AMQP has
 
-# what the broker calls on an instance, and with how many arguments
+# The methods that the broker calls on an instance, with their number of arguments.
 METHODS: Final = {
     "route": 1,
     "keep": 1,
@@ -67,24 +67,24 @@ class BadPlugin(Exception):  # noqa: N818 - `raise BadPlugin` says it
         self.reason = reason
 
     def told(self) -> str:
-        """The text, and below it the traceback of what the plugin raised, if it did."""
+        """Return the text, followed by the traceback of the plugin's exception, if there was one."""
         cause = "" if self.__cause__ is None else "\n" + "".join(traceback.format_exception(self.__cause__))
         return f"{self}{cause}".rstrip()
 
 
-# What imported code has announced in this process: the module's name and the plugin. Every node takes it from here,
-# because code that is imported once may serve several nodes.
+# The plugins that imported code has announced in this process, each with the module's name. Every node loads them from
+# here, because code that is imported once may serve several nodes.
 _announced: list[tuple[str, Plugin]] = []
 
 
 def exchange_type(cls: ExchangeClass) -> ExchangeClass:
-    """Decorator: offer this class as an exchange type to every node that starts in this process from now on."""
+    """Offer the decorated class as an exchange type to every node that starts in this process from now on."""
     _announced.append((cls.__module__, cls))
     return cls
 
 
 def register_exchange_type(cls: type[ExchangeType]) -> None:
-    """`exchange_type` as a plain call, for classes that are made elsewhere."""
+    """Offer a class as `exchange_type` does, for classes that are defined elsewhere."""
     exchange_type(cls)
 
 
@@ -96,19 +96,19 @@ def register_protocol(protocol: Protocol) -> None:
 
 @attrs.frozen
 class ReloadReport:
-    """What a reload did. Names are those of exchange types and protocols."""
+    """The result of a reload. Names are those of exchange types and protocols."""
 
     loaded: tuple[str, ...]  # from files that are new or have changed
-    unchanged: tuple[str, ...]  # from files that are as they were
+    unchanged: tuple[str, ...]  # from files that have not changed
     refused: tuple[
         tuple[str, str], ...
-    ]  # a file, a folder, or a type in an exchange that stays with the old one; traceback, or why
-    removed: tuple[str, ...]  # no plugin offers them any more
+    ]  # a file, a folder, or an exchange that keeps its old type, each with the traceback or the reason
+    removed: tuple[str, ...]  # offered by no plugin any more
 
 
 @attrs.frozen
 class Listed:
-    """One plugin as operators see it."""
+    """A plugin as operators see it."""
 
     name: str
     kind: str  # `exchange type` or `protocol`
@@ -117,7 +117,7 @@ class Listed:
 
 
 class Plugins:
-    """The registries of one node, by name: `exchange_types` and `protocols`. Both are live; only this class edits them.
+    """The registries of one node by name, `exchange_types` and `protocols`. Both are live; only this class edits them.
 
     `folders` are the plugin folders; names in `disabled` are left out of the registries. `standard` are the exchange
     types that need no `x-` and cannot be disabled.
@@ -137,12 +137,10 @@ class Plugins:
         self._entry_points = entry_points
         self._offers: dict[str, tuple[Plugin, ...]] = {STANDARD_SOURCE: tuple(standard.values())}  # by source
         self._contents: dict[Path, bytes] = {}  # of the files whose offers are in force
-        self._stamps: dict[
-            Path, tuple[int, int]
-        ] = {}  # as of the last look, files that were refused included
+        self._stamps: dict[Path, tuple[int, int]] = {}  # of all files at the last look, refused ones included
 
     def load(self) -> None:
-        """Load everything there is; called once, at boot. Raises `BadPlugin` for the first thing that is wrong."""
+        """Load all plugins; called once, at boot. Raises `BadPlugin` for the first one that cannot be used."""
         for group in GROUPS:
             for entry_point in self._entry_points(group):
                 if entry_point.name not in self._disabled:  # not even imported
@@ -157,12 +155,12 @@ class Plugins:
             self._add(f"module {module}", plugin)
 
     def configure(self, folders: Iterable[Path], disabled: Iterable[str]) -> None:
-        """New settings; the next `reload` obeys them. Entry points are loaded at boot only."""
+        """Set other folders and disabled names, for the next `reload`. Entry points are loaded at boot only."""
         self._folders = tuple(folders)
         self._disabled = frozenset(disabled)
 
     def listed(self) -> list[Listed]:
-        """Every plugin that has been loaded, the disabled ones included."""
+        """Return every plugin that has been loaded, disabled ones included."""
         return [
             Listed(
                 plugin.name,
@@ -175,13 +173,13 @@ class Plugins:
         ]
 
     def changed(self) -> bool:
-        """Whether a reload might find something new; costs a listing of the folders and a stat for each file."""
+        """True if a reload might find changes; this costs a listing of the folders and a stat for each file."""
         return stamps_in(self._folders) != self._stamps
 
     def reload(self, exchanges: Iterable[Exchange] = ()) -> ReloadReport:
-        """Take in what has changed in the plugin folders, and move those of the live `exchanges` over that it concerns.
+        """Load what has changed in the plugin folders, and give live `exchanges` of changed types the new version.
 
-        Never raises for a plugin's fault: the report tells, and what was there before stays in force.
+        Never raises for a plugin's fault: it is in the report, and what was there before stays in force.
         """
         names_before = self._names()
         self._stamps = stamps_in(self._folders)
@@ -223,7 +221,7 @@ class Plugins:
         self._offer(source, (*self._offers.get(source, ()), plugin))
 
     def _offer(self, source: str, plugins: tuple[Plugin, ...]) -> None:
-        """Put what a source offers in force, in place of what it offered before. All of it or, raising, nothing."""
+        """Replace what a source offers. Raises BadPlugin, and changes nothing, if one of these cannot be used."""
         for plugin in plugins:
             if (fault := next(iter(faults(plugin)), None)) is not None:
                 raise BadPlugin(source, fault)
@@ -233,7 +231,7 @@ class Plugins:
         self._publish()
 
     def _publish(self) -> None:
-        """Bring the registries up to date; the dicts stay the same, others hold them."""
+        """Bring the registries up to date, in place, since others hold the dicts."""
         in_force = [
             p for source, plugins in self._offers.items() for p in plugins if not self._is_off(source, p)
         ]
@@ -255,7 +253,7 @@ class Plugins:
         self._publish()
 
     def _load_changed_files(self) -> tuple[list[str], list[tuple[str, str]]]:
-        """The sources that have been loaded, and those refused with the traceback."""
+        """Load changed files; return the sources that were loaded, and those refused with tracebacks."""
         fresh, refused = [], []
         for path in self._stamps:
             try:
@@ -268,7 +266,7 @@ class Plugins:
         return fresh, refused
 
     def _move_over(self, names: set[str], exchanges: Iterable[Exchange]) -> list[tuple[str, str]]:
-        """Give the exchanges concerned their new type; returns those that could not take it."""
+        """Give the exchanges concerned their new type; return those that could not take it, with tracebacks."""
         refused = []
         for exchange in list(exchanges):
             type_class = self.exchange_types.get(exchange.type.name)
@@ -286,15 +284,15 @@ class Plugins:
 
 
 def types_named_by(exchange: Exchange) -> Iterable[str]:
-    """The type of an exchange and those it may be built on: x-delayed-message names another one in an argument.
+    """Return the type of an exchange and those it may build on: x-delayed-message names another one in an argument.
 
-    Which arguments name types is not known here. To renew a type without need is harmless.
+    The arguments that name types are not known here, so all strings count. To renew a type without need is harmless.
     """
     return [exchange.type.name, *(value for value in exchange.arguments.values() if isinstance(value, str))]
 
 
 def require_distinct_names(source: str, offers: Mapping[str, tuple[Plugin, ...]]) -> None:
-    """Raise `BadPlugin` if something `source` offers has the name of something else. Offered twice is no harm."""
+    """Raise `BadPlugin` if `source` offers something under the name of another plugin; the same one twice is fine."""
     for plugin in offers[source]:
         for other_source, others in offers.items():
             for other in others:
@@ -307,7 +305,7 @@ def is_type(plugin: Plugin) -> bool:
 
 
 def stamps_in(folders: Iterable[Path]) -> dict[Path, tuple[int, int]]:
-    """The plugin files in the folders in order of name, with modification time (ns) and size."""
+    """Return the plugin files in the folders in order of name, with modification time (ns) and size."""
     stamps = {}
     for folder in folders:
         for path in sorted(folder.glob("[!_]*.py")):
@@ -321,7 +319,7 @@ def stamps_in(folders: Iterable[Path]) -> dict[Path, tuple[int, int]]:
 
 @contextmanager
 def fresh_module(path: Path) -> Iterator[ModuleType]:
-    """An empty module for a file, where attrs, typing and pickle look modules up; gone again if the block raises."""
+    """Put an empty module for a file in `sys.modules`, for attrs, typing and pickle; undo it if the block raises."""
     module = ModuleType(private_name(path))
     module.__file__ = str(path)
     replaced = sys.modules.get(module.__name__)
@@ -336,7 +334,7 @@ def fresh_module(path: Path) -> Iterator[ModuleType]:
 
 
 def offers_of(module: ModuleType, content: bytes) -> tuple[Plugin, ...]:
-    """Execute a plugin file. Its public exchange types and protocols, and whatever it announces."""
+    """Execute a plugin file; return its public exchange types and protocols, and the plugins it announces."""
     already = len(_announced)
     try:
         exec(compile(content, str(module.__file__), "exec"), module.__dict__)
@@ -350,7 +348,7 @@ def private_name(path: Path) -> str:
 
 
 def taken_back(module: str, start: int) -> list[Plugin]:
-    """What a module has announced since `start`, no longer announced: a file's plugins belong to one node."""
+    """Remove and return what a module has announced since `start`: a file's plugins belong to one node."""
     taken = [plugin for announcer, plugin in _announced[start:] if announcer == module]
     _announced[start:] = [entry for entry in _announced[start:] if entry[0] != module]
     return taken
@@ -363,7 +361,7 @@ def public_plugins(module: ModuleType) -> Iterable[Plugin]:
 
 
 def is_exchange_type_of(module: ModuleType, value: object) -> bool:
-    """Whether `value` is an exchange type made in this module, not imported into it."""
+    """True if `value` is an exchange type defined in this module, not imported into it."""
     return isinstance(value, type) and issubclass(value, ExchangeType) and value.__module__ == module.__name__
 
 
@@ -372,7 +370,7 @@ def traceback_of(error: Exception) -> str:
 
 
 def faults(plugin: object) -> Iterable[str]:
-    """Everything that keeps `plugin` from being an exchange type or a protocol; nothing if it is fine."""
+    """Return every reason why `plugin` is no valid exchange type or protocol; nothing if it is fine."""
     if isinstance(plugin, Protocol):
         return protocol_faults(plugin)
     if isinstance(plugin, type) and issubclass(plugin, ExchangeType):
@@ -396,7 +394,7 @@ def exchange_type_faults(cls: type[ExchangeType]) -> Iterable[str]:
         yield f"{cls.__name__} has no name"
     elif name not in DRAFTED and (not name.startswith("x-") or name == "x-"):
         yield f"{cls.__name__}: the name '{name}' does not start with 'x-'"
-    # A contract that is compiled does not know of its abstract methods.
+    # A compiled contract has no `__abstractmethods__`.
     missing = {"route"} if cls.route is ExchangeType.route else set()
     if inspect.isabstract(cls):
         missing |= cls.__abstractmethods__
@@ -409,7 +407,7 @@ def exchange_type_faults(cls: type[ExchangeType]) -> Iterable[str]:
 
 
 def call_faults(cls: type[ExchangeType]) -> Iterable[str]:
-    """Methods that cannot be called the way the broker calls them."""
+    """Yield a fault for each method that cannot be called the way the broker calls it."""
     if not can_be_called(cls, 1):
         yield f"{cls.__name__}: the constructor does not take just the exchange"
     if not can_be_called(cls.validate, 1):
@@ -423,7 +421,7 @@ def call_faults(cls: type[ExchangeType]) -> Iterable[str]:
 
 
 def can_be_called(callee: object, count: int) -> bool:
-    """Whether `callee` takes `count` arguments by position."""
+    """True if `callee` takes `count` arguments by position."""
     if not callable(callee):
         return False
     try:

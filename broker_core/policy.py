@@ -1,14 +1,13 @@
-"""Policies to definitions to limits: operators' wishes for queues and exchanges whose names match a pattern.
+"""Policies: operators' definitions for queues and exchanges whose names match a pattern, and the limits they result in.
 
-For each queue or exchange one policy holds: of those that match, the one with the highest priority, and of
-equals the one whose name comes first. Policies do not add up. On top of it lies, chosen the same way, one
-operator policy, which may only hold numbers that bound a queue: where both say something the lower number
-holds, otherwise whoever speaks.
+One policy holds for each queue or exchange: of those that match, the one with the highest priority, and of equals the
+one whose name comes first. Policies do not add up. One operator policy, chosen the same way, is laid over it; it may
+only hold numbers that bound a queue. Where both set a key the lower number holds, otherwise the one that sets it.
 
-What a client asked for in its arguments then meets that definition in `effective_limits`: of two numbers the
-lower one holds; where there is no lower (exchanges, keys, overflow) the argument holds. All of this happens
-when something changes, never per message. A key that a queue's type has no use for is passed over, the rest
-of the policy holds. The default exchange has no policy, whatever the pattern (S145, S146).
+`effective_limits` merges this definition with the arguments that the client gave: of two numbers the lower one holds;
+where there is no lower (exchanges, keys, overflow) the argument holds. All of this happens when something changes,
+never per message. A key that a queue's type has no use for is ignored; the rest of the policy holds. The default
+exchange has no policy, whatever the pattern (S145, S146).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ Definition: TypeAlias = Table
 
 
 class ApplyTo(Enum):
-    """What a policy is for, in the words of RabbitMQ's definition files."""
+    """The kinds of things a policy applies to, in the words of RabbitMQ's definition files."""
 
     ALL = "all"
     QUEUES = "queues"
@@ -72,8 +71,7 @@ REACH: Final[dict[ApplyTo, frozenset[QueueType]]] = {
     ApplyTo.STREAMS: frozenset({QueueType.STREAM}),
 }
 
-# What may stand in a definition. Ignored keys are checked, kept and listed; they mean nothing on a single
-# node.
+# The keys of definitions. Ignored keys are checked, kept and listed; they mean nothing on a single node.
 
 KEYS: Final[dict[str, Check]] = {
     "message-ttl": ttl_fault,
@@ -127,15 +125,15 @@ OPERATOR_KEYS: Final = (
     "max-in-memory-bytes",
     "target-group-size",
 )
-"""What an operator policy may hold: RabbitMQ's list, numbers only."""
+"""The keys that an operator policy may hold: RabbitMQ's list, numbers only."""
 
 STREAM_KEYS: Final = ("max-length-bytes", "max-age", "stream-max-segment-size-bytes")
-"""What bounds a stream and its segments; the other keys are for queues that settle deliveries."""
+"""The keys that bound a stream and its segments; the other keys are for queues that settle deliveries."""
 
 
 @attrs.frozen(slots=False)  # cached_property needs a dictionary
 class Policy:
-    """One policy, or one operator policy: a pattern searched for in names, and what it says about matches."""
+    """A policy or operator policy: a pattern that is searched for in names, and a definition for those that match."""
 
     name: str
     virtual_host: str
@@ -146,7 +144,7 @@ class Policy:
 
     @cached_property
     def found_in(self) -> Callable[[str], object]:
-        """Whether the pattern is found in a name: quickly, unless it takes `re` to understand it."""
+        """The function that searches for the pattern in a name: a fast one where possible, else that of `re`."""
         return quick(self.pattern) or re.compile(self.pattern).search
 
     def reaches_queue(self, virtual_host: str, name: str, type_: QueueType) -> bool:
@@ -164,13 +162,13 @@ class Policies:
     """The policies and operator policies of all virtual hosts."""
 
     def __init__(self) -> None:
-        self.catalogue: Catalogue | None = None  # told of what outlives the node
+        self.catalogue: Catalogue | None = None  # told of changes, to keep them
         self.events = Events()
         self._policies: dict[tuple[str, str], Policy] = {}
         self._operator: dict[tuple[str, str], Policy] = {}
 
     def set(self, policy: Policy) -> None:
-        """Add a policy, or replace the one of this name. Raises PreconditionFailed."""
+        """Add a policy, or replace the one of this name. Raises PreconditionFailed if it is invalid."""
         refuse_invalid(policy, "policy", {**KEYS, **IGNORED_KEYS})
         self._policies[policy.virtual_host, policy.name] = policy
         if self.catalogue is not None:
@@ -178,7 +176,7 @@ class Policies:
         self._tell_of(policy, operator=False)
 
     def set_operator(self, policy: Policy) -> None:
-        """Like `set`, for operator policies."""
+        """Add or replace an operator policy. Raises PreconditionFailed if it is invalid."""
         known = {**KEYS, **IGNORED_KEYS}
         refuse_invalid(policy, "operator policy", {key: known[key] for key in OPERATOR_KEYS})
         self._operator[policy.virtual_host, policy.name] = policy
@@ -199,7 +197,7 @@ class Policies:
         self.events.happened("policy.set", policy.virtual_host, facts)
 
     def clear(self, virtual_host: str, name: str) -> bool:
-        """Forget a policy. False if there was none."""
+        """Remove a policy. False if there was none."""
         return self._cleared(self._policies, virtual_host, name)
 
     def clear_operator(self, virtual_host: str, name: str) -> bool:
@@ -215,14 +213,14 @@ class Policies:
         return True
 
     def forget_virtual_host(self, virtual_host: str) -> None:
-        """The virtual host has been deleted, and its policies with it."""
+        """Remove the policies of a virtual host that has been deleted."""
         for policy in self.list(virtual_host):
             self.clear(virtual_host, policy.name)
         for policy in self.list_operator(virtual_host):
             self.clear_operator(virtual_host, policy.name)
 
     def list(self, virtual_host: str | None = None) -> Sequence[Policy]:
-        """The policies of one virtual host, or all, by name."""
+        """Return the policies of one virtual host, or all, in order of name."""
         return listed(self._policies, virtual_host)
 
     def list_operator(self, virtual_host: str | None = None) -> Sequence[Policy]:
@@ -231,18 +229,18 @@ class Policies:
     def queue_policies(
         self, virtual_host: str, name: str, type_: QueueType
     ) -> tuple[Policy | None, Policy | None]:
-        """The policy and the operator policy that hold for a queue."""
+        """Return the policy and the operator policy that hold for a queue."""
         return (
             foremost(p for p in self._policies.values() if p.reaches_queue(virtual_host, name, type_)),
             foremost(p for p in self._operator.values() if p.reaches_queue(virtual_host, name, type_)),
         )
 
     def exchange_policy(self, virtual_host: str, name: str) -> Policy | None:
-        """The policy that holds for an exchange. Operator policies say nothing about exchanges."""
+        """Return the policy that holds for an exchange. Operator policies do not apply to exchanges."""
         return foremost(p for p in self._policies.values() if p.reaches_exchange(virtual_host, name))
 
     def for_queue(self, virtual_host: str, name: str, type_: QueueType) -> Definition:
-        """What policy and operator policy together say about a queue; empty if none matches."""
+        """Return the merged definition of policy and operator policy for a queue; empty if none matches."""
         policy, operator = self.queue_policies(virtual_host, name, type_)
         said = merged(policy.definition if policy else {}, operator.definition if operator else {})
         if type_ is QueueType.STREAM:
@@ -250,13 +248,13 @@ class Policies:
         return said
 
     def for_exchange(self, virtual_host: str, name: str) -> Definition:
-        """What policy says about an exchange; always empty for the default exchange (S145)."""
+        """Return the definition of an exchange's policy; always empty for the default exchange (S145)."""
         policy = self.exchange_policy(virtual_host, name)
         return policy.definition if policy else {}
 
 
 def quick(pattern: str) -> Callable[[str], bool] | None:
-    """Whether it is found in a text, in a time that no pattern makes long; None: not this one."""
+    """Return a search for the pattern that always takes linear time, or None if the pattern needs `re`."""
     try:
         return Expression(pattern).found_in
     except ValueError:
@@ -264,9 +262,9 @@ def quick(pattern: str) -> Callable[[str], bool] | None:
 
 
 def may_take_long(pattern: str) -> bool:
-    """Whether there is a name that a pattern is looked for in for long: it takes `re`, with repetitions to go back in.
+    """True if searching some name for a pattern may take long: it needs `re`, and repetitions let that backtrack.
 
-    One repetition is fine, unless it is a group's; that is as much as `^(?!amq\\.).*` has.
+    One repetition, as in `^(?!amq\\.).*`, is fine unless it repeats a group.
     """
     repetitions = REPETITIONS.findall(pattern)
     many = len(repetitions) > 1 or any(each.startswith(")") for each in repetitions)
@@ -302,26 +300,26 @@ def listed(policies: dict[tuple[str, str], Policy], virtual_host: str | None) ->
 
 
 def foremost(policies: Iterable[Policy]) -> Policy | None:
-    """The highest priority; of equals, the first by name: the order of setting never matters."""
+    """Return the policy of highest priority; of equals, the first by name: the order of setting never matters."""
     return min(policies, key=lambda policy: (-policy.priority, policy.name), default=None)
 
 
 def merged(definition: Definition, operator: Definition) -> Definition:
-    """A policy's definition under an operator's: the lower of two numbers, otherwise whoever speaks."""
+    """Return a definition merged with an operator's: the lower of two numbers, or the only one that is set."""
     both = {key: lower(whole(value), whole(definition.get(key))) for key, value in operator.items()}
     return {**definition, **both}
 
 
 def lower(one: int | None, other: int | None, unlimited_below: int = 0) -> int | None:
-    """The stricter of two limits; absent ones do not count, and a said `unlimited` yields to any number."""
+    """Return the stricter of two limits; None does not count, and numbers below `unlimited_below` mean no limit."""
     said = [number for number in (one, other) if number is not None]
     return min(said, key=lambda number: math.inf if number < unlimited_below else number, default=None)
 
 
 def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
-    """What a queue's arguments and its policies say together.
+    """Return the limits that result from a queue's arguments and the definition of its policies (S128, X031).
 
-    Of two numbers the lower holds; of two exchanges, keys, overflows or sizes of segments the argument's (S128, X031).
+    Of two numbers the lower holds; of two exchanges, keys, overflows or sizes of segments the argument's.
     """
     if not definition:
         return asked
@@ -344,7 +342,7 @@ def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
 
 
 def effective_alternate(arguments: Table, definition: Definition) -> str | None:
-    """The alternate exchange in force: by argument, else by policy (S128)."""
+    """Return the alternate exchange in force: by argument, else by policy (S128)."""
     return first(text(arguments.get("alternate-exchange")), definition.get("alternate-exchange"))
 
 
@@ -354,5 +352,5 @@ def effective_overflow(asked: QueueLimits, definition: Definition) -> Overflow:
 
 
 def first(asked: str | None, said: Value) -> str | None:
-    """The argument if there is one (the empty string names the default exchange), else the policy's word."""
+    """Return the argument if there is one (the empty string names the default exchange), else the policy's value."""
     return text(said) if asked is None else asked

@@ -1,7 +1,7 @@
-"""Where a user may publish to: what no key matters to is checked once for each exchange, and remembered.
+"""A cache of the exchanges that a user may publish to: the checks that do not depend on the routing key.
 
-It holds as long as neither topology nor permissions change, for every channel of that user and protocol in the virtual
-host. What permissions on topics say of a key is not in it.
+An entry holds as long as neither topology nor permissions change, for every channel of that user and protocol in the
+virtual host. Topic permissions, which depend on the key, are not cached.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.exchanges.exchange import Exchange
 
-TARGETS_MAX: Final = 4096  # remembered for a protocol, virtual host and user
+TARGETS_MAX: Final = 4096  # for each protocol, virtual host and user
 
 
 class Target:
-    """An exchange that a user may publish to, as long as both revisions are those of now."""
+    """An exchange that a user may publish to, as long as both revisions are current."""
 
     __slots__ = ("access_revision", "exchange", "guarded", "revision")
 
     def __init__(self, exchange: Exchange, guarded: bool, access_revision: int) -> None:
         self.exchange = exchange
-        self.guarded = guarded  # topic permissions: each key needs a check of its own (S088)
+        self.guarded = guarded  # there are topic permissions: each key needs a check of its own (S088)
         self.revision = exchange.virtual_host.revision
         self.access_revision = access_revision
 
 
 @mypyc_attr(native_class=False)
 class Targets(Remembered):
-    """The targets known for one user in one virtual host, by the exchange's name as the protocol has it."""
+    """The targets known for one user in one virtual host, by the exchange's name as the protocol writes it."""
 
     __slots__ = ("by_name",)
 
@@ -41,7 +41,10 @@ class Targets(Remembered):
         self.by_name: dict[bytes | str, Target] = {}
 
     def check(self, client: Client, known_as: bytes | str, name: str) -> Target:
-        """Find out, and remember under that name. Raises what the checks raise (S046, S047, S087)."""
+        """Check that the client may publish to an exchange, and cache that under `known_as`.
+
+        Raises NotFound or AccessRefused (S046, S047, S087).
+        """
         exchange = client.publish_target(name)
         found = Target(exchange, client.guards_topics(exchange), client.broker.access.revision)
         if len(self.by_name) >= TARGETS_MAX:
@@ -51,7 +54,7 @@ class Targets(Remembered):
 
 
 def targets_of(client: Client, protocol: str) -> Targets:
-    """What one channel has found out holds for every channel of that user there, as long as there is one."""
+    """Return the targets that all channels of one user, protocol and virtual host share, while one of them lasts."""
     known = client.host.remembered.setdefault((protocol, client.user.name), Targets())
     assert isinstance(known, Targets)
     return known

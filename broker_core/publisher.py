@@ -1,6 +1,6 @@
-"""What whoever publishes has to offer in order to be told when it is safe.
+"""The contract of publishers, which the broker tells when their messages are safe.
 
-A protocol of types, in a module that is never compiled: front-ends implement it beside other contracts, as in
+It is a typing protocol in a module that is never compiled: front-ends implement it beside other contracts, as in
 `class Link(Consumer, Publisher)`. Compiled code finds a method of a compiled class at a fixed place in the object, and
 an object has one such layout, not two.
 """
@@ -12,23 +12,23 @@ from typing import Protocol
 
 
 class Publisher(Protocol):
-    """Somebody who wants to know when what was published so far is safe (confirms, accepted, completion).
+    """A publisher is told when its messages so far are safe (for confirms, accepted, completion).
 
-    It joins `Broker.publishers`. At the end of the settle it is asked for its `mark`, and with that it is off the list.
-    Then it is told: at once if nothing of it is `persistent`, else when all of it is on disk. More may be published
-    meanwhile, and several marks be on their way.
+    It appends itself to `Broker.publishers`. At the end of the settle the broker removes it from there and calls `mark`,
+    then `taken`: at once if nothing of it is `persistent`, else when all of it is on disk. More may be published
+    meanwhile, so several marks may be pending.
     """
 
     __slots__ = ()
-    persistent: bool = False  # whether something published since the last `mark` is to be on disk
+    persistent: bool = False  # something published since the last `mark` must be on disk
 
     @abstractmethod
     def mark(self) -> int:
-        """Where it stands now; never less than before. Its next publish joins the list again."""
+        """Return the publisher's position now, never less than before. Its next publish must join the list again."""
 
     @abstractmethod
     def taken(self, mark: int) -> None:
-        """Everything published before it stood at `mark` is with its queues, and on disk where it must be.
+        """Called when all messages published before `mark` are in their queues, and on disk where they must be.
 
-        Marks come in order; one may be passed over. It may have ended in the meantime.
+        Marks come in order; some may be skipped. The publisher may have ended in the meantime.
         """
