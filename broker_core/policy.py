@@ -254,7 +254,7 @@ class Policies:
 
 
 def quick(pattern: str) -> Callable[[str], bool] | None:
-    """Return a search for the pattern that always takes linear time, or None if the pattern needs `re`."""
+    """Return a search for the pattern that no pattern can make slow, or None if this one needs `re`."""
     try:
         return Expression(pattern).found_in
     except ValueError:

@@ -14,9 +14,9 @@ from typing import Protocol
 class Publisher(Protocol):
     """A publisher is told when its messages so far are safe (for confirms, accepted, completion).
 
-    It appends itself to `Broker.publishers`. At the end of the settle the broker removes it from there and calls `mark`,
-    then `taken`: at once if nothing of it is `persistent`, else when all of it is on disk. More may be published
-    meanwhile, so several marks may be pending.
+    It appends itself to `Broker.publishers`. At the end of the settle the broker takes it off that list and calls
+    `mark`, then `taken`: at once if nothing of it is `persistent`, else when all of it is on disk. More may be
+    published meanwhile, so several marks may be pending.
     """
 
     __slots__ = ()

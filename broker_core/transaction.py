@@ -1,7 +1,7 @@
-"""Publishes and outcomes held back until commit (0-9-1 tx, 1.0 coordinator, 0-10 tx).
+"""Local transactions hold back publishes and outcomes until commit (0-9-1 tx, 1.0 coordinator, 0-10 tx).
 
 Messages are routed when they are published (S122) and reach their queues at commit; outcomes take effect at commit and
-are forgotten by a rollback (S124).
+are dropped by a rollback (S124).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class Transaction:
-    """What one channel or session has done since its last commit or rollback."""
+    """The publishes and outcomes of one channel or session since its last commit or rollback."""
 
     __slots__ = ("_outcomes", "_publishes", "copies", "octets", "routes")
 
     def __init__(self) -> None:
         self._publishes: list[Callable[[], bool]] = []
-        self.routes: list[tuple[Route, Message]] = []  # of those that were routed, in order
+        self.routes: list[tuple[Route, Message]] = []  # of messages published with `publish`, in order
         self._outcomes: list[Callable[[], None]] = []
-        self.octets = 0  # bodies held
-        self.copies = 0  # that a commit would put into queues
+        self.octets = 0  # bytes of the bodies held
+        self.copies = 0  # messages that a commit would put into queues
 
     def publish(self, broker: Broker, exchange: Exchange, message: Message) -> bool:
-        """Route now, deliver at commit. False: unroutable, as things stand."""
+        """Route a message now, to be put into its queues at commit. False: it is unroutable now."""
         exchange.published += 1
         found = broker.route(exchange, message)
         self.hold(lambda: alive(found).give(message), message.size)
@@ -43,22 +43,22 @@ class Transaction:
 
     @property
     def held(self) -> tuple[int, int]:
-        """How many publishes, and how many outcomes."""
+        """The number of publishes and the number of outcomes."""
         return len(self._publishes), len(self._outcomes)
 
     def hold(self, give: Callable[[], bool], octets: int) -> None:
-        """Do this at commit, in the order of publishing. False: a queue refused the message."""
+        """Call `give` at commit, in the order of publishing. It returns False if a queue refused the message."""
         self._publishes.append(give)
         self.octets += octets
 
     def settle(self, outcome: Callable[[], None]) -> None:
-        """Do this at commit."""
+        """Call `outcome` at commit, after the publishes."""
         self._outcomes.append(outcome)
 
     def obstacle(self) -> Queue | None:
-        """A queue without room for all that it would get; None: a commit now leaves nothing out.
+        """Return a queue without room for all that it would get, or None if a commit now would be taken in full.
 
-        What its consumers might take at once is not counted on.
+        Messages that consumers might take at once count as well.
         """
         needs: dict[Queue, tuple[int, int]] = {}
         for found, message in self.routes:
@@ -70,7 +70,7 @@ class Transaction:
         )
 
     def commit(self) -> int:
-        """Everything at once. Returns how many messages a full queue refused (X029)."""
+        """Carry out all publishes, then all outcomes; return how many messages a full queue refused (X029)."""
         refused = 0
         for give in self._publishes:
             refused += not give()
@@ -80,7 +80,7 @@ class Transaction:
         return refused
 
     def rollback(self) -> None:
-        """Forget everything."""
+        """Drop all publishes and outcomes."""
         self._publishes.clear()
         self.routes.clear()
         self._outcomes.clear()
@@ -89,7 +89,7 @@ class Transaction:
 
 
 def alive(found: Route) -> Route:
-    """The route without queues and exchanges that were deleted since it was found."""
+    """Return a route without the queues and exchanges that were deleted since it was found."""
     queues = tuple(queue for queue in found.queues if not queue.deleted)
     keepers = tuple(each for each in found.keepers if each.virtual_host.exchanges.get(each.name) is each)
     return found.among(queues, keepers)

@@ -1,4 +1,4 @@
-"""Our turn among others': long work that is done a little at a time."""
+"""Turns split long work into short pieces, so that other work is not held up."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from broker_core.clock import Clock
 
-LOOKS: Final = 8  # things done between two looks at the clock
-MOST: Final = 512  # things done in a turn, whatever the clock says
+LOOKS: Final = 8  # steps between two looks at the clock
+MOST: Final = 512  # steps in a turn at most
 
 
 class Turn:
-    """Tells when others are to have theirs. `pause_s`: what is then left to them."""
+    """A turn of at most `length_s` seconds; after it the caller leaves `pause_s` seconds to other work."""
 
     __slots__ = ("_clock", "_done", "_length_s", "_until", "pause_s")
 
@@ -24,9 +24,9 @@ class Turn:
         self._until = clock.now() + length_s
 
     def is_over(self, is_slow: bool = False) -> bool:
-        """Asked after each thing. True: our next turn has begun when this is asked again.
+        """True if the turn is over. Call it after each step; the caller then pauses, and the next turn begins.
 
-        `is_slow`: it may have taken much of the turn; look at the clock.
+        `is_slow`: the step may have taken much of the turn, so look at the clock.
         """
         self._done += 1
         if self._done % LOOKS and not is_slow:

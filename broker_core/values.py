@@ -1,9 +1,9 @@
-"""The typed values that protocols and the core share: what may stand in headers and arguments.
+"""The typed values of headers and arguments, which protocols and the core share.
 
 Every protocol decodes its own wire types into these Python values and encodes them back. Subclasses carry the
 distinctions that Python's own types lack: how wide a number was on the wire, and what is a time. They compare, hash
-and print as the numbers they are, so that whoever does not care need not look. A plain int is 32 bits wide if it fits,
-else 64; a plain float has double precision.
+and print as the numbers they are, so most code need not know them. A plain int is 32 bits wide if it fits, else 64; a
+plain float has double precision.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ Value: TypeAlias = (
 )
 Table: TypeAlias = Mapping[str, Value]
 Json: TypeAlias = "str | int | float | bool | Sequence[Json] | Mapping[str, Json] | None"
-Id: TypeAlias = str | bytes | int | UUID  # what names a message
+Id: TypeAlias = str | bytes | int | UUID  # a message-id or correlation-id
 
 
 class Timestamp(int):
-    """Whole seconds since 1970-01-01 UTC, where a wire format has a type of its own for them."""
+    """A time in whole seconds since 1970-01-01 UTC, where a wire format has a type for that."""
 
     __slots__ = ()
 
 
 class Int8(int):
-    """A number that went over the wire in 8 bits. As those below: it goes out again as wide as it came in."""
+    """A number that was 8 bits wide on the wire. It and the types below are sent as wide as they came in."""
 
     __slots__ = ()
 
@@ -68,7 +68,7 @@ class Float32(float):
 
 @attrs.frozen
 class Properties:
-    """A message's properties in neutral names: what encodings convert through. None: absent."""
+    """The properties of a message in neutral names, through which encodings convert. None: absent."""
 
     content_type: str | None = None
     content_encoding: str | None = None
@@ -76,7 +76,7 @@ class Properties:
     durable: bool = False
     priority: int | None = None
     correlation_id: Id | None = None
-    reply_to: str | None = None  # a queue's name; or what else the publisher said
+    reply_to: str | None = None  # a queue's name, or any other address that the publisher gave
     ttl_ms: int | None = None
     message_id: Id | None = None
     timestamp: int | None = None  # seconds since 1970-01-01 UTC
@@ -86,7 +86,7 @@ class Properties:
 
 
 def type_name(value: Value) -> str:
-    """The field's name for a value's type, as error texts print it (`signedint`, `longstr`, ...)."""
+    """Return the name of a value's type as error texts print it (`signedint`, `longstr`, ...)."""
     name = _NAMES.get(type(value))
     if name is not None:
         return name
@@ -120,7 +120,7 @@ _KINDS: tuple[tuple[type, str], ...] = (
 
 
 def printed(value: Value) -> str:
-    """A value as error texts show it: strings bare, truth in lower case."""
+    """Return a value as error texts show it: strings without quotes, booleans in lower case."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, bytes | bytearray):
@@ -129,7 +129,7 @@ def printed(value: Value) -> str:
 
 
 def frozen(value: Value) -> object:
-    """A hashable stand-in for a value: equal values, equal stand-ins."""
+    """Return a hashable stand-in for a value; equal values have equal stand-ins."""
     if isinstance(value, dict):
         return frozenset((name, frozen(item)) for name, item in value.items())
     if isinstance(value, list | tuple):
@@ -140,5 +140,5 @@ def frozen(value: Value) -> object:
 
 
 def described(value: Value) -> str:
-    """An argument's value as inequivalence errors print it (S065, S149)."""
+    """Return an argument's value as inequivalence errors print it (S065, S149)."""
     return "none" if value is None else f"the value '{printed(value)}' of type '{type_name(value)}'"

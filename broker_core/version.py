@@ -1,4 +1,4 @@
-"""The version of Leveret, said once."""
+"""The version of Leveret."""
 
 from typing import Final
 

@@ -1,8 +1,8 @@
-"""A virtual host: its exchanges, queues and bindings, and the verbs that change them.
+"""A virtual host: its exchanges, queues and bindings, and the operations that change them.
 
-`revision` rises with every change that could alter where a message goes; whatever is remembered about routes or
-permissions of targets compares it. Declaring is idempotent, contradicting an earlier declaration is refused (S039,
-S065). Who may do what is not asked here: that is `client.py`.
+`revision` rises with every change that could alter where a message goes; caches of routes and publish targets compare
+it. Declaring is idempotent, contradicting an earlier declaration is refused (S039, S065). Permissions are checked in
+`client.py`, not here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ RESERVED: Final = "amq."
 
 @attrs.frozen
 class Description:
-    """What people have written about a virtual host: a sentence, and tags to find it by. The broker does not use it."""
+    """A description of a virtual host for people: a sentence, and tags to find it by. The broker does not use it."""
 
     text: str = ""
     tags: tuple[str, ...] = ()
@@ -61,14 +61,14 @@ class Description:
 
 @mypyc_attr(native_class=False)
 class Remembered:
-    """What a front-end has found out about the publish targets of one user. To be subclassed."""
+    """A front-end's cache of the publish targets of one user. To be subclassed."""
 
     __slots__ = ("__weakref__",)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FrontEndState:
-    """What a front-end keeps in a virtual host for as long as that lasts. To be subclassed."""
+    """The state that a front-end keeps with a virtual host, for as long as that lasts. To be subclassed."""
 
     def __init__(self, host: VirtualHost) -> None:
         self.host = host
@@ -78,7 +78,7 @@ K = TypeVar("K", bound=FrontEndState)
 
 
 class VirtualHost(Traced):
-    """One separate world of exchanges and queues."""
+    """A virtual host is a separate namespace of exchanges and queues."""
 
     def __init__(self, broker: Broker, name: str, limits: VirtualHostLimits | None = None) -> None:
         self.broker = broker
@@ -88,13 +88,13 @@ class VirtualHost(Traced):
         self.revision = 0
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
-        self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, listed nowhere
+        self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, but not listed
         self.leases: dict[tuple[str, str], Lease] = {}  # by queue and reader
         self.stagings: dict[str, Staging] = {}  # by name
         self.branches = Branches(self)  # of distributed transactions
         self.connections = 0  # clients that have entered
-        # What front-ends have found out about publish targets, by protocol and user; theirs to fill and to bound.
-        # It lasts as long as somebody who asked for it does: users come and go.
+        # The caches of publish targets, by protocol and user; front-ends fill and bound them. Each lasts as long as
+        # a front-end that refers to it, since users come and go.
         self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
         self._kept: dict[type[FrontEndState], FrontEndState] = {}
         self.routes_remembered = 0  # by all exchanges together
@@ -106,7 +106,7 @@ class VirtualHost(Traced):
             self.add_exchange(Exchange(self, exchange_name, type_class, durable=True, internal=internal))
 
     def describe(self, description: Description) -> None:
-        """Show this description from now on."""
+        """Replace the description."""
         if description == self.description:
             return
         self.description = description
@@ -114,14 +114,14 @@ class VirtualHost(Traced):
             self.broker.catalogue.keep_virtual_host(self)
 
     def kept(self, kind: type[K]) -> K:
-        """A front-end's own, made when it is first asked for; it goes with the virtual host."""
+        """Return the object of this class that a front-end keeps with the virtual host; make it on first use."""
         found = self._kept.get(kind)
         if not isinstance(found, kind):
             found = self._kept[kind] = kind(self)
         return found
 
     def set_limits(self, limits: VirtualHostLimits) -> None:
-        """What is there already stays, if it is more."""
+        """Replace the limits. Connections and queues beyond them stay."""
         self.limits = limits
         self._happened("vhost.limits.set", {"name": self.name})
         if self.broker.catalogue is not None:
@@ -130,7 +130,7 @@ class VirtualHost(Traced):
     # Exchanges.
 
     def exchange(self, name: str) -> Exchange:
-        """The exchange of that name, or `NotFound`."""
+        """Return the exchange of that name. Raises NotFound."""
         if (found := self.exchanges.get(name)) is None:
             raise no_exchange(name, self.name)
         return found
@@ -145,7 +145,10 @@ class VirtualHost(Traced):
         arguments: Table | None = None,
         may_create: Callable[[], None] = lambda: None,
     ) -> Exchange:
-        """The exchange, made if it is not there. `may_create` is asked, and may raise, before one is made (S148)."""
+        """Return the exchange, creating it if there is none; `may_create` is called before that, and may raise (S148).
+
+        Raises PreconditionFailed if the existing one differs; AccessRefused, TooMany, or what the type raises.
+        """
         arguments = arguments or {}
         type_class = self._exchange_type(type_)
         self._check_alternate_argument(name, arguments)
@@ -167,7 +170,7 @@ class VirtualHost(Traced):
         return exchange
 
     def add_exchange(self, exchange: Exchange) -> None:
-        """Put one in place, whatever a declaration would be told. For those that come back at a start."""
+        """Put an exchange in place without the checks of a declaration, as when it is restored at a start."""
         self.exchanges[exchange.name] = exchange
         self._apply_exchange_policy(exchange)
         self.revision += 1
@@ -222,7 +225,7 @@ class VirtualHost(Traced):
         self._drop_exchanges([exchange])
 
     def _drop_exchanges(self, exchanges: list[Exchange]) -> None:
-        """Take away exchanges, and the auto-delete ones that lose their last binding by it, however long that chain."""
+        """Remove exchanges, and auto-delete ones that lose their last binding by that, however long the chain."""
         for exchange in exchanges:
             del self.exchanges[exchange.name]
             self.revision += 1
@@ -237,7 +240,7 @@ class VirtualHost(Traced):
         self.broker.events.happened(name, self.name, facts)
 
     def _no_longer_kept(self, exchange: Exchange) -> None:
-        """With the bindings that it is the source of, and what it holds."""
+        """Report the deletion of an exchange and its outgoing bindings, and drop the messages that it holds."""
         for binding in exchange.bindings:
             self._happened("binding.deleted", binding.told())
         self._happened("exchange.deleted", {"name": exchange.name})
@@ -254,7 +257,7 @@ class VirtualHost(Traced):
     def bind(
         self, source: Exchange, destination: Destination, key: str, arguments: Table | None = None
     ) -> Binding:
-        """Bind; binding again with the same key and arguments changes nothing (S056)."""
+        """Bind a queue or exchange; binding again with the same key and arguments changes nothing (S056)."""
         binding = Binding(source, destination, key, arguments or {})
         if (current := source.bindings_by_identity.get(binding.identity)) is not None:
             return current
@@ -267,7 +270,7 @@ class VirtualHost(Traced):
         return binding
 
     def add_binding(self, binding: Binding) -> None:
-        """Put one in place, as `add_exchange`. Raises what the source's type raises; then nothing has changed."""
+        """Put a binding in place without other checks. If the source's type raises, nothing has changed."""
         source = binding.source
         source.bindings_by_identity[binding.identity] = binding
         self._incoming.setdefault(binding.destination, {})[binding] = None
@@ -282,7 +285,7 @@ class VirtualHost(Traced):
     def unbind(
         self, source: Exchange, destination: Destination, key: str, arguments: Table | None = None
     ) -> bool:
-        """Unbind. False: there was no such binding (S057)."""
+        """Remove a binding. False: there was no such binding (S057)."""
         binding = source.bindings_by_identity.get(Binding(source, destination, key, arguments or {}).identity)
         if binding is None:
             return False
@@ -292,7 +295,7 @@ class VirtualHost(Traced):
         return True
 
     def _drop_binding(self, binding: Binding) -> bool:
-        """Take a binding off its source. True: the source is auto-delete and has none left, so it goes too (S045)."""
+        """Remove a binding from its source. True: the source is auto-delete, has none left, and must go too (S045)."""
         source = binding.source
         del source.bindings_by_identity[binding.identity]
         if self.broker.catalogue is not None:
@@ -304,7 +307,7 @@ class VirtualHost(Traced):
         return source.auto_delete and not source.bindings_by_identity and is_there
 
     def _tell(self, exchange: Exchange, tell: Callable[[], None]) -> None:
-        """A type hears of a deletion. That goes on if the type raises: nothing may stay behind half deleted."""
+        """Tell an exchange type of a deletion, which continues if the type raises, so that nothing is half deleted."""
         try:
             tell()
         except Exception as error:
@@ -318,28 +321,28 @@ class VirtualHost(Traced):
             del self._incoming[binding.destination]
 
     def _drop_incoming(self, destination: Destination) -> list[Exchange]:
-        """Take away the bindings that lead to a destination. Returns the exchanges that have to go with them."""
+        """Remove the bindings that lead to a destination; return the exchanges that have to be deleted with them."""
         incoming = self._incoming.pop(destination, {})
         return [binding.source for binding in incoming if self._drop_binding(binding)]
 
     def bindings_to(self, destination: Destination) -> Collection[Binding]:
-        """The bindings that lead to a queue or exchange, oldest first."""
+        """Return the bindings that lead to a queue or exchange, oldest first."""
         return self._incoming.get(destination, {}).keys()
 
     def bindings(self) -> Iterable[Binding]:
-        """Every explicit binding of the virtual host."""
+        """Return every explicit binding of the virtual host."""
         return (binding for exchange in self.exchanges.values() for binding in exchange.bindings)
 
     # Queues.
 
     def queue(self, name: str) -> Queue:
-        """The queue of that name, or `NotFound`."""
+        """Return the queue of that name. Raises NotFound."""
         if (found := self.queues.get(name)) is None:
             raise no_queue(name, self.name)
         return found
 
     def destination_queue(self, key: str) -> Queue | None:
-        """Where the default exchange leads for a key."""
+        """Return the queue to which the default exchange routes a key, if there is one."""
         return self.queues.get(key) or self.hidden_queues.get(key)
 
     def declare_queue(
@@ -354,11 +357,14 @@ class VirtualHost(Traced):
         generated: bool = False,
         selector: Selector | None = None,
     ) -> Queue:
-        """The queue, made if it is not there.
+        """Return the queue, creating it if there is none.
 
-        `owner` is the client that alone may use an exclusive queue. `may_create` is asked before one is made.
-        `generated`: the broker chose the name, so it may have the broker's own prefix. `selector`: what is made keeps
-        only what suits it.
+        `owner` is the client that alone may use an exclusive queue. `may_create` is called before a queue is created,
+        and may raise. `generated`: the broker chose the name, so it may have the broker's own prefix. `selector`: a
+        new queue keeps only the messages that match it.
+
+        Raises Locked if another client owns it, PreconditionFailed if the existing one differs or the arguments are
+        wrong, AccessRefused for a reserved name, TooMany.
         """
         arguments = arguments or {}
         if (current := self.queues.get(name)) is not None:
@@ -382,13 +388,13 @@ class VirtualHost(Traced):
         return queue
 
     def add_queue(self, queue: Queue) -> None:
-        """Put one in place, as `add_exchange`."""
+        """Put a queue in place without the checks of a declaration, as when it is restored at a start."""
         self.queues[queue.name] = queue
         self._apply_queue_policy(queue)
         self.revision += 1
 
     def note(self, queue: Queue, notes: Table) -> None:
-        """What its kind, or a front-end, wants to know of a queue for as long as that lasts."""
+        """Keep notes of a queue's kind or of a front-end with a queue for as long as it lasts, across restarts."""
         if notes != queue.notes:
             queue.notes = notes
             if self.broker.catalogue is not None and not queue.deleted:
@@ -410,7 +416,10 @@ class VirtualHost(Traced):
             raise inequivalent(argument, "queue", current.name, self.name, new_text, old_text)
 
     def delete_queue(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue with its bindings and messages (X040). Returns how many messages were waiting."""
+        """Delete a queue with its bindings and messages (X040); return how many messages were waiting.
+
+        Raises PreconditionFailed if it is in use or not empty, where the caller requires that.
+        """
         if if_unused and queue.in_use:
             raise PreconditionFailed(f"{queue.described} in use")
         if if_empty and queue.ready:
@@ -444,12 +453,12 @@ class VirtualHost(Traced):
     # Policies.
 
     def apply_policies(self) -> None:
-        """A policy changed: every exchange and queue obeys its new limits from now on (S129)."""
+        """Make every exchange and queue obey the policies as they are now (S129)."""
         for _ in self.policy_steps():
             pass
 
     def policy_steps(self) -> Iterator[None]:
-        """As `apply_policies`, one exchange or queue at a time: what is declared meanwhile obeys at once."""
+        """Apply the policies to one exchange or queue a step; those declared meanwhile obey at once anyway."""
         for exchange in list(self.exchanges.values()):
             self._apply_exchange_policy(exchange)
             yield
@@ -461,7 +470,7 @@ class VirtualHost(Traced):
 
     def _apply_exchange_policy(self, exchange: Exchange) -> None:
         if exchange.name == "":
-            return  # the default exchange has no alternate, by no means (S145, S146)
+            return  # the default exchange can have no alternate (S145, S146)
         definition = self.broker.policies.for_exchange(self.name, exchange.name)
         exchange.alternate = effective_alternate(exchange.arguments, definition)
 
@@ -474,7 +483,7 @@ class VirtualHost(Traced):
     # The end.
 
     def close(self) -> None:
-        """The virtual host is deleted: everything in it goes."""
+        """Delete everything in the virtual host, which is being deleted."""
         for queue in [*self.queues.values(), *self.hidden_queues.values()]:
             self.delete_queue(queue)
         for name in list(self.stagings):
@@ -486,7 +495,7 @@ class VirtualHost(Traced):
 
 
 def generated_name(prefix: str) -> str:
-    """A name nobody else has: the prefix and 22 letters of base64url (S060, S097)."""
+    """Return a unique name: the prefix and 22 characters of base64url (S060, S097)."""
     return prefix + secrets.token_urlsafe(16)
 
 

@@ -1,4 +1,4 @@
-"""What exchanges and their types see of the virtual host that they are in, and of the broker behind it.
+"""Typing protocols for what exchanges and their types need of their virtual host and of the broker behind it.
 
 Exchange ──virtual_host──> Host ──broker──> Surroundings
 """
@@ -22,7 +22,7 @@ class Host(Protocol):
     """The virtual host that an exchange is in."""
 
     name: str
-    revision: int  # of the topology; another one makes remembered routes worthless
+    revision: int  # of the topology; remembered routes hold for one revision
     routes_remembered: int  # by all of its exchanges
     connections: int
 
@@ -37,10 +37,10 @@ class Host(Protocol):
 
     @property
     def tracer(self) -> RouteTracer | None:
-        """What makes routes whose messages are copied to somewhere else, too."""
+        """The tracer that makes routes which also copy their messages to the trace; None while tracing is off."""
 
     def destination_queue(self, key: str) -> Queue | None:
-        """Where the default exchange leads for a key."""
+        """Return the queue to which the default exchange routes a key, if there is one."""
 
     def bindings_to(self, destination: Destination) -> Collection[Binding]:
         """Return the bindings that lead to a queue or an exchange."""
@@ -65,17 +65,17 @@ class Surroundings(Protocol):
 
     @property
     def journal(self) -> Durability | None:
-        """What keeps held messages; None: everything is in memory only."""
+        """The journal, which keeps held messages; None: everything is in memory only."""
 
     @property
     def catalogue(self) -> Holdings | None:
-        """What is told that an exchange begins to hold messages."""
+        """The catalogue, which is told when an exchange begins to hold messages; None: there is no store."""
 
     @property
     def bygone(self) -> RetiredCounts: ...
 
     def route(self, exchange: Exchange, message: Message) -> Route:
-        """Return where a message would go from an exchange now; does not change anything."""
+        """Return the route that a message would take from an exchange now. Nothing is delivered or counted."""
 
     def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
         """Put a message straight into queues."""

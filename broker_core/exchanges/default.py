@@ -12,7 +12,7 @@ from broker_core.message import Message
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ByQueueName(ExchangeType):
-    name = "direct"  # what it says it is, to everybody who asks
+    name = "direct"  # the type that clients and operators are shown
     looks_at = LooksAt.KEY
 
     def route(self, message: Message) -> Iterable[Destination]:

@@ -1,4 +1,4 @@
-"""`direct`: the queues whose binding key equals the routing key."""
+"""The exchange type `direct` routes to the queues whose binding key equals the routing key."""
 
 from __future__ import annotations
 

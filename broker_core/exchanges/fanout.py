@@ -1,4 +1,4 @@
-"""`fanout`: every bound destination, whatever the key."""
+"""The exchange type `fanout` routes to every bound destination, whatever the key."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""`headers`: the queues whose binding arguments are found among the message's headers.
+"""The exchange type `headers` routes to the queues whose binding arguments are found among the message's headers.
 
-The argument `x-match` says how: `all` (the default) or `any` of the other arguments; those whose name
-starts with `x-` count only in `all-with-x` and `any-with-x`. An argument without value (void) asks that the
-header be there. `all` without criteria matches every message, `any` without criteria none (S051, S052,
-X013).
+The argument `x-match` says how: `all` (the default) or `any` of the other arguments; those whose name starts with `x-`
+count only in `all-with-x` and `any-with-x`. An argument without value (void) requires only that the header be there.
+`all` without criteria matches every message, `any` without criteria none (S051, S052, X013).
 
-Values are compared by value, not by wire type, also inside arrays and tables: 1 equals 1.0, text equals
-binary of the same octets, but true is not 1.
+Values are compared by value, not by wire type, also inside arrays and tables: 1 equals 1.0, text equals binary of the
+same bytes, but true is not 1.
 
-Each `any` binding is filed under all of its criteria: one hit is a match. Each `all` binding is filed under
-one, the one with fewest others; only if the message meets that one are the rest looked at. So the cost per
+Each `any` binding is filed under all of its criteria: one hit is a match. Each `all` binding is filed under one of its
+criteria, the one with fewest bindings; only if the message meets that one are the rest looked at. So the cost per
 message grows with its headers and with the bindings that have a chance.
 """
 
@@ -26,7 +25,7 @@ from broker_core.exchanges.exchange import Binding, Destination, Exchange, Excha
 from broker_core.message import Message
 from broker_core.values import Table, Value, printed, type_name
 
-#                    one is enough?  count names with `x-`?
+#                    any criterion?  count names with `x-`?
 MODES: Final = {
     "all": (False, False),
     "any": (True, False),
@@ -42,7 +41,7 @@ Identity: TypeAlias = tuple[object, ...]
 
 
 class Wanted:
-    """What one binding asks of the headers."""
+    """The criteria of one binding."""
 
     __slots__ = ("any_will_do", "criteria", "destination", "filed")
 
@@ -111,7 +110,7 @@ class Headers(ExchangeType):
                 del self._by_criterion[criterion]
 
     def _criteria_met_by(self, headers: Table) -> dict[Criterion, None]:
-        """The criteria that a message meets, as far as any binding asks for them; in the message's order."""
+        """Return the criteria that a message meets, among those that some binding has; in the message's order."""
         met: dict[Criterion, None] = {}
         for name, value in headers.items():
             if name in self._asked_for:
@@ -120,7 +119,7 @@ class Headers(ExchangeType):
         return met
 
     def _rarest(self, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
-        """The criterion under which fewest bindings are filed, if there is any criterion."""
+        """Return the criterion under which fewest bindings are filed, if there is any criterion."""
         return tuple(sorted(criteria, key=lambda criterion: len(self._by_criterion.get(criterion, ())))[:1])
 
     def _count(self, wanted: Wanted, step: int) -> None:
@@ -137,7 +136,7 @@ def criteria_in(arguments: Table, with_x: bool) -> Iterable[Criterion]:
 
 
 def comparable(value: Value) -> object:
-    """A hashable stand-in: equal for equal values of whatever wire type."""
+    """Return a hashable stand-in for a value, equal for equal values of whatever wire type."""
     if isinstance(value, bool):
         return (TRUTH, value)
     if isinstance(value, bytes | bytearray):
