@@ -1,10 +1,10 @@
-"""Exchanges: named places to publish to, each with a type that turns a message into destinations.
+"""Exchanges and the contract of their types: each exchange has a type, which maps a message to destinations.
 
 `ExchangeType` is the contract for plugins. An exchange owns one instance of its type; the bindings belong to the
 exchange, so that a type can be replaced while the node runs: the new instance is told every binding again.
 
 Alternate exchanges, exchange-to-exchange hops, CC/BCC and protection against cycles are the core's work *around* the
-type (`routing.py`); a type only answers "where to, for this message, from this exchange?".
+type (`routing.py`); a type only returns the destinations of one message from one exchange.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Handled(Enum):
-    """A route of `HANDLED` means: the exchange takes the message itself (`keep`). No destination, and no alternate."""
+    """The answer of a type whose exchange takes the message itself (`keep`): no destination, and no alternate."""
 
     HANDLED = "handled"
 
@@ -37,7 +37,7 @@ HANDLED: Final = Handled.HANDLED
 
 
 class LooksAt(Enum):
-    """What a type's answer depends on, besides the bindings; decides how far a route can be remembered."""
+    """The part of a message that a type's answer depends on, besides the bindings; decides if routes are cached."""
 
     NOTHING = "nothing"  # the same for every message (fanout)
     KEY = "key"  # the same for every message with the same routing key (direct, topic)
@@ -46,9 +46,9 @@ class LooksAt(Enum):
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Destination:
-    """A place a binding leads to: a queue or another exchange.
+    """The target of a binding: a queue or another exchange.
 
-    Not an `ABC`: routing asks `isinstance` of each destination, and that metaclass makes it 0.2 us dearer.
+    It is not an `ABC`: routing asks `isinstance` of each destination, and that metaclass makes it 0.2 us slower.
     """
 
     __slots__ = ()
@@ -62,7 +62,7 @@ class Destination:
 
 
 class Binding:
-    """source --key, arguments--> destination. Equal when all four are equal."""
+    """A binding: source --key, arguments--> destination. `identity` tells the bindings of one source apart."""
 
     __slots__ = ("arguments", "destination", "identity", "key", "number", "source")
 
@@ -76,16 +76,16 @@ class Binding:
 
     @property
     def frozen_arguments(self) -> object:
-        """To be compared with what `frozen` makes of others: if they differ, in no time."""
+        """The arguments as `frozen` makes them, to be compared with others quickly."""
         return self.identity[3]
 
     @property
     def durable(self) -> bool:
-        """A binding lasts as long as both of its ends do (S059)."""
+        """True if both ends are durable: a binding lasts as long as they do (S059)."""
         return self.source.durable and self.destination.durable
 
     def told(self) -> Table:
-        """The binding as events name it."""
+        """Return the binding's facts for events."""
         return {
             "source_name": self.source.name,
             "source_kind": "exchange",
@@ -101,7 +101,7 @@ class Binding:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ExchangeType(ABC):
-    """How one kind of exchange routes. One instance per exchange; subclass it, name it, write `route`.
+    """An exchange type decides how its exchanges route. One instance per exchange; subclass it, name it, write `route`.
 
     class Longest(ExchangeType):
         name = "x-longest"
@@ -115,7 +115,7 @@ class ExchangeType(ABC):
     """
 
     name: ClassVar[str]
-    description: ClassVar[str] = ""  # a line for people; without, it is the first one of the docstring
+    description: ClassVar[str] = ""  # a line for people; by default the first one of the docstring
     looks_at: ClassVar[LooksAt] = LooksAt.MESSAGE
     argument_names: ClassVar[
         tuple[str, ...]
@@ -127,11 +127,11 @@ class ExchangeType(ABC):
 
     @abstractmethod
     def route(self, message: Message) -> Iterable[Destination] | Handled:
-        """Where `message` goes. `message.key` and `message.keys`, `.headers`, `.body`, `.facts` tell about it.
+        """Return the destinations of `message`, from its `key`, `keys`, `headers`, `body` and `facts`.
 
         Called for each message (or once for each key and topology, see `looks_at`), and for dry runs: it must not
-        change anything. Repeated destinations are fine. `HANDLED`: none, and the alternate is not for it; `keep`
-        follows.
+        change anything. Repeated destinations are fine. `HANDLED` means that there is none, that the alternate is not
+        to be asked, and that `keep` takes the message.
         """
 
     def keep(self, message: Message) -> None:
@@ -165,21 +165,21 @@ class ExchangeType(ABC):
         """Called when the exchange is deleted or this instance has been replaced by a reload."""
 
     def state(self) -> object:
-        """What a newer version of the type should take over in a reload (`restore`); None: the bindings suffice."""
+        """Return the state that a newer version takes over in a reload (`restore`); None: the bindings suffice."""
         return None
 
     def restore(self, state: object) -> None:
         """Called on the new instance after its bindings, with what the old one's `state` returned, if not None."""
 
     def equivalent(self, arguments: Table) -> str | None:
-        """Called on redeclaration. The name of the first argument that differs in meaning, or None."""
+        """Called on redeclaration. Return the name of the first argument that differs in meaning, or None."""
         current = self.exchange.arguments
         return next((n for n in self.argument_names if current.get(n) != arguments.get(n)), None)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Exchange(Destination):
-    """A declared exchange: properties, its type's instance, its bindings, and remembered routes."""
+    """A declared exchange has properties, an instance of its type, bindings, and remembered routes."""
 
     __slots__ = (
         "alternate",
@@ -221,17 +221,17 @@ class Exchange(Destination):
         self.bindings_by_identity: dict[tuple[object, ...], Binding] = {}
         self.alternate: str | None = None  # from argument or policy; the exchange need not exist
         self.warned_alternate: str | None = None  # the missing alternate that has been logged
-        self.routes: dict[str, Route] = {}  # by routing key; good for `routes_revision` of the topology
+        self.routes: dict[str, Route] = {}  # by routing key; valid for `routes_revision` of the topology
         self.routes_revision = -1
         self.published = 0  # messages
-        self.surplus = 0  # messages that it put into queues, beyond one for each that was routable
+        self.surplus = 0  # copies put into queues beyond the first of each routable message
         self.unroutable = 0  # messages that found no queue, alternate included
         self.route_errors = 0  # exceptions raised by this version of the type
-        self.holding: Holding | None = None  # since it first held a message
+        self.holding: Holding | None = None  # the messages it holds; None until it first holds one
         self.type = type_class(self)
 
     def told(self) -> Table:
-        """The exchange as events name it."""
+        """Return the exchange's facts for events."""
         return {
             "name": self.name,
             "type": self.type.name,
@@ -251,11 +251,11 @@ class Exchange(Destination):
 
     @property
     def routed(self) -> int:
-        """Messages that queues got from it, counted in each. Most go to one queue, and need no counting for that."""
+        """The number of copies that queues got from it, computed so that messages for one queue cost no counting."""
         return self.published - self.unroutable + self.surplus
 
     def remember_route(self, key: str, found: Route) -> None:
-        """Answer with this for messages with that key, until the topology changes."""
+        """Cache the route for messages with this key, until the topology changes."""
         self.virtual_host.routes_remembered += key not in self.routes
         self.routes[key] = found
 
@@ -264,15 +264,15 @@ class Exchange(Destination):
         self.routes.clear()
 
     def gone(self) -> None:
-        """It has been deleted; somebody may still remember it."""
+        """Called when it has been deleted: drop its cached routes, as it may still be referred to; keep its counts."""
         self.forget_routes()
         self.virtual_host.broker.bygone.add_exchange(self)
 
     def hold(self, message: Message, due: float = NEVER) -> Held:
-        """Hold a message for later: on disk too, if it and the exchange are durable, so that it survives the node.
+        """Hold a message for later; on disk too, if it and the exchange are durable, so that it survives a restart.
 
-        For the exchange's type, in `keep`; it comes back to what is returned by a timer of its own, at `due` (monotonic
-        seconds) or whenever it likes, and then calls `let_go`. What a deleted exchange holds is let go.
+        To be called by the exchange's type in `keep`. The type comes back to the result by a timer of its own, at `due`
+        (monotonic seconds) or at any other time, and then calls `let_go`. A deleted exchange drops what it holds.
         """
         holding = self.holding
         if holding is None:
@@ -282,24 +282,24 @@ class Exchange(Destination):
         return holding.hold(message, due)
 
     def begin_to_hold(self) -> Holding:
-        """From now on it has a place for what it holds."""
+        """Create and return the record of the messages that it holds."""
         self.holding = Holding(self)
         return self.holding
 
     def let_go(self, held: Held) -> None:
-        """It has gone its way, or is not wanted any more. Twice is harmless."""
+        """Hold a message no longer: it was delivered or is not needed any more. Calling this twice is harmless."""
         if self.holding is not None:
             self.holding.drop([held])
 
     def hold_again(self, held: Iterable[Held]) -> None:
-        """At the start of a node: it had held these on disk, in this order."""
+        """Take back messages that it held on disk before the start, in their order, and pass them to the type."""
         holding = self.holding or self.begin_to_hold()
         for each in held:
             holding.take_back(each)
             self.give_back(each)
 
     def give_back(self, held: Held) -> None:
-        """The type has what is held. If it fails that stays on disk: the next start may bring a better version."""
+        """Pass a restored message to the type. If the type raises, the message stays on disk for a better version."""
         try:
             self.type.hold_again(held)
         except Exception as error:
@@ -307,15 +307,15 @@ class Exchange(Destination):
             self.virtual_host.broker.report_route_error(self, error, "failed to hold a message again")
 
     def replace_type(self, type_class: type[ExchangeType]) -> None:
-        """Take a newer version of the type. If it raises anywhere, the old instance stays in place."""
+        """Switch to a newer version of the type. If that raises anywhere, the old instance stays in place."""
         new = type_class(self)
         for binding in self.bindings:
             new.bind(binding)
         if (state := self.type.state()) is not None:
             new.restore(state)
         old, self.type = self.type, new
-        self.route_errors = 0  # a new version's first error is news
-        self.virtual_host.revision += 1  # remembered routes are the old type's answers
+        self.route_errors = 0  # so that the new version's first error is logged
+        self.virtual_host.revision += 1  # cached routes are the old type's answers
         old.close()
 
 

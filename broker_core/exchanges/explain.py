@@ -1,10 +1,10 @@
-"""A dry run of routing: where a message would go from an exchange, and why. Nothing is delivered, counted or logged.
+"""Explain by a dry run where a message would go from an exchange, and why. Nothing is delivered, counted or logged.
 
     exchange, key, headers ─> the walk that delivers ─> each exchange asked, each binding matched, why it is dropped
 
-The walk tells a `Trace` what it does, so an explanation cannot differ from a delivery. Which bindings matched is asked
-of the exchange type itself: a fresh instance gets one binding at a time, and matches or does not. For types beyond the
-standard ones, which may look at all bindings together, only the destinations are told.
+The walk reports to a `Trace`, so an explanation cannot differ from a delivery. The exchange type itself decides which
+bindings matched: a fresh instance gets one binding at a time, and matches or does not. For types beyond the standard
+ones, which may look at all bindings together, only the destinations are known.
 
 An exchange type that draws by chance (`x-random`) draws again for the message that is really published.
 """
@@ -37,9 +37,9 @@ class Match:
 
     kind: str  # of the destination: queue or exchange
     name: str
-    key: str | None  # None: several bindings lead there, and the type does not say by which
+    key: str | None  # None: several bindings lead there, and it is not known which one matched
     arguments: Table
-    followed: bool = True  # False: an exchange that is asked only once, for another binding
+    followed: bool = True  # False: leads to an exchange that another binding has led to
 
     def to_json(self) -> dict[str, Json]:
         return {**attrs.asdict(self, recurse=False), "arguments": as_json(self.arguments)}
@@ -47,7 +47,7 @@ class Match:
 
 @attrs.frozen
 class Step:
-    """One exchange that was asked."""
+    """A step: one exchange that was asked for destinations."""
 
     exchange: str  # empty: the default exchange
     type: str
@@ -55,7 +55,7 @@ class Step:
     source: str | None  # the exchange that led here
     matched: tuple[Match, ...]
     alternate: str | None  # the alternate that the exchange turned to because nothing matched
-    outcome: str  # and what became of it: followed, missing, asked before
+    outcome: str  # of the alternate: followed, missing, asked before; empty if it was not needed
     reason: str  # why no binding leads on from here; empty if one does
 
     @property
@@ -71,9 +71,9 @@ class Step:
 
 @attrs.frozen
 class PublishPermission:
-    """Whether a user may publish it."""
+    """The permission of a user to publish the message."""
 
-    user: str | None  # None: nobody in particular
+    user: str | None  # None: no user was given
     allowed: bool | None  # None: not checked
     reason: str | None = None  # of a refusal
 
@@ -83,9 +83,9 @@ class PublishPermission:
 
 @attrs.frozen
 class Explanation:
-    """What would become of a message, and every step on the way.
+    """The explanation of where a message would go, with every step on the way.
 
-    The steps are told even if the user may not publish the message; nothing of it is `routed` then.
+    The steps are given even if the user may not publish the message; it is not `routed` then.
     """
 
     virtual_host: str
@@ -94,7 +94,7 @@ class Explanation:
     queues: tuple[str, ...]  # in the order of delivery
     handled: bool  # an exchange on the way takes the message itself
     steps: tuple[Step, ...]
-    dropped: str | None  # why it reaches nobody; None if it does
+    dropped: str | None  # the reason why it reaches no queue; None if it does
     permission: PublishPermission
 
     @property
@@ -102,7 +102,7 @@ class Explanation:
         return self.dropped is None
 
     def to_json(self) -> dict[str, Json]:
-        """As the control endpoint answers it."""
+        """Return the explanation in the JSON form of the control endpoint."""
         return {
             "routed": self.routed,
             **attrs.asdict(self, recurse=False),
@@ -123,8 +123,8 @@ def explain(
 ) -> Explanation:
     """Explain where a message published to `exchange` now would go.
 
-    The headers CC and BCC, lists of texts, count as routing keys (S091). `user`: who publishes it; None leaves the
-    permissions out, but for internal exchanges, which nobody may publish to.
+    The headers CC and BCC, lists of strings, count as routing keys (S091). `user` is the publisher; with None the only
+    check is that the exchange is not internal, as no user may publish to those.
 
     Raises NotFound (no such exchange), PreconditionFailed (CC or BCC is no list).
     """
@@ -147,7 +147,7 @@ def reason_of_drop(steps: Iterable[Step]) -> str:
 def asked_permission(
     host: VirtualHost, exchange: Exchange, message: Message, user: User | None
 ) -> PublishPermission:
-    """Whether `user` may publish the message: what a connected client of his would be told."""
+    """Return whether `user` may publish the message, with the refusal that a connected client would get."""
     name = None if user is None else user.name
     try:
         require_not_internal(exchange)
@@ -164,7 +164,7 @@ def asked_permission(
 
 
 class DryEncoding(Encoding):
-    """Properties that never were bytes: one instance for each message."""
+    """An encoding of properties that never were bytes: one instance for each message."""
 
     name = "explain"
 
@@ -204,18 +204,18 @@ def dry_message(exchange: str, key: str, headers: Table, properties: Properties,
 
 @attrs.define
 class Asked:
-    """What the walk has told about one exchange."""
+    """The walk's reports about one exchange."""
 
     exchange: Exchange
     via: str
     answer: list[Destination] | None
     error: str
-    leads_on: set[str] = attrs.Factory(set)  # exchanges that are asked because of this one
+    leads_on: set[str] = attrs.Factory(set)  # exchanges that were asked because of this one
     outcome: str = ""  # of the alternate
 
 
 class Told(Trace):
-    """Keeps what the walk tells."""
+    """A trace that records the walk's reports, and makes steps of them."""
 
     def __init__(self, message: Message) -> None:
         self._message = message
@@ -254,7 +254,7 @@ class Told(Trace):
 
 
 def matches(bindings: Iterable[Match], leads_on: set[str]) -> Iterable[Match]:
-    """The matches, those to exchanges marked that led nowhere new. Of several to one exchange the first leads on."""
+    """Yield the matches, marking those to exchanges asked otherwise. Of several to one exchange the first leads on."""
     left = set(leads_on)
     for match in bindings:
         new = match.kind == "queue" or match.name in left
@@ -266,7 +266,7 @@ def matches(bindings: Iterable[Match], leads_on: set[str]) -> Iterable[Match]:
 
 
 def matched_bindings(exchange: Exchange, message: Message, answer: Iterable[Destination]) -> Iterable[Match]:
-    """The bindings that led to what an exchange answered."""
+    """Return the bindings that led to the destinations that an exchange answered."""
     wanted = set(answer)
     if exchange.name == "":
         return [Match(queue.kind, queue.name, queue.name, {}) for queue in dict.fromkeys(answer)]
@@ -283,7 +283,7 @@ def matched_bindings(exchange: Exchange, message: Message, answer: Iterable[Dest
 
 
 def matches_alone(exchange: Exchange, binding: Binding, message: Message) -> bool:
-    """Whether the exchange would route the message if it had this binding only."""
+    """True if the exchange would route the message if it had this binding only."""
     probe = Exchange(exchange.virtual_host, exchange.name, type(exchange.type))
     probe.bindings_by_identity[binding.identity] = binding
     probe.type.bind(binding)
@@ -306,14 +306,14 @@ ALTERNATES: Final = {
 
 
 def reason_to_stop(asked: Asked, message: Message) -> str:
-    """Why no binding leads on from an exchange; empty if one does."""
+    """Return why no binding leads on from an exchange; empty if one does."""
     if asked.answer is None:
         return "takes the message itself"
     if not asked.answer:
         return reason_for_nothing(asked, message) + ALTERNATES[asked.outcome].format(asked.exchange.alternate)
     if asked.leads_on or not all(destination.is_exchange for destination in asked.answer):
         return ""
-    return "what is bound are exchanges that have been asked before"
+    return "it is bound only to exchanges that have been asked before"
 
 
 def reason_for_nothing(asked: Asked, message: Message) -> str:

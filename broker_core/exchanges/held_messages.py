@@ -1,10 +1,10 @@
-"""Messages that an exchange holds for later, on disk where they have to outlive the node.
+"""Messages that an exchange holds for later, on disk too where they have to survive a restart.
 
     hold ──> held ──let_go──> gone           the exchange's type comes back to what it holds
     node ends and starts again ──> `ExchangeType.hold_again`, for each that was held on disk
 
 A message is held on disk if message and exchange are durable. In the store it is an entry like those of a queue, under
-a number that the exchange has for this, and expires when it is due.
+a number that the exchange has for this, and its expiry is the time when it is due.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Held(Entry):
-    """A message that is held. Its `expires_at` is when it is due, its `position` its order of arrival."""
+    """A message that is held. Its `expires_at` is the time when it is due, its `position` its order of arrival."""
 
     __slots__ = ("holding",)
 
@@ -34,20 +34,20 @@ class Held(Entry):
 
 
 class Holding:
-    """What one exchange holds, oldest first: for the store, a `Holder`."""
+    """The messages that one exchange holds, oldest first. It is a `Holder` for the store."""
 
     __slots__ = ("_position", "exchange", "held", "number")
     ranked: ClassVar[bool] = False
 
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
-        self.number = 0  # as the store knows it; 0: it does not
+        self.number = 0  # in the store; 0: not in the store
         self.held: dict[Held, None] = {}
         self._position = 0  # of the next
 
     @property
     def described(self) -> str:
-        """As error texts name it."""
+        """The exchange as error texts name it."""
         return f"exchange '{self.exchange.name}' in vhost '{self.exchange.virtual_host.name}'"
 
     def hold(self, message: Message, due: float) -> Held:
@@ -61,7 +61,7 @@ class Holding:
         return held
 
     def drop(self, held: Iterable[Held]) -> None:
-        """Those that it does not hold are passed over."""
+        """Hold these messages no longer; those that it does not hold are ignored."""
         journal = self.exchange.virtual_host.broker.journal
         for each in held:
             if self.held.pop(each, self) is None and each.stored:
@@ -69,7 +69,7 @@ class Holding:
                 journal.settled.append(each)
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        """All that was held when the node ended is read into memory, and is the type's again."""
+        """Read the messages that were held when the node ended into memory, and pass them to the exchange's type."""
         journal = self.exchange.virtual_host.broker.journal
         assert journal is not None, "only what was kept can be restored"
         for page in pages:
@@ -83,10 +83,10 @@ class Holding:
         return 0
 
     def marked(self) -> Iterable[tuple[int, int]]:
-        """Nothing that is held was ever delivered."""
+        """Return nothing: held messages were never delivered."""
         return ()
 
     def take_back(self, held: Held) -> None:
-        """It was held when the node ended; they come in their order."""
+        """Hold a message that was held when the node ended. Called in their order."""
         self.held[held] = None
         self._position = held.position + 1

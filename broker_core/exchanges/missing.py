@@ -1,4 +1,4 @@
-"""Stands in for an exchange type that is not there: for exchanges that the store has, and whose plug-in is missing.
+"""A stand-in for a missing exchange type, for restored exchanges whose plug-in is not installed.
 
 It routes nothing, so the alternate gets the messages (S131-S136), and keeps everything as it is: arguments, bindings,
 and what the exchange holds. Once a reload brings the type, the exchange has it again.
@@ -16,7 +16,7 @@ from broker_core.values import Table
 
 
 class Missing(ExchangeType):
-    """To be made with `missing`."""
+    """The base of stand-ins, which `missing` makes. `why` says why the type cannot be used."""
 
     why: str
 
@@ -27,7 +27,7 @@ class Missing(ExchangeType):
         raise PreconditionFailed(f"exchange type '{self.name}' cannot be used: {self.why}")
 
     def hold_again(self, held: Held) -> None:
-        """Nobody knows what it was held for: it stays where it is, until the type is there again."""
+        """Leave the message held until the type is there again, as only that knows what it was held for."""
 
     def close(self) -> None:
         if (holding := self.exchange.holding) is not None and self.exchange.type is not self:
@@ -36,7 +36,7 @@ class Missing(ExchangeType):
 
 
 def missing(name_: str, why_: str) -> type[Missing]:
-    """The type of this name, for as long as it cannot be used."""
+    """Return a stand-in for the exchange type of this name, with the reason why it cannot be used."""
 
     class MissingType(Missing):
         name = name_

@@ -1,8 +1,8 @@
-"""From an exchange and a message to queues: hops between exchanges, alternates, and protection against cycles.
+"""Route a message from an exchange to queues, through bound exchanges and alternates, without cycles.
 
-One worklist and one set of exchanges already asked (S137). An exchange whose own answer is empty sends the message to
-its alternate, if that exists and has not been asked (S132-S136); destinations that are exchanges are asked in turn.
-`trace` makes the same walk observable, so that an explanation cannot differ from a delivery.
+The walk has one worklist and one set of exchanges already asked (S137). An exchange whose own answer is empty sends the
+message to its alternate, if that exists and has not been asked (S132-S136); destinations that are exchanges are asked
+in turn. `trace` makes the same walk observable, so that an explanation cannot differ from a delivery.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from broker_core.queues.queue import Queue
 if TYPE_CHECKING:
     from broker_core.message import Message
 
-ROUTES_MAX: Final = 131_072  # remembered keys in a virtual host (0.5 KiB each at most); then it starts afresh
+ROUTES_MAX: Final = 131_072  # cached keys in a virtual host (0.5 KiB each at most); then the cache is cleared
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Route:
-    """Where a message goes."""
+    """A route: the queues that get a message, and the exchanges on the way that want to see it."""
 
     __slots__ = ("handled", "keepers", "lasting", "only", "queues")
 
@@ -35,14 +35,17 @@ class Route:
         self.only = queues[0] if len(queues) == 1 and not keepers else None  # most messages go to one queue
         self.handled = handled  # an exchange on the way takes the message itself
         self.keepers = keepers  # exchanges on the way whose types want to see each message
-        self.lasting = lasting  # the same for every message with this key, until the topology changes
+        self.lasting = lasting  # holds for every message with this key, until the topology changes
 
     @property
     def unroutable(self) -> bool:
         return not self.queues and not self.handled
 
     def give(self, message: Message) -> bool:
-        """Put the message where it goes. False: at least one queue refused it."""
+        """Put the message into its queues and pass it to the keepers.
+
+        False: at least one queue refused it, or the exchange that should hold it failed.
+        """
         taken = True
         for queue in self.queues:
             if not queue.push(message):
@@ -53,7 +56,7 @@ class Route:
         return taken
 
     def give_run(self, messages: list[Message]) -> int:
-        """As `give` of each in a run, as far as every queue takes it for sure. Returns how many went; perhaps none."""
+        """Give a run of messages, as far as every queue is sure to take them; return how many went, perhaps none."""
         if self.only is not None:
             return self.only.push_run(messages)
         if self.keepers or self.handled or not self.queues:
@@ -66,39 +69,39 @@ class Route:
         return count
 
     def fulfil(self, message: Message) -> None:
-        """Put the message where it goes, however full that is: it was promised when there was room."""
+        """Give the message although queues may be full: it was promised when there was room."""
         for queue in self.queues:
             queue.admit(message)
         for keeper in self.keepers:
             _keep(keeper, message)
 
     def among(self, queues: tuple[Queue, ...], keepers: tuple[Exchange, ...]) -> Route:
-        """The same with some of its queues and keepers only."""
+        """Return a route to some of this one's queues and keepers only."""
         return Route(queues, self.handled, keepers, lasting=False)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Trace(ABC):
-    """Told what the walk does (see `explain.py`). A traced walk is a dry run: nothing is counted or logged."""
+    """A trace is told what the walk does (`explain.py`). A traced walk is a dry run: nothing is counted or logged."""
 
     @abstractmethod
     def asked(self, exchange: Exchange, via: str, answer: list[Destination] | None, error: str) -> None:
-        """An exchange was asked. `via`: publish, binding or alternate. `answer` None: it takes the message itself.
+        """Called after an exchange was asked. The next calls of `hop` and `alternate` are about the same exchange.
 
-        `error`: what the type raised, or empty. What `hop` and `alternate` tell next is about the same exchange.
+        `via`: publish, binding or alternate. `answer` None: it takes the message itself. `error`: the exception, or "".
         """
 
     @abstractmethod
     def hop(self, source: Exchange, destination: Exchange, followed: bool) -> None:
-        """A binding leads to another exchange: asked later, or not because that has been asked or will be."""
+        """Called for a binding to another exchange, which is `followed` unless that has been asked or will be."""
 
     @abstractmethod
     def alternate(self, exchange: Exchange, outcome: str) -> None:
-        """What becomes of an exchange's alternate: `followed`, `missing` or `asked before`."""
+        """Called when an exchange turns to its alternate, which is `followed`, `missing` or `asked before`."""
 
 
 def route(exchange: Exchange, message: Message) -> Route:
-    """The queues for a message published to `exchange`; remembered by key where the types allow it."""
+    """Return the route of a message published to `exchange`, and cache it by key where the types allow that."""
     revision = exchange.virtual_host.revision
     if exchange.routes_revision != revision:
         exchange.forget_routes()
@@ -118,7 +121,7 @@ def walk(
     wanted: Callable[[Queue], bool] | None = None,
     trace: Trace | None = None,
 ) -> Route:
-    """The uncached walk. `wanted` leaves out queues that will not do (immediate delivery, S086 and S142)."""
+    """Find a route without the cache. `wanted` tells the queues to keep (for immediate delivery, S086 and S142)."""
     queues: dict[Queue, None] = {}
     asked = {exchange.name}
     pending: list[tuple[Exchange, str]] = [(exchange, "publish")]
@@ -155,11 +158,11 @@ def walk(
 
 
 def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[list[Destination] | None, str]:
-    """The type's own answer. A type that raises has no destinations: the alternate, if any, gets the message."""
+    """Return the type's own answer and its error. If it raises there are no destinations, so the alternate is asked."""
     try:
         answer = exchange.type.route(message)
         return (None, "") if answer is HANDLED else (list(answer), "")
-    except Exception as error:  # a plugin's mistake is not ours to die of
+    except Exception as error:  # a plugin's mistake must not end the connection
         if trace is None:
             _failed(exchange, error)
         return [], f"{type(error).__name__}: {error}"

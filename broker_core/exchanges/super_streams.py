@@ -1,9 +1,9 @@
-"""Super streams: one name for several streams, the partitions, behind a direct exchange, as RabbitMQ lays them out.
+"""Super streams group several streams, the partitions, behind a direct exchange, in RabbitMQ's layout.
 
     events ──"0"──> events-0        the routing key is the number of the partition
            ──"1"──> events-1
 
-Who publishes chooses the partition, so that what belongs together stays in order; who reads, reads each of them.
+The publisher chooses the partition, so that related messages stay in order; a consumer reads each of them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ PARTITIONS_MAX: Final = 1000
 
 
 def add_super_stream(host: VirtualHost, name: str, partitions: int) -> list[str]:
-    """Make one; returns the names of its partitions. Raises PreconditionFailed and what declarations raise, and then
-    nothing is made: nothing may be there by these names.
+    """Create a super stream and return the names of its partitions.
+
+    Raises PreconditionFailed if an exchange or queue by these names exists, and what declarations raise; then nothing
+    is created.
     """
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise PreconditionFailed(f"a super stream has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
@@ -45,7 +47,7 @@ def add_super_stream(host: VirtualHost, name: str, partitions: int) -> list[str]
 
 
 def delete_super_stream(host: VirtualHost, name: str) -> list[str]:
-    """Delete one with its partitions and all that is in them; returns their names. Raises NotFound."""
+    """Delete a super stream with its partitions and all their messages; return their names. Raises NotFound."""
     exchange = host.exchanges.get(name)
     if exchange is None or exchange.arguments.get(SUPER) is not True:
         raise NotFound(f"no super stream '{name}' in vhost '{host.name}'")
@@ -62,7 +64,7 @@ def _remove(host: VirtualHost, name: str, queues: list[str]) -> None:
 
 
 def partitions_of(exchange: Exchange) -> list[StreamQueue]:
-    """The streams of a super stream, each once and in their order; none if it is another exchange."""
+    """Return the streams of a super stream, each once and in order; none if the exchange is no super stream."""
     if exchange.arguments.get(SUPER) is not True:
         return []
     ordered = sorted(exchange.bindings, key=lambda binding: whole(binding.arguments.get(ORDER)) or 0)

@@ -1,14 +1,12 @@
-"""`topic`: the queues whose binding pattern matches the words of the routing key.
+"""The exchange type `topic` routes to the queues whose binding pattern matches the words of the routing key.
 
-Keys and patterns are words separated by dots. In a pattern `*` stands for exactly one word and `#` for any
-number of words, none included. The empty key has no words at all: `#` and the empty pattern match it, `*`
-does not. Dots make words wherever they stand: `a.` is the word `a` and an empty word (S049, S050; so does
-RabbitMQ).
+Keys and patterns are words separated by dots. In a pattern `*` stands for exactly one word and `#` for any number of
+words, none included. The empty key has no words at all: `#` and the empty pattern match it, `*` does not. Every dot
+separates words: `a.` is the word `a` and an empty word (S049, S050; as in RabbitMQ).
 
-The patterns are kept in a trie with one node per word. Routing walks all matching paths at once, word by
-word, and holds each node at most once per word, so that no combination of patterns and key costs more than
-(words of the key) x (nodes that can still match). Patterns that cannot match are never looked at: they cost
-nothing.
+The patterns are kept in a trie with one node per word. Routing walks all matching paths at once, word by word, and
+holds each node at most once per word, so that no combination of patterns and key costs more than (words of the key) x
+(nodes that can still match). Patterns that cannot match are never looked at and cost nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from broker_core.message import Message
 
 
 class TrieNode:
-    """What follows one word of a pattern, and the bindings whose pattern ends here."""
+    """A node of the trie: the words that may follow here, and the bindings whose pattern ends here."""
 
     __slots__ = ("any_word", "any_words", "destinations", "words")
 
@@ -37,13 +35,13 @@ class TrieNode:
         return bool(self.words) or self.any_word is not None or self.any_words is not None
 
     def after(self, word: str) -> TrieNode | None:
-        """The node that a pattern's next word leads to."""
+        """Return the node that a pattern's next word leads to."""
         if word == "*":
             return self.any_word
         return self.any_words if word == "#" else self.words.get(word)
 
     def attach(self, word: str, node: TrieNode | None) -> None:
-        """Put `node` after a pattern's word, or with None nothing."""
+        """Set the node that a pattern's next word leads to; None removes it."""
         if word == "*":
             self.any_word = node
         elif word == "#":
@@ -98,7 +96,7 @@ def words_of(key: str) -> list[str]:
 
 
 def matching(root: TrieNode, words: list[str]) -> Iterable[TrieNode]:
-    """The nodes where patterns end that match `words`, each once."""
+    """Return the nodes at which a pattern that matches `words` may end, each once."""
     found: dict[TrieNode, None] = {}
     here: dict[TrieNode, None] = {}
     enter(root, here, found)
@@ -117,9 +115,9 @@ def matching(root: TrieNode, words: list[str]) -> Iterable[TrieNode]:
 
 
 def enter(node: TrieNode, here: dict[TrieNode, None], found: dict[TrieNode, None]) -> None:
-    """Stand at `node` and behind every `#` that follows it, since `#` may take no word.
+    """Add `node` to the nodes reached, and those behind every `#` that follows it, since `#` may take no word.
 
-    What ends in `#` is found whatever the rest of the key is, and need not be stood at unless it leads on.
+    A pattern that ends in `#` matches whatever the rest of the key is; its node is reached only if it leads on.
     """
     here[node] = None
     while node.any_words is not None:
@@ -130,7 +128,7 @@ def enter(node: TrieNode, here: dict[TrieNode, None], found: dict[TrieNode, None
 
 
 def prune(node: TrieNode, path: list[tuple[TrieNode, str]]) -> None:
-    """Take away the nodes at the end of `path` that no binding needs any more."""
+    """Remove the nodes at the end of `path` that no binding needs any more."""
     while path and not node.destinations and not node.leads_on:
         node, word = path.pop()
         node.attach(word, None)

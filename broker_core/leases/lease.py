@@ -1,18 +1,18 @@
-"""Leases: messages of a work queue, set aside for one reader, to be read as often as it likes until it settles them.
+"""Leases set messages of a work queue aside for one reader, which may read them repeatedly until it settles them.
 
     queue ──reserve──> log: reserved, with offsets ──settle──> gone
       ^                       │
       └───────release─────────┘
 
 A lease has a log of its own. To reserve messages is to take them out of the queue and to append them to the log, in
-one commit: so they have offsets, and a reader that begins again reads the same ones. What is settled is gone; what is
-released goes back to its old place in the queue. Until then they count as unsettled there: they do not expire, stay
-when the queue is purged, and go with it.
+one commit: so they have offsets, and a reader that begins again reads the same ones. Settled messages are gone;
+released ones go back to their old places in the queue. Until then they count as unsettled there: they do not expire,
+stay when the queue is purged, and are deleted with it.
 
-Who opens a lease gets its `fence`, and whoever had it before is shut out.
+Opening a lease gives it a new `fence`, which shuts out the client that had opened it before.
 
-One thing at a time is under way: a `Reservation` (reserving.py) or a `Release` (releasing.py). How far they went is
-noted in the log, and so in the same commit as what they did.
+One operation at a time is in progress: a `Reservation` (reservation.py) or a `Release` (release.py). Its progress is
+noted in the log, and so in the same commit as what it did.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.store")
 
 LEASES_MAX: Final = 1000  # of a virtual host
-READER_MAX: Final = 255  # octets of its name
-SETTLED: Final = "settled"  # notes in the log: what is below this offset is done with,
-POSITION: Final = "position"  # and all places in the queue that messages in the log had are below this one
-PIECE: Final = 2_000  # messages whose octets are counted together
+READER_MAX: Final = 255  # bytes of its name
+SETTLED: Final = "settled"  # note in the log: messages below this offset are settled
+POSITION: Final = "position"  # note in the log: above the queue positions of all messages in it
+PIECE: Final = 2_000  # messages whose bytes are counted together
 
 Then: TypeAlias = Callable[[Failure | None], None]
-"""Told when something that was under way has ended: why it failed, or that it is done, and on disk."""
+"""Called when an operation has ended: with its failure, or with None when it is done and on disk."""
 
 
 class Fenced(PreconditionFailed):
-    """Somebody else has opened the lease since."""
+    """Another client has opened the lease since."""
 
 
 class Busy(Failure):
-    """Something else has to be finished first; it may be asked again."""
+    """Another operation has to finish first; the request may be repeated."""
 
 
 class Lease:
-    """What one reader has of one queue."""
+    """A lease holds the messages of one queue that are reserved for one reader."""
 
     __slots__ = (
         "_lookouts",
@@ -75,15 +75,15 @@ class Lease:
     def __init__(self, queue: WorkQueue, reader: str) -> None:
         self.queue = queue
         self.reader = reader
-        # Rises each time it is opened; only who knows the last one may change anything. That of an earlier lease of
-        # the same name should not fit by chance.
+        # Rises each time it is opened; requests need the latest one. It starts at random, so that the fence of an
+        # earlier lease of the same name does not fit by chance.
         self.fence = secrets.randbits(40)
-        self.incarnation = secrets.token_hex(8)  # another one for another lease of the same name
+        self.incarnation = secrets.token_hex(8)  # differs from that of an earlier lease of the same name
         self.number = 0  # in the store
         self.log: Log = MemoryLog()
-        self.first = 0  # what is below is settled
+        self.first = 0  # messages below this offset are settled
         self.ended = False
-        self.work: Reservation | Release | None = None  # what is under way
+        self.work: Reservation | Release | None = None  # the operation in progress
         self._sizes = Sizes()
         self._lookouts: dict[Callable[[], None], None] = {}
 
@@ -94,22 +94,22 @@ class Lease:
 
     @property
     def messages(self) -> int:
-        """How many are reserved."""
+        """The number of reserved messages."""
         return self.log.next - self.first
 
     @property
     def octets(self) -> int:
-        """Of the bodies of what is reserved, roughly."""
+        """The bytes of the bodies of reserved messages, roughly."""
         return self._sizes.total
 
     def keep_in(self, journal: Journal, number: int) -> None:
-        """It outlives the node. Said before it is used."""
+        """Keep the lease in the store, under this number. Called before it is used."""
         self.number = number
         self.log = journal.open_log(number, self.described, self._committed)
         self.log.remembers = False
 
     def begin(self) -> None:
-        """It has come back at a start, with its log."""
+        """Restore the state of a lease that has come back at a start, with its log."""
         found, settled = self.log, self.log.sequences.get(SETTLED, 0)
         self.first = min(max(settled, found.first), found.next)
         if self.first != settled:
@@ -128,20 +128,20 @@ class Lease:
 
     @property
     def closed_commit(self) -> int:
-        """The last commit that was closed: all that was done before is in it, in an earlier one, or in the open one."""
+        """The last closed commit: all changes so far are in it, in an earlier one, or in the open one."""
         journal = self.queue.virtual_host.broker.journal
         return 0 if journal is None else journal.open - 1
 
     @property
     def durable_commit(self) -> int:
-        """The last one on disk."""
+        """The last commit on disk."""
         journal = self.queue.virtual_host.broker.journal
         return 0 if journal is None else journal.durable
 
-    # Whose it is.
+    # Ownership.
 
     def open(self) -> int:
-        """Shut out who had it. Returns the fence for whoever has it now."""
+        """Shut out the client that had the lease, and return the new fence."""
         self.fence += 1
         self.stop(Fenced(f"somebody else has opened {self.described}"))
         self._keep()
@@ -150,19 +150,20 @@ class Lease:
         return self.fence
 
     def require(self, fence: int) -> None:
-        """Raises Fenced."""
+        """Raise Fenced if this is not the current fence."""
         if fence != self.fence:
             raise Fenced(f"somebody else has opened {self.described}")
 
     def _is_used(self) -> None:
         self.queue.used_at = self.queue.virtual_host.broker.now
 
-    # What becomes of messages.
+    # Messages.
 
     def reserve(self, begin: int, messages: int, octets: int, wait_s: float, then: Then) -> Reservation:
-        """Settle what is below `begin`, and have up to so many messages, with bodies of so many octets, from there on.
+        """Settle messages below `begin`, and reserve until there are `messages`, or `octets` of bodies, from there on.
 
-        Waits for the first one. Who asked before has what there is by now. Raises Busy, AccessRefused.
+        The reservation waits up to `wait_s` seconds for the first message. An earlier one ends and is answered with
+        what there is. Raises Busy during a release, AccessRefused if the queue admits no further consumer.
         """
         self.settle(begin)
         self.stop(None)
@@ -172,13 +173,13 @@ class Lease:
         return reservation
 
     def take(self, deliveries: list[Delivery]) -> int:
-        """These have left the queue for the lease. Returns the octets of their bodies."""
+        """Move deliveries from the queue to the lease; return the bytes of their bodies."""
         wall = self.queue.virtual_host.broker.clock.wall()
         append, begin, octets = self.log.append, self.log.next, 0
         for delivery in deliveries:
             append(delivery.message, wall, delivery.position * 2 + delivery.redelivered)
             octets += delivery.message.size
-        self.queue.forget(deliveries)  # in the same commit they are in the log
+        self.queue.forget(deliveries)  # in the same commit that has them in the log
         self.log.note(POSITION, self.queue.position)
         self._sizes.add(begin, self.log.next, octets)
         if self.log.committed == self.log.next:
@@ -186,7 +187,7 @@ class Lease:
         return octets
 
     def settle(self, until: int) -> None:
-        """What is below has been dealt with. Raises Busy."""
+        """Accept the messages below an offset. Raises Busy during a release."""
         self._require_no_release()
         if until > self.first:
             self.queue.accepted_elsewhere(until - self.first)
@@ -194,20 +195,23 @@ class Lease:
         self._is_used()
 
     def pass_over(self, until: int) -> None:
-        """What is below is neither here nor in the queue any more."""
+        """Skip the messages below an offset, which are lost: neither in the lease nor in the queue."""
         if until > self.first:
             self.queue.lost(until - self.first)
             self.advance(until)
 
     def advance(self, until: int) -> None:
-        """What is below is here no more."""
+        """Drop the messages below an offset from the lease."""
         self.first = until
         self._sizes.drop_until(until)
         self.log.note(SETTLED, until)
         self.log.drop_until(until)
 
     def release(self, then: Then, for_good: bool = False) -> Release:
-        """Put back what is not settled, marked as redelivered. `for_good`: then the lease ends. Raises Busy."""
+        """Put unsettled messages back into the queue, marked as redelivered. `for_good`: then the lease ends.
+
+        `then` is called at the end. Raises Busy during another release.
+        """
         self._require_no_release()
         self.stop(Busy(f"{self.described} is being released"))
         self.work = Release(self, then, for_good)
@@ -219,7 +223,7 @@ class Lease:
             raise Busy(f"{self.described} is being released")
 
     def stop(self, why: Failure | None) -> None:
-        """What is under way ends here: it has done what it has done."""
+        """End the operation in progress, if there is one; what it has done so far stays done."""
         work, self.work = self.work, None
         if work is not None:
             work.end(why)
@@ -227,17 +231,15 @@ class Lease:
     # Reading.
 
     def look_out(self, tell: Callable[[], None]) -> None:
-        """Have it called once, when there is something more to read, or the lease was opened or has ended."""
+        """Have a function called once, when there is more to read, or the lease was opened or has ended."""
         self._lookouts[tell] = None
 
     def look_away(self, tell: Callable[[], None]) -> None:
-        """It is not called any more."""
+        """Take back a `look_out`."""
         self._lookouts.pop(tell, None)
 
     def _committed(self) -> None:
-        """The log has more for readers, or something else is new to them. In the next turn: there may be no end to what
-        they do then.
-        """
+        """Tell readers that there is more in the log, or another change; in the next turn, as they may do much then."""
         if self._lookouts:
             broker = self.queue.virtual_host.broker
             broker.timers.at(broker.now, self._tell)
@@ -250,13 +252,13 @@ class Lease:
     # The end.
 
     def forget(self) -> None:
-        """Nobody wants it any more, and it has nothing."""
+        """Remove the lease, which is empty and not needed any more, from the virtual host."""
         self.work = None
         self.queue.virtual_host.leases.pop((self.queue.name, self.reader), None)
         self.end()
 
     def end(self) -> None:
-        """The queue is deleted, or nobody wants the lease any more: what it has goes with it."""
+        """End the lease with all its messages: its queue is deleted, or it is not needed any more."""
         self.ended = True
         broker = self.queue.virtual_host.broker
         self.stop(no_queue(self.queue.name, self.queue.virtual_host.name))
@@ -268,7 +270,10 @@ class Lease:
 
 
 def opened(queue: Queue, reader: str) -> Lease:
-    """The lease, made if it is not there, and opened. Raises Unsupported, Locked, PreconditionFailed."""
+    """Return the lease of a queue and reader, opened, and created if there is none.
+
+    Raises Locked or PreconditionFailed if the queue can have no lease, TooMany.
+    """
     leases = queue.virtual_host.leases
     lease = leases.get((queue.name, reader))
     if lease is None:
@@ -278,7 +283,7 @@ def opened(queue: Queue, reader: str) -> Lease:
 
 
 def new_lease(queue: Queue, reader: str) -> Lease:
-    """Not in place yet."""
+    """Return a new lease, which the caller puts in place. Raises Locked, PreconditionFailed, TooMany."""
     if not isinstance(queue, WorkQueue):
         raise PreconditionFailed(f"{queue.described} is a stream: it is read as it is, without a lease")
     queue.require_access(None)
@@ -297,7 +302,7 @@ def new_lease(queue: Queue, reader: str) -> Lease:
 
 
 def lease_of(host: VirtualHost, queue: str, reader: str) -> Lease:
-    """Raises NotFound."""
+    """Return the lease of a queue and reader. Raises NotFound."""
     if (lease := host.leases.get((queue, reader))) is None:
         raise no_lease(queue, reader, host.name)
     return lease
@@ -308,7 +313,7 @@ def no_lease(queue: str, reader: str, host: str) -> NotFound:
 
 
 class Sizes:
-    """How many octets the bodies from one offset to another have: exactly at the ends of pieces, roughly within."""
+    """The bytes of message bodies by offset: exact at the ends of pieces, estimated within them."""
 
     __slots__ = ("_pieces", "total")
 
@@ -317,7 +322,7 @@ class Sizes:
         self.total = 0
 
     def add(self, first: int, following: int, octets: int) -> None:
-        """Offsets that follow the last ones."""
+        """Add messages at offsets that follow the last ones."""
         if self._pieces and following - self._pieces[-1][0] <= PIECE:
             begin, _, more = self._pieces.pop()
             self._pieces.append((begin, following, more + octets))

@@ -1,10 +1,10 @@
-"""A release: what a lease has goes back to its old places in the queue, a portion in each turn.
+"""A release puts the messages of a lease back into their old places in the queue, a portion in each turn.
 
     begin ──all that was reserved is on disk──> read ──> a portion in the queue again ──on disk──> the next portion
                                                                                              └─ no more ──> answered
 
-That a portion is in the queue again and that the lease has it no more is one commit: a crash in the middle of a release
-loses nothing and doubles nothing. What is damaged cannot go back; it is passed over.
+One commit puts a portion into the queue and removes it from the lease: a crash in the middle of a release loses nothing
+and duplicates nothing. Damaged messages cannot go back; they are skipped.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from broker_core.message import Encoding
 
 PORTION: Final = 1_000  # messages that are put back in one turn: 5 ms
-READ_OCTETS: Final = 1 << 18  # that are read at once, and a block
+READ_OCTETS: Final = 1 << 18  # bytes that are read at once, plus up to a block
 
 
 class UnreadableRows(Failure):
-    """What should go back cannot be read now. It stays in the lease."""
+    """The messages to release cannot be read now. They stay in the lease."""
 
 
 class Release(Publisher):
-    """One request to release. `for_good`: then the lease ends. `then` is told how it ended."""
+    """A release in progress. `for_good`: the lease ends after it. `then` is called with its result."""
 
     __slots__ = (
         "_at",
@@ -51,20 +51,20 @@ class Release(Publisher):
         self._lease = lease
         self._then = then
         self._over = False
-        self._blocks = b""  # that were read,
-        self._blocks_at = 0  # up to here made deliveries;
-        self._deliveries: list[Delivery] = []  # those of the last one,
-        self._at = 0  # up to here put back
+        self._blocks = b""  # the blocks that were read
+        self._blocks_at = 0  # blocks before this have been made deliveries
+        self._deliveries: list[Delivery] = []  # of the last block
+        self._at = 0  # deliveries before this have been put back
 
     def begin(self) -> None:
         self._soon(self._join)
 
     def _soon(self, step: Callable[[float], None]) -> None:
-        """In the next turn; it comes at once."""
+        """Run a step in the next turn, which follows at once."""
         broker = self._lease.queue.virtual_host.broker
         broker.timers.at(broker.now, step)
 
-    # Told of what is on disk.
+    # The publisher, told of what is on disk.
 
     def _join(self, now: float) -> None:
         if not self._over:
@@ -77,7 +77,7 @@ class Release(Publisher):
         if self._over:
             return
         lease = self._lease
-        if lease.durable_commit < mark:  # who has nothing in the open commit is told at once
+        if lease.durable_commit < mark:  # called at once, as nothing of it is in the open commit
             self._join(0.0)
         elif lease.first < lease.log.next:
             self._soon(self._go_on)
@@ -87,7 +87,7 @@ class Release(Publisher):
         else:
             self.end(None)
 
-    # A portion. What is of the store is loaded when it is asked for: a node in memory need not.
+    # Portions. Modules of the store are imported on use, as a node in memory does not need them.
 
     def _go_on(self, now: float) -> None:
         from broker_core.store.contract import DamagedError
@@ -99,7 +99,7 @@ class Release(Publisher):
                 self._put_back()
                 self._join(now)
                 return
-        except DamagedError as error:  # a protocol that is needed is not installed
+        except DamagedError as error:  # the protocol of a message is not installed
             self.end(UnreadableRows(f"{self._lease.described} cannot be released: {error}"))
             return
         found = self._lease.log
@@ -120,7 +120,7 @@ class Release(Publisher):
             self.end(UnreadableRows(f"{self._lease.described} cannot be read: {found}"))
 
     def _unpacks(self) -> bool:
-        """Make deliveries of the next block that was read. Whether there is one. Raises DamagedError."""
+        """Make deliveries of the next block that was read; False if there is none. Raises DamagedError."""
         from broker_core.store import block
 
         if self._blocks_at >= len(self._blocks):
@@ -135,8 +135,8 @@ class Release(Publisher):
             Delivery(message, queue, place // 2, NEVER)
             for message, place in zip(messages, places, strict=True)
         ]
-        self._at = max(0, lease.first - read.header.first)  # what is before it is settled
-        lease.pass_over(max(lease.first, read.header.first))  # there may be gaps where something was damaged
+        self._at = max(0, lease.first - read.header.first)  # those before are settled
+        lease.pass_over(max(lease.first, read.header.first))  # there may be gaps where blocks were damaged
         return True
 
     def _put_back(self) -> None:
@@ -149,7 +149,7 @@ class Release(Publisher):
         lease.advance(lease.first + len(portion))
 
     def _encodings(self) -> Callable[[str], Encoding | None]:
-        """By name. Without a store the messages are in memory, and know theirs."""
+        """Return a function from a name to an encoding. Without a store, those of the messages in memory are used."""
         journal, lease = self._lease.queue.virtual_host.broker.journal, self._lease
         if journal is not None:
             return journal.encoding

@@ -1,11 +1,11 @@
-"""A reservation: messages go from a queue into a lease, a portion in each turn, until enough are there or all are.
+"""A reservation moves messages from a queue into a lease, a portion in each turn, until there are enough, or no more.
 
     begin ──> attached to the queue: a portion ──on disk──> there is more ──> the next portion
                                           │                └─ enough, or no more now ──> answered
                                           └─ nothing yet ──> waits for the first ──> answered with nothing
 
-To the queue it is a consumer like others, as long as it takes; so paging, priorities, expiry and a single active
-consumer are as they are for others.
+To the queue it is a consumer like others while it lasts; so paging, priorities, expiry and a single active consumer
+work as for others.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 PORTION: Final = 2_000  # messages that are taken in one turn: 5 ms
 PORTION_OCTETS: Final = 1 << 20
-TAKING_S: Final = 5.0  # while more and more arrives; then whoever asked shall have what there is
+TAKING_S: Final = 5.0  # while more and more arrives; then the reader is answered with what there is
 
 
 class Reservation(Consumer, Publisher):
-    """One request for messages, up to the offset `until`. `then` is told how it ended."""
+    """A reservation in progress, up to the offset `until`. `then` is called with its result."""
 
     __slots__ = ("_joined", "_lease", "_left", "_over", "_share", "_then", "_timer", "_until_s")
     persistent = True
@@ -36,15 +36,15 @@ class Reservation(Consumer, Publisher):
         super().__init__(lease.queue, False, max(0, until - lease.log.next), Window(0))
         self._lease = lease
         self._left = octets - lease.octets  # of bodies
-        self._share = 0  # octets that are left of this turn's portion
+        self._share = 0  # bytes left of this turn's portion
         self._then = then
-        self._timer: Timer | None = None  # as long as it may wait for the first
-        self._until_s = 0.0  # it takes no more then
-        self._joined = False  # those who are told when all is on disk
+        self._timer: Timer | None = None  # ends the wait for the first message
+        self._until_s = 0.0  # the time after which it takes no more
+        self._joined = False  # `Broker.publishers`
         self._over = False
 
     def begin(self, wait_s: float) -> None:
-        """Raises AccessRefused."""
+        """Attach to the queue. Raises AccessRefused if the queue admits no further consumer."""
         broker = self.queue.virtual_host.broker
         if self._wants:
             self._renew()
@@ -73,9 +73,9 @@ class Reservation(Consumer, Publisher):
         self._join()
 
     def cancelled(self) -> None:
-        """The queue is deleted: that ends the lease, and so it has ended this."""
+        """Do nothing: the queue is deleted, which ends the lease and with it this."""
 
-    # Told of what is on disk.
+    # The publisher, told of what is on disk.
 
     def _join(self, now: float = 0.0) -> None:
         if not (self._joined or self._over):
@@ -89,13 +89,13 @@ class Reservation(Consumer, Publisher):
     def taken(self, mark: int) -> None:
         if self._over:
             return
-        if self._lease.durable_commit < mark:  # who has nothing in the open commit is told at once
+        if self._lease.durable_commit < mark:  # called at once, as nothing of it is in the open commit
             self._join()
         elif not self._goes_on():
             self.end(None)
 
     def _goes_on(self) -> bool:
-        """Whether to come back later, which is seen to."""
+        """Arrange for the next step, and return True; False if the reservation is complete."""
         broker, lease = self.queue.virtual_host.broker, self._lease
         if not self._wants or broker.now >= self._until_s:
             return False
@@ -120,7 +120,7 @@ class Reservation(Consumer, Publisher):
     # The end.
 
     def drop(self) -> None:
-        """Nobody waits for it any more. What is reserved stays so."""
+        """End the reservation without a call of `then`. Reserved messages stay reserved."""
         if not self._over:
             self._over = True
             self.queue.virtual_host.broker.timers.cancel(self._timer)

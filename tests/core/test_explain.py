@@ -127,7 +127,7 @@ def test_hops_name_the_exchange_they_come_from_and_are_made_once(host: VirtualHo
         ("two", False),
         ("back", False),
     ]
-    assert told.dropped == "exchange 'b': what is bound are exchanges that have been asked before"
+    assert told.dropped == "exchange 'b': it is bound only to exchanges that have been asked before"
 
 
 ALTERNATES = [
