@@ -101,9 +101,7 @@ class Timers:
         if timer is None or timer.cancelled:
             return
         timer.cancelled = True
-        timer.action = (
-            nothing  # the timer may stay in the heap for long; what its action refers to should not
-        )
+        timer.action = nothing  # the timer may stay in the heap for long; what the action refers to need not
         self._cancelled += 1
         if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
             self._heap = [t for t in self._heap if not t.cancelled]
@@ -131,7 +129,7 @@ class Timers:
         ran = 0
         while (at := self.next_at()) is not None and at <= now:
             timer = heappop(self._heap)
-            timer.cancelled = True  # a later cancel() finds it done; it is no longer in the heap
+            timer.cancelled = True  # a later cancel() finds it done and does not count it
             timer.action(now)
             ran += 1
         return ran

@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from broker_core.store.contract import Page
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
-FIRST: Final = (
-    1 << 62
-)  # the priority of browsing consumers: they should see a message before another takes it
+FIRST: Final = 1 << 62  # the priority of browsers: they should see a message before another takes it
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
@@ -47,9 +45,7 @@ class Delivery(Entry):
         self.attempts = self.stored = 0
         self.queue = queue
         self.redelivered = False
-        self.consumer: Consumer | None = (
-            None  # the consumer that has it, if it is unsettled and was not fetched
-        )
+        self.consumer: Consumer | None = None  # the one that has it, if it is unsettled and was not fetched
         self.given_at = 0.0  # monotonic seconds
         self.seen_by: tuple[object, ...] = ()  # marks of the consumers that browsed it
 

@@ -262,7 +262,7 @@ def group_files(root: Path) -> Iterable[Path]:
 
 
 def files_up(top: Path, group: str, name: str) -> Iterable[Path]:
-    """Return the file's path in a group and each group around it; a container may not see all, so some are missing."""
+    """Return a file's path in a group and in those around it; some are missing, as a container may not see them."""
     parts = [part for part in group.split("/") if part not in ("", "..")]
     return [top.joinpath(*parts[:depth], name) for depth in range(len(parts), -1, -1)]
 

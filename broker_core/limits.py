@@ -70,9 +70,7 @@ class QueueLimits:
     single_active: bool = False
     max_age_ms: int | None = None  # streams
     max_segment_bytes: int | None = None  # streams
-    alternate_exchange: str | None = (
-        None  # gets rejected messages, and those that wait when the queue is deleted
-    )
+    alternate_exchange: str | None = None  # gets rejected messages, and those left when the queue is deleted
     last_value_key: str | None = None  # the header: of messages with one value, only the newest waits
     group_key: str | None = None  # the header that names a message's group
     auto_delete_delay_ms: int = 0  # from the detaching of the last consumer to the deletion

@@ -41,9 +41,7 @@ class Facts:
         self.user_id = user_id
         self.reply_to = reply_to
         self.cc = cc  # further routing keys that the consumer may see
-        self.bcc = (
-            bcc  # further routing keys that no consumer sees; the adapter has removed them from the bytes
-        )
+        self.bcc = bcc  # further routing keys that no consumer sees; the adapter removed them from the bytes
         self.has_headers = has_headers
 
 
