@@ -289,10 +289,7 @@ class Broker:
         exchange.unroutable += found.unroutable
 
     def settle(self) -> None:
-        """Complete what the last batch of input caused.
-
-        Route dead letters, dispatch the touched queues, run the timers that are due, and tell publishers.
-        """
+        """Complete a batch: route dead letters, dispatch touched queues, run due timers, and tell publishers."""
         self.events.actor = ""  # events from here on are caused by the broker itself
         while True:
             while self.touched or self.dying:

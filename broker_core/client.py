@@ -52,10 +52,7 @@ class Client:
     # Coming and going.
 
     def part(self) -> Client:
-        """Return a client for a session: same user and virtual host, but exclusive queues of its own.
-
-        A session may outlast its connection.
-        """
+        """Return a client for a session, which may outlast its connection: same user, but its own exclusive queues."""
         part = Client(self.broker, self.user, self.name)
         part.host = self.host
         part.peer = self.peer
@@ -103,10 +100,7 @@ class Client:
             raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
 
     def leave(self) -> None:
-        """Leave the virtual host: the connection or session has ended.
-
-        Queues that were declared exclusive are deleted (S067); others that it owned become available to all again.
-        """
+        """Called when the connection or session has ended: delete exclusive queues (S067), give up other owned ones."""
         if self._entered:
             self._entered = False
             self.host.connections -= 1

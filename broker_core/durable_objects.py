@@ -107,9 +107,8 @@ class Catalogue(ABC):
 
     @abstractmethod
     def keep_lease(self, lease: Lease) -> None:
-        """Called after a lease was created, or its fence changed. It is kept if its queue is.
-
-        Gives it a number and the journal in any case.
+        """Called after a lease was created or its fence changed; it is kept if its queue is. Gives it a number and the
+        journal.
         """
 
     @abstractmethod
@@ -126,10 +125,7 @@ class Catalogue(ABC):
 
     @abstractmethod
     def keep_branch(self, branch: Branch) -> None:
-        """Called after a branch was prepared, or has ended in a way that its coordinator does not know.
-
-        Gives a prepared branch a number and the journal.
-        """
+        """Called after a branch was prepared (gives it a number and the journal), or was completed heuristically."""
 
     @abstractmethod
     def forget_branch(self, branch: Branch) -> None:

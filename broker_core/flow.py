@@ -124,10 +124,7 @@ def size_of(value: int | str) -> int:
 
 
 class DiskMonitor(Monitor):
-    """A monitor that is low when the data folder has less free space than a limit (S159).
-
-    Without a folder, or with limit 0, it never is.
-    """
+    """A monitor that is low when there is a data folder with less free space than a limit above 0 (S159)."""
 
     reason = "low on disk"
 
@@ -281,10 +278,7 @@ def lines_of(file: Path) -> list[str]:
 
 
 def free_octets(folder: Path) -> int | None:
-    """Return how much an ordinary user can still write to the disk of `folder`; None: unknown.
-
-    The folder need not exist yet.
-    """
+    """Return how much an ordinary user can write to the disk of `folder`, which may not exist yet; None: unknown."""
     there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
     try:
         found = os.statvfs(there)

@@ -41,10 +41,7 @@ class Targets(Remembered):
         self.by_name: dict[bytes | str, Target] = {}
 
     def check(self, client: Client, known_as: bytes | str, name: str) -> Target:
-        """Check that the client may publish to an exchange, and cache that under `known_as`.
-
-        Raises NotFound or AccessRefused (S046, S047, S087).
-        """
+        """Check and cache that a client may publish there. Raises NotFound, AccessRefused (S046, S047, S087)."""
         exchange = client.publish_target(name)
         found = Target(exchange, client.guards_topics(exchange), client.broker.access.revision)
         if len(self.by_name) >= TARGETS_MAX:

@@ -147,7 +147,7 @@ class VirtualHost(Traced):
     ) -> Exchange:
         """Return the exchange, creating it if there is none; `may_create` is called before that, and may raise (S148).
 
-        Raises PreconditionFailed if the existing one differs; AccessRefused, TooMany, or what the type raises.
+        Raises PreconditionFailed if the existing one differs; AccessRefused, TooMany, or what the new type raises.
         """
         arguments = arguments or {}
         type_class = self._exchange_type(type_)
@@ -361,10 +361,8 @@ class VirtualHost(Traced):
 
         `owner` is the client that alone may use an exclusive queue. `may_create` is called before a queue is created,
         and may raise. `generated`: the broker chose the name, so it may have the broker's own prefix. `selector`: a
-        new queue keeps only the messages that match it.
-
-        Raises Locked if another client owns it, PreconditionFailed if the existing one differs or the arguments are
-        wrong, AccessRefused for a reserved name, TooMany.
+        new queue keeps only the messages that match it. Raises Locked if another client owns it, PreconditionFailed if
+        the existing one differs or the arguments are wrong, AccessRefused for a reserved name, TooMany.
         """
         arguments = arguments or {}
         if (current := self.queues.get(name)) is not None:
@@ -416,10 +414,7 @@ class VirtualHost(Traced):
             raise inequivalent(argument, "queue", current.name, self.name, new_text, old_text)
 
     def delete_queue(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue with its bindings and messages (X040); return how many messages were waiting.
-
-        Raises PreconditionFailed if it is in use or not empty, where the caller requires that.
-        """
+        """Delete a queue, its bindings and messages; return how many waited (X040). Raises PreconditionFailed."""
         if if_unused and queue.in_use:
             raise PreconditionFailed(f"{queue.described} in use")
         if if_empty and queue.ready:

@@ -42,10 +42,7 @@ class Route:
         return not self.queues and not self.handled
 
     def give(self, message: Message) -> bool:
-        """Put the message into its queues and pass it to the keepers.
-
-        False: at least one queue refused it, or the exchange that should hold it failed.
-        """
+        """Put the message into its queues and keepers. False: a queue refused it, or the exchange to hold it failed."""
         taken = True
         for queue in self.queues:
             if not queue.push(message):

@@ -22,10 +22,8 @@ PARTITIONS_MAX: Final = 1000
 
 
 def add_super_stream(host: VirtualHost, name: str, partitions: int) -> list[str]:
-    """Create a super stream and return the names of its partitions.
-
-    Raises PreconditionFailed if an exchange or queue by these names exists, and what declarations raise; then nothing
-    is created.
+    """Create a super stream and return the names of its partitions. Raises PreconditionFailed if one of the names is
+    taken, and what declarations raise; then nothing is created.
     """
     if not 1 <= partitions <= PARTITIONS_MAX:
         raise PreconditionFailed(f"a super stream has 1 to {PARTITIONS_MAX} partitions, not {partitions}")

@@ -208,10 +208,7 @@ class Lease:
         self.log.drop_until(until)
 
     def release(self, then: Then, for_good: bool = False) -> Release:
-        """Put unsettled messages back into the queue, marked as redelivered. `for_good`: then the lease ends.
-
-        `then` is called at the end. Raises Busy during another release.
-        """
+        """Put unsettled messages back, marked as redelivered. `for_good`: then end the lease. Raises Busy."""
         self._require_no_release()
         self.stop(Busy(f"{self.described} is being released"))
         self.work = Release(self, then, for_good)
@@ -270,10 +267,7 @@ class Lease:
 
 
 def opened(queue: Queue, reader: str) -> Lease:
-    """Return the lease of a queue and reader, opened, and created if there is none.
-
-    Raises Locked or PreconditionFailed if the queue can have no lease, TooMany.
-    """
+    """Open the lease of a queue and reader, creating it if needed. Raises Locked, PreconditionFailed, TooMany."""
     leases = queue.virtual_host.leases
     lease = leases.get((queue.name, reader))
     if lease is None:
