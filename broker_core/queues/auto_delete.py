@@ -1,8 +1,8 @@
-"""When nobody uses a queue any more: it goes after a while, by two rules.
+"""Unused queues are deleted after a while, by two rules.
 
-x-expires             nobody has used it at all for so long: no consumers, fetches, declarations (S081)
-x-auto-delete-delay   its last consumer, or the client that owned it, has left, and nobody came back for so long;
-                      without a delay an auto-delete queue goes at once (S068)
+x-expires             the queue had no consumers, fetches or declarations for so long (S081)
+x-auto-delete-delay   the last consumer or the owner of an auto-delete queue left, and none came for so long; without
+                      a delay the queue is deleted at once (S068)
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log: Final = logging.getLogger("leveret.broker")
 
 
 class Disuse:
-    """What one queue waits for before it goes."""
+    """The timers after which one queue is deleted."""
 
     __slots__ = ("_destroyed", "_expires", "_queue", "_unused")
 
@@ -29,7 +29,7 @@ class Disuse:
         self._destroyed: Timer | None = None
 
     def watch(self) -> None:
-        """Delete the queue when nobody has used it for as long as its limits say now."""
+        """Start or restart the timer of x-expires, according to the queue's present limits."""
         queue = self._queue
         timers = queue.virtual_host.broker.timers
         timers.cancel(self._expires)
@@ -48,7 +48,7 @@ class Disuse:
             self.watch()
 
     def left(self) -> None:
-        """Nobody consumes from an auto-delete queue any more: it goes, or begins to wait for that."""
+        """Delete an auto-delete queue that its last consumer or owner has left, at once or after its delay."""
         queue = self._queue
         if delay_ms := queue.limits.auto_delete_delay_ms:
             broker = queue.virtual_host.broker
@@ -58,19 +58,19 @@ class Disuse:
             queue.virtual_host.delete_queue(queue)
 
     def returned(self) -> None:
-        """Somebody has come in time."""
+        """Stop the delay: the queue has a consumer or an owner again."""
         if self._unused is not None:
             self._queue.virtual_host.broker.timers.cancel(self._unused)
             self._unused = None
 
     def destroy(self) -> None:
-        """It is fuller than it may be, and goes for that: soon, for somebody is publishing to it."""
+        """Delete a queue over its limit (self-destruct). This waits for a timer, as a publish is under way."""
         if self._destroyed is None:
             broker = self._queue.virtual_host.broker
             self._destroyed = broker.timers.at(broker.now, self._destroy)
 
     def _destroy(self, now: float) -> None:
-        log.warning("%s has destroyed itself: there was more in it than it may hold", self._queue.described)
+        log.warning("%s is deleted: it is over its limit, with overflow self-destruct", self._queue.described)
         self._queue.virtual_host.delete_queue(self._queue)
 
     def _is_over(self, now: float) -> None:
@@ -79,7 +79,7 @@ class Disuse:
             self._queue.virtual_host.delete_queue(self._queue)
 
     def end(self) -> None:
-        """The queue is gone."""
+        """Cancel the timers, as the queue is deleted."""
         timers = self._queue.virtual_host.broker.timers
         timers.cancel(self._expires)
         timers.cancel(self._destroyed)

@@ -1,4 +1,4 @@
-"""What nobody needs any more, freed in portions: to free the messages of a long queue at once takes 0.2 s a million."""
+"""Discarded messages are freed in portions: freeing those of a long queue at once takes 0.2 s a million."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ if TYPE_CHECKING:
     from broker_core.message import Message
 
 PORTION: Final = 20_000  # messages: 4 ms
-PAUSE_S: Final = 0.001  # between portions, for others
+PAUSE_S: Final = 0.001  # between portions, for the broker's other work
 
 Pile: TypeAlias = "deque[Delivery] | list[Delivery] | list[Message]"
 
 
 class Discarded:
-    """Piles of messages on their way out. Whoever hands one in must have forgotten it."""
+    """Piles of messages that are being freed. The caller must hold no reference to a pile that it adds."""
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._piles: list[Pile] = []
 
     def add(self, pile: Pile, now: float) -> None:
-        """Free these, by and by. `now` is monotonic seconds."""
+        """Free these in portions; a single portion is left to the caller's dropping it. `now` is monotonic seconds."""
         if len(pile) <= PORTION:
             return
         self._piles.append(pile)

@@ -1,4 +1,4 @@
-"""Messages that wait too long: one timer on the first one that will expire at the head of a queue's lanes (S080)."""
+"""Messages that wait too long expire: one timer for each queue is set to the first expiry at its heads (S080)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Expiry:
-    """Of one queue. What is behind the head expires when it comes there."""
+    """The expiry timer of one queue. A message behind the head expires when it comes to the head."""
 
     __slots__ = ("_queue", "_timer")
 
@@ -22,7 +22,7 @@ class Expiry:
         self._timer: Timer | None = None
 
     def watch(self) -> None:
-        """Something in the queue will expire, and another message may be the first now."""
+        """Set the timer to the first expiry, after the messages at the heads may have changed."""
         queue, timer = self._queue, self._timer
         earliest = min((lane.due_at() for lane in queue.lanes if lane), default=NEVER)
         broker, timers = queue.virtual_host.broker, queue.virtual_host.broker.timers
@@ -32,7 +32,7 @@ class Expiry:
         self._timer = None if earliest == NEVER else timers.at(earliest, self._expire)
 
     def _expire(self, now: float) -> None:
-        """What is due expires, but no more than a portion of it at once: others want their turn."""
+        """Let the messages die that are due, a portion at a time so as not to block the broker."""
         queue = self._queue
         self._timer = None
         left = PORTION
@@ -46,5 +46,5 @@ class Expiry:
         queue.touch()
 
     def end(self) -> None:
-        """The queue is gone."""
+        """Cancel the timer, as the queue is deleted."""
         self._queue.virtual_host.broker.timers.cancel(self._timer)

@@ -1,4 +1,4 @@
-"""Which kind of queue a declaration's arguments ask for, and one of them."""
+"""Create a queue of the kind that a declaration's arguments ask for."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def new_queue(
     arguments: Table,
     selector: Selector | None,
 ) -> Queue:
-    """A queue of the kind that its arguments ask for, not in place yet."""
+    """Return a new queue of the kind that its arguments ask for; the caller adds it to the virtual host."""
     type_ = queue_type(arguments)
     said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
     if selector is not None:

@@ -1,17 +1,17 @@
-"""A queue whose levels of priority share: none is served for ever while others wait.
+"""A fair-share queue lets priority levels share deliveries, so that no level starves another.
 
     shares 2 for each level, and all of this waits:    9 9 9 9 9   5 5 5   1
     a round: 9 9 5 5 1, the next: 9 9 5, then what is left: 9
 
-The highest level with something waiting is served, until it has had its share of the round; then it is passed over.
-When all that wait have had theirs, the next round begins. It also begins as soon as only one level has anything: with
-nobody to share with, nothing is counted. A level without a limit may have all it wants.
+The highest level with waiting messages is served until it has had its share of the round; then it is passed over.
+When all levels with messages have had their shares, the next round begins. It also begins as soon as only one level has
+messages: then nothing is counted. A level without a limit gets all it wants.
 
-So at most a share's worth of a level is delivered in a row while a lower one waits. If a round ends with a level that
-has lower ones waiting, because it came late, it has had its share of the next one, too.
+So at most one share of a level is delivered in a row while a lower level waits. If a round ends with a level that has
+lower ones waiting, because it came late, this counts as its share of the next round, too.
 
-Consumers that seek (`search.py`) are served in the same order of levels, each by what there is for him: what he gets
-counts for all. Who browses takes nothing away, and sees the highest level first.
+Consumers with cursors (`search.py`) are served in the same order of levels, each with the messages that suit it, and
+these count for all consumers. Browsers take nothing away, and see the highest level first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ALL: Final = 1 << 62  # the share of a level that has none
 
 
 class Shares:
-    """What each level may still have in this round."""
+    """The number of messages that each level may still deliver in this round."""
 
     __slots__ = ("_last", "_left", "_of")
 
@@ -49,22 +49,22 @@ class Shares:
         return copy
 
     def turns(self) -> list[int]:
-        """The levels in the order in which they are to be served, if they have something."""
+        """Return the levels in the order in which they are to be served, if they have messages."""
         levels = range(len(self._of) - 1, -1, -1)
         served = [level for level in levels if self._left[level]]
         if len(served) < len(self._of):
-            # Those that have had theirs come after them; and of these last the one that is in the middle of it.
+            # Levels that have had their share follow; of these, the one that was served last comes last.
             passed_over = [level for level in levels if not self._left[level]]
             passed_over.sort(key=self._last.__eq__)
             served += passed_over
         return served
 
     def in_a_row(self, level: int, waits: Sequence[bool]) -> int:
-        """How many it may be served now, if it is the first that has something. `waits`: by level, whether it has."""
+        """Return how many messages a level may deliver in a row, if its turn is now. `waits`: if each level has any."""
         return ALL if sum(waits) < 2 else self._left[level] or self._of[level]
 
     def served(self, level: int, count: int, waits: Sequence[bool]) -> None:
-        """So many were taken. `waits`: by level, whether it had something before that."""
+        """Count messages that were taken from a level. `waits`: whether each level had any before that."""
         if sum(waits) < 2:
             self._left[:] = self._of
         else:
@@ -74,14 +74,14 @@ class Shares:
         self._last = level
 
     def _begin(self, waits: Sequence[bool]) -> None:
-        """A new round. Who was served last goes on in it only if that is at nobody's cost."""
+        """Begin a round. The level served last has no share in it if lower levels wait."""
         self._left[:] = self._of
         if any(waits[: self._last]) and self._of[self._last] != ALL:
             self._left[self._last] = 0
 
 
 class FairQueue(WorkQueue):
-    """A work queue whose levels share."""
+    """A work queue whose priority levels share deliveries."""
 
     __slots__ = ("shares",)
 
@@ -93,7 +93,7 @@ class FairQueue(WorkQueue):
         return FairSearch(self)
 
     def _first(self) -> int | None:
-        """The level whose turn it is."""
+        """Return the level whose turn it is; None if the queue is empty."""
         return next((level for level in self.shares.turns() if self.lanes[level]), None)
 
     def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
@@ -110,7 +110,7 @@ class FairQueue(WorkQueue):
                 taken += some
                 room -= octets_of(some)
             if len(some) < wanted and lane:
-                break  # it is being read
+                break  # its next page is being read
         return taken
 
     def _load_head(self) -> bool:
@@ -129,7 +129,7 @@ class FairQueue(WorkQueue):
 
 
 class FairSearch(Search):
-    """A search in which levels share."""
+    """A search in which priority levels share deliveries."""
 
     __slots__ = ("_fair",)
 
@@ -165,5 +165,5 @@ class FairSearch(Search):
 
 
 def octets_of(taken: list[Delivery]) -> int:
-    """The room that they take."""
+    """Return the bytes of these messages, as counted against a consumer's room."""
     return sum([each.message.size + len(each.message.properties) + OVERHEAD for each in taken])

@@ -1,4 +1,4 @@
-"""A queue with a condition: messages in, those that suit it kept. A subscription with a selector has one."""
+"""A filtered queue keeps the messages that match its selector. Subscriptions with a selector use one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Sieve(WorkQueue):
-    """It keeps what suits its selector, and lets everything else go by."""
+    """A work queue that keeps the messages that match its selector, and ignores the others."""
 
     __slots__ = ("selector",)
 
@@ -24,7 +24,7 @@ class Sieve(WorkQueue):
         return super().push(message) if self.selector.matches(message) else True
 
     def takes_of(self, messages: list[Message]) -> int:
-        return 0  # each is looked at
+        return 0  # each is tested by itself
 
     def push_run(self, messages: list[Message]) -> int:
         return 0

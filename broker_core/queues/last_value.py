@@ -1,15 +1,14 @@
-"""A queue for last values: of all messages with the same value in one header, the newest alone waits.
+"""A last-value queue keeps only the newest of all waiting messages with the same value in one header.
 
     a=1  b=7  a=2          a=3 arrives          --  b=7  --  a=3
     (dead) ^   ^                                (dead)   (dead)
 
-A new message takes its own place at the end. The one that it replaces is gone at once, for all who count and for the
-store; its place in the lane stays, marked as expired long ago, so that whoever comes by passes it over. When there are
-more such places than messages, all of them are closed up. What a consumer has is not replaced: if it comes back while
-a newer one waits, it is dropped.
+A new message is appended. The message that it replaces is settled and counted off at once; its entry in the lane stays,
+marked as expired long ago, so that every reader passes it over. When there are more such entries than messages, they
+are all removed. A message with a consumer is not replaced: if it comes back while a newer one waits, it is dropped.
 
-What is remembered is one entry for each waiting message. All of it stays in memory: there are no more messages than
-values. Messages without the header share one value, the empty text.
+The queue holds one dictionary entry for each waiting message. All messages stay in memory: there are no more of them
+than values. Messages without the header share one value, the empty text.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
     from broker_core.queues.level import Lane
     from broker_core.store.contract import Page
 
-REPLACED: Final = float("-inf")  # when a replaced message has expired, for all who look
-DEAD_MAX: Final = 64  # places of replaced messages that are not worth closing up
+REPLACED: Final = float("-inf")  # the expiry time of a replaced message
+DEAD_MAX: Final = 64  # entries of replaced messages that are not worth removing
 
 
 class LastValueQueue(WorkQueue):
-    """A work queue that keeps the newest message of each value."""
+    """A work queue that keeps the newest message of each value of a header."""
 
     __slots__ = ("_dead", "_newest", "_values")
 
     def set_up(self) -> None:
-        self._newest: dict[str, Delivery] = {}  # what waits, by value
-        self._values: dict[int, str] = {}  # the same, the other way round: by position
-        self._dead = 0  # places of replaced messages in the lanes
+        self._newest: dict[str, Delivery] = {}  # the waiting messages by value
+        self._values: dict[int, str] = {}  # their values by position
+        self._dead = 0  # entries of replaced messages in the lanes
 
     def _value_of(self, message: Message) -> str:
         return said_in(message, self.limits.last_value_key or "")
@@ -52,7 +51,7 @@ class LastValueQueue(WorkQueue):
         value = self._value_of(message)
         if (old := self._newest.get(value)) is not None:
             self._replace(old)
-        watched, self.watched = self.watched, False  # there is room, and nobody gets it before it is known
+        watched, self.watched = self.watched, False  # no dispatch before the message is in `_newest`
         super().push(message)
         self.watched = watched
         self._know(self.lanes[self.rank(message.facts.priority)].arrivals[-1], value)
@@ -61,13 +60,13 @@ class LastValueQueue(WorkQueue):
         return True
 
     def takes_of(self, messages: list[Message]) -> int:
-        return 0  # each replaces the one before
+        return 0  # each may replace the one before
 
     def push_run(self, messages: list[Message]) -> int:
         return 0
 
     def lacks_room_for(self, message: Message) -> bool:
-        """What it replaces makes room."""
+        """Return whether the queue is full for a message, less the message that it would replace."""
         old = self._newest.get(self._value_of(message))
         if old is None:
             return super().lacks_room_for(message)
@@ -78,7 +77,7 @@ class LastValueQueue(WorkQueue):
         self._values[delivery.position] = value
 
     def _replace(self, old: Delivery) -> None:
-        """It waits no more, though its place is there."""
+        """Settle and count off a replaced message, whose entry stays in the lane for now."""
         self.left(old)
         self.forget((old,))
         old.expires_at = REPLACED
@@ -141,11 +140,11 @@ class LastValueQueue(WorkQueue):
     # The store.
 
     def page_out(self, keep: int) -> bool:
-        """All of it stays in memory, where it can be replaced."""
+        """Return False: all messages stay in memory, where they can be replaced."""
         return False
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        """Older messages may be there: consumers had them."""
+        """Read all pages, and drop replaced messages, which may be there because consumers had them."""
         self.open_lanes()
         books, arrivals = self.books(), self.lanes[priority].arrivals
         for page in pages:

@@ -1,13 +1,13 @@
-"""Waiting messages of one priority: everything keeps its place, in memory or on disk.
+"""A lane keeps the waiting messages of one priority in order, in memory or on disk.
 
-    returned    what came back, a heap; it may belong anywhere
+    returned    a heap of messages that came back; they may belong anywhere
     fresh       the head, in order of arrival
-    pages       what follows, on disk only
-    arrivals    what follows that; where there are no pages, the head itself
+    pages       the messages after `fresh`, on disk only
+    arrivals    the messages after the pages; without pages, the same deque as `fresh`
 
-A lane is taken from at its head. As long as it has pages, the head may be on disk: who cannot wait has it read at once
-(`load`), others come back when it is there. As long as somebody searches a queue, it has `SearchedLane`s, which can
-also be gone through by cursors.
+Messages are taken from the head. As long as there are pages, the head may be on disk: a caller that cannot wait has it
+read at once (`load`), others come back when it has been read. A queue that is being searched has `SearchedLane`s
+instead (`searchable_level.py`), which cursors can go through.
 """
 
 from __future__ import annotations
@@ -29,24 +29,22 @@ if TYPE_CHECKING:
     from broker_core.queues.on_disk import Backlog
     from broker_core.store.contract import Page
 
-AHEAD_MIN: Final = (
-    128  # messages left in the head when the next page is asked for, unless that was too late before
-)
-RETURNED_MAX: Final = PAGE_MESSAGES  # that came back, and stay in memory however little there is of it
+AHEAD_MIN: Final = 128  # messages left in the head when the next page is requested; more if that was late
+RETURNED_MAX: Final = PAGE_MESSAGES  # messages that came back and stay in memory, however short it is
 
 
 class Pages:
-    """What a lane has on disk, oldest first. There are none of it without a page."""
+    """The pages that a lane has on disk, oldest first; there is at least one."""
 
     __slots__ = ("ahead", "backlog", "on_disk")
 
     def __init__(self, backlog: Backlog, page: Page) -> None:
         self.backlog = backlog
         self.on_disk = deque([page])
-        self.ahead = AHEAD_MIN  # messages in the head with which the next page is asked for
+        self.ahead = AHEAD_MIN  # messages left in the head when the next page is requested
 
     def add(self, page: Page) -> None:
-        """At the end; small ones become one."""
+        """Append a page. Small neighbours are joined."""
         if (joined := self.backlog.joined(self.on_disk[-1], page)) is None:
             self.on_disk.append(page)
         else:
@@ -55,13 +53,13 @@ class Pages:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Lane:
-    """Waiting messages of one priority, oldest first."""
+    """The waiting messages of one priority, oldest first."""
 
     __slots__ = ("arrivals", "fresh", "pages", "returned")
 
     def __init__(self) -> None:
         self.fresh: deque[Delivery] = deque()
-        self.arrivals = self.fresh  # what arrives is appended here
+        self.arrivals = self.fresh  # new messages are appended here
         self.pages: Pages | None = None
         self.returned: list[Delivery] = []  # heap by position
 
@@ -76,19 +74,19 @@ class Lane:
         return merge(sorted(self.returned), chain(list(self.fresh), away, list(self.arrivals)))
 
     def head(self) -> Delivery:
-        """What comes first. It must be at hand."""
+        """Return the first message, which must be at hand."""
         if self.returned and not (self.fresh and self.fresh[0].position < self.returned[0].position):
             return self.returned[0]
         return self.fresh[0]
 
     def take(self) -> Delivery:
-        """Take what comes first. It must be at hand."""
+        """Take the first message, which must be at hand."""
         if self.returned and not (self.fresh and self.fresh[0].position < self.returned[0].position):
             return heappop(self.returned)
         return self.fresh.popleft()
 
     def take_at(self, position: int) -> Delivery | None:
-        """Take what has this place, if it is in memory."""
+        """Take the message at this position, if it is in memory."""
         for at, delivery in enumerate(self.returned):
             if delivery.position == position:
                 del self.returned[at]
@@ -103,7 +101,7 @@ class Lane:
         return None
 
     def weed(self, is_dead: Callable[[Delivery], bool]) -> None:
-        """Take out what is dead, wherever it stands in memory."""
+        """Remove all messages in memory for which `is_dead` is true."""
         self.returned = [each for each in self.returned if not is_dead(each)]
         heapify(self.returned)
         for pile in {id(pile): pile for pile in (self.fresh, self.arrivals)}.values():
@@ -115,7 +113,7 @@ class Lane:
         heappush(self.returned, delivery)
 
     def emptied(self) -> Iterable[deque[Delivery] | list[Delivery]]:
-        """Everything that was in it, in no order; what is on disk is settled."""
+        """Empty the lane and return the messages in memory, in no order; those on disk are settled."""
         piles: list[deque[Delivery] | list[Delivery]] = [self.fresh, self.returned]
         if self.pages is not None:
             piles.append(self.arrivals)
@@ -126,7 +124,7 @@ class Lane:
         return piles
 
     def marked(self) -> Iterator[tuple[int, int]]:
-        """Numbers in the store of what was delivered before, and how often that failed."""
+        """Yield the store number and the count of failed attempts of each message that was delivered before."""
         if self.pages is None:
             return marked((*self.returned, *self.fresh), ())
         return marked((*self.returned, *self.fresh, *self.arrivals), self.pages.on_disk)
@@ -134,7 +132,7 @@ class Lane:
     # What is on disk.
 
     def at_hand(self) -> bool:
-        """Whether what comes first is in memory, if there is anything."""
+        """Return whether the first message is in memory; True if there is none."""
         pages, returned = self.pages, self.returned
         return (
             pages is None
@@ -143,7 +141,7 @@ class Lane:
         )
 
     def due_at(self) -> float:
-        """When what comes first expires. If it is due on disk, it is asked for, and never expires until it has come."""
+        """Return when the first message expires. One that is due on disk is requested; NEVER until it has been read."""
         if self.pages is None or self.at_hand():
             return self.head().expires_at
         if (due := self.pages.on_disk[0].due) > self.pages.backlog.now:
@@ -152,28 +150,28 @@ class Lane:
         return NEVER
 
     def page_at_head(self) -> Page | None:
-        """What comes first, if it is on disk."""
+        """Return the first page, if the head is on disk."""
         return None if self.pages is None or self.at_hand() else self.pages.on_disk[0]
 
     def drop_page(self) -> None:
-        """Settle the page at the head unread."""
+        """Settle the first page without reading it."""
         assert self.pages is not None, "there is a page"
         self.pages.backlog.settle([self.pages.on_disk.popleft()])
         if not self.pages.on_disk:
             self._close()
 
     def load(self) -> None:
-        """Have the first page read at once."""
+        """Read the first page at once."""
         assert self.pages is not None, "there is something to load"
         self._take_in(self.pages.backlog.read(self.pages.on_disk[0]))
 
     def ask(self) -> None:
-        """Have the first page read. The queue is touched when it has come."""
+        """Request the first page. The queue is touched when it has been read."""
         assert self.pages is not None, "there is something to ask for"
         self.pages.backlog.read_soon(self.pages.on_disk[0], self._take_in)
 
     def look_ahead(self, wanting: bool) -> None:
-        """Ask for the next page if the head runs low. `wanting`: there was too little in it just now."""
+        """Request the next page if the head runs low. `wanting`: it had too few messages just now."""
         pages = self.pages
         assert pages is not None, "there is something ahead"
         if wanting:
@@ -182,7 +180,7 @@ class Lane:
             self.ask()
 
     def _take_in(self, deliveries: list[Delivery]) -> None:
-        """The first page has been read."""
+        """Add the messages of the first page, which has been read, to the head."""
         assert self.pages is not None, "it is asked for as long as it is there"
         self.pages.on_disk.popleft()
         self.fresh.extend(deliveries)
@@ -190,13 +188,13 @@ class Lane:
             self._close()
 
     def _close(self) -> None:
-        """There are no pages any more."""
+        """Join the head and the arrivals, as no pages are left."""
         self.pages = None
         self.arrivals.extendleft(reversed(self.fresh))
         self.fresh = self.arrivals
 
     def page_out(self, backlog: Backlog, keep: int) -> bool:
-        """Put a page's worth of what comes last on disk; the first `keep` messages stay. False: there is nothing."""
+        """Put a page of the last messages on disk; the first `keep` stay. Return False if nothing can go."""
         if len(self.returned) > RETURNED_MAX:
             self._line_up()
         if self.pages is None:
@@ -211,14 +209,14 @@ class Lane:
         return self._shorten(backlog, keep)
 
     def _line_up(self) -> None:
-        """Much has come back: what belongs before all that is on disk stands in the head again, and can go there."""
+        """Move messages that came back and belong before the first page into the head, which can be paged out."""
         end = None if self.pages is None else self.pages.on_disk[0].position
         before = sorted((each for each in self.returned if end is None or each.position < end), key=POSITION)
         if not before:
             return
         if self.fresh and self.fresh[0].position < before[-1].position:
             if len(self.fresh) > RETURNED_MAX:
-                return  # to mix them would take too long
+                return  # merging them would take too long
             before = [*merge(before, self.fresh)]
             self.fresh.clear()
         self.returned = [] if end is None else [each for each in self.returned if each.position > end]
@@ -240,7 +238,7 @@ class Lane:
         return True
 
     def _shorten(self, backlog: Backlog, keep: int) -> bool:
-        """Put the end of the head on disk, before the other pages."""
+        """Put the end of the head on disk, as the new first page."""
         pages = self.pages
         if pages is None or len(self.fresh) <= keep:
             return False
@@ -255,7 +253,7 @@ class Lane:
         return True
 
     def add_page(self, backlog: Backlog, page: Page) -> None:
-        """Found on disk when the node started: it follows what is there already."""
+        """Append a page that was found on disk when the node started."""
         if self.pages is None:
             self.pages = Pages(backlog, page)
             self.arrivals = deque()
@@ -264,7 +262,7 @@ class Lane:
 
 
 def marked(deliveries: Iterable[Delivery], pages: Iterable[Page]) -> Iterator[tuple[int, int]]:
-    """Numbers in the store of those that were delivered before, and how often that failed."""
+    """Yield the store number and the count of failed attempts of those messages that were delivered before."""
     for delivery in deliveries:
         if delivery.redelivered and delivery.stored > 0:
             yield delivery.stored, delivery.attempts

@@ -1,14 +1,14 @@
-"""A queue with message groups: messages that say the same in one header go to one consumer at a time, in order.
+"""A queue with message groups gives messages with the same value in one header to one consumer at a time, in order.
 
     waiting   a1 a2 b1 a3 c1 b2        a consumer has a1: a2 and a3 are for it alone,
-                                       others pass them by, and have b1 or c1 meanwhile
+                                       others pass them by, and get b1 or c1 meanwhile
 
-A group belongs to whoever has something of it that is not answered. When all of that is settled or given back, the
-group is free, and goes to whoever comes to its next message first. Messages without the header are one group, too.
+A group belongs to the consumer that has unanswered messages of it. When all of them are settled or given back, the
+group is free, and goes to the consumer that meets its next message first. Messages without the header are one group.
 
-All consumers are seekers here (`search.py`): each has a cursor, and passes by what belongs to others. When a group is
-free, those who have passed by something of it go back to there. So that nobody goes through a long queue for nothing, a
-cursor that has passed by `LOOK_AHEAD` messages waits until it may go back, or as many have left the queue.
+All consumers have cursors here (`search.py`), and pass by messages of groups that others hold. When a group becomes
+free, the cursors that have passed by its messages go back to the first of them. So that none goes through a long queue
+in vain, a cursor that has passed by `LOOK_AHEAD` messages waits until it may go back, or as many have left the queue.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from broker_core.queues.round_robin import Ring
     from broker_core.queues.searchable_level import Cursor, SearchedLane
 
-LOOK_AHEAD: Final = 2_000  # messages of others that a cursor passes by: 2 ms
-NAMES_MAX: Final = 100_000  # waiting messages of which the group is remembered
+LOOK_AHEAD: Final = 2_000  # messages of other consumers' groups that a cursor passes by: 2 ms
+NAMES_MAX: Final = 100_000  # waiting messages whose group is cached
 
 
 class HeldGroup:
-    """What one consumer, or whoever fetches, has of a group."""
+    """The holder of a group, and the number of its unanswered messages."""
 
     __slots__ = ("by", "count")
 
@@ -41,7 +41,7 @@ class HeldGroup:
 
 
 class Fetch(Consumer):
-    """Who comes for one message."""
+    """A consumer that stands for one fetch (basic.get), and is never attached."""
 
     __slots__ = ()
 
@@ -49,28 +49,28 @@ class Fetch(Consumer):
         return 1
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """It is not given anything: it takes."""
+        """Do nothing: a fetch takes its message itself."""
 
     def cancelled(self) -> None:
-        """It is not attached."""
+        """Do nothing: a fetch is not attached."""
 
 
 class GroupedQueue(WorkQueue):
-    """A work queue that keeps groups together."""
+    """A work queue whose message groups each go to one consumer at a time."""
 
     __slots__ = ("_claims", "_held", "_names", "gone")
     all_seek: ClassVar[bool] = True
 
     def set_up(self) -> None:
         self._held: dict[str, HeldGroup] = {}  # groups that are not free
-        self._claims: dict[Delivery, str] = {}  # what is not answered, and its group
-        self._names: dict[int, str] = {}  # groups of messages that were looked at, by position
+        self._claims: dict[Delivery, str] = {}  # unanswered deliveries, and the group of each
+        self._names: dict[int, str] = {}  # cache: the groups of waiting messages by position
         self.gone = 0  # messages that have left the lanes
 
     def new_search(self) -> Search:
         return GroupedSearch(self)
 
-    # Whose a group is.
+    # The holders of groups.
 
     def group_of(self, delivery: Delivery) -> str:
         name = self._names.get(delivery.position)
@@ -85,7 +85,7 @@ class GroupedQueue(WorkQueue):
         return held is None or held.by is taker
 
     def claim(self, taker: object, delivery: Delivery, group: str) -> None:
-        """It is given to somebody who has to answer."""
+        """Assign a group to `taker`, which gets this delivery of it and has to answer it."""
         held = self._held.get(group)
         if held is None:
             held = self._held[group] = HeldGroup(taker)
@@ -139,7 +139,7 @@ class GroupedQueue(WorkQueue):
         return None
 
     def take_one(self, settled: bool) -> Delivery | None:
-        """The first of a group that is free."""
+        """Fetch the first message whose group is free."""
         self.used_at = self.virtual_host.broker.now
         if self.search is None:
             self.search = self.new_search()
@@ -157,17 +157,17 @@ class GroupedQueue(WorkQueue):
 
 
 class GroupedSearch(Search):
-    """A search in which seekers pass by what is others'."""
+    """A search whose cursors pass by messages of groups that other consumers hold."""
 
     __slots__ = ("_groups", "_missed", "_passed", "_stuck")
 
     def __init__(self, queue: GroupedQueue) -> None:
         super().__init__(queue)
         self._groups = queue
-        # By group, who has passed by something of it: his lane, and the first position.
+        # For each group, the cursors that have passed by its messages, with lane and first position.
         self._missed: dict[str, dict[Cursor, tuple[SearchedLane, int]]] = {}
-        self._passed: dict[Cursor, int] = {}  # how many messages, since he went back
-        # Who has passed by enough, in which lane, and how many messages had left the queue then.
+        self._passed: dict[Cursor, int] = {}  # how many messages each has passed by since it went back
+        # Cursors that have passed by `LOOK_AHEAD` messages, with their lane and `gone` at that time.
         self._stuck: dict[Cursor, tuple[SearchedLane, int]] = {}
 
     def remove(self, consumer: Consumer) -> None:
@@ -199,7 +199,7 @@ class GroupedSearch(Search):
         return None
 
     def _met(self, consumer: Consumer, lane: SearchedLane, cursor: Cursor) -> Iterator[Delivery]:
-        """What a consumer would take, were it not for groups, as far as it looks."""
+        """Yield the messages that suit a consumer, whatever their group, until its cursor has to wait."""
         while cursor not in self._stuck:
             delivery = super()._next(consumer, lane, cursor)
             if delivery is None:
@@ -217,7 +217,7 @@ class GroupedSearch(Search):
             self._stuck[cursor] = lane, self._groups.gone
 
     def freed(self, group: str) -> None:
-        """Nobody has anything of it any more: it is for all who have passed by."""
+        """Let the cursors that have passed by messages of a group, which is free now, go back to the first of them."""
         for cursor, (lane, position) in self._missed.pop(group, {}).items():
             self._go_back(lane, cursor, position)
 

@@ -1,9 +1,9 @@
-"""What of a queue's waiting messages is on disk only: how they get there, and how they come back.
+"""Waiting messages of a queue are paged out to disk, and read back when they are wanted.
 
     in memory ── put_away ──> page ── read, read_soon ──> in memory
 
-A page is made of messages that the store has already, so that to put it away is to forget them. Where a page belongs
-is the lane's business (`lane.py`); the backlog counts what is away, for the queue, whose own counts include it.
+A page consists of messages that the store has already, so that paging out only drops them from memory. The lane keeps
+the order of the pages (`level.py`); the backlog counts the messages in pages, which the queue's own counts include.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from broker_core.queues.work_queue import WorkQueue
 
 PAGE_MESSAGES: Final = 4096
-PAGE_OCTETS: Final = 1 << 20  # of bodies and properties, and one message
-JOINED_MAX: Final = 256  # messages of a page that more are added to; so to add one stays cheap
-WRITTEN_MESSAGES: Final = 4 * PAGE_MESSAGES  # that are not to outlive the node, written at once
+PAGE_OCTETS: Final = 1 << 20  # bytes of bodies and properties; the last message may exceed it
+JOINED_MAX: Final = 256  # messages of a page to which others may be joined, so that joining stays cheap
+WRITTEN_MESSAGES: Final = 4 * PAGE_MESSAGES  # transient messages that are written at once
 WRITTEN_OCTETS: Final = 8 * PAGE_OCTETS
-ASKED_MAX: Final = 2  # pages of one queue that are being read
+ASKED_MAX: Final = 2  # pages of one queue that may be requested at a time
 
 POSITION: Final = attrgetter("position")
 
@@ -37,7 +37,7 @@ Then: TypeAlias = Callable[[list[Delivery]], None]
 
 
 class Backlog:
-    """The pages of one queue, in all its lanes. There is one from the first page on."""
+    """The pages of one queue, in all its lanes. It is created with the first page."""
 
     __slots__ = ("_asked", "_journal", "_queue", "messages", "octets")
 
@@ -46,11 +46,11 @@ class Backlog:
         self._journal = journal
         self.messages = 0
         self.octets = 0  # of their bodies
-        self._asked: dict[Page, Then] = {}  # pages that are being read, and who waits for each
+        self._asked: dict[Page, Then] = {}  # pages that are being read, and the callback of each
 
     @property
     def waits(self) -> bool:
-        """Whether a page is being read."""
+        """Return whether a page is being read."""
         return bool(self._asked)
 
     @property
@@ -60,7 +60,7 @@ class Backlog:
     # To the disk.
 
     def put_away(self, run: Sequence[Delivery]) -> Page | None:
-        """A page of these, which are in order. None: some are not written yet (`have_written`)."""
+        """Make a page of these messages, which are in order; None if some are not written yet (`have_written`)."""
         numbers = [delivery.stored for delivery in run]
         if min(numbers) <= 0 or max(numbers) > self._journal.written:
             return None
@@ -69,7 +69,7 @@ class Backlog:
         return page
 
     def have_written(self, deliveries: Iterable[Delivery]) -> None:
-        """Some of these could not be put away: the first of those that were not to be stored are, for another time."""
+        """Have the first transient ones of these messages written, so that a later `put_away` succeeds."""
         volatile: list[Delivery] = []
         octets = 0
         for delivery in deliveries:
@@ -82,12 +82,12 @@ class Backlog:
             self._journal.page_out(volatile)
 
     def add(self, page: Page) -> None:
-        """It is on disk only."""
+        """Count a page whose messages are on disk only."""
         self.messages += len(page)
         self.octets += page.octets
 
     def joined(self, first: Page, second: Page) -> Page | None:
-        """Two neighbours as one page. None: that is not worth while, or one of them is being read."""
+        """Join two adjacent pages; None if that is not worthwhile, or one of them is being read."""
         if (
             len(first) > JOINED_MAX
             or len(first) + len(second) > PAGE_MESSAGES
@@ -101,29 +101,29 @@ class Backlog:
     # Back again.
 
     def read(self, page: Page) -> list[Delivery]:
-        """What is left of a page, in order, at once. It is no page any more."""
+        """Read a page at once, and return its messages in order. The page ceases to exist."""
         self._asked.pop(page, None)
         return self._taken_in(page, self._made(page, self._journal.fetch(self._queue, page)))
 
     def read_soon(self, page: Page, then: Then) -> None:
-        """Have it read by a thread; `then` gets what is left of it, unless it was read or given up meanwhile.
+        """Have a thread read a page; `then` gets its messages, unless it was read or given up meanwhile.
 
-        When there is too much to read already, nothing happens: the queue is touched whenever something has come.
+        Does nothing if too many pages are being read: the queue is touched after each one, and asks again.
         """
         if page not in self._asked and len(self._asked) < ASKED_MAX:
             self._asked[page] = then
             self._journal.fetch_soon(self._queue, page, partial(self._arrived, page))
 
     def look(self, page: Page) -> list[Delivery]:
-        """What is in a page, which stays where it is."""
+        """Return the messages of a page, which stays on disk, in order."""
         return sorted(self._made(page, self._journal.fetch(self._queue, page)), key=POSITION)
 
     def give_up(self, page: Page) -> None:
-        """Nobody waits for it any more."""
+        """Drop the request for a page."""
         self._asked.pop(page, None)
 
     def settle(self, pages: Iterable[Page]) -> None:
-        """What these have is settled unread."""
+        """Settle all messages of these pages without reading them."""
         for page in pages:
             self._asked.pop(page, None)
             self._journal.settle_numbers(page.numbers)
@@ -142,7 +142,7 @@ class Backlog:
         self._gone(page)
         if len(deliveries) < len(page):
             self._count_off(page, deliveries)
-        deliveries.sort(key=POSITION)  # numbers follow arrival, but for those that were stored later
+        deliveries.sort(key=POSITION)  # store numbers follow arrival, but for messages that were stored later
         return deliveries
 
     def _gone(self, page: Page) -> None:
@@ -150,7 +150,7 @@ class Backlog:
         self.octets -= page.octets
 
     def _count_off(self, page: Page, deliveries: list[Delivery]) -> None:
-        """Some of it cannot be read: it does not wait any more."""
+        """Count off the messages of a page that cannot be read."""
         octets = page.octets - sum([delivery.message.size for delivery in deliveries])
         expiring = page.expiring - sum([delivery.expires_at != NEVER for delivery in deliveries])
         self._queue.removed(len(page) - len(deliveries), octets, expiring)
@@ -160,7 +160,7 @@ class Backlog:
 
 
 def first_run(pile: deque[Delivery]) -> list[Delivery]:
-    """A page's worth off the left end, in order."""
+    """Take up to a page of messages off the left end, in order."""
     run: list[Delivery] = []
     octets = 0
     while pile and octets < PAGE_OCTETS and len(run) < PAGE_MESSAGES:
@@ -170,7 +170,7 @@ def first_run(pile: deque[Delivery]) -> list[Delivery]:
 
 
 def last_run(pile: deque[Delivery], keep: int) -> list[Delivery]:
-    """A page's worth off the right end, in order; `keep` stay."""
+    """Take up to a page of messages off the right end, in order; `keep` stay."""
     run: list[Delivery] = []
     octets = 0
     for _ in range(min(len(pile) - keep, PAGE_MESSAGES)):
@@ -183,7 +183,7 @@ def last_run(pile: deque[Delivery], keep: int) -> list[Delivery]:
 
 
 def page_of(run: Sequence[Delivery], numbers: list[int]) -> Page:
-    """A page of these, which are stored under these numbers."""
+    """Return a page of these messages, which are stored under these numbers."""
     octets = sum([delivery.message.size for delivery in run])
     expiring = sum([delivery.expires_at != NEVER for delivery in run])
     again = [delivery for delivery in run if delivery.redelivered]
@@ -196,7 +196,7 @@ def page_of(run: Sequence[Delivery], numbers: list[int]) -> Page:
 
 
 def in_order(numbers: list[int]) -> Sequence[int]:
-    """Numbers in the least room: most of those that stand together were given at regular intervals."""
+    """Sort numbers, and return them compactly: as a range if they are equidistant, which most are."""
     numbers.sort()
     step = numbers[1] - numbers[0] if len(numbers) > 1 else 1
     regular = range(numbers[0], numbers[-1] + 1, step)
@@ -204,7 +204,7 @@ def in_order(numbers: list[int]) -> Sequence[int]:
 
 
 def join(first: Page, second: Page) -> Page:
-    """Two pages that follow each other as one."""
+    """Return two adjacent pages as one."""
     marks = dict(first.marks)
     marks.update(second.marks)
     redelivered = first.redelivered and second.redelivered

@@ -1,4 +1,4 @@
-"""A queue that is full refuses what comes, or drops what came first, of the lowest priority (S082)."""
+"""A full queue refuses new messages, or drops the oldest ones of the lowest priority (S082)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def refuses(queue: WorkQueue, message: Message) -> bool:
-    """Whether a queue that is watched does not take this message in."""
+    """Return whether a queue with limits (`watched`) does not take this message in; dead-letter it if they say so."""
     limits = queue.limits
     if limits.no_local and queue.is_local(message):
         return True
@@ -30,7 +30,7 @@ def refuses(queue: WorkQueue, message: Message) -> bool:
 
 
 def turned_away(queue: WorkQueue, message: Message) -> bool:
-    """It is not taken in. False, unless that is no business of the publisher's: it passes by, or ends the queue."""
+    """Count a refused message and return False. True if the publisher is not told: no-local, or self-destruct."""
     if queue.limits.no_local and queue.is_local(message):
         return True
     if queue.limits.overflow is Overflow.SELF_DESTRUCT:
@@ -42,7 +42,7 @@ def turned_away(queue: WorkQueue, message: Message) -> bool:
 
 
 def drop_over_limit(queue: WorkQueue) -> None:
-    """No more than a portion at once: others want their turn."""
+    """Drop messages from the head until the queue is within its limits, a portion at a time so as not to block."""
     dropped = 0
     while queue.ready and queue.over_limit():
         if dropped == PORTION:
@@ -59,7 +59,7 @@ def drop_over_limit(queue: WorkQueue) -> None:
 
 
 def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
-    """Drop what comes first without reading it, if all of it is too much, and none of it is buried."""
+    """Drop the page at the head unread, if all of it is over the limit and is not dead-lettered."""
     page = lane.page_at_head()
     is_buried = queue.limits.dead_letter_exchange is not None
     if page is None or is_buried or not queue.over_limit(-len(page), -page.octets):
@@ -70,7 +70,7 @@ def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
 
 
 def bury_all(queue: WorkQueue, reason: str) -> None:
-    """Let every waiting message die, in the order in which it would have been delivered."""
+    """Let all waiting messages die, in the order of their delivery."""
     while lane := next((lane for lane in reversed(queue.lanes) if lane), None):
         if lane.at_hand():
             queue.left(delivery := lane.take())

@@ -1,10 +1,10 @@
-"""What every kind of queue is, for those who declare, route to, consume from and delete one.
+"""The contract of a queue, which every kind of queue implements: publishing, consuming, answering and deletion.
 
     WorkQueue    work_queue.py   each message goes to one consumer and is gone once it is answered
     StreamQueue  stream.py       a log that every consumer reads at its own pace; nothing is taken out
 
-`made.py` holds the table of kinds. Nobody asks a queue for its kind before asking something of it: a kind that
-does not do what it is asked for raises `Unsupported`.
+`factory.py` holds the table of kinds. Callers do not test the kind of a queue first: a kind that does not support an
+operation raises `Unsupported`.
 """
 
 from __future__ import annotations
@@ -33,16 +33,14 @@ REJECTED: Final = "rejected"
 EXPIRED: Final = "expired"
 MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
-DELETED: Final = (
-    "deleted"  # no death: it waited when the queue was deleted, and the alternate exchange gets it
-)
+DELETED: Final = "deleted"  # not shown as a death: a deleted queue's message for the alternate exchange
 
-NONE: Final[Table] = {}  # one for all that have none; never changed
+NONE: Final[Table] = {}  # shared by all queues without arguments or notes; never changed
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Queue(Destination):
-    """One queue. Declared, bound and deleted by its `VirtualHost`; the data path runs through the verbs here."""
+    """One queue. Its `VirtualHost` declares, binds and deletes it; the data path calls the methods here."""
 
     __slots__ = (
         "accepted",
@@ -79,10 +77,8 @@ class Queue(Destination):
         "warned_cycle",
     )
     is_exchange = False
-    ranked: ClassVar[bool] = True  # its messages may go by priority
-    has_entries: ClassVar[bool] = (
-        True  # the store knows each of its messages by a number; else it knows those of a log
-    )
+    ranked: ClassVar[bool] = True  # messages may be ordered by priority
+    has_entries: ClassVar[bool] = True  # each message has a number in the store; False: they are in a log
 
     def __init__(
         self,
@@ -96,25 +92,25 @@ class Queue(Destination):
         owner: Client | None = None,
         arguments: Table | None = None,
     ) -> None:
-        """Every kind is made with the same arguments, and obeys `limits` before it is used."""
-        # First what every message needs: it stands together in memory.
+        """Create a queue that obeys `limits`. Every kind takes the same arguments."""
+        # The attributes that every message needs come first, so that they are adjacent in memory.
         self.virtual_host = virtual_host
-        self.limits = limits  # with policies
-        self.journal: Durability | None = None  # of what outlives the node; set when it is declared
+        self.limits = limits  # arguments merged with policies
+        self.journal: Durability | None = None  # set at the declaration, if the queue outlives the node
         self.number = 0  # in the store
         self.ready = 0  # messages waiting
-        self.ready_bytes = 0  # octets of their bodies
-        self.unsettled = 0  # messages given and not answered
+        self.ready_bytes = 0  # of their bodies
+        self.unsettled = 0  # messages delivered and not answered
         self.touched = False  # on the broker's list for the next settle
         self.deleted = False
-        self.came_back = False  # something has, and may wait here to be redelivered
+        self.came_back = False  # a message has come back, and may wait here to be redelivered
         # Counts since it was declared, in messages.
         self.published = self.delivered = self.accepted = 0
-        self.delivered_settled = 0  # of those delivered to consumers: no answer is expected
-        # What follows is seldom looked at.
+        self.delivered_settled = 0  # of those delivered to consumers: without an answer expected
+        # The following attributes are seldom read.
         self.refused = self.redelivered = 0
-        self.fetched = self.fetched_settled = 0  # of those delivered: by somebody who is no consumer
-        self.fetched_none = 0  # somebody wanted to, and nothing was there
+        self.fetched = self.fetched_settled = 0  # of those delivered: by fetching, without a consumer
+        self.fetched_none = 0  # fetches that found nothing
         self.name = name
         self.type = type_
         self.durable = durable
@@ -122,11 +118,11 @@ class Queue(Destination):
         self.auto_delete = auto_delete
         self.owner = owner  # the client that alone may use it, if exclusive
         self.arguments: Table = arguments or NONE
-        self.declared_limits = limits  # from the arguments alone
-        self.consumers: dict[Consumer, None] = {}  # as they arrived; without those who browse a work queue
-        self.notes: Table = NONE  # what its kind or a front-end knows of it (`VirtualHost.note`)
-        self.hidden = False  # not listed: serves the broker's own purposes
-        self.warned_cycle = False  # that its dead letters come back has been logged
+        self.declared_limits = limits  # of the arguments alone
+        self.consumers: dict[Consumer, None] = {}  # in order of arrival; without browsers of a work queue
+        self.notes: Table = NONE  # kept with it for its kind or a front-end (`VirtualHost.note`)
+        self.hidden = False  # not listed: it serves the broker's own purposes
+        self.warned_cycle = False  # it has been logged that its dead letters come back
         self.used_at = virtual_host.broker.now
 
     def __repr__(self) -> str:
@@ -134,134 +130,134 @@ class Queue(Destination):
 
     @property
     def described(self) -> str:
-        """The queue as error texts name it."""
+        """Return the queue's name as it stands in error texts."""
         return f"queue '{self.name}' in vhost '{self.virtual_host.name}'"
 
     def keep_in(self, journal: Durability, number: int) -> None:
-        """It outlives the node, and what is in it, known to the store by this number. Said before it is used."""
+        """Keep the queue and its messages in the store, under this number. Called before the queue is used."""
         self.journal, self.number = journal, number
 
-    # What it is asked for.
+    # The operations, which depend on the kind.
 
     @abstractmethod
     def apply(self, limits: QueueLimits) -> None:
-        """Obey these limits from now on (arguments and policies merged)."""
+        """Obey these limits (arguments and policies merged) from now on."""
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        """These waited here when the node ended, oldest first. Called once for each priority, before anything else.
+        """Take back what waited when the node ended, oldest first. Called once per priority, before anything else.
 
-        Raises Unsupported if this kind of queue keeps nothing.
+        Raises Unsupported if this kind of queue keeps no messages.
         """
         raise Unsupported(f"{self.described} keeps no messages")
 
     def marked(self) -> Iterable[tuple[int, int]]:
-        """Numbers in the store of what was delivered before, and how often that failed."""
+        """Yield the store number and the count of failed attempts of each waiting message that was delivered before."""
         return ()
 
     @abstractmethod
     def push(self, message: Message) -> bool:
-        """Take a message in. False: the queue is full and refuses (S082)."""
+        """Take a message in. Return False if the queue is full and refuses it (S082)."""
 
     def takes_of(self, messages: list[Message]) -> int:
-        """How many of a run of messages, from its first on, `push_run` would take now: as many as are taken for sure.
+        """Return how many messages of a run, from its first on, `push_run` is sure to take now.
 
-        A run: messages with the same key and facts, from the same exchange, that differ in their bodies only.
+        A run is a list of messages from one exchange, with the same key and facts, that differ in their bodies only.
         """
         return 0
 
     def push_run(self, messages: list[Message]) -> int:
-        """As `push` of each in a run, as far as nothing stands in the way: returns how many were taken, perhaps none.
+        """Push the messages of a run, as many as `takes_of` says. Return how many were taken, perhaps none.
 
-        The others have not been touched: the next is for `push`, which knows what to do with it.
+        The others are untouched: the next one has to be given to `push`, which may refuse it.
         """
         return 0
 
     def admit(self, message: Message) -> None:
-        """Take a message in that there once was room for, however full it is now."""
+        """Take in a message that was accepted before, however full the queue is now."""
         self.push(message)
 
     def take_back(self, delivery: Delivery) -> None:
-        """It was taken out of the queue, and out of what the store has of it, and is to wait here again."""
+        """Let a message wait again that was removed from the queue and from the store's record of it."""
         raise Unsupported(f"{self.described} gives nothing away")
 
     def has_room(self, messages: int, octets: int) -> bool:
-        """Whether so many messages more, with bodies of so many octets, would wait here without one being refused."""
+        """Return whether so many more messages, with bodies of `octets` bytes in all, would be taken, none refused."""
         return True
 
     @abstractmethod
     def dispatch(self) -> None:
-        """Give consumers what there is for them and what they can take. Called when the broker settles."""
+        """Deliver waiting messages to the consumers that can take them. Called when the broker settles."""
 
     @abstractmethod
     def can_deliver_now(self, message: Message) -> bool:
-        """Whether `message` would reach a consumer at once if it arrived now (S086)."""
+        """Return whether `message` would reach a consumer at once if it arrived now (S086)."""
 
     @abstractmethod
     def take_one(self, settled: bool) -> Delivery | None:
-        """Fetch the next message without being a consumer; `settled`: it is not expected to be answered.
+        """Fetch the next message without a consumer; None if there is none. `settled`: no answer is expected.
 
-        Raises Unsupported.
+        Raises Unsupported if this kind of queue can only be consumed from.
         """
 
     def acquire(self, position: int) -> Delivery | None:
-        """What somebody who browses was shown there becomes his, to be answered. None: it waits no more."""
+        """Deliver the message at a position that a browser was shown, to be answered. None if it is not waiting."""
         return None
 
     @abstractmethod
     def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
-        """The consumer gives it back; `failed`: this counts towards the delivery limit.
+        """Let a delivery that the consumer gave back wait again; `failed`: it counts towards the delivery limit.
 
-        Who gets it next is told that it was `redelivered`; False: only if it was before.
+        `redelivered`: mark it as redelivered for the next consumer; False leaves the mark as it was.
         """
 
     @abstractmethod
     def reject(self, delivery: Delivery) -> None:
-        """The consumer does not want it, and nobody else should get it."""
+        """Dead-letter or drop a delivery that the consumer rejected. It is not redelivered."""
 
     @abstractmethod
     def waiting(self) -> Iterable[Delivery]:
-        """The messages in the order in which they would be delivered. For looking only."""
+        """Return the waiting messages in the order of their delivery. They stay where they are."""
 
     @abstractmethod
     def purge(self) -> int:
-        """Drop every waiting message; those with consumers stay (S074). Returns how many went. Raises Unsupported."""
+        """Drop all waiting messages, not those with consumers (S074); return how many. Streams raise Unsupported."""
 
     @abstractmethod
     def add_consumer(self, consumer: Consumer) -> None:
-        """Attach a consumer, which may have a selector, or browse. What waits and suits it comes in the next settle.
+        """Attach a consumer, which may have a selector, or browse. Its first messages come with the next settle.
 
-        Raises AccessRefused (S099), Unsupported, or PreconditionFailed for its arguments.
+        Raises AccessRefused if another consumer is exclusive (S099), Unsupported, or PreconditionFailed for arguments.
         """
 
     @abstractmethod
     def remove_consumer(self, consumer: Consumer) -> None:
-        """Detach a consumer. What it has not answered stays with it."""
+        """Detach a consumer. Deliveries that it has not answered stay with it."""
 
     @abstractmethod
     def offer(self, consumer: Consumer) -> None:
-        """A consumer can take messages (again). Called by `Consumer.wake`."""
+        """Serve a consumer that can take messages (again). Called by `Consumer.wake`."""
 
     @abstractmethod
     def bury_all(self, reason: str = REJECTED) -> None:
-        """Let every waiting message die, where a profile or an alternate exchange wants that for a queue's deletion."""
+        """Dead-letter all waiting messages, when a queue is deleted whose profile or alternate exchange asks for it."""
 
     def let_go(self) -> None:
-        """Forget what waits, as it is: the node has ended."""
+        """Forget the waiting messages without settling them. Called when the node has ended."""
 
     def taken_up(self) -> None:
-        """Somebody consumes from it, or owns it."""
+        """Called after a consumer was attached or the queue got an owner."""
 
     def left_alone(self) -> None:
-        """Nobody consumes from it, or nobody owns it, any more: an auto-delete queue goes, sooner or later."""
+        """Called after a consumer or the owner left: an auto-delete queue without any is deleted, sooner or later."""
 
-    # What is the same for all.
+    # What is the same for all kinds.
 
     def rank(self, priority: int) -> int:
-        """In which line a message of this priority stands; those of the highest one come first."""
+        """Return the level at which messages of this priority wait; the highest level is served first."""
         return 0
 
     def is_local(self, message: Message) -> bool:
-        """Whether it came over the connection of the queue's owner, or of its only, exclusive consumer."""
+        """Return whether a message came over the connection of the queue's owner, or of its exclusive consumer."""
         if message.peer is None:
             return False
         sole = next(iter(self.consumers), None)
@@ -270,35 +266,35 @@ class Queue(Destination):
         )
 
     def touch(self) -> None:
-        """Something changed: look at this queue in the next settle."""
+        """Have the queue dispatch in the next settle, because something changed."""
         if not self.touched and not self.deleted:
             self.touched = True
             self.virtual_host.broker.touched.append(self)
 
     def accept(self, delivery: Delivery) -> None:
-        """The consumer has dealt with it."""
+        """Settle a delivery that the consumer has processed."""
         self.unsettled -= 1
         self.accepted += 1
         if delivery.stored and self.journal is not None:
             self.journal.settled.append(delivery)
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
-        """As `accept` of each; all of them are this queue's."""
+        """Accept several deliveries, all of this queue."""
         self.unsettled -= len(deliveries)
         self.accepted += len(deliveries)
         self.forget(deliveries)
 
     def accepted_elsewhere(self, count: int) -> None:
-        """Count so many as accepted that were unsettled, and that the store keeps apart from the queue."""
+        """Count unsettled messages as accepted that the store records apart from the queue."""
         self.unsettled -= count
         self.accepted += count
 
     def lost(self, count: int) -> None:
-        """Count off so many that were unsettled, and that neither are accepted nor come back."""
+        """Subtract unsettled messages that are neither accepted nor come back."""
         self.unsettled -= count
 
     def count_refused(self) -> None:
-        """Count a message that was not taken in."""
+        """Count a message that was refused."""
         self.refused += 1
 
     def count_fetched_none(self) -> None:
@@ -306,26 +302,26 @@ class Queue(Destination):
         self.fetched_none += 1
 
     def seeks_for(self, consumer: Consumer) -> bool:
-        """Whether there may be more for an attached consumer than it was given: the queue goes on by itself."""
+        """Return whether the queue is still looking for messages for an attached consumer, and will go on by itself."""
         return consumer.searching
 
     def available_to(self, consumer: Consumer) -> int:
-        """How many messages wait for an attached consumer, whatever its selector thinks of them."""
+        """Return how many messages wait for an attached consumer, before its selector is applied."""
         return self.ready
 
     def revise(self, delivery: Delivery, message: Message) -> None:
-        """The consumer has added something to the message's properties, and releases or rejects it next."""
+        """Replace the message of a delivery whose properties the consumer changed before it releases or rejects it."""
         delivery.message = message
         if delivery.stored and self.journal is not None:
             self.journal.revised(delivery)
 
     def forget(self, deliveries: Iterable[Delivery]) -> None:
-        """These are settled: the store need not keep them."""
+        """Settle these deliveries in the store, which need not keep them."""
         if self.journal is not None:
             self.journal.settled += [delivery for delivery in deliveries if delivery.stored]
 
     def give(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """Let a consumer have these, to be answered unless it is settled."""
+        """Deliver these to a consumer, which has to answer them unless it is `settled`."""
         count = len(deliveries)
         self.delivered += count
         consumer.credit -= count
@@ -347,7 +343,7 @@ class Queue(Destination):
             tracer.delivered(self, consumer.facts(), deliveries)
 
     def hand_out(self, delivery: Delivery, settled: bool) -> Delivery:
-        """Let somebody have it who is no consumer, to be answered unless it is `settled`."""
+        """Count a fetched message as delivered, to be answered unless it is `settled`, and return it."""
         self.delivered += 1
         self.fetched += 1
         if self.came_back:
@@ -369,7 +365,7 @@ class Queue(Destination):
         self.came_back = self.ready > 0
 
     def show(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
-        """Let a consumer that browses see these, for its credit."""
+        """Show these to a consumer that browses, and take them off its credit."""
         count = len(deliveries)
         consumer.credit -= count
         consumer.window.credit -= count
@@ -377,17 +373,17 @@ class Queue(Destination):
 
     @property
     def active_consumers(self) -> int:
-        """How many consumers have not been suspended by their clients (S071)."""
+        """Return how many consumers are not suspended by their clients (S071)."""
         return sum(not consumer.suspended for consumer in self.consumers)
 
     @property
     def in_use(self) -> bool:
-        """Whether it has consumers, or some of its messages are reserved for somebody (`lease.py`)."""
+        """Return whether the queue has consumers, or messages reserved by a lease (`leases/lease.py`)."""
         leases = self.virtual_host.leases.values()
         return bool(self.consumers) or any(lease.messages for lease in leases if lease.queue is self)
 
     def require_access(self, client: Client | None) -> None:
-        """Exclusive queues are for their owner alone (S066). Raises Locked."""
+        """Raise Locked if the queue is exclusive and `client` does not own it (S066)."""
         if self.owner is not None and self.owner is not client:
             raise Locked(
                 f"cannot obtain exclusive access to locked {self.described}. "
@@ -396,15 +392,12 @@ class Queue(Destination):
             )
 
     def require_shared_credit(self) -> None:
-        """Consumers want to share their credit (global qos); only classic queues know that (X027).
-
-        Raises Unsupported.
-        """
+        """Raise Unsupported unless consumers may share their credit here (global qos): classic queues only (X027)."""
         if self.type is not QueueType.CLASSIC:
             raise Unsupported(f"{self.described} does not support global qos")
 
     def told(self) -> Table:
-        """The queue as events name it."""
+        """Return the queue's fields in events."""
         return {
             "name": self.name,
             "type": self.type.value,
@@ -415,7 +408,7 @@ class Queue(Destination):
         }
 
     def consumer_came(self, consumer: Consumer) -> None:
-        """Events know of it. Called once for each that was attached."""
+        """Announce an attached consumer as an event. Called once for each."""
         self._tell_of("consumer.created", consumer)
 
     def consumer_left(self, consumer: Consumer) -> None:
@@ -438,7 +431,7 @@ class Queue(Destination):
         )
 
     def closed(self) -> None:
-        """The virtual host has deleted it: consumers are told (S077, X040)."""
+        """Cancel the consumers. Called when the virtual host has deleted the queue (S077, X040)."""
         self.deleted = True
         self.virtual_host.broker.bygone.add_queue(self)
         for consumer in list(self.consumers):

@@ -1,6 +1,6 @@
-"""Who has the next turn: consumers of one priority stand in a ring, as long as they are believed able to take more.
+"""Consumers of one priority stand in a ring and are served in turn, while they are believed able to take messages.
 
-A ring is a chain through its consumers (`Consumer.behind`): most queues have one, and that costs nothing besides.
+A ring is a linked list through its consumers (`Consumer.behind`). Most queues have one consumer, which pays nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from broker_core.delivery import Consumer
 
 @final
 class Ring:
-    """Consumers of one priority that are believed able to take messages, in turn."""
+    """The consumers of one priority that are believed able to take messages, in turn."""
 
     __slots__ = ("first", "last", "priority")
 
@@ -29,7 +29,7 @@ class Ring:
             consumer = consumer.behind
 
     def add(self, consumer: Consumer) -> None:
-        """Stand at the end, as one that stands nowhere else."""
+        """Append a consumer, which must not stand in any ring."""
         consumer.behind = None
         if self.last is None:
             self.first = consumer
@@ -38,28 +38,28 @@ class Ring:
         self.last = consumer
 
     def shift(self) -> None:
-        """Who is first stands there no more."""
+        """Remove the first consumer."""
         first = self.first
-        assert first is not None, "somebody stands there"
+        assert first is not None, "the ring has consumers"
         self.first = first.behind
         first.behind = None
         if self.first is None:
             self.last = None
 
     def turn(self) -> None:
-        """Who is first has been served, and stands at the end."""
+        """Move the first consumer, which has been served, to the end."""
         first = self.first
         if first is not None and first is not self.last:
             self.shift()
             self.add(first)
 
     def remove(self, consumer: Consumer) -> None:
-        """Who stands there, wherever that is, goes."""
+        """Remove a consumer, wherever it stands."""
         before: Consumer | None = None
         each = self.first
         while each is not None and each is not consumer:
             before, each = each, each.behind
-        assert each is not None, "who goes stood there"
+        assert each is not None, "the consumer stands in the ring"
         if before is None:
             self.shift()
             return
@@ -70,7 +70,7 @@ class Ring:
 
 
 def ring_of(rings: list[Ring], priority: int) -> Ring:
-    """The ring of a priority, made if it is not there. `rings`: highest priority first."""
+    """Return the ring of a priority, made if it is not there. `rings`: highest priority first."""
     for at, ring in enumerate(rings):
         if ring.priority == priority:
             return ring
@@ -82,12 +82,12 @@ def ring_of(rings: list[Ring], priority: int) -> Ring:
 
 
 def step_out(rings: list[Ring], consumer: Consumer) -> None:
-    """A consumer goes, and the ring of its priority with it, if nobody else stands there."""
+    """Remove a consumer from its ring, and the ring, if it is empty then."""
     for ring in rings:
         if ring.priority == consumer.priority:
             break
     else:
-        assert not consumer.able, "who is able stands in a ring"
+        assert not consumer.able, "a consumer that is able stands in a ring"
         return
     if consumer.able:
         consumer.able = False

@@ -1,4 +1,4 @@
-"""Runs of like messages, one after the other into the same queue: what is the same for all of them is done once."""
+"""Runs of like messages for one queue are pushed and taken together, so that common work is done once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from broker_core.queues.queue import Queue
     from broker_core.queues.work_queue import WorkQueue
 
-FEW: Final = 4  # messages that are as quickly taken one by one
+FEW: Final = 4  # messages; a run that is not longer is taken as quickly one by one
 
 
 def end_of_run(messages: Sequence[Message], begin: int) -> int:
-    """How far those go that are from the same exchange, with the same key, and of which the broker knows the same."""
+    """Return the end of the run from `begin` on: messages with the same exchange, key and facts."""
     first, end = messages[begin], begin + 1
     exchange, key, facts = first.exchange, first.key, first.facts
     while end < len(messages):
@@ -32,7 +32,7 @@ def end_of_run(messages: Sequence[Message], begin: int) -> int:
 
 
 def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
-    """How many of a run a queue that is watched takes for sure, whatever else becomes of what is in it."""
+    """Return how many messages of a run a queue with limits (`watched`) is sure to take, even if none leaves it."""
     limits, count = queue.limits, len(messages)
     if limits.no_local:
         return 0
@@ -45,7 +45,7 @@ def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
 
 
 def line_up(queue: WorkQueue, messages: list[Message], expires_at: float) -> int:
-    """Put a run at the end of its lane, from the queue's next position on. Returns the bytes of the bodies."""
+    """Append a run to its lane, numbered from the queue's next position on. Return the bytes of the bodies."""
     position, octets = queue.position, 0
     arrived: list[Delivery] = []
     for message in messages:
@@ -61,9 +61,9 @@ def line_up(queue: WorkQueue, messages: list[Message], expires_at: float) -> int
 
 
 def take(queue: WorkQueue, lane: Lane, quota: int, room: int) -> list[Delivery]:
-    """Take all that waits, if that is much and yet no more than asked for, and simply stands in line. Else nothing.
+    """Take all waiting messages of a lane, if they are more than `FEW` and fit into `quota` and `room`; else none.
 
-    What is on disk, came back, or may expire goes one by one, with looks at each.
+    Nothing is taken if any message is on disk, has come back, or may expire: such lanes are taken from one by one.
     """
     if lane.pages is not None or lane.returned or not FEW < len(lane.fresh) <= quota:
         return []
@@ -79,7 +79,7 @@ def take(queue: WorkQueue, lane: Lane, quota: int, room: int) -> list[Delivery]:
 
 
 def push_all(queue: Queue, messages: list[Message]) -> int:
-    """Push a run into a queue that takes whatever comes. Returns how many it took."""
+    """Push all messages of a run, those that `push_run` leaves one by one. Return how many were taken."""
     taken = queue.push_run(messages)
     for message in messages[taken:]:
         taken += queue.push(message)

@@ -1,19 +1,19 @@
-"""A work queue searched: consumers with selectors, and those who browse, go through its lanes with cursors.
+"""A search serves consumers with selectors, and those that browse, by cursors through the lanes of a work queue.
 
     lane    m1  m2  --  m4  m5  m6      -- was taken from the middle
              ^           ^          ^
-             the front   b wants m4  c has come to the end
+             the front   b wants m4  c is at the end
 
-Whoever takes what comes first takes at the front. Everybody else has a cursor in each lane, so that he meets each
-message once, however long the queue is and however often he is served; what comes back when he has passed its place,
-he meets again. Who has no credit costs nothing: his cursor stays where it is.
+A consumer that takes messages in order takes them at the front. Every other consumer has a cursor in each lane, so that
+it meets each message once, however long the queue is and however often it is served; it meets a message again that
+comes back after the cursor passed its place. A consumer without credit costs nothing: its cursor stays where it is.
 
-To test a message takes microseconds, so a long search is done in portions, with others between them; and what is on
-disk has to be read. Who has not come to the end is `searching`. A message that has expired is passed by; it dies when
-it comes to the front.
+Testing a message takes microseconds, so a long search is done in portions, between which the broker does other work;
+and messages on disk have to be read first. A consumer that has not reached the end is `searching`. Cursors pass by an
+expired message; it dies when it comes to the front.
 
-Who browses sees a message once. It is marked with that when it goes to a consumer after it was seen, for it may come
-back; as long as it stands where it is, the cursor knows.
+A browser sees each message once. As long as a message stays in its slot, the cursor's position tells whether it was
+seen; a message that goes to a consumer is marked as seen, as it may come back.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from broker_core.queues.round_robin import Ring
     from broker_core.queues.work_queue import WorkQueue
 
-TESTS: Final = 500  # of messages in one queue, before others have their turn: 2 to 8 ms
-SLOTS: Final = 500  # waiting messages that are put into slots, and back, in the time of one copy of a message
-TEST_OCTETS: Final = 64  # of properties that are read in the time of one test, at the worst
+TESTS: Final = 500  # messages of one queue that are tested in one batch: 2 to 8 ms
+SLOTS: Final = 500  # waiting messages that are put into slots, and back, in the time of copying one
+TEST_OCTETS: Final = 64  # bytes of properties that are read in the time of one test, at the worst
 
 
 class Search:
-    """One for a queue, as long as somebody seeks in it."""
+    """The search of a queue, which exists as long as a consumer has a cursor in it."""
 
     __slots__ = ("_fronts", "_lanes", "_portions", "_queue", "_seekers")
 
@@ -58,7 +58,7 @@ class Search:
         self._seekers[consumer] = [lane.enter(mark) for lane in self._lanes]
 
     def remove(self, consumer: Consumer) -> None:
-        """Forget a consumer, if it seeks here. With the last one the search ends."""
+        """Remove the cursors of a consumer, if it has any here. The search ends with the last consumer."""
         if (cursors := self._seekers.pop(consumer, None)) is None:
             return
         for lane, cursor in zip(self._lanes, cursors, strict=True):
@@ -67,7 +67,7 @@ class Search:
             self.end()
 
     def end(self) -> None:
-        """The queue is served without a search again."""
+        """End the search: the queue gets plain lanes again."""
         self._portions.end()
         self._queue.lanes = [lane.plain() for lane in self._lanes]
         self._queue.search = None
@@ -78,8 +78,8 @@ class Search:
     # Serving.
 
     def serve(self, ring: Ring) -> None:
-        """Give the consumers of one priority, in turn, what there is for each of them."""
-        content: list[Consumer] = []  # there is nothing more for them now
+        """Deliver to the consumers of one priority, in turn, the messages that suit each."""
+        content: list[Consumer] = []  # consumers for which there is nothing more now
         unfinished: list[Consumer] = []
         try:
             while (consumer := ring.first) is not None:
@@ -95,13 +95,13 @@ class Search:
                     ring.shift()
                     (unfinished if consumer.searching else content).append(consumer)
         finally:
-            for each in unfinished[1:] + unfinished[:1] + content:  # the first of them has used up the time
+            for each in unfinished[1:] + unfinished[:1] + content:  # the first one has used up the time
                 ring.add(each)
         if unfinished and self._portions.used_up:
             self._portions.go_on_later()
 
     def fetch(self, consumer: Consumer) -> Delivery | None:
-        """One message for somebody who comes once, and waits for the disk if need be."""
+        """Fetch one message for a consumer that is not attached, reading from disk at once if need be."""
         self.add(consumer)
         while not (found := self._find(consumer, 1, 1)) and consumer.searching:
             for lane, cursor in self._in_order(self._seekers[consumer]):
@@ -132,7 +132,7 @@ class Search:
         return found
 
     def _next(self, consumer: Consumer, lane: SearchedLane, cursor: Cursor) -> Delivery | None:
-        """The next message that a seeker wants; None at the lane's end, and when it has to come back for more."""
+        """Return the next message that suits a consumer; None at the lane's end, or if the search goes on later."""
         now = self._queue.virtual_host.broker.now
         while not consumer.searching:
             if (delivery := lane.peek(cursor)) is None:
@@ -152,7 +152,7 @@ class Search:
         return None
 
     def take(self, quota: int, room: int) -> list[Delivery]:
-        """Up to `quota` messages from the front, of no more than `room` octets and one message."""
+        """Take up to `quota` messages from the front, of no more than `room` bytes and one message."""
         now = self._queue.virtual_host.broker.now
         taken: list[Delivery] = []
         for lane, front in self._in_order(self._fronts):
@@ -166,27 +166,27 @@ class Search:
                 room -= delivery.message.size + len(delivery.message.properties) + OVERHEAD
             if len(taken) < quota and room > 0 and lane.lacks(front):
                 lane.seek(front)
-                break  # what comes after it has to wait
+                break  # later lanes have to wait
         return taken
 
     def _in_order(self, cursors: list[Cursor]) -> Iterator[tuple[SearchedLane, Cursor]]:
-        """Highest priority first."""
+        """Yield each lane with its cursor, the highest priority first."""
         return zip(reversed(self._lanes), reversed(cursors), strict=True)
 
 
 class Portions:
-    """How many messages of one queue are tested before others have their turn."""
+    """A limit on the messages of one queue that are tested in one batch of the broker."""
 
     __slots__ = ("_left", "_left_at", "_queue", "_timer")
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        self._left = 0  # tests, of those that may be made at one time
+        self._left = 0  # tests that are left in the batch
         self._left_at = -1.0
         self._timer: Timer | None = None
 
     def may_test(self, message: Message) -> bool:
-        """Whether there is time to test one more. It stands still within a batch of the broker's."""
+        """Return whether a message may be tested in this batch, and count it. `now` is constant within a batch."""
         now = self._queue.virtual_host.broker.now
         if self._left_at != now:
             self._left_at, self._left = now, TESTS
@@ -197,11 +197,11 @@ class Portions:
 
     @property
     def used_up(self) -> bool:
-        """Whether somebody was told that there is no more time in this batch."""
+        """Return whether a search was interrupted in this batch."""
         return self._left <= 0 and self._left_at == self._queue.virtual_host.broker.now
 
     def go_on_later(self) -> None:
-        """Somebody's search is unfinished: the queue will dispatch again."""
+        """Have the queue dispatch again soon, to finish a search."""
         if self._timer is None or self._timer.cancelled:
             broker = self._queue.virtual_host.broker
             self._timer = broker.timers.at(broker.now + PAUSE_S, self._go_on)
@@ -214,7 +214,7 @@ class Portions:
 
 
 def takes_now(consumer: Consumer, message: Message) -> bool:
-    """Whether a consumer that has been served would take one more message, and at once."""
+    """Return whether a consumer that has just been served would take this message, too, at once."""
     return (
         consumer.room() > 0
         and min(consumer.credit, consumer.window.credit) > 0

@@ -1,18 +1,18 @@
-"""A lane that cursors go through, one step at a time: `peek`, then `pass_by` or `take_out`.
+"""A searched lane lets cursors go through waiting messages, one step at a time: `peek`, then `pass_by` or `take_out`.
 
     parts    [m1 m2 -- m4]  [on disk]  [m9 m10]     fresh    m11 m12
               ^        ^                        ^
-              front    a cursor                 one that has come to the end
+              front    a cursor                 a cursor at the end
 
-What the first cursor has come to stands in slots, and a slot stays empty when its message is taken. What comes back
-has no slot any more: it is put on the heap of every cursor. So each cursor meets the messages in order, each once,
-and again when it has been away. The head of the lane is a cursor that takes whatever it meets.
+Messages that the foremost cursor has reached stand in slots; a slot stays empty when its message is taken. A message
+that comes back gets no slot: it is pushed onto the heap of every cursor. So each cursor meets the messages in order,
+each once, and once more after it came back. The head of the lane is a cursor that takes whatever it meets.
 
-Slots are in parts, each a page's worth, in memory or on disk. A cursor that comes to a part on disk has to wait until
-that is read; when the last cursor leaves a part that came from disk, it is on disk again. So however long the lane is,
-a search needs no more memory than a page for each cursor, beside what was in memory before.
+Slots are in parts of a page each, in memory or on disk. A cursor that comes to a part on disk has to wait until it is
+read; when the last cursor leaves a part that came from disk, its memory is freed again. So a search needs at most a
+page of memory for each cursor besides what was in memory before, however long the lane is.
 
-From the first part on disk to the last, everything is stored: it can be forgotten at any time.
+From the first part on disk to the last, every message is stored, so that memory can be freed at any time.
 """
 
 from __future__ import annotations
@@ -31,51 +31,49 @@ from broker_core.queues.level import Lane, Pages, marked
 from broker_core.queues.on_disk import PAGE_MESSAGES, PAGE_OCTETS, POSITION, Backlog, first_run
 from broker_core.store.contract import Page
 
-GAPS: Final = 64  # empty slots, or old entries of a heap, that are not worth closing up
+GAPS: Final = 64  # empty slots, or old entries of a heap, that are not worth removing
 BEYOND: Final = 1 << 62  # a position that no message has
 
 
 class LevelPart:
-    """Slots that follow each other."""
+    """Consecutive slots, a page's worth at most."""
 
     __slots__ = ("filled", "from_disk", "next", "octets", "page", "slots")
 
     def __init__(self, deliveries: list[Delivery] | None = None, page: Page | None = None) -> None:
         self.slots: list[Delivery | None] = [*deliveries] if deliveries else []
-        self.page = page  # what is in it, if that is on disk
+        self.page = page  # its messages, if they are on disk
         self.filled = len(self.slots) if page is None else len(page)
-        self.octets = 0  # that were put into it from `fresh`
+        self.octets = 0  # bytes of the messages that were put into it from `fresh`
         self.from_disk = page is not None
         self.next: LevelPart | None = None
 
     @property
     def has_room(self) -> bool:
-        """Whether one more slot may be added at the end."""
+        """Return whether one more slot may be added at the end."""
         full = len(self.slots) >= PAGE_MESSAGES or self.octets >= PAGE_OCTETS
         return not (full or self.from_disk or self.page is not None)
 
     def deliveries(self) -> list[Delivery]:
-        """Those in memory."""
+        """Return the messages in memory."""
         return [*filter(None, self.slots)]
 
 
 class Cursor:
-    """How far somebody has come in a lane: to a slot, and through what came back from its consumers since."""
+    """A position in a lane: the next slot to look at, and the messages that came back and are still to be met."""
 
     __slots__ = ("at", "mark", "met", "part", "returned")
 
     def __init__(self, part: LevelPart, returned: list[Delivery], mark: object = None) -> None:
         self.part = part
         self.at = 0  # the next slot to look at
-        self.met = -1  # the position of the last one it has left behind
-        self.returned = returned  # heap by position; some may wait no more, or be in it twice
-        self.mark = (
-            mark  # what messages are marked with that it has left where they were; None: it takes them
-        )
+        self.met = -1  # the position of the last message that it has left behind
+        self.returned = returned  # heap by position; some may not wait any more, or be in it twice
+        self.mark = mark  # a browser's cursor marks messages that it has seen with this; None: it takes them
 
 
 class SearchedLane(Lane):
-    """A lane as long as it is searched. `fresh` and `arrivals` are what no cursor has come to."""
+    """A lane while it is searched. `fresh` and `arrivals` hold the messages that no cursor has reached."""
 
     __slots__ = ("acquirer", "back", "backlog", "cursors", "filled", "first", "front", "last", "lookers")
 
@@ -83,15 +81,15 @@ class SearchedLane(Lane):
         super().__init__()
         self.first = self.last = LevelPart()
         self.filled = 0  # slots, or messages on disk, of all parts
-        # Those that came back, and wait, by where they belong. What a heap has besides is there no more, also if
-        # another one has come back to the same place since.
+        # The waiting messages that came back, by position. Other entries of the heaps are obsolete, also where
+        # another delivery has come back to the same position since.
         self.back = {each.position: each for each in lane.returned}
         self.front = Cursor(self.first, lane.returned)
         self.cursors = [self.front]
-        self.lookers: list[Cursor] = []  # those of them that leave everything where it is
-        self.acquirer: Cursor | None = None  # where something was acquired last: the next is near
+        self.lookers: list[Cursor] = []  # those of browsers, which take nothing
+        self.acquirer: Cursor | None = None  # where a message was acquired last: the next one is near
         self.fresh = self.arrivals = lane.arrivals
-        self.backlog: Backlog | None = None  # if there is, or was, something on disk
+        self.backlog: Backlog | None = None  # set if there are, or were, messages on disk
         if lane.pages is not None:
             self.backlog = lane.pages.backlog
             self.backlog.give_up(lane.pages.on_disk[0])
@@ -105,7 +103,7 @@ class SearchedLane(Lane):
         self.filled += part.filled
 
     def plain(self) -> Lane:
-        """The lane as it was, when nobody searches it any more."""
+        """Return a plain lane with the same messages, for a queue whose search has ended."""
         lane = Lane()
         lane.returned = self._returned(self.front.returned)
         lane.fresh = lane.arrivals = self.fresh
@@ -120,7 +118,7 @@ class SearchedLane(Lane):
         return lane
 
     def _put_into(self, lane: Lane, part: LevelPart, backlog: Backlog) -> None:
-        """Add a part to what is before the lane's arrivals."""
+        """Append a part to the lane, before its arrivals."""
         if lane.pages is None and part.page is None:
             lane.fresh.extend(part.deliveries())
             return
@@ -134,7 +132,7 @@ class SearchedLane(Lane):
                 lane.pages.add(part.page)
 
     def enter(self, mark: object = None) -> Cursor:
-        """A new cursor, before everything. `mark`: of somebody who looks, and leaves everything where it is."""
+        """Return a new cursor at the beginning. `mark` identifies a browser, whose cursor takes nothing."""
         cursor = Cursor(self.first, self._returned(self.front.returned), mark)
         self.cursors.append(cursor)
         if mark is not None:
@@ -153,10 +151,10 @@ class SearchedLane(Lane):
             yield part
             part = part.next
 
-    # Going through it.
+    # Going through the lane.
 
     def peek(self, cursor: Cursor) -> Delivery | None:
-        """The waiting message that the cursor has come to; None at the end, and where it `lacks` something."""
+        """Return the message at the cursor; None at the end, and where the next message is on disk (`lacks`)."""
         returned = cursor.returned
         while returned and self.back.get(returned[0].position) is not returned[0]:
             heappop(returned)
@@ -168,7 +166,7 @@ class SearchedLane(Lane):
         return arrived
 
     def _slot(self, cursor: Cursor) -> Delivery | None:
-        """What stands in the next slot that is not empty, if that is in memory."""
+        """Return the message of the next slot that is not empty, if that is in memory."""
         while True:
             part = cursor.part
             slots, at, end = part.slots, cursor.at, len(part.slots)
@@ -185,12 +183,12 @@ class SearchedLane(Lane):
                 self._go_on(cursor, part.next)
 
     def _position(self, cursor: Cursor) -> int:
-        """A position before all that the cursor finds in slots, of which it has come to the end in memory."""
+        """Return a position not above any that follows in slots. The cursor is at the end of those in memory."""
         page = cursor.part.page
         return BEYOND if page is None or cursor.met >= page.last else max(page.position, cursor.met + 1)
 
     def _grow(self) -> bool:
-        """Give the first of those that no cursor has come to a slot."""
+        """Move the first message that no cursor has reached into a slot. Return False if there is none."""
         if not self.fresh:
             return False
         if not self.last.has_room:
@@ -203,7 +201,7 @@ class SearchedLane(Lane):
         return True
 
     def _go_on(self, cursor: Cursor, following: LevelPart) -> None:
-        """To the next part; empty ones on the way go."""
+        """Move a cursor to the next part, and drop empty parts on the way."""
         before = cursor.part
         while following.next is not None and not following.filled:
             before.next = following.next
@@ -216,19 +214,19 @@ class SearchedLane(Lane):
             self.first = self.first.next
 
     def _move(self, empty: LevelPart, following: LevelPart) -> None:
-        """Who stands in an empty part stands before the next one."""
+        """Move the cursors of an empty part to the beginning of the next one."""
         for cursor in self.cursors:
             if cursor.part is empty:
                 cursor.part, cursor.at = following, 0
 
     def _left_alone(self, part: LevelPart) -> None:
-        """A cursor has left it: what was read for cursors is forgotten with the last of them."""
+        """Free a part that was read from disk, if the last cursor has left it."""
         if part.from_disk and part.page is None and part.filled and self.backlog is not None:
             if all(cursor.part is not part for cursor in self.cursors):
                 self._put_away(part, self.backlog)
 
     def pass_by(self, cursor: Cursor, delivery: Delivery) -> None:
-        """Leave what was peeked at where it is, and go on."""
+        """Leave the peeked message where it is, and go on."""
         returned = cursor.returned
         if delivery.position not in self.back:
             cursor.at += 1
@@ -239,7 +237,7 @@ class SearchedLane(Lane):
             heappop(returned)
 
     def take_out(self, cursor: Cursor, delivery: Delivery) -> None:
-        """Take what was peeked at, and go on."""
+        """Take the peeked message, and go on."""
         self.pass_by(cursor, delivery)
         if delivery.position in self.back:
             del self.back[delivery.position]
@@ -255,7 +253,7 @@ class SearchedLane(Lane):
             self._close_up(part)
 
     def _close_up(self, part: LevelPart) -> None:
-        """Drop the empty slots; cursors stay where they are among the others."""
+        """Drop the empty slots of a part, and adjust its cursors."""
         filled = list(accumulate(map(bool, part.slots), initial=0))
         for cursor in self.cursors:
             if cursor.part is part:
@@ -285,12 +283,12 @@ class SearchedLane(Lane):
         return delivery
 
     def _is_near(self, cursor: Cursor, position: int) -> bool:
-        """Whether what comes next for a cursor is what stands there."""
+        """Return whether a cursor's next message has this position."""
         delivery = self._slot(cursor)
         return delivery is not None and delivery.position == position
 
     def place(self, cursor: Cursor, position: int) -> None:
-        """Have a cursor go on from a position, wherever it was."""
+        """Move a cursor to a position, forwards or backwards."""
         before = cursor.part
         part = next((part for part in self.parts() if position <= self._end_of(part)), self.last)
         cursor.part, cursor.met = part, position - 1
@@ -302,13 +300,13 @@ class SearchedLane(Lane):
             self._left_alone(before)
 
     def go_back(self, cursor: Cursor, position: int) -> None:
-        """Have a cursor meet again what it has passed by from a position on, and all that has come back."""
+        """Let a cursor meet again what it has passed by from a position on, and all messages that came back."""
         cursor.returned = self._returned([*self.back.values()])
         if cursor.met >= position:
             self.place(cursor, position)
 
     def _end_of(self, part: LevelPart) -> int:
-        """The last position of a part; -1 if nothing is left of it."""
+        """Return the last position of a part; -1 if it is empty."""
         if part.page is not None:
             return part.page.last
         return next((each.position for each in reversed(part.slots) if each is not None), -1)
@@ -331,19 +329,19 @@ class SearchedLane(Lane):
     # Between memory and disk.
 
     def lacks(self, cursor: Cursor) -> bool:
-        """Whether what a cursor has come to has to be read first, when there was nothing to peek at."""
+        """Return whether the next message has to be read from disk first, after `peek` found nothing."""
         page = cursor.part.page
         return page is not None and cursor.met < page.last
 
     def seek(self, cursor: Cursor) -> None:
-        """Have what a cursor lacks read. The queue is touched when it has come."""
+        """Request the part that a cursor lacks. The queue is touched when it has been read."""
         part = cursor.part
         assert self.backlog is not None, "something is on disk"
         assert part.page is not None, "something is lacking"
         self.backlog.read_soon(part.page, partial(self._take_in_part, part))
 
     def _take_in_part(self, part: LevelPart, deliveries: list[Delivery]) -> None:
-        """A part has been read; some of it may be damaged."""
+        """Fill a part with the messages read, which may be fewer than it had if some were damaged."""
         self.filled -= part.filled - len(deliveries)
         part.slots, part.filled = [*deliveries], len(deliveries)
         part.page, part.from_disk = None, True
@@ -353,7 +351,7 @@ class SearchedLane(Lane):
         self._left_alone(part)
 
     def _put_away(self, part: LevelPart, backlog: Backlog) -> bool:
-        """Put a part on disk. False: it is not written yet."""
+        """Free the memory of a part that is on disk. Return False if it is not written yet."""
         part.page = backlog.put_away(part.deliveries())
         if part.page is None:
             backlog.have_written(part.deliveries())
@@ -379,7 +377,7 @@ class SearchedLane(Lane):
         )
 
     def _kept(self, parts: list[LevelPart], keep: int) -> int:
-        """How many parts have the first `keep` messages."""
+        """Return how many parts the first `keep` messages occupy."""
         for kept, part in enumerate(parts):
             if keep <= 0:
                 return kept
@@ -387,12 +385,12 @@ class SearchedLane(Lane):
         return len(parts)
 
     def _put_first_away(self, parts: list[LevelPart], backlog: Backlog) -> bool:
-        """Put the first of these on disk that has something in memory."""
+        """Put the first of these parts on disk that has messages in memory."""
         part = next((part for part in parts if part.page is None and part.filled), None)
         return part is not None and self._put_away(part, backlog)
 
     def _put_fresh_away(self, backlog: Backlog, before: list[LevelPart]) -> bool:
-        """Put a page's worth of what no cursor has come to on disk, unless something before it is in memory."""
+        """Put a page of messages that no cursor has reached on disk, unless messages before them are in memory."""
         if not self.fresh or any(part.filled for part in before):
             return False
         run = first_run(self.fresh)
@@ -403,7 +401,7 @@ class SearchedLane(Lane):
         self._append(LevelPart(page=page))
         return True
 
-    # As a lane.
+    # The interface of a lane.
 
     def __bool__(self) -> bool:
         return bool(self.filled or self.back or self.fresh)
@@ -452,7 +450,7 @@ class SearchedLane(Lane):
         self.load_for(self.front)
 
     def load_for(self, cursor: Cursor) -> None:
-        """Have what a cursor lacks read at once."""
+        """Read the part that a cursor lacks at once."""
         part = cursor.part
         assert self.backlog is not None, "something is on disk"
         assert part.page is not None, "something is lacking"
@@ -490,5 +488,5 @@ class SearchedLane(Lane):
                 cursor.returned = self._returned(cursor.returned)
 
     def _returned(self, heap: list[Delivery]) -> list[Delivery]:
-        """The heap without what waits no more, each message once."""
+        """Return the heap without obsolete entries, each message once."""
         return sorted({each for each in heap if self.back.get(each.position) is each}, key=POSITION)

@@ -1,10 +1,10 @@
-"""A queue that numbers what enters it: each message has a running number in a header of the queue's choice.
+"""A sequenced queue writes a running number into a header of each message that enters it.
 
-    arrives   a    b    c    d           a ring of two     c n=3   d n=4       who read a last sees that b is gone
+    arrive   a   b   c   d      at most two wait   c n=3   d n=4      a reader that had a (n=1) sees that b is gone
 
-The number is the message's position in the queue, from 1 on, so it costs no more than to write it into the headers.
-What comes back keeps its number. If the queue is durable, its notes say in each commit that has new messages how far it
-is: positions of messages that are long gone are known to nobody else after a start.
+The number is the message's position in the queue, from 1 on, so it costs only the writing of the header. A message that
+comes back keeps its number. The last number of a durable queue is kept in its notes, in each commit that has new
+messages: after a restart nothing else tells the positions of messages that are gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NUMBERED: Final = "numbered"  # in the notes: the last number that was given
 
 
 class NumberedQueue(WorkQueue):
-    """A work queue that numbers."""
+    """A work queue that numbers its messages."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class NumberedQueue(WorkQueue):
     def push(self, message: Message) -> bool:
         if self.watched and refuses(self, message):
             return turned_away(self, message)
-        self.touch()  # for the notes
+        self.touch()  # so that `dispatch` writes the notes
         number = Int64(self.position + 1)
         return super().push(message.saying({self.limits.sequence_header or "": number}))
 
@@ -48,25 +48,25 @@ class NumberedQueue(WorkQueue):
         return 0
 
     def dispatch(self) -> None:
-        if self.number and not self.touched:  # the batch is over: this is said once for all of it
+        if self.number and not self.touched:  # the batch is over: the notes are written once for all of it
             self.virtual_host.note(self, {**self.notes, NUMBERED: self.position})
         super().dispatch()
 
 
 class NumberedFairQueue(NumberedQueue, FairQueue):
-    """The same where levels of priority share."""
+    """A fair-share queue that numbers its messages."""
 
     __slots__ = ()
 
 
 class NumberedGroupedQueue(NumberedQueue, GroupedQueue):
-    """The same with message groups."""
+    """A queue with message groups that numbers its messages."""
 
     __slots__ = ()
 
 
 class NumberedLastValueQueue(NumberedQueue, LastValueQueue):
-    """The same for last values: numbers are left out where messages were replaced."""
+    """A last-value queue that numbers its messages. Numbers are missing where messages were replaced."""
 
     __slots__ = ()
 
@@ -77,11 +77,11 @@ NUMBERING: Final[dict[type[WorkQueue], type[NumberedQueue]]] = {
     GroupedQueue: NumberedGroupedQueue,
     LastValueQueue: NumberedLastValueQueue,
 }
-"""What numbers, besides being what it is."""
+"""The numbering variant of each kind of work queue."""
 
 
 def work_queue_kind(limits: QueueLimits) -> type[WorkQueue]:
-    """Which of them keeps to these limits."""
+    """Return the kind of work queue that these limits ask for."""
     kind = WorkQueue
     if limits.last_value_key is not None:
         kind = LastValueQueue

@@ -1,24 +1,24 @@
-"""Streams: a log that many readers go through at their own pace.
+"""A stream is a log that many readers go through at their own pace.
 
     push ──> Log ──dispatch──> one reader at offset 7
               │ └────────────> another at offset 1000000
               └─retention──> gone
 
-Every message gets the next offset, from 0 on. Consuming takes nothing out, so an answer only gives credit back and
-there is nothing to give back: whoever wants a message again reads from its offset. The oldest go when retention says.
+Every message gets the next offset, from 0 on. Consuming removes nothing, so an answer only restores credit, and a
+release puts nothing back: a client that wants a message again reads from its offset. Retention drops the oldest.
 
-A reader stands in one of two lines: `behind`, who may have something to read, and `caught_up`, who has read to the end.
-What is committed moves all of the second into the first, once a batch. Whoever cannot take more stands in neither,
-and costs nothing until `wake`; whoever wants what is on disk only is `fetching` meanwhile. So the price is one look and
-one delivery for each reader and message, wherever readers are.
+A reader stands in one of two lines: `behind`, if there may be messages for it, or `caught_up`, if it has read to the
+end. A commit moves all of the second into the first, once a batch. A reader that cannot take more stands in neither,
+and costs nothing until `wake`; a reader whose next message is on disk only is `fetching` meanwhile. So the cost is one
+look and one delivery for each reader and message, wherever readers are.
 
-A selector lets its reader pass over what it does not want, a portion at a time. To browse is what every reader does
-here; who says so is not expected to answer.
+A reader's selector passes over messages, a portion at a time. Every reader browses here; one that asks for browsing is
+not expected to answer.
 
-Who publishes may number its messages (headers `x-producer` and `x-sequence`): what is not above the last number taken
-of that producer is a repetition, and is dropped as if it had been taken.
+Producers may number their messages (headers `x-producer` and `x-sequence`): a message whose number is not above the
+last one taken from its producer is a repetition, and is dropped as if it had been taken.
 
-Where the messages lie is the `Log`'s business (`log.py`): in memory, or, with a store, in segments on disk.
+The `Log` keeps the messages (`stream_log.py`): in memory, or, with a store, in segments on disk.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from broker_core.store.contract import Packed
     from broker_core.virtual_host import VirtualHost
 
-OFFSET: Final = "x-stream-offset"  # the consumer's argument that says where to begin
-PRODUCER: Final = "x-producer"  # headers of a message: who numbers its messages,
+OFFSET: Final = "x-stream-offset"  # consumer argument: where to begin
+PRODUCER: Final = "x-producer"  # message headers: the name of a producer that numbers its messages,
 SEQUENCE: Final = "x-sequence"  # and the number
-NAMED: Final = PRODUCER.encode()  # looked for in the properties, before they are decoded
-PRODUCER_MAX: Final = 255  # octets of a producer's name
+NAMED: Final = PRODUCER.encode()  # searched for in the encoded properties, before they are decoded
+PRODUCER_MAX: Final = 255  # bytes of a producer's name
 SEQUENCE_MAX: Final = (1 << 63) - 1
-INCARNATION: Final = "incarnation"  # note
-AGE_STEP_S: Final = 1.0  # ages are whole seconds; looking more often would be a timer for each message
+INCARNATION: Final = "incarnation"  # a key of the queue's notes
+AGE_STEP_S: Final = 1.0  # least time between checks of age; checking at once would need a timer per message
 
 
 class StreamQueue(Queue):
@@ -80,15 +80,15 @@ class StreamQueue(Queue):
         self.cursors: dict[Consumer, int] = {}  # the next offset each reader gets
         self.behind: dict[Consumer, None] = {}
         self.caught_up: dict[Consumer, None] = {}
-        self.fetching: dict[Consumer, None] = {}  # those whose next message is being read from the disk
-        self.lookouts: dict[Callable[[], None], None] = {}  # who wants to know when there is more
+        self.fetching: dict[Consumer, None] = {}  # readers whose next message is being read from disk
+        self.lookouts: dict[Callable[[], None], None] = {}  # callbacks to call when there is more to read
         self.age_timer: Timer | None = None
-        self.portions = Portions(self)  # of a search with a selector
+        self.portions = Portions(self)  # limits tests by selectors
         self.apply(limits)
 
     @property
     def incarnation(self) -> str:
-        """Another one when the stream is deleted and made again: its offsets mean other messages then."""
+        """Return the stream's unique token: a stream recreated under the name has another, as its offsets differ."""
         return text(self.notes.get(INCARNATION)) or ""
 
     def keep_in(self, journal: Durability, number: int) -> None:
@@ -99,7 +99,7 @@ class StreamQueue(Queue):
     # Arrival and retention.
 
     def push(self, message: Message) -> bool:
-        """A stream takes everything, and lets the oldest go for it."""
+        """Append a message, unless its producer repeats it, and drop the oldest if the limits say so. Always True."""
         log, limits = self.log, self.limits
         if message.facts.has_headers and NAMED in message.properties and self._is_repeated(message):
             return True
@@ -108,7 +108,7 @@ class StreamQueue(Queue):
         self.ready_bytes += message.size
         self.published += 1
         if log.committed < log.next:
-            return True  # `_committed` does the rest
+            return True  # the rest is done in `_committed`
         if self.caught_up or self.lookouts:
             self._tell_readers()
         if limits.max_bytes is not None and self.ready_bytes > limits.max_bytes:
@@ -118,11 +118,11 @@ class StreamQueue(Queue):
         return True
 
     def push_block(self, packed: Packed) -> None:
-        """As `push`, of all messages in a block which the log takes. They have no sequence numbers."""
+        """Push all messages of a block that the log takes. They have no sequence numbers."""
         self.log.append_block(packed)
         self.ready += packed.count
         self.ready_bytes += packed.bodies
-        self.published += packed.count  # `_committed` does the rest
+        self.published += packed.count  # the rest is done in `_committed`
 
     def _is_repeated(self, message: Message) -> bool:
         headers = message.headers
@@ -139,7 +139,7 @@ class StreamQueue(Queue):
         self.touch()
 
     def _committed(self) -> None:
-        """The log has more for readers."""
+        """Called by the log after more messages were committed."""
         self._tell_readers()
         self._let_go()
 
@@ -151,7 +151,7 @@ class StreamQueue(Queue):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Of what is too much, and of what is too old."""
+        """Drop messages beyond the limits of size and age."""
         if (max_age_ms := self.limits.max_age_ms) is None:
             self._retain(None)
             return
@@ -165,7 +165,7 @@ class StreamQueue(Queue):
         self.ready, self.ready_bytes = log.messages, log.octets
 
     def _watch_age(self, max_age_ms: int) -> None:
-        """Keep one timer on the oldest message."""
+        """Set the timer to the time when the oldest messages become too old."""
         oldest_at = self.log.oldest_at
         if oldest_at is not None:
             broker = self.virtual_host.broker
@@ -188,7 +188,7 @@ class StreamQueue(Queue):
             self._serve(consumer)
 
     def _serve(self, consumer: Consumer) -> None:
-        """Give one reader what it can take. What retention has dropped before it came there, it does not see."""
+        """Deliver to one reader what it can take. It skips messages that retention dropped before it reached them."""
         log = self.log
         at = max(self.cursors[consumer], log.first)
         give = self.show if consumer.browses else self.give
@@ -222,22 +222,22 @@ class StreamQueue(Queue):
         self.cursors[consumer] = at
 
     def _fetched(self, consumer: Consumer) -> None:
-        """What it wants is in memory now."""
+        """Called when the messages that a reader waits for are in memory."""
         if consumer in self.fetching:
             del self.fetching[consumer]
             self.behind[consumer] = None
             self.touch()
 
     def look_out(self, tell: Callable[[], None]) -> None:
-        """Have it called once, when there is something more to read, or when the stream is deleted."""
+        """Have `tell` called once, when there is more to read, or when the stream is deleted."""
         self.lookouts[tell] = None
 
     def look_away(self, tell: Callable[[], None]) -> None:
-        """It is not called any more."""
+        """Take back `look_out`."""
         self.lookouts.pop(tell, None)
 
     def _sift(self, selector: Selector, deliveries: list[Delivery]) -> tuple[list[Delivery], int]:
-        """Those that a selector wants, and how many there was time to test."""
+        """Return the deliveries that a selector matches, and how many there was time to test."""
         wanted: list[Delivery] = []
         for tested, delivery in enumerate(deliveries):
             if not self.portions.may_test(delivery.message):
@@ -260,11 +260,11 @@ class StreamQueue(Queue):
         raise Unsupported(f"basic.get not supported by stream queues {self.described}")
 
     def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
-        """It has never left its place."""
+        """Count off a delivery; the message is still in the log."""
         self.lost(1)
 
     def reject(self, delivery: Delivery) -> None:
-        """It stays for the other readers."""
+        """Count off a delivery; the message stays in the log for other readers."""
         self.lost(1)
 
     def waiting(self) -> Iterable[Delivery]:
@@ -300,12 +300,12 @@ class StreamQueue(Queue):
         if since is None:
             self.offer(consumer)
         else:
-            consumer.able = True  # or it would be offered when it has credit
+            consumer.able = True  # else `wake` would offer it before its place is found
             self.fetching[consumer] = None
             self.log.offset_since(since, partial(self._placed, consumer))
 
     def _placed(self, consumer: Consumer, offset: int) -> None:
-        """Where it begins has been found."""
+        """Called when the offset at which a reader begins has been found."""
         if consumer in self.fetching:
             self.cursors[consumer] = offset
             self._fetched(consumer)
@@ -329,10 +329,10 @@ class StreamQueue(Queue):
     # The end.
 
     def bury_all(self, reason: str = REJECTED) -> None:
-        """There are no dead letters of a stream."""
+        """Do nothing: messages of streams are never dead-lettered."""
 
     def closed(self) -> None:
-        """The messages go with it, and the readers are told."""
+        """Drop the messages, and cancel the readers."""
         self.virtual_host.broker.timers.cancel(self.age_timer)
         self.portions.end()
         super().closed()
@@ -355,7 +355,7 @@ WORDS: Final[dict[str | None, Callable[[Log], int]]] = {
 
 
 def starting_offset(asked: Value, log: Log) -> int | None:
-    """Where a reader begins; None if that is not a place. Offsets beyond the log's ends mean its ends.
+    """Return the offset that an argument asks for, moved into the log's bounds; None if it does not name an offset.
 
     Source: RabbitMQ, Streams, "Consuming": first, last, next, an offset, a timestamp, an interval.
     """
@@ -370,7 +370,7 @@ def starting_offset(asked: Value, log: Log) -> int | None:
 
 
 def starting_time(asked: Value, wall: float) -> float | None:
-    """When that arrived where a reader begins, in seconds since 1970-01-01 UTC; None if that is not a time."""
+    """Return the time of arrival that an argument asks for (seconds since 1970-01-01 UTC); None if it is no time."""
     if isinstance(asked, Timestamp):
         return asked
     age = age_ms(asked)

@@ -1,10 +1,10 @@
-"""What a stream's messages lie in: a log, which knows offsets, times and messages, and nothing of readers or limits.
+"""The log of a stream holds its messages by offset and time, and knows nothing of readers or limits.
 
     append ──> not committed ──> committed ──retain──> gone
-                                  │  read: what is at hand; fetch, and come back: what is on disk only
+                                  │  read: messages at hand; fetch, and read again: messages on disk only
 
-Offsets follow each other from 0 on, and none is given twice. Readers see what is committed: with a store, what is on
-disk (`store/segment_log.py`); in memory, everything at once.
+Offsets are consecutive from 0 on, and none is assigned twice. Readers see committed messages: with a store, those on
+disk (`durability/segment_log.py`); without one, all of them.
 """
 
 from __future__ import annotations
@@ -22,40 +22,35 @@ if TYPE_CHECKING:
     from broker_core.limits import QueueLimits
     from broker_core.store.contract import Packed
 
-PRODUCERS_MAX: Final = (
-    10_000  # of a stream whose sequence numbers are remembered; the least recent are forgotten
-)
-FORGOTTEN: Final = -1  # in the place of a sequence number
-TOGETHER_S: Final = (
-    0.1  # messages in memory that arrived within it are of one time, when blocks are made of them
-)
+PRODUCERS_MAX: Final = 10_000  # of a stream whose sequence numbers are kept; the least recent are forgotten
+FORGOTTEN: Final = -1  # stands for a sequence number that is forgotten
+TOGETHER_S: Final = 0.1  # messages in memory that arrived within it share one time in blocks
 
 Found: TypeAlias = tuple[Sequence[int], list[Message]]
-"""Offsets, and the messages that have them."""
+"""Offsets, and the messages at these."""
 
 Raw: TypeAlias = Callable[[bytes | Exception], None]
 
 
 class Log(ABC):
-    """Messages by offset."""
+    """The contract of a log: messages by offset."""
 
     __slots__ = ("committed", "first", "messages", "next", "octets", "sequences")
 
     def __init__(self) -> None:
-        self.first = 0  # offset of the oldest message that is left; the next one if there is none
+        self.first = 0  # offset of the oldest message that is left; `next` if there is none
         self.next = 0  # offset of the next message to arrive
-        self.committed = 0  # readers see what is below
-        self.messages = 0  # that are left
-        self.octets = 0  # of their bodies
-        self.sequences: dict[str, int] = {}  # the last number taken of each producer; the least recent first
+        self.committed = 0  # readers see messages below this offset
+        self.messages = 0  # number of messages that are left
+        self.octets = 0  # bytes of their bodies
+        self.sequences: dict[str, int] = {}  # the last number of each producer; the least recent first
 
     def is_repeated(self, producer: str, sequence: int) -> bool:
-        """Whether this has been taken of a producer before, or something later. If not, it is taken now."""
+        """Return whether this or a later number of a producer was taken before; else take it now."""
         last = self.sequences.pop(producer, FORGOTTEN)
         self.sequences[producer] = max(last, sequence)
-        if (
-            sequence > last or self.committed < self.next
-        ):  # who repeats what is not on disk yet has to wait for it, too
+        # The confirm of a repetition, too, has to wait until the message is on disk.
+        if sequence > last or self.committed < self.next:
             self.keep_sequence(producer, max(last, sequence))
         if len(self.sequences) > PRODUCERS_MAX:
             oldest = next(iter(self.sequences))
@@ -64,93 +59,95 @@ class Log(ABC):
         return sequence <= last
 
     def keep_sequence(self, producer: str, sequence: int) -> None:
-        """It has changed, or is to be on disk before the next confirm."""
+        """Write a number to disk before the next confirm. Called if it has changed, or may not be there yet."""
 
     def note(self, name: str, number: int) -> None:
-        """Keep a number (0 or more) under a name, in one commit with what else is done now. It stands in `sequences`.
+        """Keep a number (0 or more) under a name in `sequences`, in one commit with all that is done in this batch.
 
-        For logs of the broker's own, which have no producers.
+        This serves the broker's own logs, which have no producers.
         """
         self.sequences[name] = number
         self.keep_sequence(name, number)
 
     def unnote(self, name: str) -> None:
-        """Keep it no more."""
+        """Remove a number that `note` has kept."""
         if self.sequences.pop(name, None) is not None:
             self.keep_sequence(name, FORGOTTEN)
 
     @property
     @abstractmethod
     def oldest_at(self) -> float | None:
-        """When those arrived that are the next to grow too old, in seconds since 1970-01-01 UTC; None: none will."""
+        """Return when the next messages to expire by age arrived (seconds since 1970-01-01 UTC); None if none will."""
 
     def obey(self, limits: QueueLimits) -> None:
-        """These will be kept to, with `retain`."""
+        """Take note of the limits by which `retain` will be called."""
 
     @abstractmethod
     def append(self, message: Message, wall: float, position: int | None = None) -> None:
-        """`wall`: seconds since 1970-01-01 UTC. A clock that was set back does not count. `position`: its place in a
-        queue (64 bits), to be found in blocks; a log has one of every message, or of none.
+        """Append a message that arrived at `wall` (seconds since 1970-01-01 UTC; times never fall within a log).
+
+        `position`: its place in a queue (64 bits), kept in blocks. A log has positions of all its messages, or of none.
         """
 
     def takes(self, packed: Packed) -> bool:
-        """Whether it would keep a block as it is."""
+        """Return whether the log would keep a block as it is."""
         return False
 
     def append_block(self, packed: Packed) -> None:
-        """As `append`, of all that is in a block which it `takes`. They come from no queue."""
+        """Append all messages of a block that the log `takes`. They have no positions in a queue."""
         raise NotImplementedError
 
     @abstractmethod
     def read(self, offset: int, quota: int, room: int, noted: bool = True) -> Found | None:
-        """Up to `quota` committed messages from `offset` on, of no more than `room` octets and one message. What cannot
-        be read any more is passed over. None: they have to be fetched. `noted`: with their offsets noted on them.
+        """Return up to `quota` committed messages from `offset` on, of no more than `room` bytes and one message.
+
+        Unreadable messages are passed over. None: call `fetch` first. `noted`: with their offsets noted on them.
         """
 
     @abstractmethod
     def fetch(self, offset: int, then: Callable[[], None]) -> None:
-        """Get what is at `offset`: when `then` is called, maybe at once, `read` has it. Not called if the log ends."""
+        """Load messages at `offset` for `read`; then, maybe at once, call `then`, unless the log ends before."""
 
     @abstractmethod
     def offset_since(self, wall: float, then: Callable[[int], None]) -> None:
-        """Find the first offset that arrived at `wall` or later, or some before it; the next one if there is none.
+        """Find the first offset that arrived at `wall` or later, or a few before it; the next one if there is none.
 
         `then`, which may be called at once, is always called.
         """
 
     @abstractmethod
     def retain(self, max_octets: int | None, latest: float | None) -> None:
-        """Let the oldest go: what is more than so many octets, and what arrived at `latest` or before."""
+        """Drop the oldest messages: those beyond `max_octets` bytes, and those that came at `latest` or before."""
 
     @abstractmethod
     def drop_until(self, offset: int) -> None:
-        """What is below is needed no more. It goes when all of its segment does; the last one on disk stays a while."""
+        """Drop messages below `offset`. On disk, a segment goes when all of it does; the last one stays a while."""
 
     @abstractmethod
     def raw(self, offset: int, until: int, octets: int, then: Raw) -> None:
-        """Whole blocks (`store/block.py`), in order, from the one with `offset` on; none begins at `until` or later.
+        """Read whole blocks (`store/block.py`) in order from the one with `offset`; none begins at `until` or later.
 
-        `then`, which may be called at once, gets no more than `octets` octets and one block, and no octets if nothing
-        is there now; or a DamagedError, whose `next` is where to go on; or a StoreError. It is always called.
+        `then`, which may be called at once and is always called, gets no more than `octets` bytes and one block, none
+        if nothing is there now; or a DamagedError, whose `next` is the offset to go on from; or a StoreError.
         """
 
     @abstractmethod
     def look(self) -> Iterator[tuple[int, Message]]:
-        """All that is committed, read at once from wherever it is. For looking only."""
+        """Yield all committed messages with their offsets, read at once from wherever they are."""
 
     @abstractmethod
     def end(self) -> list[Message]:
-        """The stream is deleted. Returns what was in memory, for whoever frees it."""
+        """End the log of a deleted stream. Return the messages that were in memory, for the caller to free."""
 
 
 class MemoryLog(Log):
-    """In memory: lists, whose dropped front is cut off when it is an eighth of them."""
+    """A log in memory: lists, whose dropped front is cut off when it is an eighth of them."""
 
     __slots__ = ("_gone", "_messages", "_positions", "_times")
 
     def __init__(self) -> None:
         super().__init__()
-        self._gone = 0  # elements of the lists that are dropped
+        self._gone = 0  # elements at the front of the lists that are dropped
         self._messages: list[Message] = []
         self._times = array("d")  # of arrival, seconds since 1970-01-01 UTC; never falling
         self._positions = array("Q")  # of all messages, or none
@@ -187,7 +184,7 @@ class MemoryLog(Log):
         then(self.first + bisect_left(self._times, wall, self._gone) - self._gone)
 
     def retain(self, max_octets: int | None, latest: float | None) -> None:
-        """Message by message. The newest one stays however large it is, but not however old."""
+        """Drop the oldest, message by message. The newest stays however large it is, but not however old."""
         while (max_octets is not None and self.octets > max_octets and self.messages > 1) or (
             latest is not None and self.messages and self._times[self._gone] <= latest
         ):
@@ -207,7 +204,7 @@ class MemoryLog(Log):
             self._gone = 0
 
     def raw(self, offset: int, until: int, octets: int, then: Raw) -> None:
-        from broker_core.store import block  # a node in memory need not load it unless it is asked for
+        from broker_core.store import block  # a node without a store loads it only if it is needed
         from broker_core.store.contract import Append
 
         _, messages = self.read(offset, max(0, until - max(offset, self.first)), octets)
@@ -233,7 +230,7 @@ class MemoryLog(Log):
 
 
 def numbered(message: Message, offset: int | None) -> Message:
-    """The message with its offset noted on it, so that it is rendered once for all readers."""
+    """Return a message with its offset noted on it, so that it is rendered once for all readers."""
     notes, before = Notes(), message.notes
     if before is not None:
         notes.deaths, notes.first_death, notes.last_death = (
@@ -246,7 +243,7 @@ def numbered(message: Message, offset: int | None) -> Message:
 
 
 def unnumbered(message: Message) -> Message:
-    """The message as it was before it came into a log."""
+    """Return a message without the offset of a log."""
     notes = message.notes
     if notes is None or notes.offset is None:
         return message

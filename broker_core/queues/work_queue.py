@@ -4,14 +4,14 @@
                ^  └─expired, over limit──> dead            ├─reject──> dead
                └──────────────release──────────────────────┘
 
-Waiting messages stand in one lane per priority. A lane is a deque of arrivals plus a heap of those that came back, so a
-message returns to its old place in O(log n); what there is no memory for is on disk. Consumers stand in rings, one per
-consumer priority; whoever cannot take more steps out of its ring and back in through `wake`, so that a message never
-costs a look at idle consumers.
+Waiting messages stand in one lane per priority (`level.py`). A lane is a deque of arrivals plus a heap of those that
+came back, so a message returns to its old place in O(log n); messages that do not fit into memory are on disk only.
+Consumers stand in rings, one per consumer priority (`round_robin.py`). A consumer that cannot take more leaves its ring
+and returns through `wake`, so that no message costs a look at idle consumers.
 
-Consumers with selectors, and those who browse, do not take what comes first: `search.py` serves a queue that has any.
+Consumers with selectors, and those that browse, do not take from the head: `search.py` serves a queue that has any.
 
-Nothing here is asked for per message that is not in use: expiry, limits and dead-lettering are one attribute test each.
+Expiry, limits and dead-lettering cost a message one attribute test each where they are not in use.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class WorkQueue(Queue):
-    """A queue of work to do: each message goes to one consumer, and is gone once that has dealt with it."""
+    """A queue that delivers each message to one consumer, and drops it when that accepts it."""
 
-    all_seek: ClassVar[bool] = False  # its consumers go through it with cursors, whatever they want
+    all_seek: ClassVar[bool] = False  # all consumers use cursors, also those without a selector
 
     __slots__ = (
         "active",
@@ -83,21 +83,21 @@ class WorkQueue(Queue):
         arguments: Table | None = None,
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
-        self.lanes: list[Lane] = []  # one for each priority, the lowest first; none before something comes
-        self.backlog: Backlog | None = None  # since something was on disk only
+        self.lanes: list[Lane] = []  # one per priority, the lowest first; none before the first message
+        self.backlog: Backlog | None = None  # created with the first page on disk
         self.search: Search | None = None  # as long as a consumer has a selector, or browses
         self.rings: list[Ring] = []  # highest priority first
-        self.active: Consumer | None = None  # the one consumer served, if there may be only one
-        self.sole = False  # there may be only one
+        self.active: Consumer | None = None  # the single active consumer
+        self.sole = False  # only a single active consumer is served
         self.position = 0  # of the next message to arrive
         self.expiring = 0  # waiting messages that will expire
-        self.expiry: Expiry | None = None  # since something waited that will expire
-        self.disuse: Disuse | None = None  # once it may go because nobody uses it
+        self.expiry: Expiry | None = None  # created with the first message that will expire
+        self.disuse: Disuse | None = None  # created when the queue may be deleted for lack of use
         self.set_up()
         self.apply(limits)
 
     def set_up(self) -> None:
-        """What a kind of work queue has besides. Called once, before it obeys its limits."""
+        """Initialise the attributes of a kind of work queue. Called once, before `apply`."""
 
     # Limits.
 
@@ -115,13 +115,13 @@ class WorkQueue(Queue):
         self.touch()
 
     def in_disuse(self) -> Disuse:
-        """What it waits for before it goes."""
+        """Return the queue's deletion rules for lack of use, created on the first call."""
         if self.disuse is None:
             self.disuse = Disuse(self)
         return self.disuse
 
     def open_lanes(self) -> None:
-        """Something is to stand there."""
+        """Create the lanes, if there are none yet."""
         if not self.lanes:
             self.lanes = [Lane() for _ in range((self.declared_limits.max_priority or 0) + 1)]
 
@@ -142,17 +142,17 @@ class WorkQueue(Queue):
         self.touch()
 
     def books(self) -> Backlog:
-        """Of what is on disk only; opened with the first page."""
+        """Return the backlog of pages on disk, created on the first call."""
         if self.backlog is None:
-            self.journal = self.virtual_host.broker.journal  # if the queue is not durable, it had none
-            assert self.journal is not None, "somebody keeps the pages"
+            self.journal = self.virtual_host.broker.journal  # a queue that is not durable has none yet
+            assert self.journal is not None, "pages need a journal"
             self.backlog = Backlog(self, self.journal)
         return self.backlog
 
     def page_out(self, keep: int) -> bool:
-        """Leave a page's worth of memory, of what will be delivered last, if it can be read again.
+        """Free the memory of a page of messages, from those to be delivered last, if the store has them.
 
-        The first `keep` messages of each priority stay. False: there is nothing to put on disk now.
+        The first `keep` messages of each priority stay. Return False if there is nothing to put on disk now.
         """
         return any(lane.page_out(self.books(), keep) for lane in self.lanes)
 
@@ -179,7 +179,7 @@ class WorkQueue(Queue):
         if not self.touched and (self.rings or self.expiring):
             self.touch()
         if self.watched and self.over_limit():
-            self.dispatch()  # what a consumer takes at once was never over the limit
+            self.dispatch()  # a message that a consumer takes at once does not count towards the limit
         return True
 
     def takes_of(self, messages: list[Message]) -> int:
@@ -213,7 +213,7 @@ class WorkQueue(Queue):
             self.touch()
 
     def end_of(self, message: Message) -> float:
-        """When it expires, if its term begins now."""
+        """Return when a message expires whose time to live begins now; NEVER if it has none."""
         own_ms = message.facts.ttl_ms
         return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
 
@@ -229,7 +229,7 @@ class WorkQueue(Queue):
     # Handing out.
 
     def dispatch(self) -> None:
-        """Give waiting messages to consumers that can take them, highest consumer priority first, in turn."""
+        """Deliver waiting messages to consumers that can take them, the highest consumer priority first, in turn."""
         if self.sole and self.active is None:
             self._elect()
         for ring in self.rings:
@@ -250,16 +250,16 @@ class WorkQueue(Queue):
                 ring.turn()
                 self.give(consumer, deliveries)
         if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
-            drop_over_limit(self)  # what arrived, and what came back
+            drop_over_limit(self)  # among what arrived and what came back
         if self.expiring:
             if self.expiry is None:
                 self.expiry = Expiry(self)
             self.expiry.watch()
 
     def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
-        """Up to `quota` messages, of no more than `room` octets and one message, by priority and order.
+        """Take up to `quota` messages, of no more than `room` bytes and one message, by priority and order.
 
-        `lanes`: of these only.
+        `lanes`: take from these only.
         """
         if self.search is not None:
             return self.search.take(quota, room)
@@ -302,7 +302,7 @@ class WorkQueue(Queue):
         return self.hand_out(taken[0], settled)
 
     def _load_head(self) -> bool:
-        """Have what comes first read at once, if it is on disk. Whether it was."""
+        """Read the page at the head at once, if the head is on disk. Return whether it was."""
         lane = next((lane for lane in reversed(self.lanes) if lane), None)
         if lane is None or lane.at_hand():
             return False
@@ -316,7 +316,7 @@ class WorkQueue(Queue):
         )
 
     def _waits(self) -> bool:
-        """Whether what comes first is being read, and everybody waits for it."""
+        """Return whether a page is being read that all consumers wait for."""
         return self.search is None and self.backlog is not None and self.backlog.waits
 
     def seeks_for(self, consumer: Consumer) -> bool:
@@ -365,7 +365,7 @@ class WorkQueue(Queue):
         self.touch()
 
     def take_back(self, delivery: Delivery) -> None:
-        """What was leased, or accepted in a branch, is back; to the store it is new, its time to live begins anew."""
+        """Requeue a message of a lease or an XA branch. The store gets it anew, and its time to live begins again."""
         if self.journal is not None and delivery.message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
@@ -393,18 +393,18 @@ class WorkQueue(Queue):
         self.virtual_host.broker.dead_letter(self, delivery.message, reason)
 
     def expire(self, delivery: Delivery) -> None:
-        """It was taken out of its lane too late."""
+        """Let a message die that had expired when it was taken out of its lane."""
         self.left(delivery)
         self.die(delivery, EXPIRED)
 
     def left(self, delivery: Delivery) -> None:
-        """It was taken out of its lane."""
+        """Count off a message that was taken out of its lane."""
         self.ready -= 1
         self.ready_bytes -= delivery.message.size
         if delivery.expires_at != NEVER:
             self.expiring -= 1
 
-    # What waits is counted in this class alone: by what moves single messages, and by these verbs.
+    # Only this class changes the counts of waiting messages: where it moves single ones, and in these methods.
 
     def found(self, page: Page) -> None:
         """Count a page that was on disk when the node started."""
@@ -415,22 +415,22 @@ class WorkQueue(Queue):
         self.came_back |= page.redelivered or bool(page.marks)
 
     def removed(self, count: int, octets: int, expiring: int) -> None:
-        """Count off messages that have left the queue together."""
+        """Count off messages that have left the queue together, with the bytes of their bodies."""
         self.ready -= count
         self.ready_bytes -= octets
         self.expiring -= expiring
 
     def go_on_from(self, position: int) -> None:
-        """Give no position below this one from now on."""
+        """Assign no position below this one from now on."""
         self.position = max(self.position, position)
 
     def set_aside(self, count: int, position: int) -> None:
-        """At a start: so many messages, all from below this position, are with a lease or in a branch."""
+        """Count restored messages, all below `position`, that a lease or an XA branch holds. Called at a start."""
         self.unsettled += count
         self.go_on_from(position)
 
     def give_back_unseen(self, delivery: Delivery) -> None:
-        """Put back what was acquired for a client that may not have it after all."""
+        """Put back an acquired message that the client may not have after all."""
         self.delivered -= 1
         WorkQueue.release(self, delivery, failed=False, redelivered=False)
 
@@ -440,7 +440,7 @@ class WorkQueue(Queue):
         return (delivery for lane in reversed(self.lanes) for delivery in lane)
 
     def purge(self) -> int:
-        """Drop every waiting message; those with consumers stay (S074). Returns how many went."""
+        """Drop all waiting messages, not those with consumers (S074), and return how many."""
         count = self.ready
         broker = self.virtual_host.broker
         for lane in self.lanes:
@@ -453,7 +453,7 @@ class WorkQueue(Queue):
     # Consumers.
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Attach a consumer (S099: unless exclusivity forbids it, which is nothing to those who browse)."""
+        """Attach a consumer. Raises AccessRefused if it or another is exclusive (S099); browsers are always let in."""
         if not consumer.browses:
             if self.consumers and (consumer.exclusive or next(iter(self.consumers)).exclusive):
                 raise AccessRefused(f"{self.described} in exclusive use")
@@ -483,7 +483,7 @@ class WorkQueue(Queue):
             self.search.remove(consumer)
         if consumer is self.active:
             self.active = None
-            self.touch()  # its heir is found once, however many leave together
+            self.touch()  # the next settle elects one successor, however many consumers leave together
         if not consumer.browses:
             self.left_alone()
 
@@ -496,13 +496,13 @@ class WorkQueue(Queue):
             self.touch()
 
     def _elect(self) -> None:
-        """The single active consumer is the one that came first; its heir, the first of the highest priority (S083)."""
+        """Elect the single active consumer: of those with the highest priority, the one that came first (S083)."""
         self.active = max(self.consumers, key=lambda c: c.priority, default=None)
         if self.active is not None:
             self.offer(self.active)
 
     def offer(self, consumer: Consumer) -> None:
-        """A consumer can take messages (again): it joins the ring of its priority."""
+        """Add a consumer that can take messages (again) to the ring of its priority."""
         is_served = consumer is self.active or consumer.browses or not self.limits.single_active
         if consumer.able or not is_served:
             return
@@ -530,14 +530,14 @@ class WorkQueue(Queue):
         self.lanes = []
 
     def closed(self) -> None:
-        """The messages go with it, and the consumers are told."""
+        """Drop the messages and cancel the consumers, browsers included."""
         if self.expiry is not None:
             self.expiry.end()
         if self.disuse is not None:
             self.disuse.end()
         self.purge()
         if self.search is not None:
-            self.consumers.update(dict.fromkeys(self.search.browsers()))  # they are told, too
+            self.consumers.update(dict.fromkeys(self.search.browsers()))  # browsers are cancelled, too
             self.search.end()
         super().closed()
         self.rings.clear()
