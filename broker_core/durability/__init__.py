@@ -1,1 +1,1 @@
-"""The loop's side of the store: what is gathered, committed, and read back."""
+"""Durability: the broker's side of the store, which gathers changes, commits them, and reads messages back."""

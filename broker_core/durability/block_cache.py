@@ -1,7 +1,7 @@
-"""What of all streams is in memory besides being on disk: runs of messages, and the least recently used ones go.
+"""A cache keeps runs of stream messages in memory that are on disk, and drops the least recently used ones.
 
-A run is what was committed lately, or was read. There is one cache for all streams, so that many of them need no more
-memory than one; and one line of readings, so that what comes in together is bounded, too.
+A run is a sequence of messages that were committed lately, or read. There is one cache for all streams, so that many of
+them need no more memory than one; and one queue of readings, so that the memory for reading is bounded, too.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     from broker_core.message import Message
     from broker_core.store.contract import Reader, Store
 
-BUDGET: Final = 64 << 20  # octets
-MESSAGE_OCTETS: Final = 400  # that a message takes besides properties and body, roughly
-READINGS_MAX: Final = 16  # at a time; each brings a quarter of a MiB, and a block
+BUDGET: Final = 64 << 20  # bytes
+MESSAGE_OCTETS: Final = 400  # bytes that a message takes besides properties and body, roughly
+READINGS_MAX: Final = 16  # at a time; each reads a quarter of a MiB and a block at most
 
 T = TypeVar("T")
 
 
 class RunHolder(Protocol):
-    """Whose runs they are."""
+    """The owner of runs: a stream's log."""
 
     def let_go(self, run: Run) -> None:
-        """The cache has no room for it any more."""
+        """Forget a run. Called when the cache drops it for lack of room."""
 
 
 class Run:
-    """Messages of one stream that follow each other."""
+    """Consecutive messages of one stream."""
 
     __slots__ = ("first", "holder", "messages", "next", "numbered", "octets")
 
@@ -41,17 +41,17 @@ class Run:
         self.first = first
         self.messages = messages
         self.next = first + len(messages)
-        self.numbered = len(messages) if noted else 0  # so many of them have
+        self.numbered = len(messages) if noted else 0  # so many of them have their offsets
         self.octets = sum(map(octets_of, messages))
 
     def extend(self, messages: list[Message]) -> None:
-        """These follow."""
+        """Append the messages that follow."""
         self.messages += messages
         self.next += len(messages)
         self.octets += sum(map(octets_of, messages))
 
     def shown(self, start: int, end: int) -> list[Message]:
-        """Some of the messages, with their offsets noted on them. Who is never read costs no notes."""
+        """Return some of the messages with their offsets noted on them. Messages that are never read get no notes."""
         messages = self.messages
         for at in range(self.numbered, end):
             messages[at] = numbered(messages[at], self.first + at)
@@ -59,18 +59,18 @@ class Run:
         return messages[start:end]
 
     def unnoted(self, start: int, end: int) -> list[Message]:
-        """Some of the messages, without offsets."""
+        """Return some of the messages without their offsets."""
         found = self.messages[start:end]
         return list(map(unnumbered, found)) if start < self.numbered else found
 
 
 def octets_of(message: Message) -> int:
-    """What it takes in memory."""
+    """Return roughly the bytes of memory that a message takes."""
     return message.size + 2 * len(message.properties) + MESSAGE_OCTETS
 
 
 class BlockCache:
-    """Runs, the least recently used first."""
+    """A cache of runs, kept in order of their last use."""
 
     def __init__(self, budget: int = BUDGET) -> None:
         self.budget = budget
@@ -78,7 +78,7 @@ class BlockCache:
         self._runs: dict[Run, None] = {}
 
     def hold(self, run: Run) -> None:
-        """It is new. Others go for it, if there is no room; it stays, however large."""
+        """Add a new run, which stays however large it is, and drop others if there is no room."""
         self._runs[run] = None
         self.octets += run.octets
         self._shrink(run)
@@ -95,7 +95,7 @@ class BlockCache:
         self._runs[run] = None
 
     def forget(self, run: Run) -> None:
-        """Nobody needs it any more."""
+        """Remove a run that is not needed any more."""
         del self._runs[run]
         self.octets -= run.octets
 
@@ -109,7 +109,7 @@ class BlockCache:
 
 
 class Readings:
-    """Jobs for the store's reading threads, a few at a time."""
+    """A queue of jobs for the store's reading threads, which runs a few of them at a time."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -117,7 +117,7 @@ class Readings:
         self._waiting: deque[Callable[[], None]] = deque()
 
     def soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
-        """As `Store.read_soon`, in its turn."""
+        """Have `job` read by a thread (`Store.read_soon`) when its turn comes; `then` gets the result or the error."""
 
         def arrived(found: T | Exception) -> None:
             self._running -= 1

@@ -1,4 +1,4 @@
-"""What is known of one chunk: which of its entries are still needed. A bit for each, and some hundred octets."""
+"""The state of a chunk tells which of its entries are still needed: one bit for each, and some hundred bytes."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-RUN_MIN: Final = 8  # entries that follow each other, and are settled at once
+RUN_MIN: Final = 8  # entries; more than that are settled together if they are consecutive
 
 
 class ChunkState:
-    """What is known of one chunk."""
+    """The entries of one chunk, and which of them are settled."""
 
     __slots__ = ("bits", "damaged", "first", "last", "live", "numbers", "octets", "poor", "volatile")
 
     def __init__(self, first: int, numbers: Sequence[int], octets: int, volatile: bool = False) -> None:
         self.first = first
-        self.numbers = numbers  # of its entries, rising
+        self.numbers = numbers  # of its entries, ascending
         self.last = numbers[-1]
         self.live = len(numbers)
-        self.octets = octets  # of its messages
-        self.bits = bytearray((len(numbers) + 7) >> 3)  # settled, by place
+        self.octets = octets  # bytes of its messages
+        self.bits = bytearray((len(numbers) + 7) >> 3)  # 1: settled; by index of the entry
         self.volatile = volatile  # not to be recovered
         self.damaged = False  # it cannot be rewritten
-        self.poor = False  # small, or sparse; kept by `Chunks`
+        self.poor = False  # small, or sparse; set by `Chunks`
 
     def settle(self, numbers: Sequence[int]) -> int:
-        """Note that entries are settled; their numbers rise. Returns how many were not before, and are there."""
+        """Settle entries of this chunk, by ascending numbers. Return how many were live before."""
         places = self._run_of(numbers) if len(numbers) > RUN_MIN else None
         if places is not None:
-            settled = self._settle_run(places.start, len(places))  # the rule; 20 ns an entry rather than 200
+            settled = self._settle_run(places.start, len(places))  # usual; 20 ns an entry rather than 200
         else:
             settled = self._settle_each(self._places(numbers))
         self.live -= settled
         return settled
 
     def _run_of(self, numbers: Sequence[int]) -> range | None:
-        """Where they are in the chunk, if they follow each other there, all of them."""
+        """Return the indexes of entries in the chunk, if all are there and consecutive; else None."""
         known, first, last = self.numbers, numbers[0], numbers[-1]
         if not isinstance(known, range) or first < known.start or last >= known.stop:
             return None
@@ -46,7 +46,7 @@ class ChunkState:
         return range(first - known.start, last + 1 - known.start)
 
     def _places(self, numbers: Sequence[int]) -> list[int]:
-        """Where entries are in the chunk; those that are not there are left out."""
+        """Return the indexes of entries in the chunk; those that are not there are left out."""
         known = self.numbers
         if isinstance(known, range):
             start, stop = known.start, known.stop
@@ -76,7 +76,7 @@ class ChunkState:
         return settled
 
     def settle_between(self, start: int, stop: int) -> int:
-        """Note that all entries from one number up to another are settled. Returns how many were not."""
+        """Settle all entries from `start` up to `stop`, exclusive. Return how many were live before."""
         numbers = self.numbers
         if isinstance(numbers, range):
             begin, end = max(start - numbers.start, 0), min(stop - numbers.start, len(numbers))
@@ -87,23 +87,23 @@ class ChunkState:
         return settled
 
     def restore_bits(self, bits: bytes) -> None:
-        """What was settled before the node ended; empty: nothing."""
+        """Set the bits as the store has them; empty: no entry is settled."""
         if len(bits) == len(self.bits):
             self.bits[:] = bits
             self.live = len(self.numbers) - int.from_bytes(bits).bit_count()
 
     def live_places(self) -> Sequence[int]:
-        """Where its live entries are in its columns."""
+        """Return the indexes of the live entries."""
         if self.live == len(self.numbers):
             return range(len(self.numbers))
         bits = self.bits
         return [at for at in range(len(self.numbers)) if not bits[at >> 3] & 1 << (at & 7)]
 
     def needed(self) -> array[int]:
-        """The numbers of the live entries."""
+        """Return the numbers of the live entries."""
         return array("Q", map(self.numbers.__getitem__, self.live_places()))
 
     @property
     def live_octets(self) -> int:
-        """Of the messages of live entries, about."""
+        """Return roughly the bytes of the messages of live entries."""
         return self.octets * self.live // len(self.numbers)

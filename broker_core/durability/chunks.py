@@ -1,9 +1,9 @@
-"""Which entries of which chunk are still needed, and which chunks are worth rewriting.
+"""The index of all chunks tells which entries are still needed, and which chunks are worth rewriting.
 
     entries settled ──> bits of their chunks ──> a chunk without live entries goes; sparse and small ones are merged
 
-What is known of a chunk takes a bit for each entry and a few hundred octets. Entries keep their numbers when their
-chunk is rewritten: the chunk of an entry is the one with the greatest first number that is not above it.
+The state of a chunk takes a bit for each entry and a few hundred bytes. Entries keep their numbers when their chunk is
+rewritten: the chunk of an entry is the one with the greatest first number that is not above it.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from typing import Final
 
 from broker_core.durability.chunk_state import ChunkState
 
-SPARSE: Final = 0.3  # of the entries live: less is worth rewriting
-MERGED_OCTETS: Final = 1 << 20  # of messages in a rewritten chunk, about
+SPARSE: Final = 0.3  # share of live entries below which a chunk is worth rewriting
+MERGED_OCTETS: Final = 1 << 20  # bytes of messages in a rewritten chunk, roughly
 MERGED_ENTRIES: Final = 1 << 15
-SMALL_OCTETS: Final = 1 << 16  # a chunk below it is worth merging with its neighbours,
-SMALL_MANY: Final = 16  # if there are so many
-RECLAIMED: Final = 1 << 17  # octets that make any rewriting worth while
-YOUNGEST: Final = 4  # chunks that are left alone: what is new often goes soon
-LOOKED_AT: Final = 200  # chunks in one look for something worth rewriting: 1 ms
+SMALL_OCTETS: Final = 1 << 16  # bytes below which a chunk is worth merging with its neighbours,
+SMALL_MANY: Final = 16  # if there are at least so many
+RECLAIMED: Final = 1 << 17  # bytes to be freed that make any rewriting worthwhile
+YOUNGEST: Final = 4  # newest chunks, which are left alone: their entries are often settled soon
+LOOKED_AT: Final = 200  # chunks examined in one search for some worth rewriting: 1 ms
 
 
 class Chunks:
-    """Every chunk that has live entries."""
+    """All chunks that have live entries."""
 
     def __init__(self) -> None:
         self._states: dict[int, ChunkState] = {}
-        self._firsts: list[int] = []  # rising
-        self._poor: list[int] = []  # those of them that may be worth rewriting, rising
-        self._looked_to = 0  # the number at which the next look for some begins
+        self._firsts: list[int] = []  # ascending
+        self._poor: list[int] = []  # those of them that may be worth rewriting, ascending
+        self._looked_to = 0  # the number at which the next search for some begins
         self.live = 0
 
     def __len__(self) -> int:
         return len(self._firsts)
 
     def add(self, state: ChunkState) -> None:
-        """A new chunk, or one found at start; its number is the highest so far."""
+        """Add a new chunk, or one found at a start; its number is the highest so far."""
         assert not self._firsts or self._firsts[-1] < state.first, "chunks come in order"
         self._states[state.first] = state
         self._firsts.append(state.first)
@@ -47,12 +47,12 @@ class Chunks:
         self.live += state.live
 
     def of(self, number: int) -> ChunkState | None:
-        """The chunk that has an entry, or had."""
+        """Return the chunk that has an entry, or had it."""
         at = bisect_right(self._firsts, number) - 1
         return None if at < 0 else self._states[self._firsts[at]]
 
     def settle(self, numbers: Sequence[int]) -> list[ChunkState]:
-        """Note that entries are settled. `numbers` rise. Returns the chunks that changed, in order."""
+        """Settle entries, by ascending numbers. Return the chunks that changed, in order."""
         changed: list[ChunkState] = []
         at = 0
         while at < len(numbers):
@@ -70,7 +70,7 @@ class Chunks:
         return changed
 
     def settle_ranges(self, ranges: Iterable[range]) -> list[ChunkState]:
-        """As `settle`, for numbers that follow each other, in any order; each is settled once."""
+        """Settle ranges of entries, in any order; no entry is in two. Return the chunks that changed, in order."""
         changed: list[ChunkState] = []
         for start, stop in joined(ranges):
             at = max(bisect_right(self._firsts, start) - 1, 0)
@@ -85,7 +85,7 @@ class Chunks:
         return changed
 
     def drop(self, states: Iterable[ChunkState]) -> None:
-        """Forget chunks that nobody needs."""
+        """Forget chunks that are not needed any more."""
         gone = {state.first: self._states.pop(state.first) for state in states}
         self._firsts = without(self._firsts, gone)
         self._poor = without(self._poor, {first for first, state in gone.items() if state.poor})
@@ -94,9 +94,9 @@ class Chunks:
     # Rewriting.
 
     def worth_rewriting(self) -> list[ChunkState]:
-        """Neighbouring chunks that had better be one, or a single sparse one; empty: there are none just here.
+        """Return adjacent chunks that are worth merging, or a single sparse one; empty if none were found.
 
-        One look is for so many chunks, and the next one for those behind them: a backlog may have 100 000.
+        One call examines about `LOOKED_AT` chunks, and the next call those behind them: a backlog may have 100 000.
         """
         looked_at = 0
         for group in self._groups():
@@ -111,7 +111,7 @@ class Chunks:
         return []
 
     def _groups(self) -> Iterator[list[ChunkState]]:
-        """Neighbours that are poor, as many as fit into one, from where the last look ended."""
+        """Yield groups of adjacent poor chunks that fit into one, from where the last search ended."""
         youngest = self._firsts[max(0, len(self._firsts) - YOUNGEST) :]
         group: list[ChunkState] = []
         octets = entries = 0
@@ -134,7 +134,7 @@ class Chunks:
         return self._firsts[bisect_left(self._firsts, first) - 1] == state.first
 
     def _see_if_poor(self, state: ChunkState) -> None:
-        """It is new, or fewer of its entries are live: once it is poor, it does not get better."""
+        """List a chunk as poor if it is. Called when it is new or has fewer live entries; poor chunks stay poor."""
         if not state.poor and self._is_poor(state):
             state.poor = True
             insort(self._poor, state.first)
@@ -150,7 +150,7 @@ class Chunks:
         return len(group) >= SMALL_MANY or sum(s.octets - s.live_octets for s in group) >= RECLAIMED
 
     def replace(self, states: Sequence[ChunkState], numbers: Sequence[int], octets: int) -> ChunkState:
-        """Chunks have become one, with these entries of theirs; some may be settled by now."""
+        """Replace chunks by one with the given entries of theirs, some of which may be settled by now."""
         merged = ChunkState(states[0].first, numbers, octets, states[0].volatile)
         if sum(state.live for state in states) < len(numbers):
             needed = {number for state in states for number in state.needed()}
@@ -165,7 +165,7 @@ class Chunks:
 
 
 def without(rising: list[int], gone: Collection[int]) -> list[int]:
-    """Numbers without some that are among them."""
+    """Return ascending numbers without some of them; `rising` may be changed."""
     if len(gone) > len(rising) // 8:
         return [each for each in rising if each not in gone]
     for each in gone:
@@ -174,7 +174,7 @@ def without(rising: list[int], gone: Collection[int]) -> list[int]:
 
 
 def joined(ranges: Iterable[range]) -> Iterator[tuple[int, int]]:
-    """Ranges of rising numbers as few stretches, in order: where each begins, and what follows its end."""
+    """Yield (start, stop) of the given ranges in order, adjacent ones joined."""
     start = stop = 0
     for each in sorted(ranges, key=lambda each: each.start):
         if each.start != stop:

@@ -1,4 +1,4 @@
-"""Sparse and small chunks become one: a thread reads what is left of them, the next commit replaces them."""
+"""Compaction merges sparse and small chunks: a thread reads their live entries, and the next commit replaces them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.store")
 
-LOOK_EVERY: Final = 32  # commits, between looks for something worth rewriting
+LOOK_EVERY: Final = 32  # commits between searches for chunks worth rewriting
 
 
 class Rewriter:
-    """One rewriting at a time."""
+    """Rewrites chunks of one journal, one group at a time."""
 
     __slots__ = ("_busy", "_journal", "_since", "done")
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._busy = False
-        self._since = 0  # commits since the last look
+        self._since = 0  # commits since the last search
         self.done: list[tuple[list[ChunkState], Chunk]] = []  # for the next commit
 
     def look(self) -> None:
-        """A commit is on disk: from time to time, see whether something is worth rewriting."""
+        """Start a rewriting if one is worthwhile, every `LOOK_EVERY` calls. Called after each commit."""
         self._since += 1
         if self._since < LOOK_EVERY or self._busy:
             return
@@ -58,7 +58,7 @@ class Rewriter:
 
     def _cannot(self, states: list[ChunkState], error: Exception) -> None:
         known = self._journal.known
-        if all(known.of(state.first) is state for state in states):  # else one went while it was read
+        if all(known.of(state.first) is state for state in states):  # else one was dropped while it was read
             for state in states:
                 state.damaged = True
             log.error("chunks %s are not rewritten: %s", ", ".join(str(s.first) for s in states), error)
@@ -66,7 +66,7 @@ class Rewriter:
             self._journal.fail(error)
 
     def replace_in(self, commit: Commit) -> None:
-        """What was made goes into a commit that has been told of everything settled until now."""
+        """Put the rewritten chunks into a commit, which has everything settled so far already."""
         known = self._journal.known
         for states, made in self.done:
             if all(known.of(state.first) is state for state in states):

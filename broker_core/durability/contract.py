@@ -1,8 +1,8 @@
-"""What has messages in the store, what is known there of each of them, and what the journal does for both.
+"""The contract between holders of stored messages and the journal.
 
-Holder       a queue, or what an exchange holds: it has a number in the store
+Holder       a queue, or the messages that an exchange holds: it has a number in the store
 Entry        one of its messages, which has a number there, too, once it is written
-Durability   the journal, as holders see it: told of what comes and goes, asked for what is on disk only
+Durability   the journal, as holders see it: it records their changes, and reads messages that are on disk only
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ if TYPE_CHECKING:
     from broker_core.queues.stream_log import Log
     from broker_core.store.contract import Page
 
-PENDING: Final = -1  # the number of an entry that is on its way to the store
+PENDING: Final = -1  # the number of an entry that is still to be written
 
 
 class Holder(Protocol):
-    """What keeps messages in the store. Its restored ones come back before anything else is asked of it."""
+    """An object that keeps messages in the store. `restore` is called before any other use."""
 
     number: int  # in the store
-    ranked: ClassVar[bool]  # priorities may matter; else everything is one priority
+    ranked: ClassVar[bool]  # messages may be ordered by priority; else all have one priority
 
     @property
     def described(self) -> str:
-        """The holder as error texts name it."""
+        """Return the holder's name as it stands in error texts."""
 
     def rank(self, priority: int) -> int:
-        """In which line messages of this priority stand; what stands in one comes back as one."""
+        """Return the level at which messages of this priority wait. Each level is restored as a whole."""
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        """These waited when the node ended, oldest first. Called once for each line that has some, or, without
-        priorities, once in any case.
+        """Take back what waited when the node ended, oldest first.
+
+        Called once for each level with messages; a holder that is not `ranked` is always called once.
         """
 
     def marked(self) -> Iterable[tuple[int, int]]:
-        """Entries that were delivered before, and how often that failed. Asked when everything has come back."""
+        """Return number and failed attempts of each waiting entry that was delivered before. Called at the end."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class Entry:
-    """A message in its place with a holder, which the store may have. Compiled, the garbage collector passes it by."""
+    """A message at its position in a holder, perhaps stored. When compiled, the garbage collector does not track it."""
 
     __slots__ = ("attempts", "expires_at", "message", "position", "stored")
 
@@ -53,50 +54,50 @@ class Entry:
         self.message = message
         self.position = position  # order of arrival with its holder; kept when the message comes back
         self.expires_at = expires_at  # monotonic seconds
-        self.attempts = 0  # how often a consumer had it and failed
-        self.stored = 0  # its number in the store, or PENDING; 0: it is not there
+        self.attempts = 0  # failed deliveries to consumers
+        self.stored = 0  # its number in the store, or PENDING; 0: it is not stored
 
     def holder(self) -> Holder:
-        """Return what has it."""
+        """Return the holder that has it."""
         raise NotImplementedError
 
 
 Stored: TypeAlias = "tuple[int, int, float, Message]"
-"""What is read back of an entry: its number in the store, position, expiry (monotonic seconds), and message."""
+"""An entry read back: its number in the store, position, expiry (monotonic seconds), and message."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Durability(ABC):
-    """What holders tell of their entries, and ask for. What is told in one batch is on disk whole, or not at all."""
+    """The journal as holders use it. All changes of one batch of the broker are on disk together, or not at all."""
 
-    arrivals: list[Entry]  # holders append what is to be written, with PENDING as its number
-    settled: list[Entry]  # holders append what need not be kept any more
-    written: int  # entries up to this number are on disk
+    arrivals: list[Entry]  # holders append entries to be written, with PENDING as their number
+    settled: list[Entry]  # holders append entries that need not be kept any more
+    written: int  # the number up to which entries are on disk
 
     @abstractmethod
     def settle_numbers(self, numbers: Sequence[int]) -> None:
-        """Settle entries that are in pages only."""
+        """Settle entries that are in pages only, by their numbers."""
 
     @abstractmethod
     def attempted(self, entry: Entry) -> None:
-        """Remember how often a consumer had it and failed."""
+        """Store the failed attempts of an entry."""
 
     @abstractmethod
     def revised(self, entry: Entry) -> None:
-        """Write it anew: its message has been replaced by another."""
+        """Write an entry anew, after its message was replaced."""
 
     @abstractmethod
     def page_out(self, entries: Sequence[Entry]) -> None:
-        """Write these, which are not to outlive the node, so that they need not be in memory."""
+        """Write transient entries, which do not outlive the node, so that they need not stay in memory."""
 
     @abstractmethod
     def fetch(self, holder: Holder, page: Page) -> list[Stored]:
-        """Return what the store has of a page, read at once. Damaged entries are logged and left out."""
+        """Read the entries of a page at once. Damaged ones are logged and left out."""
 
     @abstractmethod
     def fetch_soon(self, holder: Holder, page: Page, then: Callable[[list[Stored]], None]) -> None:
-        """As `fetch`, read by a thread; `then` is called in the broker's."""
+        """Have a thread read the entries of a page as `fetch` does; `then` is called in the broker's thread."""
 
     @abstractmethod
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> Log:
-        """Return the log of a stream. `changed` is called when more of it is committed."""
+        """Return the log of a stream. `changed` is called after more messages were committed."""

@@ -1,14 +1,14 @@
-"""The loop's side of the store: what has changed is gathered, committed in one go, and then everybody is told.
+"""The journal gathers the changes of the broker, commits them to the store together, and then reports to publishers.
 
     queues ── arrivals, settled ─┐
     topology ── put, remove ─────┴─> the open commit ── settle ──> store ── durable ──> publishers, held replies
                                         (one in flight; meanwhile the next is gathered)
 
-Nothing here waits. All that is done between two calls of `settle` is in one commit: what a transaction or a dead letter
-does to several queues is on disk whole, or not at all. A message that is settled before its commit is closed is never
-written.
+Nothing here blocks. All changes between two calls of `settle` are in one commit, so that the changes of a transaction
+or a dead letter to several queues are on disk together, or not at all. A message that is settled before its commit is
+closed is never written.
 
-What can be kept is an `Entry`, of a queue or of what else is a `Holder`.
+A stored message is an `Entry` of a `Holder`, such as a queue.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.store")
 
-CHUNK_OCTETS: Final = 1 << 20  # of messages, and one message
+CHUNK_OCTETS: Final = 1 << 20  # bytes of messages; the last message may exceed it
 CHUNK_ENTRIES: Final = 1 << 16
-BEHIND_OCTETS: Final = 32 << 20  # gathered and not on disk: then publishers wait
+BEHIND_OCTETS: Final = 32 << 20  # bytes gathered and not on disk; publishers wait beyond that
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
-QUICK_MESSAGES: Final = 8  # that consumers have, and may settle before they are written: that is waited for,
-DOUBTS: Final = 100  # unless one of so many commits before has waited in vain
+QUICK_MESSAGES: Final = 8  # messages with consumers: a commit waits for these to be settled unwritten,
+DOUBTS: Final = 100  # unless one of so many commits before waited in vain
 LOW_ON_DISK: Final = "low on disk"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Journal(Durability):
-    """What one broker keeps in one store."""
+    """The journal of one broker, for one store."""
 
     def __init__(self, store: Store, broker: Broker, encodings: Mapping[str, Callable[[], Encoding]]) -> None:
-        """`encodings`: by name, how messages of each protocol are read."""
+        """`encodings`: by name, a function that returns the encoding of each protocol."""
         self.chunk_octets, self.chunk_entries = CHUNK_OCTETS, CHUNK_ENTRIES
         self.behind_octets, self.retry_s, self.doubts = BEHIND_OCTETS, RETRY_S, DOUBTS
         self.store = store
@@ -61,23 +61,19 @@ class Journal(Durability):
         broker.journal = self
         self.arrivals = []
         self.settled = []
-        self.appends: dict[
-            SegmentLog, None
-        ] = {}  # logs with messages for the open commit; they enter themselves
-        self.producers: dict[
-            tuple[int, str], int
-        ] = {}  # streams tell what sequence number they took last of whom
+        self.appends: dict[SegmentLog, None] = {}  # logs with messages for the open commit
+        self.producers: dict[tuple[int, str], int] = {}  # last sequence number, by stream and producer
         self.holds = (
-            False  # set by what must not be answered before commit `open` is durable; others set it back
+            False  # set by changes whose reply waits until commit `open` is durable; the node resets it
         )
-        self.open = 1  # the number of the commit that is being gathered
-        self.durable = 0  # the number of the last one on disk
+        self.open = 1  # number of the commit that is being gathered
+        self.durable = 0  # number of the last commit on disk
         self.written = 0
-        self.next_queue = 1  # the number of the next durable queue
+        self.next_queue = 1  # number of the next durable queue
         self.next_entry = 1
-        self.redelivered_to = 0  # entries up to this number may have been delivered before an unclean end
-        self.behind = False  # publishers had better wait
-        self.patience_s = 0.0  # so long a commit is put off that nobody waits for: more will come with it
+        self.redelivered_to = 0  # entries up to this number may have been delivered before
+        self.behind = False  # publishers have to wait
+        self.patience_s = 0.0  # a commit that no publisher waits for is put off so long, to gather more
         self.known = Chunks()
         self.logs: dict[int, SegmentLog] = {}  # by the number of the stream
         self.cache = BlockCache()
@@ -85,39 +81,39 @@ class Journal(Durability):
         self.on_durable: Callable[[], None] = lambda: None
         self.on_failed: Callable[[StoreError], None] = lambda error: None
         self._encodings = encodings
-        self.quick_s = 0.0  # so long consumers are waited for who may settle all of it
-        self._put_off: Timer | None = None  # after it, the open commit has waited long enough
-        self._overdue = False  # it has
-        self._doubts = 0  # commits that will not wait for consumers
-        self._held = False  # an answer waits for the open commit
+        self.quick_s = 0.0  # a commit is put off so long for consumers that may settle all of it
+        self._put_off: Timer | None = None  # the end of the wait of the open commit
+        self._overdue = False  # that wait is over
+        self._doubts = 0  # so many commits will not wait for consumers
+        self._held = False  # a reply waits for the open commit
         self._rewriter = Rewriter(self)
         self._objects: dict[str, str | None] = {}
-        self._numbers: list[Sequence[int]] = []  # settled, and known by their numbers only
+        self._numbers: list[Sequence[int]] = []  # settled entries known by their numbers only
         self._tried: list[Entry] = []
         self._paged_out: list[Entry] = []
         self._cut: list[tuple[int, int]] = []
         self._ended: list[int] = []
-        self._waiting: dict[Publisher, int] = {}  # for the open commit; where they stood
+        self._waiting: dict[Publisher, int] = {}  # publishers that wait for the open commit, with their marks
         self._flying: Commit | None = None
         self._flying_waiting: dict[Publisher, int] = {}
         self._flying_logs: dict[SegmentLog, None] = {}
         self._flying_octets = 0
-        self._flying_last = 0  # the last entry of it
-        self._gathered = 0  # octets of arrivals, as far as they have been counted
-        self._counted = 0  # arrivals that have been counted
-        self._short = False  # of space
+        self._flying_last = 0  # number of its last entry
+        self._gathered = 0  # bytes of the counted arrivals
+        self._counted = 0  # number of them
+        self._short = False  # the last commit failed for lack of space
         self._started = False
         self._failed = False
 
-    # What is told.
+    # Changes.
 
     def put(self, key: str, value: str) -> None:
-        """An object has this value now."""
+        """Store an object under a key."""
         self._objects[key] = value
         self.holds = True
 
     def remove(self, key: str) -> None:
-        """There is no such object any more."""
+        """Remove an object from the store."""
         self._objects[key] = None
         self.holds = True
 
@@ -134,7 +130,7 @@ class Journal(Durability):
             entry.stored = 0
             if entry.message.facts.durable and entry.holder().number:
                 entry.stored = PENDING
-                self.arrivals.append(entry)  # else it was paged out only, and is in memory again
+                self.arrivals.append(entry)  # else it was only paged out, and is in memory again
 
     def page_out(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
@@ -142,29 +138,29 @@ class Journal(Durability):
         self._paged_out.extend(entries)
 
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> SegmentLog:
-        """The log of a stream, which is there from now on."""
+        """Open the log of a stream, and return it."""
         log = self.logs[number] = SegmentLog(self, number, described, changed)
         return log
 
     def cut(self, number: int, first: int) -> None:
-        """A segment of a stream goes."""
+        """Delete the segment of a stream that begins at offset `first`."""
         self._cut.append((number, first))
 
     def end_stream(self, number: int) -> None:
-        """A stream goes, with all that it has."""
+        """Delete all that is stored of a stream."""
         if (log := self.logs.pop(number, None)) is not None:
             self.appends.pop(log, None)
         self._ended.append(number)
 
     @property
     def gathered(self) -> int:
-        """How many messages are in the open commit."""
+        """Return how many messages are in the open commit."""
         streams = sum([log.gathered for log in self.appends]) if self.appends else 0
         return len(self.arrivals) + streams
 
     @property
     def dirty(self) -> bool:
-        """Whether there is something to commit."""
+        """Return whether there is something to commit."""
         return bool(
             self.arrivals
             or self.settled
@@ -182,9 +178,9 @@ class Journal(Durability):
     # The end of a batch.
 
     def settle(self, publishers: Sequence[Publisher]) -> None:
-        """All that was done until now is one. Publishers who need not wait are told at once, the others later.
+        """End a batch, whose changes belong together. Publishers that need not wait are told now, others later.
 
-        Streams keep every message: if one had any, all wait, for who published it is not known here.
+        Streams keep every message: if one got any, all publishers wait, as its publisher is not known here.
         """
         dirty, has_appends = self.dirty, bool(self.appends)
         for publisher in publishers:
@@ -199,7 +195,7 @@ class Journal(Durability):
             self._measure()
 
     def _measure(self) -> None:
-        """How much there is that is not on disk."""
+        """Update `behind` by the bytes that are not on disk."""
         if self._counted < len(self.arrivals):
             self._gathered += octets_of(self.arrivals, self._counted)
             self._counted = len(self.arrivals)
@@ -210,7 +206,7 @@ class Journal(Durability):
     # Committing.
 
     def _go_on(self) -> None:
-        """Close the open commit and hand it to the store, if nothing is in flight."""
+        """Close the open commit and pass it to the store, if none is in flight and it need not wait."""
         while self._flying is None and self._started and not self._failed and (self.dirty or self._waiting):
             if wait_s := self._can_wait():
                 self._put_off_commit(wait_s)
@@ -219,11 +215,11 @@ class Journal(Durability):
             self._flying_waiting, self._waiting = self._waiting, {}
             if commit:
                 self.store.append(commit)
-            else:  # what there was has gone again before it was written
+            else:  # all changes cancelled each other
                 self._landed(commit.number)
 
     def _can_wait(self) -> float:
-        """For how many seconds to put the open commit off: nobody waits for it, or consumers may settle it."""
+        """Return the seconds to put off the open commit, if no publisher waits, or consumers may settle all of it."""
         if self._held or self._overdue:
             return 0.0
         if not self._waiting:
@@ -231,7 +227,7 @@ class Journal(Durability):
         return self.quick_s if not self._doubts and self._is_with_consumers() else 0.0
 
     def _is_with_consumers(self) -> bool:
-        """Whether consumers have all there is to write. What they settle before it is written need not be."""
+        """Return whether only a few messages are to be written, all with consumers, which may settle them before."""
         arrivals, settled = self.arrivals, self.settled
         if not 0 < len(arrivals) <= QUICK_MESSAGES or len(settled) > len(arrivals):
             return False
@@ -248,7 +244,7 @@ class Journal(Durability):
             self._put_off = self.broker.timers.at(self.broker.now + wait_s, self._patience_ends)
 
     def _patience_ends(self, now: float) -> None:
-        """The broker is settling, and will tell of that at its end: until then a commit must not be closed."""
+        """Mark the open commit as overdue. The timer fires while the broker settles, whose end closes the commit."""
         self._put_off = None
         self._overdue = self.dirty
         if self._waiting:
@@ -277,7 +273,7 @@ class Journal(Durability):
     def _settle_in(self, commit: Commit) -> None:
         settled, self.settled = self.settled, []
         numbers = given_up(settled)
-        ranges: list[range] = []  # of pages: to go through the numbers of a long queue takes its time
+        ranges: list[range] = []  # of pages, as ranges: to go through a long queue's numbers takes long
         for more in self._numbers:
             if isinstance(more, range) and more.step == 1:
                 ranges.append(more)
@@ -299,7 +295,7 @@ class Journal(Durability):
         commit.dropped += [state.first for state in gone]
 
     def _gather(self, commit: Commit, arrivals: list[Entry], volatile: bool) -> int:
-        """Number the arrivals that are still there, and put them into chunks. Returns their octets."""
+        """Number the arrivals that are not settled yet, and put them into chunks. Return their bytes."""
         if not arrivals:
             return 0
         clock = self.broker.clock
@@ -328,10 +324,10 @@ class Journal(Durability):
         commit.ended, self._ended = self._ended, []
         commit.producers, self.producers = self.producers, {}
 
-    # What the store reports.
+    # Reports of the store.
 
     def start(self, soon: Callable[[Callable[[], None]], None]) -> None:
-        """Commit from now on. `soon(f)` has `f` called in this thread. Raises StoreError."""
+        """Begin to commit. `soon(f)` has `f` called in the broker's thread. Raises StoreError."""
         self.store.start(soon, self._on_durable, self._on_failure)
         self._started = True
         self._go_on()
@@ -347,7 +343,7 @@ class Journal(Durability):
         self.on_durable()
 
     def _landed(self, number: int) -> None:
-        """A commit is on disk."""
+        """Note that a commit is on disk, and tell the logs and publishers that wait for it."""
         self._flying = None
         self.durable = number
         self.written = self._flying_last
@@ -360,7 +356,7 @@ class Journal(Durability):
             try:
                 publisher.taken(mark)
             except Exception:
-                log.exception("a mistake of ours: a publisher could not be told")
+                log.exception("a mistake of ours while a publisher was told of a commit")
 
     def _on_failure(self, error: Exception) -> None:
         if isinstance(error, NoSpaceError):
@@ -373,11 +369,11 @@ class Journal(Durability):
             self.fail(error if isinstance(error, StoreError) else StoreError(repr(error)))
 
     def reading_failed(self, error: Exception) -> None:
-        """What was asked of the store could not be read, and is not damaged."""
+        """Handle an error in reading that is not damage."""
         self._on_failure(error)
 
     def fail(self, error: StoreError) -> None:
-        """The store cannot be trusted any more."""
+        """Stop committing, as the store cannot be trusted any more, and report it once."""
         if not self._failed:
             self._failed = True
             self.on_failed(error)
@@ -389,7 +385,7 @@ class Journal(Durability):
     # Reading.
 
     def encoding(self, name: str) -> Encoding | None:
-        """How messages of a protocol are read; None: it is not installed."""
+        """Return the encoding of a protocol; None if it is not installed."""
         known = self._encodings.get(name)
         return None if known is None else known()
 
@@ -424,13 +420,13 @@ class Journal(Durability):
     # The end.
 
     def close(self) -> None:
-        """Keep what there is, and close the store properly. Nobody is told any more. Raises StoreError."""
+        """Commit what is left, and close the store properly. No publisher is told any more. Raises StoreError."""
         self._started = False
         if self._failed:
             self.give_up()
             return
         last = self._closed()
-        self._flying_logs = {}  # nobody reads any more
+        self._flying_logs = {}  # streams have no readers any more
         last.marks[ALL_UP_TO] = self.redelivered_to
         for owner in owners_of(self.broker):
             for number, attempts in owner.marked():
@@ -439,11 +435,11 @@ class Journal(Durability):
         self.store.close(last)
 
     def give_up(self) -> None:
-        """Close the store as it is: the next start finds that it was not closed properly."""
+        """Close the store without a last commit: the next start finds that it was not closed properly."""
         self._started = False
         self.store.close(None)
 
 
 def wall_ms_of(broker: Broker) -> float:
-    """What to add to monotonic milliseconds for those since 1970."""
+    """Return the milliseconds to add to monotonic time for that since 1970."""
     return (broker.clock.wall() - broker.clock.now()) * 1000

@@ -1,4 +1,4 @@
-"""Declared objects as the store's records, and back: virtual hosts, users, policies, exchanges, queues and the rest."""
+"""Declared objects become the store's records, and back: virtual hosts, users, exchanges, queues and the rest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from broker_core.xa.branch import Branch
 
 
-# Who may do what, and what holds for whom.
+# Virtual hosts, users, permissions, policies and parameters.
 
 
 def virtual_host_record(host: VirtualHost) -> Json:
@@ -46,7 +46,7 @@ def virtual_host_limits(record: ObjectRecord) -> VirtualHostLimits:
 
 
 def description_in(record: ObjectRecord) -> Description:
-    """Nothing, where an earlier version has not said it."""
+    """Return the description in a record; an empty one if an earlier version wrote the record without it."""
     if not record.has("description"):
         return Description()
     return Description(record.text("description"), tuple(record.texts("tags")))
@@ -80,7 +80,7 @@ def user_in(name: str, record: ObjectRecord) -> User:
 
 
 def _password_in(record: ObjectRecord) -> PasswordHash | None:
-    """Raises Unreadable, ValueError."""
+    """Return the password hash in a record; None if there is none. Raises Unreadable, or ValueError for its parts."""
     text = record.optional_text("password_hash")
     if text is None:
         return None
@@ -126,7 +126,7 @@ def policy_in(virtual_host: str, name: str, record: ObjectRecord) -> Policy:
     return Policy(name, virtual_host, record.text("pattern"), definition, priority, apply_to)
 
 
-# Where messages go.
+# Exchanges, queues, leases, stagings, branches and bindings.
 
 
 def exchange_record(exchange: Exchange) -> Json:
@@ -187,12 +187,12 @@ def outline_in(record: ObjectRecord) -> Outline:
 def path_in(said: list[Json]) -> Path:
     queues, keepers, handled = said
     if not isinstance(keepers, list) or not isinstance(handled, bool):
-        raise Unreadable("one of its paths is none")
+        raise Unreadable("one of its paths is not valid")
     return Path(tuple(wholes(queues)), tuple(read_text(name) for name in keepers), handled)
 
 
 def pairs(said: Json, length: int) -> list[list[Json]]:
-    """A list of lists that have so many elements."""
+    """Return a list of lists with `length` elements each. Raises Unreadable if it is something else."""
     if not isinstance(said, list):
         raise Unreadable("a list is missing")
     found = [each for each in said if isinstance(each, list) and len(each) == length]

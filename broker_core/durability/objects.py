@@ -1,13 +1,13 @@
-"""The catalogue in the store: changes to objects that are put and removed, in the order in which they are told.
+"""The stored catalogue writes changes of durable objects to the journal, in the order in which they are made.
 
-What is durable is decided here: exchanges, queues, and bindings of which both ends are (S059); an exclusive queue goes
-with its connection, so it is none of them. The predeclared exchanges and the default bindings are there anyway.
+It decides which objects are durable: exchanges, queues, and bindings with two durable ends (S059). Exclusive queues are
+not, as they are deleted with their connections. Predeclared exchanges and default bindings exist without records.
 
 Users, permissions, policies and virtual hosts have three layers, of which the highest holds:
 
-    configuration file   as it says at each start; what others change of it lasts until the node ends
-    store                what clients and definitions files have made; a deleted default leaves `null`
-    default              the user guest and the virtual host /, while the file says nothing of users, or hosts
+    configuration file   read at each start; other changes of its objects last until the node ends
+    store                objects made by clients and definitions files; a deleted default leaves `null`
+    default              the user guest and the virtual host /, unless the file names users, or hosts
 """
 
 from __future__ import annotations
@@ -56,15 +56,13 @@ if TYPE_CHECKING:
 
 
 class StoredCatalogue(Catalogue):
-    """Tells the journal. What it says of the store at its beginning, `restoring.py` sets."""
+    """The catalogue that writes to the journal. `restore.py` sets what was found in the store."""
 
     def __init__(self, journal: Journal) -> None:
         self.incomplete = False
         self.stored: set[str] = set()  # the keys in the store that have layers
-        self.unreadable: dict[
-            str, str
-        ] = {}  # keys and values in the store that nobody could make anything of
-        self.put_aside = 0  # how many of those had to give way
+        self.unreadable: dict[str, str] = {}  # objects in the store that could not be read, by key
+        self.put_aside = 0  # how many of those were stored under other keys, to make room for new objects
         self.last_binding = 0
         self._journal = journal
         self._origin = Origin.CLIENT
@@ -123,7 +121,7 @@ class StoredCatalogue(Catalogue):
             self._journal.put(key_of(UNREADABLE, key, str(self.put_aside)), text)
         self._journal.put(key, text_of(record))
 
-    # What there is.
+    # Objects.
 
     def keep_virtual_host(self, host: VirtualHost) -> None:
         self._keep_layered(key_of(VIRTUAL_HOST, host.name), object_records.virtual_host_record(host))
@@ -160,7 +158,7 @@ class StoredCatalogue(Catalogue):
             self._journal.remove(key_of(QUEUE, queue.virtual_host.name, queue.name))
 
     def _next_number(self) -> int:
-        """It is kept as well: entries of a queue that is gone may be in the store for a while."""
+        """Return a new number, and store it, as entries of deleted queues may stay in the store for a while."""
         number = self._journal.next_queue
         self._journal.next_queue += 1
         self._journal.put(key_of(LAST_NUMBER), text_of(number))
@@ -169,9 +167,7 @@ class StoredCatalogue(Catalogue):
     def keep_lease(self, lease: Lease) -> None:
         if not lease.number:
             lease.keep_in(self._journal, self._next_number())
-        if is_kept(
-            lease.queue
-        ):  # else its messages lie on disk, too, but nobody looks for them at the next start
+        if is_kept(lease.queue):  # else its messages are on disk, too, but are not restored at the next start
             self._put(lease_key(lease), object_records.lease_record(lease))
 
     def forget_lease(self, lease: Lease) -> None:
@@ -206,7 +202,7 @@ class StoredCatalogue(Catalogue):
         if binding.number:
             self._journal.remove(binding_key(binding))
 
-    # Who may do what, and what holds for whom.
+    # Users, permissions, policies and parameters.
 
     def keep_user(self, user: User) -> None:
         self._keep_layered(key_of(USER, user.name), object_records.user_record(user))
@@ -245,7 +241,7 @@ class StoredCatalogue(Catalogue):
 
 
 def is_kept(destination: Destination) -> bool:
-    """Whether an exchange or a queue outlives the node."""
+    """Return whether an exchange or a queue outlives the node."""
     return destination.durable and not (isinstance(destination, Queue) and destination.exclusive)
 
 

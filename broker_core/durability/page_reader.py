@@ -1,6 +1,6 @@
-"""Pages read back from the store: entries to messages, and to deliveries.
+"""Read pages back from the store: the entries of chunks become rows with messages.
 
-What is damaged is left out, said, and stays where it is: a wrong octet is never given out.
+Damaged entries are reported, left out, and left in the store: a message with a wrong byte is never returned.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from broker_core.message import Encoding, Message
 
 
-# Number, position in the queue, ms since 1970 when it expires (0: never) and when it arrived, message.
+# Number, position in the queue, expiry in ms since 1970 (0: never), arrival in ms since 1970, message.
 Row: TypeAlias = "tuple[int, int, int, int, Message]"
 
 
 class FoundPage:
-    """What was found of a page."""
+    """The rows of a page that could be read, and the damage found."""
 
     __slots__ = ("damage", "rows")
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
-        self.damage: list[str] = []  # what was wrong with the rest
+        self.damage: list[str] = []  # why the others could not be read
 
 
 def read_page(reader: Reader, page: Page, encoding_of: Callable[[str], Encoding | None]) -> FoundPage:
-    """Everything of a page that can be read, in order. Raises StoreError."""
+    """Read all rows of a page that are not damaged, in order. Raises StoreError."""
     found = FoundPage()
     at, numbers = 0, page.numbers
     while at < len(numbers):
@@ -84,7 +84,7 @@ def _read_chunk(
 
 
 def whole(reader: Reader, number: int) -> tuple[bytes, bytes]:
-    """Entries and messages of the chunk that has an entry. Raises DamagedError, StoreError."""
+    """Return the encoded entries and messages of the chunk that has an entry. Raises DamagedError, StoreError."""
     first, entries = reader.find(number)
     ends = chunk.read(entries).ends
     return entries, reader.messages(first, 0, ends[-1])

@@ -1,15 +1,15 @@
-"""Which waiting messages stay in memory: no more than a budget allows; the others are on disk only, and come back.
+"""Paging keeps the memory of waiting messages within a budget: the others are on disk only, and are read back later.
 
-    check ── more memory than at the start, and the budget? ── no ──> that was all
-                                                           └─ yes ──> what waits where? ── the largest first ──> pages
+    check ── has the process grown by more than the budget? ── no ──> done
+                                                           └─ yes ──> measure all queues ── the largest first ──> pages
 
-A message costs nothing here: nobody counts arrivals. That the process has grown by more than the budget is seen by one
-reading; only then the queues are asked, and those with the most in memory put what will be delivered last on disk. To
-put away is to forget, where the store has the message already; what it has not (messages and queues that are not
-durable) is written first, and is gone when the node ends.
+Messages cost nothing here, as arrivals are not counted. One reading shows whether the process has grown by more than
+the budget; only then the queues are measured, and those with the most in memory page out the messages to be delivered
+last. Messages that the store has are just dropped from memory; others (transient messages, and those in queues that are
+not durable) are written first, and are gone when the node ends.
 
-What is freed is used again by the messages that follow. When none do, the system gets it back: a little at a time, for
-that takes 0.1 ms a MiB.
+Freed memory is used again by the messages that follow. If none follow, it is given back to the system, a little at a
+time, as that takes 0.1 ms a MiB.
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.clock import Timer
 
-WAITING: Final = (
-    450  # octets of a waiting message besides body and properties: 310 to 420 were measured, and a number
-)
-INTERVAL_S: Final = 0.05  # between checks while messages come: 15 MB at the most
-ASKING_S: Final = 1e-5  # at least that pause for every queue that was asked: 4 % of the time
-PORTION: Final = 16_384  # messages that are put away at once: 10 ms
-ATTEMPT: Final = 16  # messages that are put away in the time that it takes to ask a queue for it
-LEFT: Final = 7 / 8  # of the budget, when it was exceeded
-HEAD: Final = 256  # messages at the head of a queue with consumers that stay,
-HEAD_OCTETS: Final = 1 << 18  # or about so many octets of them
-UNUSED: Final = 64 * MIB  # more than that is given back,
-LOOK_S: Final = 2.0  # unless it was needed again by then
+WAITING: Final = 450  # bytes of a waiting message besides body and properties: 310 to 420, and its number
+INTERVAL_S: Final = 0.05  # between checks while messages arrive: 15 MB at the most
+ASKING_S: Final = 1e-5  # least pause for every queue that was measured: that takes 4 % of the time
+PORTION: Final = 16_384  # messages that are paged out at once: 10 ms
+ATTEMPT: Final = 16  # messages that are paged out in the time that one call of `page_out` takes besides
+LEFT: Final = 7 / 8  # of the budget is left in use when it was exceeded
+HEAD: Final = 256  # messages at the head of a queue with consumers that stay in memory,
+HEAD_OCTETS: Final = 1 << 18  # or about so many bytes of them
+UNUSED: Final = 64 * MIB  # bytes; unused memory beyond it is given back,
+LOOK_S: Final = 2.0  # unless it is needed again after so long
 
 
 class Paging:
@@ -50,18 +48,18 @@ class Paging:
         resident: Callable[[], int] = resident_octets,
         give_back: Callable[[], None] = give_back_memory,
     ) -> None:
-        """`resident`: the memory that the process has, in octets; `give_back` lets the system have what it can."""
-        self.budget = budget  # octets; None: no limit
-        self.due_at = broker.now  # when the next check is worth it, monotonic seconds
+        """`resident` returns the memory of the process in bytes; `give_back` returns unused memory to the system."""
+        self.budget = budget  # bytes; None: no limit
+        self.due_at = broker.now  # when the next check is worthwhile, monotonic seconds
         self._broker = broker
         self._resident = resident
         self._give_back = give_back
-        self._look: Timer | None = None  # at what is unused
-        self._again: Timer | None = None  # for what is left to put away
-        self._base = resident()  # without messages
+        self._look: Timer | None = None  # to check for unused memory
+        self._again: Timer | None = None  # to go on paging out
+        self._base = resident()  # the memory without messages
 
     def check(self, now: float) -> None:
-        """Put messages on disk if there are too many in memory: a portion of them, and the rest soon."""
+        """Page out messages if there are too many in memory: a portion of them now, and the rest soon."""
         self.due_at = now + INTERVAL_S
         budget, grown = self.budget, self._grown()
         if grown > UNUSED and (self._look is None or self._look.cancelled):
@@ -81,13 +79,13 @@ class Paging:
             self._again = self._broker.timers.at(now + pause_s, self.check)
 
     def _grown(self) -> int:
-        """The memory that came with messages in queues. What streams have in memory is bounded elsewhere."""
+        """Return the memory gained with messages in queues, without that of streams, which has its own bound."""
         journal = self._broker.journal
         streams = 0 if journal is None else journal.cache.octets
         return self._resident() - self._base - streams
 
     def _is_writing(self) -> bool:
-        """Whether there will be more that can go, although nobody may publish any more."""
+        """Return whether commits are under way, after which more messages can be paged out."""
         journal = self._broker.journal
         return journal is not None and (journal.dirty or journal.durable < journal.open - 1)
 
@@ -95,17 +93,17 @@ class Paging:
         needed = sum([octets for octets, _ in self._memory()])
         if self._grown() > needed + UNUSED:
             self._give_back()
-        self.due_at = now  # so that the next batch has it looked at again
+        self.due_at = now  # so that it is checked again after the next batch
 
     def _memory(self) -> Iterator[tuple[int, WorkQueue]]:
-        """What the messages that wait in a queue take, and the queue."""
+        """Yield each queue with waiting messages, after the bytes of memory that they take."""
         for host in self._broker.hosts():
             for queue in host.queues.values():
                 if queue.ready and isinstance(queue, WorkQueue):
                     yield memory_of(queue), queue
 
     def _put_away(self, queues: Iterable[WorkQueue], octets: float) -> bool:
-        """A portion of what these have in memory, one after the other. Whether there is more to put away now."""
+        """Page out a portion of these queues, one after the other. Return whether there is more to page out now."""
         left = PORTION
         for queue in queues:
             gone = True
@@ -118,7 +116,7 @@ class Paging:
 
 
 def memory_of(queue: WorkQueue) -> int:
-    """Octets that its waiting messages take in memory. Their properties are as large as those of the last one."""
+    """Return the bytes that waiting messages take in memory, as if all had properties as large as the last one's."""
     messages, octets = queue.ready, queue.ready_bytes
     if queue.backlog is not None:
         messages -= queue.backlog.messages
@@ -129,7 +127,7 @@ def memory_of(queue: WorkQueue) -> int:
 
 
 def kept_of(queue: WorkQueue) -> int:
-    """How many messages at the head stay in memory, for consumers."""
+    """Return how many messages at the head stay in memory, for consumers."""
     if not queue.consumers:
         return 0
     average = queue.ready_bytes // queue.ready

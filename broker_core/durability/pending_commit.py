@@ -1,10 +1,10 @@
-"""What there is to write, message by message: deliveries that arrived and were settled, to columns and numbers.
+"""Turn the deliveries of a pending commit into columns and numbers: those that arrived, and those that were settled.
 
-    arrivals ── octets_of ──> how much there is
-    arrivals ── gathered ───> chunks' worth of entries, numbered          what was settled meanwhile is left out
-    settled  ── given_up ───> numbers of what the store has
+    arrivals ── octets_of ──> their bytes
+    arrivals ── gathered ───> numbered entries in portions of a chunk, without those settled meanwhile
+    settled  ── given_up ───> numbers of those that the store has
 
-The journal's hot half, which is compiled; the journal says when. It takes lists, for a call a message would cost more.
+This is the hot part of the journal, and compiled. It takes lists, as a call for each message would cost more.
 """
 
 from __future__ import annotations
@@ -18,24 +18,22 @@ from broker_core.durability.contract import PENDING, Entry
 from broker_core.message import Message
 from broker_core.store.contract import Entries
 
-OVERHEAD: Final = 64  # octets of an entry besides properties and body, roughly
+OVERHEAD: Final = 64  # bytes of an entry besides properties and body, roughly
 PRIORITY_MAX: Final = 255
 
 
 class GatheringMoment:
-    """When entries are gathered."""
+    """The time at which entries are gathered, by both clocks."""
 
     __slots__ = ("ahead_ms", "wall_ms")
 
     def __init__(self, wall_s: float, monotonic_s: float) -> None:
         self.wall_ms = int(wall_s * 1000)  # since 1970-01-01 UTC
-        self.ahead_ms = (
-            wall_s - monotonic_s
-        ) * 1000  # what to add to monotonic milliseconds for those since 1970
+        self.ahead_ms = (wall_s - monotonic_s) * 1000  # to add to monotonic milliseconds for those since 1970
 
 
 class ChunkPortion:
-    """What goes into one chunk, and the octets of its messages, roughly."""
+    """The entries of one chunk, and the bytes of its messages, roughly."""
 
     __slots__ = ("entries", "octets")
 
@@ -45,13 +43,13 @@ class ChunkPortion:
 
 
 def octets_of(arrivals: list[Entry], begin: int) -> int:
-    """How much these take, from one of them on."""
+    """Return roughly the bytes of these entries, from index `begin` on."""
     messages = [each.message for each in (arrivals[begin:] if begin else arrivals)]
     return sum([each.size + len(each.properties) for each in messages]) + OVERHEAD * len(messages)
 
 
 def given_up(settled: list[Entry]) -> list[int]:
-    """The numbers of those that the store has. From now on it has none of them."""
+    """Return the numbers of settled entries that the store has, and mark all as not stored."""
     numbers = [delivery.stored for delivery in settled if delivery.stored > 0]
     for delivery in settled:
         delivery.stored = 0
@@ -66,9 +64,9 @@ def gathered(
     octets_max: int,
     entries_max: int,
 ) -> list[ChunkPortion]:
-    """Number the arrivals that are still there, from `number` on, and put them into chunks.
+    """Number the arrivals that are not settled yet, from `number` on, and put them into portions of a chunk.
 
-    A chunk has so many octets and one message, and so many entries at most.
+    A portion has at most `octets_max` bytes and one message, and at most `entries_max` entries.
     """
     portions: list[ChunkPortion] = []
     octets = 0
@@ -97,7 +95,7 @@ def gathered(
 def _entries(
     deliveries: list[Entry], messages: list[Message], moment: GatheringMoment, volatile: bool
 ) -> Entries:
-    """Column by column, which costs half of row by row."""
+    """Return entries as columns. Filling column by column costs half of row by row."""
     entries = Entries(deliveries[0].stored, volatile, moment.wall_ms)
     entries.messages = messages
     entries.records = range(len(messages)) if len(messages) == len(deliveries) else _records(deliveries)
@@ -119,7 +117,7 @@ def _entries(
 
 
 def _records(deliveries: list[Entry]) -> array[int]:
-    """Which message each is a copy of: copies of one follow each other."""
+    """Return for each entry the index of the message that it is a copy of; copies of a message are consecutive."""
     records = array("H")
     last: Message | None = None
     record = -1

@@ -1,9 +1,9 @@
-"""At a start: a store's chunks become pages of the queues that were restored before. No message is read.
+"""Recovery, at a start, turns a store's chunks into pages of the restored queues. No message is read.
 
     chunk ── entries that are not settled ──> by owner and priority ──> pages, in order of position ──> owner.restore
 
-What belongs to nobody any more (queues deleted just before the end, what was paged out only) is settled. If objects
-could not be read, nobody knows whose the rest is: then it stays in the store.
+Entries without an owner (of queues deleted just before the end, or paged out only) are settled. If some objects could
+not be read, those entries may be theirs: then they stay in the store.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.store")
 
 PAGE_MESSAGES: Final = 4096
-PAGE_OCTETS: Final = 1 << 20  # of bodies
-ALL_UP_TO: Final = 0  # the mark that stands for all entries up to a number: they were delivered before
-PORTION: Final = 50_000  # entries between two words about the progress
+PAGE_OCTETS: Final = 1 << 20  # bytes of bodies
+ALL_UP_TO: Final = 0  # key of the mark whose value is a number: entries up to it were delivered before
+PORTION: Final = 50_000  # entries between two reports of progress
 
 
 class Recovered:
-    """What a recovery found."""
+    """The counts of a recovery."""
 
     __slots__ = ("damaged", "messages", "owners")
 
     def __init__(self) -> None:
-        self.messages = 0  # copies in queues
-        self.owners = 0  # queues that have some
-        self.damaged = 0  # chunks
+        self.messages = 0  # each copy in a queue counts
+        self.owners = 0  # queues that have messages
+        self.damaged = 0  # chunks that cannot be read
 
 
 class Gathered:
-    """Entries of one owner and one priority."""
+    """The entries of one owner and one priority, in columns."""
 
     __slots__ = ("expiries", "numbers", "positions", "sizes", "wall_ms")
 
     def __init__(self) -> None:
-        self.wall_ms = 0.0  # what makes monotonic milliseconds those since 1970
+        self.wall_ms = 0.0  # milliseconds to add to monotonic time for that since 1970
         self.numbers = array("Q")
         self.positions = array("Q")
         self.sizes = array("I")
@@ -60,9 +60,7 @@ class Gathered:
     def take(self, columns: chunk.Columns, places: Sequence[int]) -> None:
         """Add entries of a chunk."""
         records, sizes, expiries = columns.records, columns.sizes, columns.expiries
-        if len(places) == len(columns) and isinstance(
-            records, range
-        ):  # all, each with its own record: the rule
+        if len(places) == len(columns) and isinstance(records, range):  # usual: all, each with its own record
             self.numbers.extend(columns.numbers)
             self.positions.extend(columns.positions)
             self.sizes.extend(sizes)
@@ -76,9 +74,9 @@ class Gathered:
             self.expiries.extend(map(expiries.__getitem__, places))
 
     def in_order(self) -> None:
-        """Sort them by their positions, unless they are."""
+        """Sort the entries by their positions, unless they are in order."""
         positions = self.positions
-        if any(map(gt, positions, positions[1:])):  # one was revised, and written again
+        if any(map(gt, positions, positions[1:])):  # an entry was revised, and written again
             order = sorted(range(len(positions)), key=positions.__getitem__)
             self.numbers = array("Q", map(self.numbers.__getitem__, order))
             self.sizes = array("I", map(self.sizes.__getitem__, order))
@@ -89,10 +87,7 @@ class Gathered:
 def messages(
     broker: Broker, journal: Journal, progress: Callable[[int], None] = lambda entries: None
 ) -> Recovered:
-    """Give those who were restored their messages back. `progress` is told from time to time how many were found.
-
-    Raises StoreError.
-    """
+    """Restore the messages of all owners. `progress` is called now and then with their number. Raises StoreError."""
     owners = {owner.number: owner for owner in owners_of(broker)}
     found: dict[tuple[int, int], Gathered] = {}
     recovered, said = Recovered(), 0
@@ -103,7 +98,7 @@ def messages(
             said = recovered.messages
             progress(said)
     _streams(journal, recovered)
-    # Or what is new would count as delivered before.
+    # Else new entries could count as delivered before.
     journal.next_entry = max(journal.next_entry, marks.get(ALL_UP_TO, 0) + 1)
     journal.written = journal.next_entry - 1
     if not journal.store.was_clean:
@@ -122,7 +117,7 @@ def messages(
 
 
 def _streams(journal: Journal, recovered: Recovered) -> None:
-    """Streams get back where their messages are. Those of streams that are gone go, too."""
+    """Restore the segments of streams, and delete those of streams that do not exist."""
     found: set[int] = set()
     for span in journal.store.spans():
         found.add(span.stream)
@@ -144,7 +139,7 @@ def _streams(journal: Journal, recovered: Recovered) -> None:
 
 
 def owners_of(broker: Broker) -> Iterable[Holder]:
-    """Everybody of whose messages the store knows each by a number."""
+    """Yield all holders of entries in the store: queues, and the held messages of exchanges."""
     for host in broker.hosts():
         yield from (queue for queue in host.queues.values() if queue.number and queue.has_entries)
         holdings = (exchange.holding for exchange in host.exchanges.values())
@@ -159,7 +154,7 @@ def _take(
     marks: dict[int, int],
     recovered: Recovered,
 ) -> None:
-    """One chunk: what is still needed of it, to whom it belongs."""
+    """Sort the live entries of one chunk by owner, and settle those without."""
     try:
         if kept.entries is None:
             raise DamagedError("its columns cannot be read")
@@ -194,10 +189,10 @@ def _hand_out(
     owners: Mapping[int, Holder],
     found: dict[tuple[int, int], Gathered],
 ) -> Sequence[int]:
-    """Entries to those to whom they belong. Returns the numbers of those that belong to nobody."""
+    """Sort entries by owner and priority into `found`. Return the numbers of those without an owner, sorted."""
     queues, priorities = columns.queues, columns.priorities
     if queues.count(queues[0]) == len(queues) and priorities.count(priorities[0]) == len(priorities):
-        mine = {(queues[0], priorities[0]): places}  # the rule, and a tenth of the work
+        mine = {(queues[0], priorities[0]): places}  # usual, and a tenth of the work
     else:
         by_owner: dict[tuple[int, int], list[int]] = {}
         for place in places:
@@ -209,7 +204,7 @@ def _hand_out(
             lost += map(columns.numbers.__getitem__, chosen)
             continue
         if priority:
-            priority = owners[queue].rank(priority)  # or what stands in one line would come in two
+            priority = owners[queue].rank(priority)  # else one level could be restored in two parts
         gathered = found.get((queue, priority))
         if gathered is None:
             gathered = found[queue, priority] = Gathered()
@@ -218,7 +213,7 @@ def _hand_out(
 
 
 def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) -> list[Page]:
-    """Pages in the order of positions. All messages of a page may have been delivered before, or only those marked."""
+    """Return pages in order of positions. Either all messages of a page may have been delivered before, or the marked."""
     gathered.in_order()
     numbers, positions = gathered.numbers, gathered.positions
     sums = array("Q", accumulate(gathered.sizes, initial=0))
@@ -241,7 +236,7 @@ def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) 
 
 
 def _borders(numbers: array[int], redelivered_to: int) -> Iterable[int]:
-    """Where a page has to end: before a number that is lower than the last, or the first that is new since."""
+    """Yield the indexes at which a page has to end: where numbers fall, and after `redelivered_to`."""
     begin = 0
     for fall in (*compress(count(1), map(gt, numbers, numbers[1:])), len(numbers)):
         yield bisect_right(numbers, redelivered_to, begin, fall)
@@ -250,7 +245,7 @@ def _borders(numbers: array[int], redelivered_to: int) -> Iterable[int]:
 
 
 def compact(numbers: Sequence[int]) -> Sequence[int]:
-    """Rising numbers, as a range if they follow each other."""
+    """Return ascending numbers, as a range if they are consecutive."""
     if numbers[-1] - numbers[0] == len(numbers) - 1:
         return range(numbers[0], numbers[-1] + 1)
     return array("Q", numbers)

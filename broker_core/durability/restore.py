@@ -1,11 +1,11 @@
-"""At a start: objects become virtual hosts, users, policies, exchanges, queues and bindings again.
+"""Restore virtual hosts, users, policies, exchanges, queues, bindings and the rest from the store, at a start.
 
-Nothing that was there is refused: what a declaration would be told today is logged, and the thing comes back as it was.
-A virtual host comes back if anything in it does. What nobody can make anything of is named in the log and stays in the
-store; the rest comes back without it.
+No object is refused that was there: if its declaration would be refused today, that is logged, and the object comes
+back as it was. A virtual host comes back if anything in it does. Unreadable objects are logged and stay in the store;
+the rest comes back without them.
 
-An exchange whose type is missing, or does not want it any more, routes nothing until the type is there again
-(exchanges/missing.py). Its record is not changed by that.
+An exchange whose type is missing, or refuses it now, routes nothing until the type accepts it again
+(exchanges/missing.py). Its record does not change.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.store")
 
 NOTHING: Final = TopicPermissions("", "")
-NAMES: Final = {  # kinds, in the order in which one needs the other, and how many names each has
+NAMES: Final = {  # number of names in the key of each kind; kinds stand behind those that they need
     LAST_NUMBER: 0,
     UNREADABLE: 2,
     VIRTUAL_HOST: 1,
@@ -87,7 +87,7 @@ LAYERED: Final = frozenset({VIRTUAL_HOST, USER, PERMISSIONS, TOPIC_PERMISSIONS, 
 
 
 def restore(broker: Broker, journal: Journal) -> None:
-    """Put everything in place that the journal's store has, and keep what is changed from now on. Raises StoreError."""
+    """Restore all objects in the journal's store, and keep changes from now on. Raises StoreError."""
     restoring = Restoring(broker, journal)
     with no_collection():
         restoring.read()
@@ -96,7 +96,7 @@ def restore(broker: Broker, journal: Journal) -> None:
 
 
 def begin(broker: Broker) -> None:
-    """Everything is in its place, messages too, and that may have taken long: unused queues have their whole term."""
+    """Start the terms of unused queues, and leases, stagings and branches. Called when messages are restored, too."""
     now = broker.tick()
     for host in broker.hosts():
         for queue in host.queues.values():
@@ -111,10 +111,10 @@ def begin(broker: Broker) -> None:
 
 
 def begin_branches(broker: Broker) -> None:
-    """All segments are gone through once."""
+    """Give each prepared branch the segments of its log. The segments in the store are read through once for all."""
     branches = {each.prepared.number: each for host in broker.hosts() for each in host.branches.all()}
     if branches:
-        assert broker.journal is not None, "they come from its store"
+        assert broker.journal is not None, "the branches come from its store"
         spans: dict[int, list[Span]] = {number: [] for number in branches}
         for span in broker.journal.store.spans():
             if span.stream in spans:
@@ -124,7 +124,7 @@ def begin_branches(broker: Broker) -> None:
 
 
 class FoundObject:
-    """An object as the store has it."""
+    """An object in the store: its key, the names in it, and its record."""
 
     __slots__ = ("json", "key", "names")
 
@@ -135,12 +135,12 @@ class FoundObject:
 
     @property
     def place(self) -> int:
-        """Where a binding stands."""
+        """Return the number of a binding, by which bindings are ordered."""
         return int(self.names[1])
 
 
 class Restoring:
-    """One start."""
+    """The restoration of all objects at one start."""
 
     def __init__(self, broker: Broker, journal: Journal) -> None:
         self.catalogue = StoredCatalogue(journal)
@@ -150,7 +150,7 @@ class Restoring:
         self._found: dict[str, list[FoundObject]] = {kind: [] for kind in NAMES}
 
     def read(self) -> None:
-        """Look at everything there is."""
+        """Read all objects, and sort them by kind."""
         self._texts = dict(self._journal.store.objects())
         for key, text in self._texts.items():
             try:
@@ -161,10 +161,10 @@ class Restoring:
     def _sort_in(self, key: str, text: str) -> None:
         kind, *names = names_in(key)
         if len(names) != NAMES.get(kind):
-            raise Unreadable("nobody knows what it is")
+            raise Unreadable("no known kind of object has such a key")
         if kind == BINDING and not names[1].isdecimal():
             raise Unreadable("it has no number")
-        if kind == TOPIC_PERMISSIONS:  # better none than all, if the record cannot be read
+        if kind == TOPIC_PERMISSIONS:  # if the record cannot be read, nothing is permitted rather than all
             user, host, exchange = names
             self._broker.access.add_topic_permissions(user, host, exchange, NOTHING)
         self._found[kind].append(FoundObject(key, tuple(names), json_in(text)))
@@ -192,7 +192,7 @@ class Restoring:
         for found in self._found[LAST_NUMBER]:
             self._has_number(found.json if isinstance(found.json, int) else 0)
         for found in self._found[UNREADABLE]:
-            self._pass_over(found.key, Unreadable("so it was at an earlier start"))
+            self._pass_over(found.key, Unreadable("it was unreadable at an earlier start"))
         self.catalogue.put_aside = len(self._found[UNREADABLE])
 
     def _try(self, step: Callable[[Names, ObjectRecord], None], found: FoundObject, layered: bool) -> None:
@@ -213,7 +213,7 @@ class Restoring:
     def _has_number(self, number: int) -> None:
         self._journal.next_queue = max(self._journal.next_queue, number + 1)
 
-    # Who may do what, and what holds for whom.
+    # Virtual hosts, users, permissions, policies and parameters.
 
     def _host(self, name: str) -> VirtualHost:
         return self._broker.add_virtual_host(name)
@@ -251,7 +251,7 @@ class Restoring:
     def _parameter(self, names: Names, record: ObjectRecord) -> None:
         self._broker.parameters.set(names[0], record.json("value"))
 
-    # Where messages go.
+    # Exchanges, queues, leases, stagings, branches and bindings.
 
     def _exchange(self, names: Names, record: ObjectRecord) -> None:
         host, name = names
@@ -273,7 +273,7 @@ class Restoring:
         virtual_host.add_exchange(exchange)
 
     def _typed(self, host: VirtualHost, name: str, record: ObjectRecord) -> Exchange:
-        """An exchange with its type, or with what stands in for it."""
+        """Return an exchange with its type, or with `missing` if the type cannot be used."""
         type_, arguments = record.text("type"), record.table("arguments")
         auto_delete, internal = record.flag("auto_delete"), record.flag("internal")
 
@@ -343,9 +343,7 @@ class Restoring:
         host = self._host(names[0])
         source = host.exchanges.get(record.text("source"))
         if source is None and record.text("source") == event_exchange.EVENTS:
-            source = event_exchange.add_to(
-                host
-            )  # events went there before: the binding waits for that to come again
+            source = event_exchange.add_to(host)  # the binding is kept, though events may be off at present
         ends: Mapping[str, Destination] = host.queues if record.text("to") == "queue" else host.exchanges
         destination = ends.get(record.text("destination"))
         if source is None or destination is None:
@@ -354,7 +352,7 @@ class Restoring:
         binding.number = self.catalogue.last_binding = int(names[1])
         if binding.identity not in source.bindings_by_identity:
             self._put_binding(host, binding)
-        else:  # made again while this one was passed over
+        else:  # it was made again while this record could not be read
             self._journal.remove(key_of(BINDING, *names))
 
     def _put_binding(self, host: VirtualHost, binding: Binding) -> None:
@@ -376,7 +374,7 @@ class Restoring:
 
 
 def as_far_as_known(arguments: Table) -> QueueLimits:
-    """The limits of arguments that would be refused today. Raises Unreadable."""
+    """Return the limits of arguments whose declaration would be refused today. Raises Unreadable."""
     try:
         queue_type(arguments)
         return limits_of(arguments)

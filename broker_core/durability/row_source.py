@@ -1,6 +1,6 @@
-"""Rows drawn out of a staging's log on disk: a thread reads blocks, and they become messages as these are wanted.
+"""Draw the rows of a staging from its log on disk: a thread reads blocks, which are decoded as rows are wanted.
 
-A block whose rows all go the same way need not become messages at all.
+A block whose rows are all routed alike need not be decoded at all.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
     from broker_core.queues.stream_log import Found
     from broker_core.store.origin import EncodingOf
 
-READ_OCTETS: Final = 1 << 20  # of blocks that are at hand, and one block
-KINDS_MAX: Final = 256  # of messages in a block that is given out whole: 1 ms
+READ_OCTETS: Final = 1 << 20  # bytes of blocks that are read at once, and one block
+KINDS_MAX: Final = 256  # kinds of messages in a block that is returned whole: 1 ms
 
 
 class BlockDrawing(Drawing):
-    """From a log in segments."""
+    """A source of rows from a log in segments."""
 
     __slots__ = ("_asked", "_at", "_current", "_encoding_of", "_hole", "_log", "_octets")
 
     def __init__(self, log: SegmentLog, encoding_of: EncodingOf) -> None:
         self._log = log
         self._encoding_of = encoding_of
-        self._octets = b""  # blocks at hand
-        self._at = 0  # in these, where the next one begins
+        self._octets = b""  # blocks that were read
+        self._at = 0  # where the next of them begins
         self._current: Opened | None = None
         self._hole = range(0)  # offsets that cannot be read
-        self._asked: int | None = None  # an offset that is being fetched
+        self._asked: int | None = None  # the offset that is being fetched
 
     def read(self, offset: int, until: int, quota: int, room: int) -> Found | None:
         offset = self._readable(offset)
@@ -54,7 +54,7 @@ class BlockDrawing(Drawing):
         return self._hole.stop if offset in self._hole else offset
 
     def _find(self, offset: int) -> Opened | None:
-        """The block at hand that has an offset. Raises DamagedError."""
+        """Return the block that has an offset, if it was read. Raises DamagedError."""
         while self._current is None or not self._current.first <= offset < self._current.next:
             self._current = None
             if self._at >= len(self._octets):
@@ -78,7 +78,7 @@ class BlockDrawing(Drawing):
         if isinstance(found, DamagedError):
             self._hole = range(offset, found.next or offset + 1)
         elif isinstance(found, Exception) or not found:
-            return  # the log has ended, or the node does
+            return  # the log has ended, or the node is ending
         else:
             self._octets, self._at, self._current = found, 0, None
         then()
@@ -87,7 +87,7 @@ class BlockDrawing(Drawing):
         try:
             opened = self._find(offset)
         except DamagedError:
-            return None  # `read` sees to it
+            return None  # `read` notes the hole
         if opened is None or opened.first != offset or opened.next > until:
             return None
         samples = opened.samples()
@@ -95,12 +95,12 @@ class BlockDrawing(Drawing):
 
 
 class Opened:
-    """A block, and what has been made of it."""
+    """A block with the messages decoded from it on demand."""
 
     __slots__ = ("_block", "_bodies", "_kinds", "_known", "_octets", "_properties", "first", "next")
 
     def __init__(self, opened: block.Block, octets: memoryview[int], encoding_of: EncodingOf) -> None:
-        """Raises DamagedError if a protocol is not installed."""
+        """Open a block. Raises DamagedError if the protocol of a message is not installed."""
         self.first, self.next = opened.header.first, opened.header.next
         self._block = opened
         self._octets = octets
@@ -110,7 +110,7 @@ class Opened:
         self._known: dict[tuple[int, bytes], Facts] = {}
 
     def read(self, offset: int, until: int, quota: int, room: int) -> Found:
-        """Some messages from an offset on, at least one."""
+        """Return some messages from an offset on, at least one."""
         opened, start = self._block, offset - self.first
         end = min(start + quota, opened.header.count, until - self.first)
         for ends in (opened.body_ends, opened.property_ends):
@@ -145,7 +145,7 @@ class Opened:
         return [properties[low:high] for low, high in pairwise(ends[start : end + 1].tolist())]
 
     def _facts(self, place: int, raw: bytes) -> Facts:
-        """The same for all that have the same properties."""
+        """Return the facts of a kind's encoded properties, one shared object for the same properties."""
         known = self._known.get((place, raw))
         if known is None:
             encoding, _, _, facts, _ = self._kinds[place]
@@ -153,7 +153,7 @@ class Opened:
         return known
 
     def samples(self) -> list[Message] | None:
-        """One message of each kind, without body. None: there are many, or kinds are not all there is to them."""
+        """Return one message of each kind, without body; None if there are many kinds, or messages of a kind differ."""
         opened = self._block
         if opened.property_ends is not None or opened.positions is not None or len(self._kinds) > KINDS_MAX:
             return None

@@ -1,13 +1,13 @@
-"""A stream's log in a store: its messages lie in segments, which the store has on disk, in blocks.
+"""The log of a stream in a store keeps its messages in segments on disk, which consist of blocks.
 
     append ──> open ──closed──> in flight ──landed──> committed: in the cache, and on disk
                                                          read <── cache <── a reading thread: blocks
 
-What is open goes into the commit that the journal closes next, as a block or several; what came as a block stays one.
-A segment ends when it is full, or old if ages count; retention lets go of whole ones, never of the last. Readers see
-what is committed, so that no offset that somebody saw is ever given to another message.
+Open messages go into the commit that the journal closes next, in one or several blocks; blocks that were appended as
+such are kept. A segment ends when it is full, or too old if ages are limited; retention drops whole segments, never the
+last. Readers see committed messages only, so that no offset that a reader saw is ever given to another message.
 
-What cannot be read any more is a hole: that is said once, and readers pass over it.
+Unreadable messages are a hole, which is logged once, and which readers pass over.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.store")
 
-SEGMENT_OCTETS: Final = 64 << 20  # of a segment, roughly, unless the stream says otherwise
-SEGMENT_OCTETS_MIN: Final = 64 << 10  # however little is to be retained
-SHARE: Final = 16  # of what is retained, a segment is so small a part
-AGE_MS_MIN: Final = 1000  # of a segment, however short a time is to be retained
-RUN_OCTETS: Final = 256 << 10  # in the cache: a run grows by what follows, up to that
+SEGMENT_OCTETS: Final = 64 << 20  # size of a segment, roughly, unless the stream's limits name another
+SEGMENT_OCTETS_MIN: Final = 64 << 10  # however little the stream retains
+SHARE: Final = 16  # a segment is at most this fraction of the size and the age that are retained
+AGE_MS_MIN: Final = 1000  # least age at which a segment ends
+RUN_OCTETS: Final = 256 << 10  # bytes of a run in the cache, above which new messages begin another
 
 FIRST: Final = attrgetter("first")
 
 
 class Segment:
-    """One segment, as far as the loop has to know it."""
+    """The metadata of one segment."""
 
     __slots__ = ("begun", "bodies", "first", "last", "next", "octets")
 
     def __init__(self, first: int, begun: int) -> None:
         self.first = first
         self.next = first
-        self.octets = 0  # on disk, roughly
-        self.bodies = 0  # octets of the messages' bodies
-        self.begun = self.last = begun  # ms since 1970: when the first message arrived, and the last
+        self.octets = 0  # bytes on disk, roughly
+        self.bodies = 0  # bytes of the messages' bodies
+        self.begun = self.last = begun  # when the first and the last message arrived, ms since 1970
 
 
 class SegmentLog(Log):
-    """The log of one stream. `described`: how error texts name it; `changed` is called when more is committed."""
+    """The log of one stream. `described`: its name in error texts; `changed` is called when more is committed."""
 
     __slots__ = (
         "_asked",
@@ -90,30 +90,30 @@ class SegmentLog(Log):
         super().__init__()
         self.number = number
         self.described = described
-        self.remembers = True  # what has just been committed; bulk readers take it from the disk
-        self.noted = True  # readers want offsets noted on messages as a rule: so they come from the disk
+        self.remembers = True  # committed messages are cached; False: bulk readers take them from disk
+        self.noted = True  # messages read from disk have their offsets noted on them, as most readers want
         self._journal = journal
         self._changed = changed
-        self._segments: list[Segment] = []  # by offset; there may be gaps where the store has lost some
-        self._closed_to = 0  # what is below has been given to a commit
-        self._before: list[list[Message] | Packed] = []  # what was appended since then, but
-        self._open: list[Message] = []  # what follows the last block
-        self._positions = array("Q")  # of these, or empty
-        self._counted = 0  # of these, how many the journal has heard of
-        self._unmeasured = 0  # octets of others that it has not heard of
+        self._segments: list[Segment] = []  # by offset; there may be gaps where the store lost some
+        self._closed_to = 0  # messages below this offset have been given to a commit
+        self._before: list[list[Message] | Packed] = []  # messages and blocks appended since then, except
+        self._open: list[Message] = []  # those after the last block
+        self._positions = array("Q")  # of the messages in `_open`, or empty
+        self._counted = 0  # how many messages in `_open` have been reported by `measured`
+        self._unmeasured = 0  # bytes of `_before` that have not been reported
         self._flying: list[Append] = []  # in the commit that is in flight
-        self._runs: list[Run] = []  # what the cache has of it, by offset
-        self._holes: list[tuple[int, int]] = []  # by offset: from, and up to
-        self._asked: dict[int, list[Callable[[], None]]] = {}  # offsets that are being read, and who waits
+        self._runs: list[Run] = []  # its runs in the cache, by offset
+        self._holes: list[tuple[int, int]] = []  # by offset: begin, and end (exclusive)
+        self._asked: dict[int, list[Callable[[], None]]] = {}  # offsets being read, and callbacks
         self._segment_octets = SEGMENT_OCTETS
         self._segment_ms: int | None = None
-        self._new_segment = False  # the last one is left as it is
+        self._new_segment = False  # the next message begins a new segment
         self._ended = False
 
     # Arrival.
 
     def append(self, message: Message, wall: float, position: int | None = None) -> None:
-        """It counts as arrived when its commit is closed: so none is older than who asks for a time is told."""
+        """Append a message. Its time of arrival is when its commit is closed, so that `offset_since` misses none."""
         if not self._open:
             self._journal.appends[self] = None
         self._open.append(message)
@@ -140,18 +140,18 @@ class SegmentLog(Log):
 
     @property
     def gathered(self) -> int:
-        """How many messages wait for the next commit."""
+        """Return how many messages wait for the next commit."""
         return self.next - self._closed_to
 
     def measured(self) -> int:
-        """Octets of what was appended since this was last asked."""
+        """Return the bytes of messages that were appended since the last call."""
         new = self._open[self._counted :]
         self._counted += len(new)
         octets, self._unmeasured = self._unmeasured, 0
         return octets + sum([each.size + len(each.properties) + OVERHEAD for each in new])
 
     def closed(self, wall: float) -> tuple[list[Append], int]:
-        """What goes into the commit that is closed now, in pieces, and its octets."""
+        """Close the open messages. Return them in pieces, for the commit that is closed now, and their bytes."""
         arrived = max(int(wall * 1000), self._segments[-1].last if self._segments else 0)
         self._flying, octets = [], 0
         for run in (*self._before, self._open):
@@ -182,7 +182,7 @@ class SegmentLog(Log):
         return len(packed.octets)
 
     def _place(self, append: Append, octets: int) -> None:
-        """Find the segment of it."""
+        """Assign a piece to its segment, and add it to those in flight."""
         segment = self._segment_for(append.first, octets, append.arrived)
         append.segment = segment.first
         self._closed_to = segment.next = append.next
@@ -192,7 +192,7 @@ class SegmentLog(Log):
         self._flying.append(append)
 
     def _segment_for(self, first: int, octets: int, arrived: int) -> Segment:
-        """The last one, unless it has to end."""
+        """Return the last segment, or a new one if the last has to end."""
         last = self._segments[-1] if self._segments else None
         if last is not None and not self._new_segment:
             is_full = last.octets and last.octets + octets > self._segment_octets
@@ -204,7 +204,7 @@ class SegmentLog(Log):
         return made
 
     def landed(self) -> None:
-        """What was in flight is on disk."""
+        """Commit the messages in flight, which are on disk now, unless the log has ended."""
         flying, self._flying = self._flying, []
         if self._ended:
             return
@@ -219,7 +219,7 @@ class SegmentLog(Log):
         if run is not None and run.next == first and run.octets < RUN_OCTETS:
             cache.extend(run, messages)
         else:
-            run = Run(self, first, messages.copy(), noted=False)  # it grows; what was committed must not
+            run = Run(self, first, messages.copy(), noted=False)  # a copy, as the run grows
             self._runs.append(run)
             cache.hold(run)
 
@@ -229,7 +229,7 @@ class SegmentLog(Log):
     # From one start to the next.
 
     def take_back(self, span: Span) -> None:
-        """The store has this segment of it. They come in their order, before anything is appended."""
+        """Restore the metadata of a segment. Called in order of offsets, before any message is appended."""
         self._segments.append(segment := Segment(span.first, span.begun))
         segment.next, segment.octets, segment.bodies, segment.last = (
             span.next,
@@ -243,7 +243,7 @@ class SegmentLog(Log):
         self.octets += span.bodies
 
     def taken_back(self, was_clean: bool) -> None:
-        """That was all. What an unclean end has left behind the last segment is not touched any more."""
+        """End the restoration. After an unclean end, a new segment begins, as the last may have a torn end on disk."""
         self._new_segment = not was_clean
         self._changed()
 
@@ -263,7 +263,7 @@ class SegmentLog(Log):
         self._segment_ms = None if age_ms is None else max(AGE_MS_MIN, age_ms // SHARE)
 
     def retain(self, max_octets: int | None, latest: float | None) -> None:
-        """Segment by segment; the last one stays."""
+        """Drop the oldest segments; the last one stays."""
 
         def is_too_much(oldest: Segment) -> bool:
             is_surplus = max_octets is not None and self.octets > max_octets
@@ -272,13 +272,13 @@ class SegmentLog(Log):
         self._drop_while(is_too_much)
 
     def drop_until(self, offset: int) -> None:
-        """The last segment goes when there is another one: what comes next begins that."""
+        """Drop segments below `offset`. If all are, the next message begins a segment, so that the last can go."""
         self._drop_while(lambda oldest: oldest.next <= offset)
         last = self._segments[-1] if self._segments else None
         self._new_segment |= last is not None and last.next <= min(offset, self.committed)
 
     def _drop_while(self, is_too_much: Callable[[Segment], bool]) -> None:
-        """Let go of the oldest segments, as long as they are on disk, and there are others."""
+        """Drop the oldest segments as long as they are committed, and others follow."""
         segments, gone = self._segments, 0
         while gone + 1 < len(segments) and segments[gone].next <= self.committed:
             oldest = segments[gone]
@@ -329,13 +329,13 @@ class SegmentLog(Log):
 
     def _run_at(self, offset: int) -> Run | None:
         runs = self._runs
-        if runs and runs[-1].first <= offset:  # readers keep up as a rule
+        if runs and runs[-1].first <= offset:  # usual, as most readers keep up
             return runs[-1] if offset < runs[-1].next else None
         at = bisect_right(runs, offset, key=FIRST) - 1
         return runs[at] if at >= 0 and offset < runs[at].next else None
 
     def _behind_hole(self, offset: int) -> int:
-        """Where to go on if there is nothing at an offset; the same offset if there may be."""
+        """Return the first offset from this one on that is not in a hole or gap."""
         while offset < self.committed:
             segment = self._segment_at(offset)
             at = bisect_right(self._holes, offset, key=lambda hole: hole[0]) - 1
@@ -346,7 +346,7 @@ class SegmentLog(Log):
         return offset
 
     def _segment_at(self, offset: int) -> Segment:
-        """The segment of an offset, or the one that follows where it should be. There is one: it is committed."""
+        """Return the segment of a committed offset, or the one that follows if the offset is in a gap."""
         segments = self._segments
         at = bisect_right(segments, offset, key=FIRST) - 1
         return segments[at] if at >= 0 and offset < segments[at].next else segments[at + 1]
@@ -372,7 +372,7 @@ class SegmentLog(Log):
         waiting = self._asked.pop(offset, [])
         if self._ended:
             return
-        if offset >= self.first:  # else it was dropped meanwhile, and may have been gone already
+        if offset >= self.first:  # else it was dropped meanwhile, which may be why reading failed
             if isinstance(found, DamagedError):
                 self.add_hole(offset, found)
             elif isinstance(found, Exception):
@@ -384,7 +384,7 @@ class SegmentLog(Log):
             then()
 
     def _take_in(self, offset: int, part: Part) -> None:
-        """What was read, without what is there already: the offset itself is what counts."""
+        """Cache the messages read, without those that are cached already; the one at `offset` was wanted."""
         first, messages = part
         at = bisect_right(self._runs, offset, key=FIRST)
         begin = max(first, self.first)
@@ -400,18 +400,18 @@ class SegmentLog(Log):
         self._journal.cache.hold(run)
 
     def let_go(self, run: Run) -> None:
-        """The cache has no room for it any more."""
+        """Forget a run that the cache has dropped."""
         at = bisect_left(self._runs, run.first, key=FIRST)
         del self._runs[at]
 
     def add_hole(self, offset: int, damage: DamagedError) -> int:
-        """Returns where it ends."""
+        """Note and log that messages from `offset` on cannot be read. Return where the hole ends."""
         segment = self._segment_at(offset)
         most = min(segment.next, self.committed)
         end = min(max(damage.next or most, offset + 1), most)
         at = bisect_right(self._holes, (offset, UNLIMITED))
         if at and self._holes[at - 1][1] >= end:
-            return end  # that has been said
+            return end  # it is known already
         self._holes.insert(at, (offset, end))
         log.error(
             "messages %d to %d of %s cannot be read; readers pass over them: %s",
@@ -437,11 +437,11 @@ class SegmentLog(Log):
                     self.add_hole(offset, damage)
 
     def offset_since(self, wall: float, then: Callable[[int], None]) -> None:
-        """The segments' times say which one to look into. That may take a second, so a thread does it."""
+        """Choose a segment by its times, and have a thread search it, which may take a second."""
         arrived = int(wall * 1000)
         at = bisect_left(self._segments, arrived, key=attrgetter("last"))
         if at == len(self._segments):
-            then(self._closed_to)  # these may have arrived before or after
+            then(self._closed_to)  # open messages may have arrived before or after
             return
         segment = self._segments[at]
         until = min(segment.next, self.committed)
