@@ -36,7 +36,7 @@ class Run:
     __slots__ = ("first", "holder", "messages", "next", "numbered", "octets")
 
     def __init__(self, holder: RunHolder, first: int, messages: list[Message], noted: bool) -> None:
-        """`noted`: the messages have their offsets noted on them."""
+        """Create a run. `noted`: the messages have their offsets noted on them."""
         self.holder = holder
         self.first = first
         self.messages = messages
@@ -70,7 +70,7 @@ def octets_of(message: Message) -> int:
 
 
 class BlockCache:
-    """A cache of runs, kept in order of their last use."""
+    """A cache of runs, kept in order of their last use. `budget` is in bytes."""
 
     def __init__(self, budget: int = BUDGET) -> None:
         self.budget = budget
@@ -84,6 +84,7 @@ class BlockCache:
         self._shrink(run)
 
     def extend(self, run: Run, messages: list[Message]) -> None:
+        """Append messages to a cached run, and drop others if there is no room."""
         before = run.octets
         run.extend(messages)
         self.octets += run.octets - before
@@ -91,6 +92,7 @@ class BlockCache:
         self._shrink(run)
 
     def use(self, run: Run) -> None:
+        """Note that a run was used just now."""
         del self._runs[run]
         self._runs[run] = None
 

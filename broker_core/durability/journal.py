@@ -53,7 +53,7 @@ class Journal(Durability):
     """The journal of one broker, for one store."""
 
     def __init__(self, store: Store, broker: Broker, encodings: Mapping[str, Callable[[], Encoding]]) -> None:
-        """`encodings`: by name, a function that returns the encoding of each protocol."""
+        """Create a journal. `encodings`: by protocol name, a function that returns its encoding."""
         self.chunk_octets, self.chunk_entries = CHUNK_OCTETS, CHUNK_ENTRIES
         self.behind_octets, self.retry_s, self.doubts = BEHIND_OCTETS, RETRY_S, DOUBTS
         self.store = store
@@ -63,9 +63,7 @@ class Journal(Durability):
         self.settled = []
         self.appends: dict[SegmentLog, None] = {}  # logs with messages for the open commit
         self.producers: dict[tuple[int, str], int] = {}  # last sequence number, by stream and producer
-        self.holds = (
-            False  # set by changes whose reply waits until commit `open` is durable; the node resets it
-        )
+        self.holds = False  # set by changes whose reply waits for commit `open`; the node resets it
         self.open = 1  # number of the commit that is being gathered
         self.durable = 0  # number of the last commit on disk
         self.written = 0

@@ -213,7 +213,7 @@ def _hand_out(
 
 
 def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) -> list[Page]:
-    """Return pages in order of positions. Either all messages of a page may have been delivered before, or the marked."""
+    """Return pages in order of positions. All messages of a page count as delivered before, or only those marked."""
     gathered.in_order()
     numbers, positions = gathered.numbers, gathered.positions
     sums = array("Q", accumulate(gathered.sizes, initial=0))

@@ -285,7 +285,7 @@ class Restoring:
             return of(missing(type_, "no plug-in offers it"))
         try:
             return of(type_class)
-        except Exception as error:  # a plug-in's
+        except Exception as error:  # raised by a plug-in
             return of(missing(type_, f"{type(error).__name__}: {error}"))
 
     def _queue(self, names: Names, record: ObjectRecord) -> None:
@@ -367,7 +367,7 @@ class Restoring:
             )
         try:
             host.add_binding(binding)
-        except Exception as error:  # a plug-in's
+        except Exception as error:  # raised by a plug-in
             raise Unreadable(
                 f"exchange type '{binding.source.type.name}' does not take it: {error!r}"
             ) from None

@@ -226,7 +226,7 @@ class SegmentLog(Log):
     def keep_sequence(self, producer: str, sequence: int) -> None:
         self._journal.producers[self.number, producer] = sequence
 
-    # From one start to the next.
+    # Restoring.
 
     def take_back(self, span: Span) -> None:
         """Restore the metadata of a segment. Called in order of offsets, before any message is appended."""
@@ -390,7 +390,7 @@ class SegmentLog(Log):
         begin = max(first, self.first)
         if at:
             if self._runs[at - 1].next > offset:
-                return  # read twice
+                return  # it was read twice
             begin = max(begin, self._runs[at - 1].next)
         end = first + len(messages)
         if at < len(self._runs):

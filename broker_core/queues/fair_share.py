@@ -74,7 +74,7 @@ class Shares:
         self._last = level
 
     def _begin(self, waits: Sequence[bool]) -> None:
-        """Begin a round. The level served last has no share in it if lower levels wait."""
+        """Begin a round. The level served last has no share in it if lower levels wait and its share is limited."""
         self._left[:] = self._of
         if any(waits[: self._last]) and self._of[self._last] != ALL:
             self._left[self._last] = 0

@@ -68,7 +68,7 @@ class Lane:
 
     def __iter__(self) -> Iterator[Delivery]:
         if self.pages is None:
-            return merge(sorted(self.returned), list(self.fresh))  # the latter is in order, and may be long
+            return merge(sorted(self.returned), list(self.fresh))  # `fresh` is in order, and may be long
         look = self.pages.backlog.look
         away = chain.from_iterable(look(page) for page in list(self.pages.on_disk))
         return merge(sorted(self.returned), chain(list(self.fresh), away, list(self.arrivals)))
@@ -110,6 +110,7 @@ class Lane:
             pile.extend(alive)
 
     def put_back(self, delivery: Delivery) -> None:
+        """Return a message to its position."""
         heappush(self.returned, delivery)
 
     def emptied(self) -> Iterable[deque[Delivery] | list[Delivery]]:

@@ -73,6 +73,7 @@ class GroupedQueue(WorkQueue):
     # The holders of groups.
 
     def group_of(self, delivery: Delivery) -> str:
+        """Return the group of a waiting message."""
         name = self._names.get(delivery.position)
         if name is None:
             if len(self._names) >= NAMES_MAX:
@@ -81,6 +82,7 @@ class GroupedQueue(WorkQueue):
         return name
 
     def may_have(self, taker: object, group: str) -> bool:
+        """Return whether a group is free, or held by `taker`."""
         held = self._held.get(group)
         return held is None or held.by is taker
 

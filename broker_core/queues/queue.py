@@ -97,7 +97,7 @@ class Queue(Destination):
         self.virtual_host = virtual_host
         self.limits = limits  # arguments merged with policies
         self.journal: Durability | None = None  # set at the declaration, if the queue outlives the node
-        self.number = 0  # in the store
+        self.number = 0  # its number in the store; 0: it is not stored
         self.ready = 0  # messages waiting
         self.ready_bytes = 0  # of their bodies
         self.unsettled = 0  # messages delivered and not answered
@@ -178,7 +178,7 @@ class Queue(Destination):
 
     def take_back(self, delivery: Delivery) -> None:
         """Let a message wait again that was removed from the queue and from the store's record of it."""
-        raise Unsupported(f"{self.described} gives nothing away")
+        raise Unsupported(f"{self.described} does not take messages back")
 
     def has_room(self, messages: int, octets: int) -> bool:
         """Return whether so many more messages, with bodies of `octets` bytes in all, would be taken, none refused."""

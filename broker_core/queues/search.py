@@ -54,6 +54,7 @@ class Search:
         queue.virtual_host.broker.work += queue.ready // SLOTS
 
     def add(self, consumer: Consumer) -> None:
+        """Give a consumer a cursor in each lane, at the beginning."""
         mark = object() if consumer.browses else None
         self._seekers[consumer] = [lane.enter(mark) for lane in self._lanes]
 

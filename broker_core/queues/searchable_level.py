@@ -140,6 +140,7 @@ class SearchedLane(Lane):
         return cursor
 
     def leave(self, cursor: Cursor) -> None:
+        """Remove a cursor."""
         self.cursors.remove(cursor)
         if cursor.mark is not None:
             self.lookers.remove(cursor)

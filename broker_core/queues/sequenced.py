@@ -22,7 +22,7 @@ from broker_core.values import Int64
 if TYPE_CHECKING:
     from broker_core.message import Message
 
-NUMBERED: Final = "numbered"  # in the notes: the last number that was given
+NUMBERED: Final = "numbered"  # a key of the queue's notes: the last number that was assigned
 
 
 class NumberedQueue(WorkQueue):

@@ -1,4 +1,4 @@
-"""Work queues: messages in order, limits, and consumers in turn.
+"""A work queue delivers messages in order to consumers in turn, and keeps its limits.
 
     push ──> waiting ──dispatch/take_one──> unsettled ──accept──> gone
                ^  └─expired, over limit──> dead            ├─reject──> dead
@@ -85,11 +85,11 @@ class WorkQueue(Queue):
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
         self.lanes: list[Lane] = []  # one per priority, the lowest first; none before the first message
         self.backlog: Backlog | None = None  # created with the first page on disk
-        self.search: Search | None = None  # as long as a consumer has a selector, or browses
+        self.search: Search | None = None  # exists while a consumer has a selector, or browses
         self.rings: list[Ring] = []  # highest priority first
         self.active: Consumer | None = None  # the single active consumer
         self.sole = False  # only a single active consumer is served
-        self.position = 0  # of the next message to arrive
+        self.position = 0  # position of the next message to arrive
         self.expiring = 0  # waiting messages that will expire
         self.expiry: Expiry | None = None  # created with the first message that will expire
         self.disuse: Disuse | None = None  # created when the queue may be deleted for lack of use
@@ -126,6 +126,7 @@ class WorkQueue(Queue):
             self.lanes = [Lane() for _ in range((self.declared_limits.max_priority or 0) + 1)]
 
     def over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
+        """Return whether the queue would be over its limits with so many more messages and bytes of bodies."""
         longest, largest = self.limits.max_length, self.limits.max_bytes
         is_long = longest is not None and self.ready + more > longest
         return is_long or (largest is not None and self.ready_bytes + more_bytes > largest)
@@ -218,6 +219,7 @@ class WorkQueue(Queue):
         return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
 
     def lacks_room_for(self, message: Message) -> bool:
+        """Return whether one more message would put the queue over its limits."""
         return self.over_limit(1, message.size)
 
     def has_room(self, messages: int, octets: int) -> bool:
@@ -384,11 +386,13 @@ class WorkQueue(Queue):
         return max(0, min(priority - self.limits.priority_base, len(self.lanes) - 1))
 
     def lane_of(self, delivery: Delivery) -> Lane:
+        """Return the lane of a delivery, by the priority of its message."""
         self.open_lanes()
         lanes = self.lanes
         return lanes[0] if len(lanes) == 1 else lanes[self.rank(delivery.message.facts.priority)]
 
     def die(self, delivery: Delivery, reason: str) -> None:
+        """Settle a message in the store, and dead-letter it for a reason (`REJECTED` and the others)."""
         self.forget((delivery,))
         self.virtual_host.broker.dead_letter(self, delivery.message, reason)
 
