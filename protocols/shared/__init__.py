@@ -1,1 +1,1 @@
-"""What several protocols share, on the same three floors: codec, machine and broker."""
+"""The code that several protocols share, in the same three packages: codec, machine and broker."""

@@ -1,1 +1,1 @@
-"""AMQP 0-9-1 as bytes: frames, methods, field tables and content properties, to values and back. Pure functions."""
+"""The wire format of AMQP 0-9-1: frames, methods, field tables and content properties, as pure functions."""

@@ -3,16 +3,16 @@
 The types are read as every client in use means them, which is not always what 0-9-1 section 4.2.5.5 says:
 
     t bool      b int8    B uint8    U s int16   u uint16    I int32   i uint32   L l int64
-    f float     d double  D decimal (scale octet, signed int32)        T Timestamp, seconds since 1970
+    f float     d double  D decimal (scale byte, signed int32)         T Timestamp, seconds since 1970
     S longstr   x byte array          A array     F table     V None
 
-A long string becomes `str` if it is UTF-8 and `bytes` if not; a byte array becomes `ByteArray`, so that it
-goes out as `x` again; numbers that are neither `I` nor `d` become subclasses that go out as what they were.
-Plain integers go out as `I` if they fit and as `l` if not, floats as `d`. A short string is a `str` whose stray
-bytes are kept by surrogateescape: names leave as they came. Of two fields with one name the later counts.
+A long string becomes `str` if it is UTF-8 and `bytes` if not; a byte array becomes `ByteArray`, so that it is encoded
+as `x` again; numbers that are neither `I` nor `d` become subclasses that are encoded with their original type. Plain
+integers are encoded as `I` if they fit and as `l` if not, floats as `d`. A short string is a `str` that keeps invalid
+bytes by surrogateescape, so that names are sent as they were received. Of two fields with one name the later counts.
 
-`x_at(data, at, end)` reads an x and answers it with the offset after it; it believes no size that leads
-beyond `end`, and raises MalformedError. `encode_x` raises ValueError for what the wire cannot say.
+`x_at(data, at, end)` reads an x and returns it with the offset after it; it trusts no size that leads beyond `end`, and
+raises MalformedError. `encode_x` raises ValueError for a value that the wire format cannot express.
 """
 
 from abc import ABC, abstractmethod
@@ -26,10 +26,10 @@ from protocols.shared.codec.integers import Float32, Int8, Int16, Number, UInt8,
 
 
 class AmqpError(Exception):
-    """What the peer did wrong, as the reply code and explanation it is told.
+    """A violation of the protocol by the peer, with the reply code and the explanation that the peer gets.
 
-    The code decides whether the channel or the connection is closed (methods.SOFT_ERRORS and HARD_ERRORS).
-    `class_id` and `method_id` name the failing method; the connection fills them in if they are 0.
+    The code decides whether the channel or the connection is closed (methods.SOFT_ERRORS and HARD_ERRORS). `class_id`
+    and `method_id` name the failing method; the connection fills them in if they are 0.
     """
 
     def __init__(self, code: int, text: str, class_id: int = 0, method_id: int = 0) -> None:
@@ -41,31 +41,31 @@ class AmqpError(Exception):
 
 
 class MalformedError(AmqpError):
-    """Bytes that do not say what they should: 502 SYNTAX_ERROR."""
+    """Raised for bytes that do not parse: 502 SYNTAX_ERROR."""
 
     def __init__(self, text: str) -> None:
         super().__init__(502, text)
 
 
 class Timestamp(Number):
-    """Seconds since 1970, told apart from other integers."""
+    """Seconds since 1970, distinct from other integers."""
 
     __slots__ = ()
 
 
 class LongLong(Number):
-    """An integer that goes out as `l` however small it is, for where clients expect 64 bits."""
+    """An integer that is encoded as `l` however small it is, for fields of which clients expect 64 bits."""
 
     __slots__ = ()
 
 
 class ByteArray(bytes):
-    """A field of type `x`, told apart from long strings."""
+    """A field value of type `x`, distinct from long strings."""
 
     __slots__ = ()
 
 
-# Timestamp and its like are ints, Float32 is a float and ByteArray a bytes, so the alias holds them.
+# The alias covers the subclasses too: Timestamp and its like are ints, Float32 is a float and ByteArray a bytes.
 FieldTable: TypeAlias = dict[str, "FieldValue"]
 FieldValue: TypeAlias = bool | int | float | Decimal | str | bytes | list["FieldValue"] | FieldTable | None
 
@@ -79,14 +79,14 @@ DECIMAL: Final = Struct(">Bi")
 
 
 class Method(ABC):
-    """What the generated method classes share. `fields` is in the order of the constructor's arguments."""
+    """The base of the generated method classes. `fields` is in the order of the constructor's arguments."""
 
     __slots__ = ()
 
     class_id: ClassVar[int]
     method_id: ClassVar[int]
     name: ClassVar[str]  # 'basic.publish'
-    to_server: ClassVar[bool]  # may a client send it
+    to_server: ClassVar[bool]  # whether a client may send it
     secret: ClassVar[str] = ""  # the field that must not be printed
 
     @staticmethod
@@ -96,11 +96,11 @@ class Method(ABC):
 
     @abstractmethod
     def encode(self) -> bytes:
-        """The payload of the method frame: class id, method id, arguments."""
+        """Return the payload of the method frame: class id, method id, arguments."""
 
     @abstractmethod
     def fields(self) -> FieldTable:
-        """Every argument by its name."""
+        """Return every argument by its name."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Method) and type(self) is type(other) and self.fields() == other.fields()
@@ -171,7 +171,7 @@ def array_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[list[Field
 
 
 def _span_at(data: bytes, at: int, end: int, depth: int) -> tuple[int, int]:
-    """Where the content of a table or array begins and ends."""
+    """Return the offsets where the content of a table or array begins and ends."""
     if depth > DEPTH_MAX:
         raise MalformedError(f"a table is nested more than {DEPTH_MAX} deep")
     size, at = long_at(data, at, end)
@@ -181,7 +181,7 @@ def _span_at(data: bytes, at: int, end: int, depth: int) -> tuple[int, int]:
 
 
 def value_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[FieldValue, int]:
-    """A field value with its type octet in front."""
+    """Read a field value with its type byte in front."""
     kind, at = octet_at(data, at, end)
     struct = NUMBERS.get(kind)
     if struct is not None:
@@ -248,14 +248,14 @@ def expect_end(at: int, end: int) -> None:
 
 
 def decode_table(data: bytes) -> FieldTable:
-    """A table with its size in front, and nothing behind it. Raises MalformedError."""
+    """Read a table with its size in front and nothing behind it. Raises MalformedError."""
     table, after = table_at(data, 0, len(data))
     expect_end(after, len(data))
     return table
 
 
 def values_in(value: FieldValue) -> int:
-    """How many there are in a value, itself and what it holds; its depth is bounded."""
+    """Count a value and all values inside it; its depth is bounded."""
     if isinstance(value, dict):
         return 1 + sum(map(values_in, value.values()))
     return 1 + sum(map(values_in, value)) if isinstance(value, list) else 1
@@ -295,7 +295,7 @@ def encode_longstr(octets: bytes) -> bytes:
 
 
 def encode_table(table: FieldTable, depth: int = 0) -> bytes:
-    """The table with its size in front. Raises ValueError for a value that has no field type."""
+    """Encode a table with its size in front. Raises ValueError for a value that has no field type."""
     parts = [encode_field(name, value, depth) for name, value in table.items()]
     return encode_longstr(b"".join(parts))
 
@@ -305,7 +305,7 @@ def encode_field(name: str, value: FieldValue, depth: int = 0) -> bytes:
 
 
 def encode_value(value: FieldValue, depth: int = 0) -> bytes:
-    """The value behind its type octet."""
+    """Encode a value with its type byte in front."""
     if isinstance(value, str):
         return b"S" + encode_longstr(value.encode("utf-8", "surrogateescape"))
     if isinstance(value, bytes):
@@ -366,7 +366,7 @@ SIZED: Final = frozenset(b"SxAF")
 
 
 def value_after(data: bytes, at: int, end: int) -> int:
-    """The offset after the value at `at`, whose inside is not looked at."""
+    """Return the offset after the value at `at`, without reading what is inside the value."""
     kind, at = octet_at(data, at, end)
     if kind in SIZED:
         size, at = long_at(data, at, end)
@@ -380,7 +380,7 @@ def value_after(data: bytes, at: int, end: int) -> int:
 
 
 def table_fields(table: bytes) -> list[tuple[str, bytes]]:
-    """Each field of a table (its size in front) as its name and its bytes: name, type and value untouched."""
+    """Split a table (with its size in front) into its fields: the name, and the bytes of name, type and value."""
     at, end = _span_at(table, 0, len(table), 0)
     expect_end(end, len(table))
     fields: list[tuple[str, bytes]] = []

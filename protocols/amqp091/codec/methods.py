@@ -3112,7 +3112,7 @@ class BasicProperties:
         return found
 
     def encode(self) -> bytes:
-        """Property flags and property list: a content header from its 13th octet on."""
+        """Return property flags and property list: a content header from its 13th byte on."""
         flags = 0
         parts: list[bytes] = []
         if self.content_type is not None:

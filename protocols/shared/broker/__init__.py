@@ -1,1 +1,1 @@
-"""What several front-ends share on the broker's side: login, the outbox, and time-outs of acknowledgements."""
+"""The parts that several front-ends share on the broker's side: login, the outbox, and acknowledgement time-outs."""

@@ -1,7 +1,7 @@
-"""The time that a peer has for its answers (X028): unanswered deliveries in, the end of what they came by out.
+"""Acknowledgement time-outs (X028): they end channels and links whose deliveries stay unanswered for too long.
 
-One timer stands on the delivery that will be too old first. It is set when something is delivered and not moved when
-that is answered: once it runs, it looks again. So an answer in time costs nothing, and a batch one comparison.
+One timer is set for the delivery that will be too old first. It is set at a delivery and not moved when that is
+answered: when it runs, it checks again. So an answer in time costs nothing, and a batch one comparison.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker_core.delivery import Delivery
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class AckTimeouts(ABC):
-    """Watches the unanswered deliveries of a channel or a link."""
+    """A watch over the unanswered deliveries of a channel or a link."""
 
     __slots__ = ("_timer", "_timers")
 
@@ -26,14 +26,14 @@ class AckTimeouts(ABC):
 
     @abstractmethod
     def allowed_s(self, delivery: Delivery) -> float | None:
-        """Return the seconds that the consumer asked for, else those of its queue; None: all the time in the world."""
+        """Return the seconds that the consumer asked for, else those of its queue, or None for no limit."""
 
     @abstractmethod
     def check(self, now: float) -> None:
-        """End what has been too slow, and `watch` what is left."""
+        """End the consumers or links that are too slow, and `watch` the deliveries that are left."""
 
     def watch(self, delivery: Delivery) -> None:
-        """Called when this has been delivered just now, and maybe others with it to the same consumer."""
+        """Called after this delivery, and maybe others with it to the same consumer."""
         allowed = self.allowed_s(delivery)
         if allowed is None:
             return

@@ -1,4 +1,4 @@
-"""Conversion of values between protocols: what one side has no type for is left out where it is nested."""
+"""Conversion of nested values between protocols: an item without a type on the other side is left out."""
 
 from collections.abc import Callable, Iterable
 from typing import TypeVar

@@ -1,9 +1,9 @@
-"""The broker's side of a connection of any version of AMQP: how its user logs in, enters a virtual host and renews the
-secret, and when nothing is read from it.
+"""The broker's side of a connection of any version of AMQP: it logs its user in, enters a virtual host, renews the
+secret, and stops reading during alarms.
 
     machine ──mechanism, response──> ServedConnection ──> Login ──> a challenge, Wait, or None ──> machine
 
-What differs is what each version calls a refusal.
+The versions differ in their errors for a refusal.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ P = ParamSpec("P")
 
 
 class ServedConnection(FrontEnd):
-    """One connection: authentication, the virtual host, and alarms."""
+    """A connection with its authentication, its virtual host, and its alarms."""
 
-    TITLE: ClassVar[str]  # of the protocol, for people
+    TITLE: ClassVar[str]  # the protocol's name in logs and management
     LOG: ClassVar[Logger]
     MECHANISMS: ClassVar[Sequence[type[Mechanism]]] = ()  # of this protocol only
-    ENDS_WITH_DATA: ClassVar[bool] = False  # the end of a login can carry last words
-    client: Client  # once the user is known
+    ENDS_WITH_DATA: ClassVar[bool] = False  # whether the end of a login can carry data of the mechanism
+    client: Client  # set once the user is known
     wire: Machine
 
     def __init__(
@@ -52,15 +52,15 @@ class ServedConnection(FrontEnd):
         self.is_stranger = True
         self._mechanisms = Mechanisms(broker.access, mechanisms, self.MECHANISMS, peer.certified, peer.host)
         self._login = Login(broker, self._mechanisms, peer, self.TITLE, self.LOG, self.ENDS_WITH_DATA)
-        self._last_words = b""  # of the login
+        self._last_words = b""  # that the mechanism sends at the end of the login
         self._entered = False
 
     @abstractmethod
     def refused_login(self, failure: Failure) -> Exception:
-        """Return the error of the protocol for a login that failed."""
+        """Return the protocol's error for a failed login."""
 
     def product(self) -> dict[str, str]:
-        """Return what every peer is told of the broker (S005, X050)."""
+        """Return the product fields of the server properties that every peer gets (S005, X050)."""
         product, version = self.broker.compat.product_and_version
         return {
             "product": product,
@@ -68,8 +68,6 @@ class ServedConnection(FrontEnd):
             "platform": f"Python {platform.python_version()}",
             "information": "Licensed under Apache-2.0",
         }
-
-    # The node's side.
 
     @property
     def closed(self) -> bool:  # type: ignore[override]
@@ -99,7 +97,7 @@ class ServedConnection(FrontEnd):
     def facts_with(
         self, client_properties: Table, channel_max: int, frame_max: int, channels: int
     ) -> ConnectionFacts:
-        """Return what operators are told of a connection that has opened its virtual host."""
+        """Return the facts for management about a connection that has opened its virtual host."""
         attempt = self._login.attempt
         return ConnectionFacts(
             protocol=self.TITLE,
@@ -114,10 +112,9 @@ class ServedConnection(FrontEnd):
             channels=channels,
         )
 
-    # Alarms.
-
     def hold_back(self) -> None:
-        """Called when it has published during an alarm: nothing is read from it, and its silence means nothing."""
+        """Called when the client has published during an alarm: nothing is read from it, so its silence is not
+        watched."""
         self.blocked = True
         self.wire.pause_monitor()
 
@@ -126,10 +123,9 @@ class ServedConnection(FrontEnd):
         self.blocked = False
         self.wire.resume_monitor(self.broker.tick())
 
-    # Logging in.
-
     def answered(self, step: Callable[P, Answer], *given: P.args, **named: P.kwargs) -> bytes | Wait | None:
-        """Take a step of the login: return the next challenge, or None once it is settled whose connection it is."""
+        """Take a step of the login: return the next challenge, Wait while a password is checked, or None when the user
+        is logged in. Raises `refused_login`."""
         try:
             answer = step(*given, **named)
         except Failure as failure:
@@ -148,7 +144,8 @@ class ServedConnection(FrontEnd):
         super().wake()
 
     def enter(self, virtual_host: str) -> None:
-        """The user enters this virtual host, and is no stranger any more. Raises the core's failures."""
+        """Let the user enter this virtual host, so that the connection counts as logged in. Raises the core's
+        failures."""
         self.client.enter(virtual_host)
         self._entered = True
         self.is_stranger = False
@@ -156,7 +153,7 @@ class ServedConnection(FrontEnd):
         self.LOG.info("%s: %s", self.peer.name, self.description)
 
     def on_closed(self) -> None:
-        self.blocked = False  # the answer to its close is to be read
+        self.blocked = False  # the peer's answer to our close must be read
         self._stop_waiting()
         if self._entered:
             self._entered = False
@@ -169,7 +166,7 @@ class ServedConnection(FrontEnd):
 
 
 class RenewableConnection(ServedConnection):
-    """A connection whose client may bring a fresh secret."""
+    """A connection whose client may renew its secret."""
 
     def __init__(
         self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, mechanisms: Sequence[str]
@@ -179,7 +176,7 @@ class RenewableConnection(ServedConnection):
 
     @abstractmethod
     def refused_secret(self, failure: Failure | None) -> Exception:
-        """Return the error of the protocol for a secret that is wrong (None), or that cannot be used."""
+        """Return the protocol's error for a secret that is wrong (None), or that cannot be used."""
 
     @abstractmethod
     def recheck(self) -> None:

@@ -1,11 +1,11 @@
-"""The outbox of a connection as its machine wants it."""
+"""An adapter from the outbox of a connection to the `Writer` of its machine."""
 
 from broker_core.outbox import Outbox
 from protocols.shared.machine.contract import Writer
 
 
 class OutboxWriter(Writer):
-    """Passes everything on to the outbox."""
+    """A writer that passes everything on to the outbox."""
 
     __slots__ = ("_outbox",)
 

@@ -1,1 +1,1 @@
-"""What the codecs of several AMQP versions share: integers that know their width, and the generator of code."""
+"""The parts that the codecs of several AMQP versions share: integers that know their width, and the code generator."""

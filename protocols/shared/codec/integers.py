@@ -1,8 +1,8 @@
-"""Numbers that know how wide they were on the wire, and so go out as wide as they came in."""
+"""Integer and float types that know their width on the wire, so that a value goes out as wide as it came in."""
 
 
 class Number(int):
-    """An integer that knows its width, and prints as any other."""
+    """An integer that knows its width, and prints like any other."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What the generators of code from the published specifications share: Python's names for those of the XML, and code
+"""Building blocks for the generators of code from the published specifications: Python names for XML names, and code
 laid out as the formatter would."""
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,7 @@ def quoted(names: Iterable[str]) -> list[str]:
 
 
 def names(head: str, quoted: list[str]) -> list[str]:
-    """Return a tuple of names, with a line for each if there are several."""
+    """Return the lines of a tuple of names, with a line for each name if there are several."""
     if len(quoted) < 2:
         return [f"{head} ({quoted[0]},)" if quoted else f"{head} ()"]
     return [f"{head} (", *indented(quoted, 8, ","), "    )"]
@@ -47,7 +47,7 @@ def indented(lines: Iterable[str], width: int, end: str = "") -> Iterator[str]:
 
 
 def write(target: Path, code: str, arguments: list[str]) -> int:
-    """Write the code or, with `--check`, return whether the file is another one, as an exit status."""
+    """Write the code. With `--check`, write nothing and return 1 as the exit status if the file differs, 0 if not."""
     if arguments == ["--check"]:
         return int(target.read_text(encoding="utf-8") != code)
     target.write_text(code, encoding="utf-8")

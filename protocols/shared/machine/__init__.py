@@ -1,1 +1,1 @@
-"""What the state machines of several AMQP versions share: heartbeats, deadlines, states and how a connection ends."""
+"""The parts that the state machines of several AMQP versions share: heartbeats, deadlines, states and closing."""

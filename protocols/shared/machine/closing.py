@@ -1,10 +1,10 @@
-"""The time that a connection of any version of AMQP has, and how it ends.
+"""The deadlines of a connection of any version of AMQP, and how it ends.
 
-A connection has some time for its handshake; while it is open, each side gives signs of life; and when we close it, the
-peer has as long again for its answer. It ends once, whatever ends it: the state is changed first, so that nothing is
-sent meanwhile, then what is on the connection ends, and last the handler is told.
+A connection has limited time for its handshake. While it is open, each side sends heartbeats; and when we close it, the
+peer has as long as for the handshake to answer. A connection ends once, whatever ends it: the state is changed first,
+so that nothing is sent meanwhile, then the channels or sessions on it end, and last the handler is called.
 
-What comes is kept until it is whole, and all of it while a password is checked.
+Input is kept until it is whole, and all of it while a password is checked.
 """
 
 from abc import ABC, abstractmethod
@@ -17,12 +17,12 @@ from protocols.shared.machine.heartbeat import Heartbeat
 from protocols.shared.machine.pieces import keep
 from protocols.shared.machine.states import State
 
-KEPT_MAX: Final = 256 << 10  # bytes that may come while a password is checked
+KEPT_MAX: Final = 256 << 10  # bytes that are accepted while a password is checked
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Machine(ABC):
-    """One connection, as far as all versions are alike. See the top of the module."""
+    """The behaviour of a connection that all versions of AMQP share. See the top of the module."""
 
     __slots__ = (
         "_closing_until",
@@ -46,12 +46,12 @@ class Machine(ABC):
     def __init__(self, state: State, outbox: Writer, now: float, handshake_timeout_s: float) -> None:
         self.state = state
         self.outbox = outbox
-        self.peer_spoke = ""  # "AMQP 0-9-1", "HTTP GET", "TLS", ... once its first bytes have come
+        self.peer_spoke = ""  # "AMQP 0-9-1", "HTTP GET", "TLS", ... once the first bytes have been read
         self.ended_because = ""
-        self.halted = False  # something is left of what came, for after others' turns
-        self.heartbeat_s = 0  # as agreed; 0 is none
+        self.halted = False  # input is left over, to be handled after the turns of other connections
+        self.heartbeat_s = 0  # as negotiated; 0 is none
         self._needed = 0
-        self._tail: list[bytes] = []  # the beginning of `_needed` bytes, in the pieces that came
+        self._tail: list[bytes] = []  # the beginning of `_needed` bytes, in the pieces that were received
         self._tail_size = 0
         self._finished = False
         self._heartbeat = Heartbeat(now)
@@ -61,25 +61,24 @@ class Machine(ABC):
 
     @abstractmethod
     def _take(self, data: bytes) -> None:
-        """Handle what has come, all of it or until halted; b"" goes on with what is left."""
+        """Handle input, all of it or until halted; b"" continues with what is left."""
 
     @abstractmethod
     def _check(self) -> None:
-        """Go on with what was kept, if the handler knows by now whose password it is."""
+        """Continue with the kept input, if the handler has finished the check of the password."""
 
     @abstractmethod
     def _on_end(self) -> None:
-        """End what is on the connection, and tell the handler."""
+        """End the channels or sessions of the connection, and notify the handler."""
 
     @property
     def closed(self) -> bool:
-        """Nothing more will be said or heard: flush the outbox and close the transport."""
+        """True once nothing more is sent or read: flush the outbox and close the transport."""
         return self.state is State.CLOSED
 
-    # What comes.
-
     def receive(self, data: bytes, now: float) -> None:
-        """Take what the peer sent. Whatever it is, this raises nothing but what a handler raised besides AmqpError."""
+        """Handle bytes from the peer. Whatever they are, this raises only errors other than AmqpError that a handler
+        raised."""
         self._heartbeat.received_at = now
         if self._is_checking():
             self._keep(data)
@@ -93,19 +92,17 @@ class Machine(ABC):
         return self.state is State.CHECKING
 
     def _is_full(self) -> bool:
-        """Return whether to halt: too much waits for the peer."""
+        """Return whether to halt because too much waits for the peer."""
         return self.outbox.full()
 
     def _keep(self, data: bytes) -> None:
-        """It is not its turn yet; `_take(b"")` goes on with it."""
+        """Keep input for later; `_take(b"")` continues with it."""
         if data:
             keep(self._tail, data)
             self._tail_size += len(data)
 
-    # The end.
-
     def lost(self) -> None:
-        """The transport ended."""
+        """Called when the transport has ended."""
         self._drop("the transport ended")
 
     def _drop(self, because: str) -> None:
@@ -113,21 +110,20 @@ class Machine(ABC):
         self._finish(because)
 
     def _finish(self, because: str) -> None:
-        """End what belongs to the connection, once. The state has been changed before."""
+        """End the connection, once. The caller has changed the state already."""
         if not self._finished:
             self._finished = True
             self.ended_because = because
             self._on_end()
 
-    # Time.
-
     def _agree(self, heartbeat_s: int) -> None:
-        """Ours is due after half of this interval without anything else, and the peer may be silent for two (S013)."""
+        """Set the negotiated heartbeat: ours is due after half of this interval without other output, and the peer may
+        be silent for two intervals (S013)."""
         self.heartbeat_s = heartbeat_s
         self._heartbeat.start(heartbeat_s / 2, 2 * heartbeat_s)
 
     def deadline(self) -> float | None:
-        """When `on_deadline` wants to be called, whatever happens until then; None if never."""
+        """Return when to call `on_deadline`, whatever happens until then, or None for never."""
         if self.state is State.CLOSED:
             return None
         if self.state is State.CLOSING:
@@ -135,7 +131,7 @@ class Machine(ABC):
         return self._heartbeat.deadline() if self.state is State.OPEN else self._handshake_until
 
     def on_deadline(self, now: float) -> None:
-        """Do what is due; calling it early does no harm."""
+        """Do what is due; an early call does no harm."""
         if self.state is State.OPEN:
             self._keep_alive(now)
         elif self.state is State.CLOSING:
@@ -153,21 +149,22 @@ class Machine(ABC):
             self.outbox.write(self.HEARTBEAT)
 
     def _give_up(self) -> None:
-        """The peer was silent for too long."""
+        """End the connection, because the peer was silent for too long."""
         self._drop(f"missed heartbeats from client, timeout: {self.heartbeat_s}s")
 
     def _await_close(self, now: float) -> None:
-        """The first call after the close was sent only starts the clock: `fail` is not told the time."""
+        """Check the deadline of the peer's answer. The first call after the close was sent only starts the clock,
+        because `fail` does not know the time."""
         if self._closing_until is None:
             self._closing_until = now + self._handshake_timeout_s
         elif now >= self._closing_until:
             self.state = State.CLOSED
 
     def pause_monitor(self) -> None:
-        """The peer is not read from: its silence means nothing (X045)."""
+        """Stop watching for silence, because the peer is not read from (X045)."""
         self._heartbeat.watching = False
 
     def resume_monitor(self, now: float) -> None:
-        """The peer is read from again, and has as long as ever from now."""
+        """Watch for silence again, with the whole time from now, because the peer is read from again."""
         self._heartbeat.watching = True
         self._heartbeat.received_at = now

@@ -1,4 +1,4 @@
-"""What the machine of a connection needs from outside, whatever version of AMQP it speaks."""
+"""The interfaces that a connection's machine of any version of AMQP needs from outside."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from mypy_extensions import mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Writer(ABC):
-    """Where a connection puts what it sends. Nothing is sent before the call returns, and the order is kept."""
+    """The output of a connection. Nothing is sent before the call returns, and the order is kept."""
 
     __slots__ = ()
 
     @abstractmethod
     def write(self, data: bytes) -> None:
-        """Take one or more whole frames, or a part of one; must not call the connection."""
+        """Take one or more whole frames, or a part of one. It must not call the connection."""
 
     @abstractmethod
     def open(self) -> list[bytes]:
-        """Return the list to append pieces to, each as if written; `wrote` must follow."""
+        """Return the list to append pieces to, each as if written; a call of `wrote` must follow."""
 
     @abstractmethod
     def wrote(self, count: int) -> None:
-        """`count` bytes were appended to the list that `open` gave."""
+        """Account for `count` bytes that were appended to the list from `open`."""
 
     @abstractmethod
     def written(self) -> int:
-        """Return a number that rises with everything written here: two equal ones mean an idle line."""
+        """Return a number that rises with everything written here: two equal numbers mean an idle line."""
 
     def full(self) -> bool:
-        """Return whether more waits for the peer than it can be owed: the connection halts after the current frame."""
+        """Return whether the limit of bytes that wait for the peer is exceeded: the connection halts after its current
+        frame."""
         return False
 
     def room(self) -> int:
@@ -40,6 +41,6 @@ class Writer(ABC):
 
 
 class Wait(Enum):
-    """An answer that is still to come: a password is being checked elsewhere."""
+    """The answer while a password is being checked elsewhere; the real answer comes later."""
 
     WAIT = "wait"

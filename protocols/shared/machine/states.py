@@ -1,11 +1,11 @@
-"""Where a connection of any version of AMQP can be."""
+"""The states of a connection of any version of AMQP."""
 
 from enum import Enum
 from typing import Final
 
 
 class State(Enum):
-    """Where a connection is; the value is how error texts call it."""
+    """The state of a connection; the value is its name in error texts."""
 
     GREETING = (
         "greeting"  # of 1.0, whose login has stages of its own; the next five are those of 0-9-1 and 0-10

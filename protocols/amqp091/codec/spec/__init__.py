@@ -1,1 +1,1 @@
-"""The AMQP 0-9-1 protocol as data, and the generator that turns it into `methods.py`."""
+"""The AMQP 0-9-1 specification as data, and the generator that turns it into `methods.py`."""

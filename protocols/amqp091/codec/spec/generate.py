@@ -1,6 +1,6 @@
-"""The AMQP 0-9-1 specification as XML in, the Python of `protocols/amqp091/codec/methods.py` out.
+"""A generator that turns the AMQP 0-9-1 specification in XML into the Python of `protocols/amqp091/codec/methods.py`.
 
-`python -m protocols.amqp091.codec.spec.generate` writes the file; with `--check` it only says, by its exit status,
+`python -m protocols.amqp091.codec.spec.generate` writes the file; with `--check` it only reports, by its exit status,
 whether the committed file is what the data gives. The output is laid out as the formatter would.
 """
 
@@ -74,7 +74,7 @@ SECRETS: Final = {
 }
 
 
-RENAMED: Final = {  # a method's own numbers are called class_id and method_id; no-wait has one spelling
+RENAMED: Final = {  # class_id and method_id are attributes of every method already; no-wait gets a single spelling
     "nowait": "no-wait",
     "class-id": "failing-class-id",
     "method-id": "failing-method-id",
@@ -82,7 +82,7 @@ RENAMED: Final = {  # a method's own numbers are called class_id and method_id; 
 
 
 class Field:
-    """One argument of a method, or one content property."""
+    """An argument of a method, or a content property."""
 
     def __init__(self, element: ElementTree.Element, domains: dict[str, str]) -> None:
         name = RENAMED.get(element.attrib["name"], element.attrib["name"]).replace("-", "_")
@@ -108,7 +108,7 @@ class Field:
 
 
 class MethodSpec:
-    """One method: its numbers, and its fields in the order of the wire."""
+    """A method: its numbers, and its fields in the order of the wire."""
 
     def __init__(self, of: ElementTree.Element, method: ElementTree.Element, domains: dict[str, str]) -> None:
         self.name = f"{of.attrib['name']}.{method.attrib['name']}"
@@ -127,7 +127,8 @@ class MethodSpec:
 
     @property
     def bits(self) -> list[Field]:
-        """All bits of a 0-9-1 method are neighbours and share one octet; the generator relies on it."""
+        """Return the bits. In every 0-9-1 method they are neighbours and share one byte, which the generator relies
+        on."""
         bits = [field for field in self.fields if field.type == "bit"]
         first = self.fields.index(bits[0]) if bits else 0
         assert bits == self.fields[first : first + len(bits)], self.name
@@ -293,7 +294,7 @@ def _properties_decode(properties: list[Field]) -> Iterator[str]:
 
 def _properties_encode(properties: list[Field]) -> Iterator[str]:
     yield "    def encode(self) -> bytes:"
-    yield '        """Property flags and property list: a content header from its 13th octet on."""'
+    yield '        """Return property flags and property list: a content header from its 13th byte on."""'
     yield "        flags = 0"
     yield "        parts: list[bytes] = []"
     for place, field in enumerate(properties):
