@@ -1,1 +1,1 @@
-"""AMQP 0-9-1 on the broker: what each method does to the core, and what the core's answers become."""
+"""AMQP 0-9-1 on the broker: the effect of each method on the core, and the frames for the core's answers."""

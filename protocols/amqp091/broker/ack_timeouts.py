@@ -1,4 +1,4 @@
-"""The time a channel has for its answers (X028): one that is late ends its consumer or the channel."""
+"""The acknowledgement time-out of a channel (X028), which ends a late consumer or the channel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Timeouts(AckTimeouts):
-    """Watches the unanswered deliveries of one channel."""
+    """A watch over the unanswered deliveries of a channel."""
 
     __slots__ = ("_channel",)
 
@@ -40,7 +40,8 @@ class Timeouts(AckTimeouts):
             self.watch(delivery)
 
     def _cancelled_all(self, late: list[Delivery]) -> bool:
-        """Where the profile and the client have it so, late consumers end and not the channel. False: not so."""
+        """Cancel the late consumers instead of the channel, if the profile and the client allow that. Returns False if
+        they do not, or if not every late delivery has such a consumer."""
         if self._channel.broker.compat.consumer_timeout_response is not TimeoutResponse.NOTIFY_CONSUMER:
             return False
         holders = dict.fromkeys(delivery.consumer for delivery in late)

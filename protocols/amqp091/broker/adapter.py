@@ -1,9 +1,9 @@
-"""AMQP 0-9-1 on the broker: the wire's machine on one side, a `Client` of the core on the other.
+"""AMQP 0-9-1 on the broker: an adapter from the wire's machine to a `Client` of the core.
 
     node ──bytes──> Connection (wire) ──calls──> Connection091, Channels ──> Channel ──> broker_core
     node <──outbox── frames <── Channel / ChannelConsumer <── broker_core
 
-What the core refuses comes as a `Failure`; `replies` says which reply code that is here.
+The core's refusals come as `Failure`s; `errors` has the reply code for each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from protocols.shared.machine.contract import Wait
 
 log: Final = logging.getLogger("leveret.amqp091")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
-PROPERTIES_MAX: Final = 100  # of a client; each takes several times the octets that it has on the wire
+PROPERTIES_MAX: Final = 100  # of a client; each takes several times the bytes that it has on the wire
 
 CAPABILITIES: Final[FieldTable] = dict.fromkeys(
     (
@@ -55,7 +55,7 @@ CAPABILITIES: Final[FieldTable] = dict.fromkeys(
 
 
 class Connection091(RenewableConnection, Handler):
-    """One connection: authentication, the virtual host, channels, and alarms."""
+    """A connection with its authentication, its virtual host, its channels, and its alarms."""
 
     TITLE: ClassVar[str] = "AMQP 0-9-1"
     LOG: ClassVar[logging.Logger] = log
@@ -88,8 +88,6 @@ class Connection091(RenewableConnection, Handler):
             serves_1_0=self.peer.served is None or "amqp10" in self.peer.served,
         )
 
-    # The node's side.
-
     def receive(self, data: bytes, now: float) -> None:
         self._traffic.published = 0
         if self._renewal.waiting is not None:
@@ -97,14 +95,14 @@ class Connection091(RenewableConnection, Handler):
         self.wire.receive(data, now)
         reason = self.broker.alarms.reason
         if reason and self._entered and (self._traffic.published or self.wire.is_receiving()):
-            self._hold_back(reason)  # but one that has left is read to its end
+            self._hold_back(reason)  # a connection that has left the virtual host is read to its end
 
     @property
     def shares_prefetch(self) -> bool:
-        """Whether this client means a channel's prefetch, from now on, when it does not say `global`.
+        """True if this client means a channel's prefetch when it does not set `global`.
 
-        That is what the specification says, and what kombu, and with it Celery, expects of every broker that does
-        not call itself RabbitMQ 3: a Celery worker raises its prefetch for each task that waits for its time.
+        That is what the specification says, and what kombu, and with it Celery, expects of every broker that does not
+        call itself RabbitMQ 3: a Celery worker raises its prefetch for each task that waits for its time.
         """
         is_kombu = self.wire.client_properties.get("product") == "py-amqp"
         return is_kombu and self.broker.compat.product is not Product.RABBITMQ_3
@@ -120,13 +118,11 @@ class Connection091(RenewableConnection, Handler):
             channel.wake_all()
 
     def shut_down(self, reason: str) -> None:
-        """X009."""
+        """End the connection with connection.close (X009)."""
         self.wire.fail(AmqpError(m.CONNECTION_FORCED, reason))
 
-    # Alarms (S155-S158).
-
     def _hold_back(self, reason: str) -> None:
-        """It published during an alarm: stop reading from it, or ask its channels to pause (S156)."""
+        """Stop reading from a client that published during an alarm, or ask its channels to pause (S155-S158)."""
         if self.config.flow_mechanism is FlowMechanism.CHANNEL_FLOW:
             self._throttle(False)
         elif not self.blocked:
@@ -140,15 +136,13 @@ class Connection091(RenewableConnection, Handler):
             self.release()
             self.wire.unblocked()
         elif reason is not None and self.blocked:
-            self.wire.blocked(reason)  # another alarm joined
+            self.wire.blocked(reason)  # another alarm was raised
 
     def _throttle(self, active: bool) -> None:
         for channel in self.channels.values():
             if channel.publishing.published and channel.asked_to_flow is not active:
                 channel.asked_to_flow = active
                 channel.send(m.ChannelFlow(active))
-
-    # Logging in.
 
     def on_start_ok(
         self, mechanism: str, response: bytes, client_properties: FieldTable
@@ -168,7 +162,7 @@ class Connection091(RenewableConnection, Handler):
         return reply(failure)
 
     def on_update_secret(self, secret: bytes, reason: str) -> Wait | None:
-        """X008."""
+        """Begin to change the user to the one with this secret (X008)."""
         return self.renew(secret)
 
     def _renew_if_checked(self) -> None:
@@ -199,8 +193,6 @@ class Connection091(RenewableConnection, Handler):
         except Failure as failure:
             raise reply(failure) from None
 
-    # Channels.
-
     def on_channel_open(self, channel: int) -> None:
         try:
             self.client.open_channel()
@@ -216,9 +208,9 @@ class Connection091(RenewableConnection, Handler):
         handle = METHODS.get(type(method))
         if handle is None:
             raise AmqpError(m.COMMAND_INVALID, "unimplemented method", method.class_id, method.method_id)
-        self.broker.settle()  # what came before in this read has happened before
+        self.broker.settle()  # settle what earlier input of this read has caused, so that it happens first
         here = self.channels.get(channel)
-        if here is None:  # what was due has ended it
+        if here is None:  # settling has ended the channel
             return
         try:
             handle(here, method)

@@ -1,7 +1,7 @@
-"""One channel of a 0-9-1 connection: what each method does to the broker, and what it answers.
+"""A channel of a 0-9-1 connection: the effect of each method on the broker, and its answer.
 
-Methods come in through `METHODS`, a table; publishes (`publishing.py`) and acks, the hot path, directly. Everything
-that the core refuses is raised as a `Failure`; the adapter turns it into the reply code.
+Methods come in through the table `METHODS`; publishes (`publishing.py`) and acks, the hot path, directly. Every refusal
+of the core is raised as a `Failure`; the adapter turns it into the reply code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Channel:
-    """The broker's side of one open channel."""
+    """The broker's side of an open channel."""
 
     __slots__ = (
         "_global",
@@ -77,38 +77,34 @@ class Channel:
         self.outbox = connection.outbox
         self.frame_max = connection.wire.frame_max
         self.window = Window()  # credit shared by the channel's consumers (qos global)
-        self.sharing = False  # there is such a limit
-        self._global = False  # and the client has said `global`
+        self.sharing = False  # whether there is such a limit
+        self._global = False  # whether the client has set `global` for it
         self.consumers: dict[str, ChannelConsumer] = {}
         self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
         self.last_tag = 0
-        self.current_queue = ""  # the last one declared here
-        self.flowing = True  # the client lets deliveries come (channel.flow)
-        self.asked_to_flow = True  # our last channel.flow to the client
+        self.current_queue = ""  # the last queue declared here
+        self.flowing = True  # the client permits deliveries (channel.flow)
+        self.asked_to_flow = True  # the `active` of our last channel.flow to the client
         self.reply_consumer: ChannelConsumer | None = None
         self.timeouts = Timeouts(self)
         self.publishing = Publishing(self)
-        self.prefetch = 0  # for consumers started later
-        self.shared_prefetch = 0  # of all together; 0: no limit
-        # Counts for operators: of deliveries,
-        self.delivered_settled = 0  # those that are not to be answered,
-        self.given_back = 0  # and those that were answered otherwise than by accepting them
-        self.fetched = self.fetched_settled = (
-            0  # those that no consumer got, and of these, those not to be answered
-        )
-        self._late_tags: set[int] = set()  # of deliveries taken back because they were not answered in time
-        self._tx_unsettled: dict[int, Delivery] = {}  # answered in the transaction
+        self.prefetch = 0  # of consumers started later
+        self.shared_prefetch = 0  # of all consumers together; 0 is no limit
+        # Counts for management.
+        self.delivered_settled = 0  # deliveries that need no answer
+        self.given_back = 0  # deliveries that were answered, but not accepted
+        self.fetched = self.fetched_settled = 0  # basic.get: all deliveries, and those that need no answer
+        self._late_tags: set[int] = set()  # of deliveries taken back because they were late
+        self._tx_unsettled: dict[int, Delivery] = {}  # deliveries that were answered in the transaction
         self._oldest = 1  # no tag below it is unsettled
-
-    # Answering deliveries.
 
     @property
     def answered_in_tx(self) -> int:
-        """How many deliveries the open transaction has answers to."""
+        """The number of deliveries that the open transaction has answers to."""
         return len(self._tx_unsettled)
 
     def ack(self, tag: int, multiple: bool) -> None:
-        """basic.ack."""
+        """Accept a delivery, or all up to this tag (basic.ack). Raises PreconditionFailed for an unknown tag."""
         if self.publishing.tx is not None:
             self._answer(tag, multiple, Delivery.accept)
             return
@@ -130,7 +126,7 @@ class Channel:
                     self._wake(consumer)
 
     def _answer(self, tag: int, multiple: bool, outcome: Callable[[Delivery], None]) -> None:
-        """Settle one delivery, or all up to one (0: all there are), in order of delivery (S106, S107)."""
+        """Settle one delivery, or all up to a tag (0: all there are), in order of delivery (S106, S107)."""
         tags = self._tags(tag, multiple)
         tx = self.publishing.tx
         if tx is None:
@@ -151,10 +147,10 @@ class Channel:
         return self._tags_up_to(tag)
 
     def _tags_up_to(self, tag: int) -> list[int]:
-        """The unsettled ones, which are about to be settled, in order.
+        """Return the tags of unsettled deliveries up to this one, in order; the caller settles them.
 
-        A dict keeps the places of what was taken out, and walks over them: whoever settles a long backlog in small
-        steps from its front would pay for the whole of it with each step.
+        A dict keeps the places of deleted entries and walks over them: settling a long backlog in small steps from its
+        front would cost a walk over the whole of it for each step.
         """
         start, self._oldest = self._oldest, max(self._oldest, tag + 1)
         if tag - start < 4 * len(self.unsettled) + 1000:
@@ -171,14 +167,15 @@ class Channel:
             self._wake(consumer)
 
     def _wake(self, consumer: object) -> None:
-        """Credit came back: to one consumer, or to all of the channel if they share it."""
+        """Wake a consumer whose credit came back, or all consumers of the channel if they share it."""
         if self.sharing:
             self.wake_all()
         elif isinstance(consumer, ChannelConsumer):
             consumer.wake()
 
     def wake_all(self) -> None:
-        """Whoever was served longest ago comes first: shared credit may be enough for one of them only."""
+        """Wake the idle consumers, the least recently served first, because shared credit may be enough for one of them
+        only."""
         idle = [consumer for consumer in self.consumers.values() if not consumer.able]
         for consumer in sorted(idle, key=lambda consumer: consumer.last_tag):
             consumer.wake()
@@ -202,8 +199,6 @@ class Channel:
             raise Unsupported("requeue=false")
         for tag in self._tags_up_to(self.last_tag):
             self._settle(self.unsettled.pop(tag), Delivery.release)
-
-    # Consuming.
 
     def qos(self, method: m.BasicQos) -> None:
         if method.prefetch_size:
@@ -250,7 +245,7 @@ class Channel:
             self.send(m.BasicConsumeOk(tag))
 
     def _consume_replies(self, method: m.BasicConsume, tag: str) -> None:
-        """Direct reply-to: a hidden queue with this one consumer (S093, S094)."""
+        """Consume direct replies: a hidden queue with this consumer alone (S093, S094)."""
         if self.reply_consumer is not None:
             raise PreconditionFailed("reply consumer already set")
         if not method.no_ack:
@@ -279,7 +274,7 @@ class Channel:
             self.send(m.BasicCancelOk(method.consumer_tag))
 
     def cancel_ok(self, method: m.BasicCancelOk) -> None:
-        """Our basic.cancel wants no answer, but some clients give one."""
+        """Ignore the answer that some clients give to our basic.cancel, which wants none."""
 
     def _detach(self, consumer: ChannelConsumer) -> None:
         if consumer is self.reply_consumer:
@@ -287,7 +282,7 @@ class Channel:
         consumer.queue.remove_consumer(consumer)
 
     def consumer_cancelled(self, consumer: ChannelConsumer) -> None:
-        """The broker has ended a consumer; clients that want to know are told (S077, S116)."""
+        """Forget a consumer that the broker has ended, and notify a client with that capability (S077, S116)."""
         if self.consumers.pop(consumer.tag, None) is None:
             return
         if consumer is self.reply_consumer:
@@ -296,7 +291,8 @@ class Channel:
             self.send(m.BasicCancel(consumer.tag, True))
 
     def cancel_late(self, consumer: ChannelConsumer) -> None:
-        """It has not answered in time: what it had goes back, and its answers will come too late (X028)."""
+        """End a consumer that has not answered in time: its deliveries are requeued, and its later answers are ignored
+        (X028)."""
         for tag in [tag for tag, delivery in self.unsettled.items() if delivery.consumer is consumer]:
             self._late_tags.add(tag)
             self._settle(self.unsettled.pop(tag), Delivery.release)
@@ -304,7 +300,7 @@ class Channel:
         self.consumer_cancelled(consumer)
 
     def recheck_consumers(self) -> None:
-        """Permissions or credentials changed: consumers that may no longer read are ended (X008)."""
+        """End the consumers that may not read any more, after permissions or credentials changed (X008)."""
         for consumer in list(self.consumers.values()):
             if not consumer.queue.hidden and not self.client.may_still_read(consumer.queue):
                 consumer.queue.remove_consumer(consumer)
@@ -329,7 +325,7 @@ class Channel:
         self.send_content(head, properties, body)
 
     def flow(self, method: m.ChannelFlow) -> None:
-        """S031, S032: pause or resume the deliveries of this channel."""
+        """Pause or resume the deliveries of this channel (S031, S032)."""
         if not method.active and not self.broker.compat.channel_flow:
             raise Unsupported("active=false")
         self.flowing = method.active
@@ -338,9 +334,7 @@ class Channel:
             self.wake_all()
 
     def flow_ok(self, method: m.ChannelFlowOk) -> None:
-        """The client's answer to our own channel.flow; nothing is left to do."""
-
-    # Confirms and transactions.
+        """Ignore the client's answer to our own channel.flow: nothing is left to do."""
 
     def confirm_select(self, method: m.ConfirmSelect) -> None:
         self.publishing.select_confirms()
@@ -352,7 +346,8 @@ class Channel:
         self.send(m.TxSelectOk())
 
     def tx_commit(self, method: m.TxCommit) -> None:
-        """S122-S125, X029."""
+        """Commit the transaction (S122-S125, X029). Raises PreconditionFailed if queues refused some of its
+        messages."""
         refused = self.publishing.commit()
         self._tx_unsettled.clear()
         if refused:
@@ -365,20 +360,18 @@ class Channel:
         self.send(m.TxRollbackOk())
 
     def _restore_answered(self) -> None:
-        """What was answered in the transaction is unanswered again, in order of delivery (S124)."""
+        """Restore the deliveries that were answered in the transaction as unsettled, in order of delivery (S124)."""
         if self._tx_unsettled:
             self.unsettled = dict(sorted({**self.unsettled, **self._tx_unsettled}.items()))
             self._tx_unsettled.clear()
             self._oldest = 1
 
     def access_request(self, method: m.AccessRequest) -> None:
-        """For clients of 0-8 days (X011)."""
+        """Grant any access.request, for clients from the time of 0-8 (X011)."""
         self.send(m.AccessRequestOk(1))
 
-    # The end.
-
     def close(self) -> None:
-        """Consumers go; what was not acknowledged goes back, marked as redelivered (S110, S126)."""
+        """End the consumers, and requeue the unacknowledged deliveries, marked as redelivered (S110, S126)."""
         self.timeouts.stop()
         for consumer in list(self.consumers.values()):
             self._detach(consumer)
@@ -390,7 +383,7 @@ class Channel:
         self.publishing.close()
 
     def send_content(self, method: Method, properties: bytes, body: bytes) -> None:
-        """A method with a content, at once."""
+        """Send a method with a content, at once."""
         pieces = self.outbox.open()
         self.outbox.wrote(
             wire.append_content(pieces, self.number, method.encode(), properties, body, self.frame_max)
@@ -434,7 +427,8 @@ def unknown_tag(tag: int) -> PreconditionFailed:
 
 
 def integer_argument(arguments: wire.FieldTable, name: str) -> int | None:
-    """An argument of basic.consume that must be a whole number."""
+    """Return an argument of basic.consume, or None if it was not given. Raises PreconditionFailed if it is no
+    integer."""
     value: Value = arguments.get(name)
     if value is None:
         return None

@@ -1,7 +1,8 @@
-"""A consumer of a 0-9-1 channel: deliveries become basic.deliver frames in the connection's outbox.
+"""A consumer of a 0-9-1 channel, which turns deliveries into basic.deliver frames in the connection's outbox.
 
-Most messages look like the one before: what is the same in all of them is kept in two pieces, one up to the last
-octet of the delivery tag and one from there to the body, and a whole batch is joined once. A large body is left alone.
+Most messages look like the one before. The bytes that are the same in all of them are kept in two pieces, one up to the
+last byte of the delivery tag and one from there to the body, and a whole batch is joined once. A large body is not
+copied.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.amqp091")
 
 PAUSED: Final = 0
-LOW: Final = [bytes((low,)) for low in range(256)]  # the last octet of a delivery tag
+LOW: Final = [bytes((low,)) for low in range(256)]  # the last byte of a delivery tag
 TAG: Final = Struct(">Q")
 SIZE: Final = Struct(">I")
 UNLIKE: Final = -1  # no body has this size
 
 
 class ChannelConsumer(Consumer):
-    """One basic.consume."""
+    """The consumer of a basic.consume."""
 
     __slots__ = (
         "_after_size",
@@ -65,7 +66,7 @@ class ChannelConsumer(Consumer):
         exclusive: bool,
         arguments: Table,
     ) -> None:
-        if no_ack:  # prefetch is for those who answer
+        if no_ack:  # prefetch is for consumers that acknowledge
             credit, window = UNLIMITED, Window()
         else:
             credit, window = prefetch or UNLIMITED, channel.window
@@ -73,18 +74,18 @@ class ChannelConsumer(Consumer):
         self.channel = channel
         self.tag = tag
         self.prefetch = 0 if no_ack else prefetch
-        self.last_tag = 0  # of the deliveries it got
-        self.timeout_s: float | None = None  # to acknowledge in, if the consumer asked for its own
+        self.last_tag = 0  # of the deliveries to this consumer
+        self.timeout_s: float | None = None  # for acknowledgements, if the consumer set a limit
         self._prefix = wire.deliver_prefix(tag)
         self._tail = wire.END + wire.FRAME_START.pack(m.FRAME_BODY, channel.number, 0)[: -SIZE.size]
-        # Of the last message, most look alike:
+        # The parts of the last message, because most messages look alike.
         self._exchange = self._key = ""
         self._properties = b""
         self._properties_size = UNLIKE
         self._size = UNLIKE  # of its body
         self._target = self._start = b""
         self._before_size = self._after_size = b""
-        self._middle = b""  # empty: it is not joined with others
+        self._middle = b""  # empty if it is not joined with others
 
     @property
     def suspended(self) -> bool:
@@ -105,7 +106,7 @@ class ChannelConsumer(Consumer):
         out = channel.outbox.open()
         tag = channel.last_tag
         unsettled = None if self.settled else channel.unsettled
-        pieces: list[bytes] = []  # to be joined; each message's last octet comes with the next one
+        pieces: list[bytes] = []  # to be joined; each message's last byte comes with the next message
         octets, head_of, head = 0, -1, b""
         for delivery in deliveries:
             message = delivery.message
@@ -113,7 +114,7 @@ class ChannelConsumer(Consumer):
             if message.notes is not None or delivery.attempts or message.encoding is not ENCODING:
                 try:
                     properties, body = rendered(message, delivery.counted_attempts)
-                except Exception:  # another protocol's encoding is at fault: others still get their messages
+                except Exception:  # the fault of another protocol's encoding: deliver the others
                     self._refuse(delivery)
                     continue
             tag += 1
@@ -150,7 +151,7 @@ class ChannelConsumer(Consumer):
             channel.timeouts.watch(deliveries[0])
 
     def _refuse(self, delivery: Delivery) -> None:
-        """A message whose properties cannot be read is rejected, or it would come back for ever."""
+        """Reject a message whose properties cannot be read, or it would be redelivered for ever."""
         log.exception("cannot deliver a message of %s to '%s'", delivery.queue.described, self.tag)
         if not self.settled:
             self.credit += 1
@@ -158,7 +159,8 @@ class ChannelConsumer(Consumer):
             delivery.reject()
 
     def _fit(self, message: Message, properties: bytes, size: int) -> None:
-        """Make what goes before and after the tag of this message, as far as the last one had it otherwise."""
+        """Build the bytes before and after the tag of this message, as far as they differ from those of the last
+        one."""
         number = self.channel.number
         exchange, key = message.exchange, message.key
         is_aimed = exchange == self._exchange and key == self._key and self._start != b""
@@ -190,7 +192,8 @@ class ChannelConsumer(Consumer):
 
 
 def end_of(pieces: list[bytes], out: list[bytes]) -> int:
-    """Join what has been gathered, each message of it but for its last octet. Answers the octets of it."""
+    """Join the gathered pieces, which lack the first frame end at the front and the last at the end. Returns their size
+    in bytes."""
     if not pieces:
         return 0
     pieces[0] = pieces[0][1:]

@@ -1,7 +1,7 @@
-"""Neutral values as field values of AMQP 0-9-1, and back: every number keeps its width, every text its octets.
+"""Conversion of neutral values to field values of AMQP 0-9-1 and back: numbers keep their width, texts their bytes.
 
-Of what 0-9-1 has no type for, a UUID becomes its text; the rest (a number of more than 63 bits, a name of more than 255
-octets, nesting without end) is left out, alone or where it is nested.
+Of the values that 0-9-1 has no type for, a UUID becomes its text; the rest (a number of more than 63 bits, a name of
+more than 255 bytes, nesting without end) is left out, alone or where it is nested.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from protocols.shared.broker.conversion import each_that_can
 
 
 def field_table(table: Table, depth: int = 0) -> FieldTable:
-    """Neutral values as field values; those that cannot be said are left out, wherever they are."""
+    """Convert neutral values to field values; those that 0-9-1 cannot express are left out at every level."""
     fields: FieldTable = {}
     for name, value in table.items():
         try:
@@ -35,7 +35,7 @@ def _array(items: Iterable[Value], depth: int) -> list[FieldValue]:
 
 
 def _field(value: Value, depth: int) -> FieldValue:
-    """Raises ValueError for what cannot be said."""
+    """Convert a neutral value to a field value. Raises ValueError if 0-9-1 cannot express it."""
     if depth > wire.DEPTH_MAX:
         raise ValueError(f"a table is nested more than {wire.DEPTH_MAX} deep")
     if isinstance(value, Mapping):
@@ -43,7 +43,7 @@ def _field(value: Value, depth: int) -> FieldValue:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
         return _array(value, depth)
     field = _scalar(value)
-    wire.encode_value(field)  # knows what fits
+    wire.encode_value(field)  # raises ValueError for a value that does not fit
     return field
 
 
@@ -57,7 +57,7 @@ def _scalar(value: bool | int | float | Decimal | UUID | str | bytes | bytearray
 
 
 def table(fields: FieldTable) -> Table:
-    """Field values as neutral values: the reverse of `field_table`."""
+    """Convert field values to neutral values: the reverse of `field_table`."""
     return {name: field if type(field) in PLAIN else _value(field) for name, field in fields.items()}
 
 

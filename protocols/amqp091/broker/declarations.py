@@ -1,4 +1,4 @@
-"""The exchange and queue classes of 0-9-1: each method on a channel, and what it answers."""
+"""The methods of the exchange and queue classes of 0-9-1 on a channel, with their answers."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def queue_declare(channel: Channel, method: m.QueueDeclare) -> None:
 
 
 def _declare_reply_queue(channel: Channel, name: str, nowait: bool) -> None:
-    """Asking for a direct reply-to queue tells whether somebody still waits for the reply."""
+    """Answer a declaration of a direct reply-to queue, with which clients check whether the requester still waits for
+    the reply. Raises NotFound if it does not."""
     if name != REPLY_TO and name not in channel.client.host.hidden_queues:
         raise NotFound(f"no queue '{name}' in vhost '{channel.client.host.name}'")
     channel.current_queue = name
@@ -86,7 +87,8 @@ def queue_unbind(channel: Channel, method: m.QueueUnbind) -> None:
 
 
 def _bound(channel: Channel, queue: str, key: str) -> tuple[str, str]:
-    """S063: without a queue name, the current queue; then, without a key, its name is the key too."""
+    """Return the queue and key of a binding: without a queue name, the current queue; then, without a key, its name is
+    the key too (S063)."""
     name = queue_name(channel, queue)
     if name == REPLY_TO or name.startswith(f"{REPLY_TO}."):
         raise AccessRefused("cannot bind or unbind to a volatile (direct reply-to) queue")
@@ -107,7 +109,8 @@ def queue_delete(channel: Channel, method: m.QueueDelete) -> None:
 
 
 def queue_name(channel: Channel, given: str) -> str:
-    """The queue meant: the one named, or the one declared last on this channel (S062)."""
+    """Return the queue name: the given one, or that of the queue declared last on this channel (S062). Raises NotFound
+    or AmqpError if there is none."""
     name = name_of(given)
     if name:
         return name

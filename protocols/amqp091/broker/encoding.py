@@ -1,8 +1,8 @@
-"""Content properties of AMQP 0-9-1: what the core reads of them, and what a consumer is shown.
+"""Content properties of AMQP 0-9-1: conversion to the core's facts, and rendering for consumers.
 
-`project` reads a publisher's property bytes once. `rendered` gives the bytes for a consumer: the publisher's own, to
-the byte, unless the message has a history (deaths, failed deliveries) or came from another protocol. What of that
-0-9-1 cannot say (a text of more than 255 octets, headers of more than a frame) is left out.
+`project` reads a publisher's property bytes once. `rendered` returns the bytes for a consumer: the publisher's own
+bytes, unless the message has a history (deaths, failed deliveries) or came from another protocol. Values of those that
+0-9-1 cannot express (a text of more than 255 bytes, headers of more than a frame) are left out.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable
 
 DURABLE: Final = 2  # delivery-mode
-SHORT_MAX: Final = 255  # octets of a short string
-WRITTEN_MAX: Final = 120_000  # octets of properties: they have one frame, and x-death and the like are added
-REPLY_TO: Final = "amq.rabbitmq.reply-to"  # stands for the queue of a channel's own
-OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
+SHORT_MAX: Final = 255  # bytes of a short string
+WRITTEN_MAX: Final = 120_000  # bytes of properties: they have one frame, and x-death and the like are added
+REPLY_TO: Final = "amq.rabbitmq.reply-to"  # the alias of a channel's own reply queue
+OFFSET: Final = "x-stream-offset"  # the position in a stream of a delivery
 REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
-REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
+REMEMBERED_SIZE_MAX: Final = 128  # bytes; longer ones hardly come twice
 
 FLAGS_SIZE: Final = 2  # in front of all properties
-DECODED: Final = (
-    0x2313  # the flags of headers, reply-to, expiration, user-id, and those that basic does not have
-)
+# The flags of headers, reply-to, expiration, user-id, and those that basic does not have.
+DECODED: Final = 0x2313
 
 plainly: Final = [[Facts(durable, priority) for priority in range(256)] for durable in (False, True)]
 remembered: Final[dict[bytes, Facts]] = {}  # by property bytes; looked up before `project` is called
@@ -101,7 +100,7 @@ class Encoding091(Encoding):
 
 
 def _short(text: str | None) -> str | None:
-    """A text that fits a short string, or none."""
+    """Return a text that fits a short string, or None."""
     if text is None or len(text.encode("utf-8", "surrogateescape")) > SHORT_MAX:
         return None
     return text
@@ -112,7 +111,8 @@ def _within(number: int | None, most: int) -> int | None:
 
 
 def _identified(given: Id | None, header: str, headers: dict[str, Value]) -> str | None:
-    """An id as a short string. One that is none goes into a header of its own (S232)."""
+    """Return an id as a short string. An id that does not fit goes into a header of its own, and None is returned
+    (S232)."""
     if isinstance(given, UUID):
         return f"urn:uuid:{given}"
     if isinstance(given, int):
@@ -126,13 +126,10 @@ def _identified(given: Id | None, header: str, headers: dict[str, Value]) -> str
 ENCODING: Final = Encoding091()
 
 
-# What the core reads.
-
-
 def project(properties: bytes) -> tuple[Facts, bytes]:
-    """The facts, and the properties as consumers may see them (without BCC, S091).
+    """Return the facts, and the properties as consumers may see them (without BCC, S091).
 
-    Raises wire.MalformedError, or PreconditionFailed for an expiration or CC that makes no sense (S090, S091).
+    Raises wire.MalformedError, or PreconditionFailed for an invalid expiration or CC (S090, S091).
     """
     plain = plain_facts(properties)
     if plain is not None:
@@ -157,9 +154,9 @@ def project(properties: bytes) -> tuple[Facts, bytes]:
 
 
 def plain_facts(properties: bytes) -> Facts | None:
-    """The facts, if nothing has to be decoded for them; None: there is more in it, or something is wrong.
+    """Return the facts if they can be read without decoding, or None if there is more in them, or something is wrong.
 
-    Message ids, correlation ids and the like are passed over: they differ in each message, and are not the core's.
+    Message ids, correlation ids and the like are skipped: they differ in each message, and the core does not need them.
     """
     if len(properties) < FLAGS_SIZE:
         return None
@@ -197,7 +194,7 @@ def _remember(properties: bytes, facts: Facts) -> None:
 
 
 def ttl_ms(expiration: str) -> int:
-    """Expiration in milliseconds. Raises PreconditionFailed with RabbitMQ's words for what is wrong (S090)."""
+    """Parse an expiration in milliseconds. Raises PreconditionFailed with RabbitMQ's words for the fault (S090)."""
     digits = expiration[1:] if expiration[:1] in ("-", "+") else expiration
     leading = len(digits) - len(digits.lstrip("0123456789"))
     if not leading:
@@ -213,11 +210,8 @@ def ttl_ms(expiration: str) -> int:
     raise PreconditionFailed(f"invalid expiration '{expiration}': {fault}")
 
 
-# What a consumer sees.
-
-
 def rendered(message: Message, attempts: int = 0) -> tuple[bytes, bytes]:
-    """Properties and body for a consumer. `attempts`: failed deliveries so far, shown as x-delivery-count."""
+    """Return properties and body for a consumer. `attempts`: failed deliveries so far, shown as x-delivery-count."""
     if message.notes is None and message.encoding is ENCODING:
         properties, body = message.properties, message.body
     else:
@@ -229,7 +223,7 @@ def rendered(message: Message, attempts: int = 0) -> tuple[bytes, bytes]:
 
 
 def _converted(message: Message) -> Converted:
-    """A message of another protocol, a dead letter or a message in a stream; the last result stays with it."""
+    """Render a message of another protocol, a dead letter or a message in a stream; the last result is cached on it."""
     converted = message.converted
     if isinstance(converted, Converted):
         return converted
@@ -248,7 +242,7 @@ def _converted(message: Message) -> Converted:
 
 
 class Converted:
-    """A message rendered for 0-9-1, remembered on it."""
+    """The rendering of a message for 0-9-1, cached on the message."""
 
     __slots__ = ("body", "properties")
 
@@ -258,7 +252,7 @@ class Converted:
 
 
 def cut(name: str) -> str:
-    """A name as a short string: other protocols have longer ones, of which the beginning has to do."""
+    """Return a name as a short string: longer names of other protocols are cut."""
     if len(name) <= SHORT_MAX // 4:
         return name
     return name.encode("utf-8", "surrogateescape")[:SHORT_MAX].decode("utf-8", "surrogateescape")
@@ -277,7 +271,8 @@ DEATH_HEADERS: Final = frozenset(
 
 
 def _with_deaths(message: Message, properties: bytes) -> bytes:
-    """X031-X036: x-death newest first, the first and last death, no expiration, no CC once it was replaced."""
+    """Add the death headers (X031-X036): x-death newest first, the first and last death, no expiration, no CC once it
+    was replaced."""
     notes = message.notes
     assert notes is not None
     headers: FieldTable = {"x-death": [_death_table(death) for death in notes.deaths]}

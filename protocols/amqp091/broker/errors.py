@@ -1,4 +1,4 @@
-"""What the core refuses, in 0-9-1's words: a failure in, a reply code out."""
+"""Translation of the core's failures to the reply codes of 0-9-1."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ CODES: Final[dict[type[Failure], int]] = {
 
 
 def reply(failure: Failure, class_id: int = 0, method_id: int = 0) -> AmqpError:
-    """A failure of the core in 0-9-1's words."""
+    """Return the AmqpError of 0-9-1 for a failure of the core."""
     code = next(CODES[kind] for kind in type(failure).__mro__ if kind in CODES)
     return AmqpError(code, str(failure), class_id, method_id)

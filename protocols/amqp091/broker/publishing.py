@@ -1,7 +1,7 @@
 """Publishing on a 0-9-1 channel: raw basic.publish arguments to a checked target, messages to the broker, and confirms.
 
-The hot path. What a publish needs to be allowed is found out once for each distinct method, and remembered as long as
-neither topology nor permissions change.
+This is the hot path. The checks of a publish are made once for each distinct method, and the result is cached as long
+as neither topology nor permissions change.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from protocols.amqp091.broker.channel import Channel
 
 MANDATORY, IMMEDIATE = 1, 2  # the flags of basic.publish
-NO_PUBLISH: Final = b""  # what no publish is
+NO_PUBLISH: Final = b""  # differs from every publish
 ACK: Final = m.BasicAck.method_id
 NACK: Final = m.BasicNack.method_id
-WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
+WORK_MAX: Final = 10_000  # copies that one read may publish before other connections have a turn: 10 to 30 ms
 
 
 class Publishing:
-    """What one channel publishes: plainly, with confirms, or in a transaction. It is a `Publisher`."""
+    """The publishing side of a channel: plain, with confirms, or in a transaction. It is a `Publisher`."""
 
     __slots__ = (
         "_access",
@@ -61,26 +61,26 @@ class Publishing:
         self.broker = channel.broker
         self.client = channel.client
         self.published = 0  # messages; in confirm mode also the last sequence number
-        self.published_before = 0  # before that mode
-        self.refused = self.returned = 0  # nacked, and given back
+        self.published_before = 0  # in plain mode, before confirms were selected
+        self.refused = self.returned = 0  # nacked messages, and returned messages
         self.confirming = False
         self.persistent = False
         self.tx: Transaction | None = None
         self._channel = channel
-        self.confirmed = 0  # the last sequence number that was
-        self._nacked: deque[int] = deque()  # not told yet
+        self.confirmed = 0  # the last sequence number that was confirmed
+        self._nacked: deque[int] = deque()  # not sent yet
         self._announced = False  # on the broker's list of publishers for this settle
         self._targets = targets_of(self.client, "amqp091")
         self._host = self.client.host
         self._access = self.broker.access
-        self._last_publish = NO_PUBLISH  # and what it meant:
+        self._last_publish = NO_PUBLISH  # the last arguments, whose meaning follows:
         self._target = Target(self._host.default_exchange, False, -1)
         self._key = ""
         self._flags = 0
         self._returns: list[tuple[Message, int]] = []  # of the transaction
 
     def publish(self, publish: bytes, properties: bytes, body: bytes) -> None:
-        """basic.publish with its content; `publish` are the method's raw arguments."""
+        """Publish the message of a basic.publish; `publish` holds the method's raw arguments. Raises Failure."""
         target = self._target
         if (
             publish is not self._last_publish
@@ -112,9 +112,10 @@ class Publishing:
             self.broker.publishers.append(self)
 
     def publish_run(self, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
-        """As `publish` of each, as long as each is simply taken. Answers how many were; it raises nothing.
+        """Publish messages as `publish` would, as long as each is simply taken. Returns how many were; it raises
+        nothing.
 
-        Whatever needs a look at each message is left for `publish`, and so is what may be refused.
+        Messages that need a check each are left for `publish`, and so are those that may be refused.
         """
         target = self._target
         facts = remembered.get(properties)
@@ -143,9 +144,9 @@ class Publishing:
         return taken
 
     def _aim(self, publish: bytes) -> Target:
-        """Read raw publish arguments. Raises what the checks raise (S046, S047, S087, S088), or MalformedError.
+        """Read raw publish arguments. Raises MalformedError, or the errors of the checks (S046, S047, S087, S088).
 
-        On the wire: two octets reserved, exchange and key as short strings, one octet of flags. Nothing is remembered
+        The arguments are two reserved bytes, exchange and key as short strings, and a byte of flags. Nothing is cached
         per key, so that many keys cost no more than one.
         """
         size = len(publish)
@@ -197,7 +198,8 @@ class Publishing:
             self._returns.append((message, m.NO_ROUTE))
 
     def _publish_immediate(self, exchange: Exchange, message: Message, flags: int) -> bool:
-        """At commit: who could take it is known only now. False: a queue refused it."""
+        """Publish at the commit, because consumers are chosen only then. Returns False if a queue refused the
+        message."""
         outcome = self.broker.publish_immediate(exchange, message)
         if outcome not in (TAKEN, REFUSED) and (code := return_code(outcome, flags)) is not None:
             self._returns.append((message, code))
@@ -226,7 +228,7 @@ class Publishing:
         self._ack_through(mark)
 
     def _ack_through(self, sequence: int) -> None:
-        """Ack what is not confirmed yet, unless the channel has ended: then `close` has left nothing to confirm."""
+        """Ack the unconfirmed messages, unless the channel has ended: then `close` has left nothing to confirm."""
         count = sequence - self.confirmed
         if count > 0:
             channel = self._channel
@@ -234,10 +236,9 @@ class Publishing:
             self.broker.confirmed += count
             self.confirmed = sequence
 
-    # Modes.
-
     def select_confirms(self) -> None:
-        """The first publish from here on has number 1 (S117). Raises PreconditionFailed (S118)."""
+        """Select confirm mode; the next publish has number 1 (S117). Raises PreconditionFailed in a transaction
+        (S118)."""
         if self.tx is not None:
             raise PreconditionFailed("cannot switch from tx to confirm mode")
         if not self.confirming:
@@ -246,20 +247,20 @@ class Publishing:
             self.published_before, self.published = self.published, 0
 
     def select_tx(self) -> None:
-        """Raises PreconditionFailed (S118)."""
+        """Select transactions. Raises PreconditionFailed in confirm mode (S118)."""
         if self.confirming:
             raise PreconditionFailed("cannot switch from confirm to tx mode")
         if self.tx is None:
             self.tx = Transaction()
 
     def transaction(self) -> Transaction:
-        """The transaction, or PreconditionFailed (S121)."""
+        """Return the transaction. Raises PreconditionFailed if there is none (S121)."""
         if self.tx is None:
             raise PreconditionFailed("channel is not transactional")
         return self.tx
 
     def commit(self) -> int:
-        """What was published and answered takes effect; returns go out (S125). Returns how many were refused."""
+        """Commit the publishes and answers, and send the returns (S125). Returns how many messages were refused."""
         refused = self.transaction().commit()
         self.broker.hold_answer()
         for message, code in self._returns:
@@ -272,18 +273,18 @@ class Publishing:
         self._returns.clear()
 
     def close(self) -> None:
-        """Confirm nothing any more: a later channel may have the same number."""
+        """Confirm nothing any more, because a later channel may have the same number."""
         self._nacked.clear()
         self.confirmed = self.published
 
 
 def return_code(outcome: Outcome, flags: int) -> int | None:
-    """Why a message that no queue has taken goes back to its publisher; None: it does not."""
+    """Return the reply code for a message that no queue has taken, or None if it is not returned."""
     if outcome is UNROUTABLE and flags & MANDATORY:
         return m.NO_ROUTE
     return m.NO_CONSUMERS if flags & IMMEDIATE else None
 
 
 def name_of(given: str) -> str:
-    """Names keep their octets but for line ends; routing keys keep those too (S042)."""
+    """Return a name without line ends, other bytes kept; routing keys keep line ends too (S042)."""
     return given.replace("\r", "").replace("\n", "") if "\n" in given or "\r" in given else given

@@ -1,4 +1,4 @@
-"""AMQPLAIN: user and password as a field table without its size, the way the oldest clients log in."""
+"""The mechanism AMQPLAIN of the oldest clients: user and password as a field table without its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators are told of a 0-9-1 connection and its channels, from what their machines know anyway."""
+"""The facts for management about a 0-9-1 connection and its channels, from the counts that they keep anyway."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 
 def connection_facts(connection: Connection091) -> ConnectionFacts:
-    """Of a connection that has opened its virtual host."""
+    """Return the facts of a connection that has opened its virtual host."""
     wire = connection.wire
     properties = table(wire.client_properties)
     return connection.facts_with(properties, wire.channel_max, wire.frame_max, len(connection.channels))
 
 
 def channel_facts(channel: Channel) -> ChannelFacts:
-    """Delivery tags count what was delivered and fetched, sequence numbers what was published."""
+    """Return the facts of a channel. Delivery tags count deliveries and gets, sequence numbers the published
+    messages."""
     publishing, tx = channel.publishing, channel.publishing.tx
     held = (0, 0) if tx is None else tx.held
     not_answered = channel.delivered_settled + channel.fetched_settled

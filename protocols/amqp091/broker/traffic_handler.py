@@ -1,6 +1,6 @@
-"""The open channels of a 0-9-1 connection: messages and acks, each to its channel.
+"""The handler of messages and acks on the channels of a 0-9-1 connection.
 
-The hot path: apart from the adapter, so that it can be compiled.
+It is the hot path, and apart from the adapter so that it can be compiled.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from protocols.amqp091.machine.contract import Traffic
 
 
 class Channels(Traffic):
-    """The channels are the adapter's, and so is `published`, the messages since it was last set to 0."""
+    """A dispatcher of messages and acks to channels. The adapter owns the channels, and resets `published`, the count
+    of messages."""
 
     __slots__ = ("_broker", "_channels", "published", "wire")
 
@@ -24,7 +25,7 @@ class Channels(Traffic):
         self._broker = broker
         self._channels = channels
         self.published = 0
-        self.wire: Connection | None = None  # set before anything comes
+        self.wire: Connection | None = None  # set before any input
 
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
         self.published += 1
@@ -49,6 +50,6 @@ class Channels(Traffic):
             raise reply(failure, m.BasicAck.class_id, m.BasicAck.method_id) from None
 
     def _halt(self) -> None:
-        """Others are to have a turn."""
+        """Halt, to give other connections a turn."""
         assert self.wire is not None, "it was set"
         self.wire.halted = True

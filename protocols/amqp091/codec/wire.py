@@ -104,9 +104,8 @@ CONTENT_HEADER_SIZE: Final = 12  # class, weight, body size
 REPEATED_MAX: Final = 1024  # bytes of properties that are kept, because the next message may have the same
 SMALL_BODY_MAX: Final = 16_384  # up to here a copy costs less than two more pieces to send
 
-DELIVERY: Final = Struct(
-    ">Q?"
-)  # delivery tag, redelivered: between the prefix and the target of a basic.deliver
+# Delivery tag, redelivered: between the prefix and the target of a basic.deliver.
+DELIVERY: Final = Struct(">Q?")
 
 
 def method_at(data: bytes, at: int, end: int) -> Method:

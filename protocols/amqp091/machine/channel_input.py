@@ -1,4 +1,4 @@
-"""Content frames in, whole messages out: what one channel keeps from frame to frame."""
+"""The state of a channel between frames, which turns content frames into whole messages."""
 
 from enum import Enum
 from struct import Struct
@@ -10,11 +10,11 @@ from protocols.amqp091.codec.methods import CHANNEL_ERROR, FRAME_ERROR, PRECONDI
 from protocols.amqp091.codec.wire import CLASS_BASIC, CONTENT_HEADER_SIZE, AmqpError, MalformedError
 
 CONTENT_HEADER: Final = Struct(">HHQ")  # class, weight, body size; then the properties
-FLAGS_SIZE: Final = 2  # the shortest properties: none set
+FLAGS_SIZE: Final = 2  # the size of empty properties: the flags alone
 
 
 class Expects(Enum):
-    """What a channel takes next."""
+    """The frame or method that a channel accepts next."""
 
     OPEN = "channel.open"
     METHOD = "a method"
@@ -37,12 +37,12 @@ UNEXPECTED: Final[dict[Expects, tuple[int, str]]] = {
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class ChannelInput:
-    """One channel: what it expects, its last publish, and as much of the content as came.
+    """The input state of a channel: what it expects, its last publish, and the content received so far.
 
     `publish_frame` is the whole frame of that publish and `publish` the arguments in it; both stay the same objects
-    while the channel repeats itself. `repeated` are the properties of its last message. Once two in a row had the same,
-    `alike` is what comes before the size of the body in a message like these, and `joint` what lies between that size
-    and its second mention, in the frame of the body.
+    while the channel repeats the same publish. `repeated` holds the properties of its last message. Once two messages
+    in a row had the same properties, `alike` holds the bytes before the size of the body in such a message, and `joint`
+    the bytes between that size and its second occurrence, in the frame of the body.
     """
 
     __slots__ = (
@@ -64,15 +64,15 @@ class ChannelInput:
         self.publish_frame = b""
         self.publish = b""
         self.repeated = b""
-        self.alike = b""  # empty: no two were alike
+        self.alike = b""  # empty while no two were alike
         self.joint = b""
         self.properties = b""
-        # One growing array, not a list of parts: a million tiny body frames must not cost more than their octets.
+        # A single growing array, not a list of parts: a million tiny body frames must not cost more than their bytes.
         self.body = bytearray()
         self.remaining = 0
 
     def take_header(self, data: bytes, at: int, end: int, body_size_max: int) -> bytes | None:
-        """Take the content header `data[at:end]`; answer the body if there is none to wait for, else None."""
+        """Take the content header `data[at:end]`; return the body if it is empty, else None. Raises AmqpError."""
         if end - at < CONTENT_HEADER_SIZE + FLAGS_SIZE:
             raise MalformedError("a content header is cut short")
         class_id, weight, body_size = CONTENT_HEADER.unpack_from(data, at)
@@ -90,7 +90,7 @@ class ChannelInput:
         return None if body_size else b""
 
     def take_body(self, data: bytes, at: int, end: int) -> bytes | None:
-        """Take `data[at:end]` of the body; answer the body if it is whole now, else None."""
+        """Take `data[at:end]` of the body; return the body if it is whole now, else None. Raises AmqpError."""
         self.remaining -= end - at
         if self.remaining < 0:
             raise AmqpError(FRAME_ERROR, "content body frame exceeds remaining content size")

@@ -1,21 +1,21 @@
-"""The server's side of one AMQP 0-9-1 connection: bytes in, calls to a handler and bytes for an outbox out.
+"""The server's side of an AMQP 0-9-1 connection, which turns bytes into calls of a handler and bytes for an outbox.
 
-A connection is awaited (its eight octets), introduces itself (start, secure, tune, open, each answered before
-the next), is open, and ends: by a close and its close-ok, by silence, or because the transport is gone. The
-table STEPS holds every connection method that is welcome in a state; what is not in it is a violation. While
-the handler checks a password, what comes is kept for later. However a connection ends, every channel ends first
-and then, once, the handler is told; only after that the peer reads close-ok.
+A connection waits for the protocol header, goes through the handshake (start, secure, tune, open, each answered before
+the next), is open, and ends: by a close and its close-ok, by silence, or with the transport. The table STEPS holds
+every connection method that is allowed in a state; any other is a violation. While the handler checks a password, input
+is kept for later. However a connection ends, every channel ends first and then, once, the handler is called; only after
+that close-ok is sent.
 
-Inside an open connection a channel expects one of four things: a method, the header of a content, the rest of
-its body, or, after an error, the close-ok that frees its number; CHANNEL_STEPS says what each means. A number
-that is no channel expects channel.open. Errors are raised as AmqpError and end what the code of the error says:
-a soft one the channel, a hard one the connection. While a side is closing, whatever the peer had under way is
-dropped without a word.
+Inside an open connection a channel expects one of four things: a method, the header of a content, the rest of its body,
+or, after an error, the close-ok that frees its number; CHANNEL_STEPS has a step for each. A number without a channel
+expects channel.open. Errors are raised as AmqpError, and their code decides what they end: a soft error the channel, a
+hard one the connection. While a side is closing, whatever the peer had sent already is dropped silently.
 
-There are two speeds, and the quick one is in `reader`: publishes and acks. All else comes here frame by frame.
+Input is handled at two speeds: `reader` handles publishes and acks, and passes all else on to this module frame by
+frame.
 
-Time is passed in. The machine knows no clock, no socket and no broker: `deadline` says when it wants to be
-called again, `closed` that the outbox is to be flushed and the transport closed.
+Time is passed in, because the machine knows no clock, no socket and no broker: `deadline` returns when to call it next,
+and once `closed` is true the outbox is to be flushed and the transport closed.
 """
 
 from collections.abc import Callable
@@ -57,7 +57,7 @@ AUTHENTICATING: Final = (State.STARTING, State.SECURING, State.CHECKING)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Connection(Reader):
-    """One connection, from its first octet to its last. See the top of the module."""
+    """A connection from its first byte to its last. See the top of the module."""
 
     __slots__ = (
         "_asked",
@@ -76,13 +76,13 @@ class Connection(Reader):
         super().__init__(handler, traffic, tuning.initial_frame_max, outbox, now, tuning.handshake_timeout_s)
         self.tuning = tuning
         self.client_properties: FieldTable = {}
-        self.frame_max = tuning.initial_frame_max  # as agreed; 0 is no limit
+        self.frame_max = tuning.initial_frame_max  # as negotiated; 0 is no limit
         self.channel_max = tuning.channel_max
-        self._asked = START_OK  # the method that the password came with
+        self._asked = START_OK  # the method that the password was sent with
         self._blocked: str | None = None
 
     def _check(self) -> None:
-        """Go on with what was kept, if the handler knows by now who it is."""
+        """Continue with the kept input, if the handler has finished the check of the password."""
         try:
             self._proceed(self.handler.on_checked())
         except AmqpError as error:
@@ -164,12 +164,12 @@ class Connection(Reader):
         self._proceed(self.handler.on_secure_ok(method.response))
 
     def _proceed(self, challenge: bytes | Wait | None) -> None:
-        """Go on with the next challenge or, there being none, with the limits."""
+        """Send the next challenge or, if there is none, the limits in connection.tune."""
         if self.state in ENDING:
             return
         if isinstance(challenge, Wait):
             self.state = State.CHECKING
-            self.halted = True  # what follows in this read is kept
+            self.halted = True  # the rest of this read is kept
             return
         if challenge is not None:
             self.state = State.SECURING
@@ -186,7 +186,7 @@ class Connection(Reader):
         self.frame_max = method.frame_max
         self.channel_max = method.channel_max
         self._agree(method.heartbeat)
-        # No limit on frames is still one: nothing larger than a body is ever welcome.
+        # Without a negotiated limit frames are still limited: nothing larger than a body is ever accepted.
         self._payload_max = self.frame_max or max(tuning.body_size_max, tuning.frame_min)
         self._whole_body_max = min(self._payload_max, tuning.body_size_max)
         self.state = State.OPENING
@@ -207,7 +207,7 @@ class Connection(Reader):
             self.secret_updated()
 
     def secret_updated(self) -> None:
-        """The new secret is right: at once, or when the handler knows."""
+        """Confirm the new secret: at once, or when the handler has checked it."""
         self.send(0, m.ConnectionUpdateSecretOk())
 
     def _close_asked(self, method: Method) -> None:
@@ -222,7 +222,7 @@ class Connection(Reader):
         self.state = State.CLOSED
 
     def fail(self, error: AmqpError) -> None:
-        """End the connection for this reason, whatever the code; nothing happens if it is ending already."""
+        """End the connection for this error, whatever its code. Do nothing if it is ending already."""
         if self.state in ENDING:
             return
         text = reply_text(error)
@@ -234,7 +234,8 @@ class Connection(Reader):
         self._say(0, m.ConnectionClose(error.code, text, error.class_id, error.method_id))
 
     def _must_close_silently(self, error: AmqpError) -> bool:
-        """Nobody to talk to yet; or a login failed and the client has not said that it can be told."""
+        """Return whether to end without connection.close: before the protocol header, or after a failed login of a
+        client without the capability authentication_failure_close."""
         if self.state is State.AWAITING_HEADER:
             return True
         refused = error.code == m.ACCESS_REFUSED and self.state in AUTHENTICATING
@@ -310,10 +311,10 @@ class Connection(Reader):
             self._say(channel.number, m.ChannelCloseOk())
 
     def _pass_over(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
-        """What was under way when the channel failed."""
+        """Drop a content frame that the client sent before it learned that the channel had failed."""
 
     def fail_channel(self, number: int, error: AmqpError) -> None:
-        """End the channel for this reason, or the connection if the code is a hard one."""
+        """End the channel for this error, or the connection if its code is a hard one."""
         if error.code not in m.SOFT_ERRORS:
             self.fail(error)
             return
@@ -331,7 +332,7 @@ class Connection(Reader):
         self._hand_on(channel, channel.take_body(data, at, end))
 
     def _hand_on(self, channel: ChannelInput, body: bytes | None) -> None:
-        """Hand on a message if its body is there."""
+        """Pass a message on to the handler if its body is whole."""
         if body is None:
             return
         properties = channel.properties
@@ -341,16 +342,16 @@ class Connection(Reader):
         self.traffic.on_publish(channel.number, channel.publish, properties, body)
 
     def send(self, channel: int, method: Method) -> None:
-        """Send a method; dropped without a word if the channel or the connection is not open any more."""
+        """Send a method. It is dropped silently if the channel or the connection is not open any more."""
         if self.is_open(channel):
             self._say(channel, method)
 
     def is_receiving(self) -> bool:
-        """Whether part of a content has come and part has not, on any channel."""
+        """Return whether a content has been received in part, on any channel."""
         return any(channel.expects is Expects.BODY for channel in self._channels.values())
 
     def is_open(self, channel: int) -> bool:
-        """May something be sent there? Channel 0 is the connection."""
+        """Return whether something may be sent on this channel. Channel 0 is the connection."""
         if self.state is not State.OPEN:
             return False
         found = self._channels.get(channel)
@@ -360,13 +361,14 @@ class Connection(Reader):
         self.outbox.write(method_frame(channel, method.encode()))
 
     def blocked(self, reason: str) -> None:
-        """Tell the client, if it wants to know, that it is not read from; before open it is told after open-ok."""
+        """Send connection.blocked, if the client has that capability, because nothing is read from it; before the
+        connection is open, it is sent after open-ok."""
         self._blocked = reason
         if self.has_capability("connection.blocked"):
             self.send(0, m.ConnectionBlocked(reason))
 
     def unblocked(self) -> None:
-        """Take back `blocked`."""
+        """Send connection.unblocked after `blocked`."""
         if self._blocked is not None and self.has_capability("connection.blocked"):
             self.send(0, m.ConnectionUnblocked())
         self._blocked = None
@@ -403,7 +405,7 @@ CHANNEL_STEPS: Final[
     (Expects.CLOSE_OK, FRAME_BODY): Connection._pass_over,
 }
 
-# What an open channel does not pass on to the handler.
+# The methods of an open channel that are not passed on to the handler.
 METHOD_STEPS: Final[dict[type[Method], Callable[[Connection, ChannelInput], None]]] = {
     m.ChannelOpen: Connection._second_open,
     m.ChannelClose: Connection._close_channel,

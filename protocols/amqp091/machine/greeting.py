@@ -1,10 +1,9 @@
-"""The first eight octets of a peer that does not speak 0-9-1: what it speaks, and what it is answered."""
+"""Recognition of peers that do not speak 0-9-1 by their first eight bytes, and the answer to them."""
 
 from typing import Final
 
-HEADERS: Final = frozenset(
-    (b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09")
-)  # the second is how 0-9 spelt it
+# The second is the spelling of 0-9.
+HEADERS: Final = frozenset((b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"))
 HEADER_0_9_1: Final = b"AMQP\x00\x00\x09\x01"
 HEADER_OTHERWISE: Final = b"AMQP\x03\x01\x00\x00"  # AMQP 1.0 with SASL
 OTHER_AMQP: Final = {
@@ -24,9 +23,9 @@ TLS_ALERT: Final = b"\x15\x03\x01\x00\x02\x02\x46"  # fatal, protocol version
 
 
 def recognise(header: bytes, serves_1_0: bool = True) -> tuple[str, bytes]:
-    """What a peer speaks whose first eight octets are not ours, and what it is answered (S003).
+    """Return the protocol of a peer whose first eight bytes are not ours, and the bytes to answer (S003).
 
-    `serves_1_0`: who asks for AMQP 1.0 with SASL would get it here.
+    `serves_1_0`: AMQP 1.0 with SASL is served on this port.
     """
     otherwise = HEADER_OTHERWISE if serves_1_0 else HEADER_0_9_1
     verb = header.split(b" ")[0].decode("latin-1")

@@ -1,12 +1,12 @@
-"""The quick corner of AMQP 0-9-1: bytes as they come in, whole messages, acks and other frames out.
+"""The fast path of AMQP 0-9-1 input, which splits bytes into whole messages, acks and other frames.
 
 Nearly all traffic is publishes whose three frames lie whole in one read, and acks: `_take_frames` handles them in
 straight code, with one call of the handler each and no other call of ours. Publishers repeat themselves: once two
-messages in a row have had the same method and properties, `_take_alike` hands on those that follow all at once, as
-long as nothing but the body differs. Every other frame is passed on whole to `_take_frame`, also the header and the
-body of a publish that a read cuts in two, so the quick way never waits: a publish is looked up by the octets of its
-whole frame, and either its content lies behind it or the channel is left expecting the header. What is incomplete
-is kept in the pieces it came in and joined once; of a large body's frame the body alone, or it would be copied twice.
+messages in a row have had the same method and properties, `_take_alike` passes the following ones on all at once, as
+long as only the body differs. Every other frame is passed on whole to `_take_frame`, also the header and the body of a
+publish that a read cuts in two, so the fast path never waits: a publish is looked up by the bytes of its whole frame,
+and either its content lies behind it or the channel is left expecting the header. Incomplete input is kept in the
+pieces in which it came and joined once; of a large body's frame only the body is kept, or it would be copied twice.
 """
 
 from abc import abstractmethod
@@ -35,26 +35,26 @@ from protocols.shared.machine.states import State
 KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
 BASIC_PUBLISH: Final = b"\x00\x3c\x00\x28"
 BASIC_ACK: Final = b"\x00\x3c\x00\x50"
-ACK_START: Final = b"\x00\x00\x00\x0d" + BASIC_ACK  # its size and method, behind kind and channel
+ACK_START: Final = b"\x00\x00\x00\x0d" + BASIC_ACK  # the ack frame's size and method, behind kind and channel
 ACK_FRAME_SIZE: Final = 21
-METHOD: Final = Expects.METHOD  # a name of the module is found at once, what an Enum has is looked up
+METHOD: Final = Expects.METHOD  # a name of the module is found at once, a member of an Enum is looked up
 HEADER: Final = Expects.HEADER
 TAG: Final = Struct(">Q")
 QUICK_CONTENT: Final = Struct(">BHIIQ")  # CONTENT_START with class and weight in one
-BASIC: Final = CLASS_BASIC << 16  # and that one: class 60, weight 0
+BASIC: Final = CLASS_BASIC << 16  # class 60, weight 0 in QUICK_CONTENT
 HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
-SIZE_AT: Final = 16  # in a header frame: the last three octets of the body's size
+SIZE_AT: Final = 16  # in a header frame: the last three bytes of the body's size
 SIZE_OCTETS: Final = 3
-LARGE: Final = 16_384  # octets of a body in one frame; to join less is quicker than to treat it on its own
+LARGE: Final = 16_384  # bytes of a body in one frame; to join less is quicker than to treat it on its own
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Reader(Machine):
-    """Takes what comes apart. The abstract methods are the machine around it.
+    """A connection's splitter of input. Its abstract methods are the rest of the machine.
 
-    A few octets can ask for megabytes (basic.get) and for thousands of copies (a fan-out). So it halts, in the middle
-    of what it was given, while too much waits for the peer, and when the handler has set `halted`, to let others have
-    a turn. Taking no octets at all lets it go on.
+    A few bytes can ask for megabytes (basic.get) and for thousands of copies (a fan-out). Therefore the reader halts in
+    the middle of its input while too much waits for the peer, and when the handler has set `halted` to give other
+    connections a turn. It continues when it is called again, with no bytes at all.
     """
 
     __slots__ = (
@@ -86,24 +86,25 @@ class Reader(Machine):
         )
         self._payload_max = payload_max
         self._whole_body_max = 0  # of a body in one frame
-        self._missing = 0  # octets of a frame with a large body, whose beginning is the tail
+        self._missing = 0  # bytes that are missing of a frame with a large body, whose beginning is the tail
         self._body_of = 0  # its channel
 
     @abstractmethod
     def _take_greeting(self, data: bytes) -> int:
-        """Read the protocol header if it has not been read; answer where the frames begin."""
+        """Read the protocol header if it has not been read; return the offset where the frames begin."""
 
     @abstractmethod
     def _take_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
-        """Handle one frame, whose payload is `data[at:end]`, at whatever state we are in. Raises no AmqpError."""
+        """Handle one frame, whose payload is `data[at:end]`, in any state. Raises no AmqpError."""
 
     @abstractmethod
     def _refuse(self, number: int, error: AmqpError, method: bytes) -> None:
-        """End what the error ends, naming the method that failed by its encoded numbers. Raises no AmqpError."""
+        """End the channel or the connection for this error; `method` is the failing method's encoded numbers. Raises no
+        AmqpError."""
 
     @abstractmethod
     def _lose_framing(self, kind: int, number: int, size: int) -> None:
-        """Say what is wrong with a frame and be done: where the next one begins is not known any more."""
+        """End the connection for a wrong frame, because the beginning of the next one is unknown."""
 
     def _take(self, data: bytes) -> None:
         self.halted = False
@@ -126,13 +127,13 @@ class Reader(Machine):
             self._tail_size = len(rest)
 
     def _begin_body(self, number: int, data: bytes, at: int, missing: int) -> None:
-        """A large body of which `data[at:]` is here; that many octets are not, the frame's last one included."""
+        """Begin a large body of which `data[at:]` is here; `missing` bytes are not, including the frame end."""
         self._body_of, self._missing = number, missing
         self._tail = [data[at:]]
         self._tail_size = len(data) - at
 
     def _take_missing(self, data: bytes) -> int:
-        """Go on with a large body; answer where what follows its frame begins."""
+        """Add to a large body; return the offset after its frame."""
         after = self._missing
         if after > len(data):
             self._keep(data)
@@ -148,7 +149,7 @@ class Reader(Machine):
         return after
 
     def _take_frames(self, data: bytes, at: int) -> int:
-        """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
+        """Handle every whole frame from `at` on, until halted; return the offset of the first frame that is left."""
         end = len(data)
         traffic = self.traffic
         while at + FRAME_OVERHEAD <= end and not self.halted:
@@ -197,7 +198,7 @@ class Reader(Machine):
                     channel.publish = data[start + 11 : after - 1]
                     channel.alike = channel.repeated = b""
                 self._publishing = channel
-            # A publish on `channel`. If its content lies here in one header and one body, hand it on at once.
+            # This is a publish on `channel`. If its content lies here in one header and one body, pass it on at once.
             if at + CONTENT_START.size < end:
                 kind, number, size, class_and_weight, body_size = QUICK_CONTENT.unpack_from(data, at)
                 body_at = at + FRAME_OVERHEAD + size + 7
@@ -228,10 +229,10 @@ class Reader(Machine):
         return at
 
     def _take_alike(self, channel: ChannelInput, data: bytes, at: int) -> int:
-        """Handle the whole messages from `at` on that are like the last; answer where what is left begins.
+        """Handle the whole messages from `at` on that are like the last; return the offset of the rest.
 
-        An octet that differs elsewhere than in a body, or a body that is not all here, ends the run: `_take_frames`
-        then looks at it as it would have without.
+        A byte that differs elsewhere than in a body, or an incomplete body, ends the run: `_take_frames` then handles
+        it as it would have without.
         """
         bodies, after = self._alike(channel, data, at)
         number, publish, properties = channel.number, channel.publish, channel.repeated
@@ -248,9 +249,9 @@ class Reader(Machine):
         return after
 
     def _alike(self, channel: ChannelInput, data: bytes, at: int) -> tuple[list[bytes], int]:
-        """The bodies of the whole messages from `at` on that are like the last, and where these end.
+        """Return the bodies of the whole messages from `at` on that are like the last, and the offset where these end.
 
-        Of the size, which is there twice, no octet above these three is set: `alike` and `joint` say so.
+        The higher bytes of the size, which occurs twice, are zero: they belong to `alike` and `joint`.
         """
         bodies: list[bytes] = []
         start: i64 = at

@@ -5,9 +5,8 @@ from __future__ import annotations
 
 from typing import Final
 
-PIECE: Final = (
-    4096  # bytes that small pieces are gathered up to: a list takes at least eight bytes for each item
-)
+# Bytes that small pieces are gathered up to: a list takes at least eight bytes for each item.
+PIECE: Final = 4096
 
 
 def keep(pieces: list[bytes], piece: bytes) -> None:

@@ -7,9 +7,8 @@ from typing import Final
 class State(Enum):
     """The state of a connection; the value is its name in error texts."""
 
-    GREETING = (
-        "greeting"  # of 1.0, whose login has stages of its own; the next five are those of 0-9-1 and 0-10
-    )
+    # Of 1.0, whose login has stages of its own; the next five are those of 0-9-1 and 0-10.
+    GREETING = "greeting"
     AWAITING_HEADER = "awaiting the protocol header"
     STARTING = "starting"
     SECURING = "securing"
