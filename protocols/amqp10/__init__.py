@@ -1,21 +1,22 @@
-"""AMQP 1.0: a machine that knows the protocol and no broker, and those who serve what it hears to the core.
+"""AMQP 1.0: a machine that knows the protocol and no broker, and the owners that connect it to the core.
 
-    octets and values    values, reading, writing (one door: types)   neutral: the same in the core's values
-    composite types      spec/ ──generates──> performatives, on fields
-    frames               wire; reader is the quick corner in front of everything
+    bytes and values     values, reading, writing (all in types); core_values: conversion to the core's values
+    composite types      spec ──generates──> performatives, on fields
+    frames               wire; machine/reader is the fast path in front of everything
 
-    the machine          greeting ─> connection ─> session ─> link ─> receiving, sending (one door: links)
-                         answers serves it; contract says what it needs from its owners
+    the machine          greeting ─> connection ─> session ─> link ─> receiving, sending
+                         dispositions and repeats serve it; contract has the interfaces of its owners
 
-    the owners           adapter ─> served_session ─┬─> publishing       the peer's senders; recovery, if they come back
-                                                    ├─> consuming        its receivers; sources, outcomes, timeouts
-                                                    ├─> coordinator      transactions
-                                                    └─> management       management_requests, management_syntax
-                         addresses, nodes: what an attach names and makes; subscriptions, termini: what outlives it
-                         failures: the core's refusals in AMQP's words; registration: how a node finds all this
+    the owners           adapter ─> session ─┬─> publishing       the peer's senders; resumption, if they come back
+                                             ├─> consuming        its receivers; sources, outcomes, ack_timeouts
+                                             ├─> coordinator      transactions
+                                             └─> management       link_pair, requests, syntax
+                         addresses, dynamic_queues: what an attach names and creates
+                         subscriptions, kept_links: what outlives a link
+                         errors: the core's refusals as AMQP errors; registration: the entry point for a node
 
     messages             sections ─> envelope ─> encoding, the two hot paths; conversion for other protocols
 
-The peer's sender is our incoming link and publishes; its receiver is our outgoing link and consumes. The machine
-speaks of links, the owners of what they are for.
+The peer's sender is our incoming link and publishes; its receiver is our outgoing link and consumes. The machine deals
+with links, and their owners with the purpose of each.
 """

@@ -1,1 +1,1 @@
-"""AMQP 1.0 as bytes: types, performatives, frames and message sections, to values and back. Pure functions."""
+"""The wire format of AMQP 1.0: types, performatives, frames and message sections, as pure functions."""

@@ -1,6 +1,6 @@
-"""What went wrong on a connection, and how much that ends.
+"""The errors of an AMQP 1.0 connection, each with the scope that it ends.
 
-Not compiled: what handles an error of a compiled class takes no subclass of it that is plain Python.
+This module is not compiled, because a handler for a compiled exception class does not catch subclasses in plain Python.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Condition: TypeAlias = str  # "amqp:not-found"; the symbols of part 2, section 2
 
 
 class Ends(IntEnum):
-    """What an error ends."""
+    """The scope that an error ends."""
 
     LINK = 1  # detach, closed, with the error; an attach that is refused is answered first (S177)
     SESSION = 2  # end with the error
@@ -23,7 +23,7 @@ class Ends(IntEnum):
 
 
 class AmqpError(Exception):
-    """What went wrong, as the peer is told: a condition, a sentence, and perhaps a map of details."""
+    """An error as the peer gets it: a condition, a description, and perhaps a map of details."""
 
     def __init__(
         self,
@@ -36,4 +36,4 @@ class AmqpError(Exception):
         self.condition = condition
         self.description = description
         self.ends = ends
-        self.info = info  # keys go out as symbols
+        self.info = info  # keys are encoded as symbols

@@ -1,8 +1,9 @@
-"""What the composite types of AMQP 1.0 share: a list of fields behind a descriptor, to and from octets.
+"""Composite types of AMQP 1.0: a list of fields behind a descriptor, to and from bytes.
 
-The generated classes of performatives.py say which fields they have, in a table; here is what the table means. A field
-that was not sent, or null, has its default, and one that has its default is sent as null. What can be decoded but is
-not what the specification asks for (a field of another type, a missing or surplus one) is amqp:invalid-field.
+The generated classes of performatives.py list their fields in a table; this module reads and writes by such tables. A
+field that was not sent, or null, has its default, and a field that has its default is sent as null. A value that can be
+decoded but is not what the specification asks for (a field of another type, a missing or surplus field) is
+amqp:invalid-field.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ NULL: Final = b"\x40"
 
 
 class InvalidFieldError(AmqpError):
-    """Octets that are values, but not those of the type they say they are."""
+    """Raised for bytes that decode, but not to the type that they claim to be."""
 
     def __init__(self, description: str) -> None:
         super().__init__("amqp:invalid-field", description, Ends.CONNECTION)
 
 
 class Kind:
-    """What a field may hold: values of these classes, written so; or what `provides` something."""
+    """The values that a field may hold: those of `classes`, encoded by `write`; or those that provide `provides`."""
 
     __slots__ = ("classes", "provides", "write")
 
@@ -62,7 +63,7 @@ class Kind:
 
 
 class Field:
-    """One row of a composite type's table. `choices` empty: any value of the kind."""
+    """A row of a composite type's table. If `choices` is empty, every value of the kind is valid."""
 
     __slots__ = ("choices", "default", "kind", "mandatory", "multiple", "name")
 
@@ -83,7 +84,7 @@ class Field:
         self.choices = choices
 
     def absent(self) -> Value:
-        """What stands for a field that is not there."""
+        """Return the value of a field that is not there. Raises InvalidFieldError if it is mandatory."""
         if self.mandatory:
             raise InvalidFieldError(f"{self} is missing")
         return [] if self.multiple else self.default
@@ -144,13 +145,13 @@ class Field:
 
 
 class Record(Composite):
-    """A composite type. Equal by class and fields."""
+    """A composite type. Records are equal if their classes and fields are."""
 
     __slots__ = ()
 
     CODE: ClassVar[int]  # 0x10
     NAME: ClassVar[str]  # 'amqp:open:list'
-    PROVIDES: ClassVar[tuple[str, ...]] = ()  # what it may be used as
+    PROVIDES: ClassVar[tuple[str, ...]] = ()  # the roles in which it may be used
     FIELDS: ClassVar[tuple[Field, ...]] = ()  # in the order of the wire
     SECRET: ClassVar[str] = ""  # the field that must not be printed
 
@@ -158,14 +159,14 @@ class Record(Composite):
         KNOWN[cls.CODE] = KNOWN[cls.NAME] = cls
 
     def encode(self) -> bytes:
-        """Raises ValueError for a value that its field cannot have."""
+        """Encode the record. Raises ValueError for a value that its field cannot have."""
         parts = [field.encode(getattr(self, field.name)) for field in self.FIELDS]
         while parts and parts[-1] == NULL:
             parts.pop()
         return bytes((0, 0x53, self.CODE)) + compound(0xC0, parts)
 
     def fields(self) -> dict[str, Value]:
-        """Every field by its name."""
+        """Return every field by its name."""
         return {field.name: getattr(self, field.name) for field in self.FIELDS}
 
     def __eq__(self, other: object) -> bool:
@@ -184,7 +185,10 @@ KNOWN: Final[dict[int | str, type[Record]]] = {}  # by descriptor, both spelling
 
 
 def decode(data: bytes, at: int, end: int) -> tuple[Record, int]:
-    """A composite type with its descriptor in front. Raises AmqpError: amqp:decode-error or amqp:invalid-field."""
+    """Decode a composite type with its descriptor in front; return it and the offset after it.
+
+    Raises AmqpError: amqp:decode-error or amqp:invalid-field.
+    """
     of, begin = described_at(data, at, end)
     if of is None:
         raise DecodeError(f"unknown descriptor {value_at(data, at + 1, end)[0]!r}")
@@ -192,7 +196,7 @@ def decode(data: bytes, at: int, end: int) -> tuple[Record, int]:
 
 
 def described_at(data: bytes, at: int, end: int) -> tuple[type[Record] | None, int]:
-    """The type that a descriptor names, if it is known, and where the value begins."""
+    """Return the type for a descriptor, or None if it is unknown, and the offset of the value."""
     if at + 3 > end or data[at]:
         raise DecodeError("a composite type has no descriptor")
     if data[at + 1] == 0x53:
@@ -202,7 +206,7 @@ def described_at(data: bytes, at: int, end: int) -> tuple[type[Record] | None, i
 
 
 def record_at(of: type[Record], data: bytes, at: int, end: int, depth: int) -> tuple[Record, int]:
-    """The fields of a composite type, which are a list."""
+    """Read the fields of a composite type, which are a list."""
     count, at, after = list_at(data, at, end)
     if count > len(of.FIELDS):
         raise InvalidFieldError(f"{of.NAME} has {len(of.FIELDS)} fields, not {count}")
@@ -219,7 +223,7 @@ def record_at(of: type[Record], data: bytes, at: int, end: int, depth: int) -> t
 
 
 def encode_fields(pairs: Mapping[str, Value]) -> bytes:
-    """A map whose keys go out as symbols."""
+    """Encode a map whose keys are encoded as symbols."""
     return encode_map({Symbol(name): value for name, value in pairs.items()})
 
 

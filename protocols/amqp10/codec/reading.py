@@ -1,8 +1,8 @@
-"""AMQP 1.0 octets to values. Pure functions, no state.
+"""Decoding of AMQP 1.0 bytes to values. Pure functions, no state.
 
-`x_at(data, at, end)` reads an x and answers it with the offset after it. It believes no size or count that leads beyond
-`end`, nests no deeper than DEPTH_MAX, and raises DecodeError. A reader in the table takes what follows the format code:
-the elements of an array, which share one, are read by the same.
+`x_at(data, at, end)` reads an x and returns it with the offset after it. It trusts no size or count that leads beyond
+`end`, nests no deeper than DEPTH_MAX, and raises DecodeError. A reader in the table reads the bytes after the format
+code, so that it also reads the elements of an array, which share one format code.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from protocols.amqp10.codec.writing import encode
 from protocols.shared.codec.integers import Float32
 
 DEPTH_MAX: Final = 64  # lists in maps in described values ...; two Python frames each
-ZERO_WIDTH_MAX: Final = 64  # elements of an array that have no octets of their own
+ZERO_WIDTH_MAX: Final = 64  # elements of an array that have no bytes of their own
 DESCRIPTORS_MAX: Final = 2  # of the elements of an array: each element gets an object for each
 UNSALTED_MAX: Final = 32  # pairs of a map whose keys may be hashed as numbers are
 TOO_DEEP: Final = f"a value is nested more than {DEPTH_MAX} deep"
@@ -46,7 +46,7 @@ TWO_LONGS: Final = Struct(">II")
 
 Reader: TypeAlias = Callable[[bytes, int, int, int], tuple[Value, int]]
 
-# The octets that follow a format code, or how to know them.
+# The number of bytes that follow a format code, or how it is encoded.
 SIZE_OCTET: Final = -1
 SIZE_LONG: Final = -2
 DESCRIBED: Final = -3
@@ -54,21 +54,21 @@ UNKNOWN: Final = -4
 
 
 class DecodeError(AmqpError):
-    """Octets that are no value."""
+    """Raised for bytes that are no value."""
 
     def __init__(self, description: str) -> None:
         super().__init__("amqp:decode-error", description, Ends.CONNECTION)
 
 
 def value_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Value, int]:
-    """A value with its constructor in front."""
+    """Read a value with its constructor in front."""
     if at >= end:
         raise DecodeError("a value is missing")
     return READERS[data[at]](data, at + 1, end, depth)
 
 
 def skip_at(data: bytes, at: int, end: int) -> int:
-    """The offset after a value, which is looked at no more than that takes: its inside may be anything."""
+    """Return the offset after a value, without reading its content, which may be invalid."""
     values = 1
     while values:
         if at >= end:
@@ -97,7 +97,7 @@ def skip_at(data: bytes, at: int, end: int) -> int:
 
 
 def list_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:
-    """The head of a list: how many values it has, where the first begins and where the last ends."""
+    """Read the head of a list; return the number of its values, the offset of the first and the end of the last."""
     if at >= end:
         raise DecodeError("a value is missing")
     code = data[at]
@@ -159,8 +159,8 @@ def _map(count: int, data: bytes, at: int, after: int, depth: int) -> tuple[dict
 
 
 def _told_apart(keys: list[Value], values: list[Value]) -> dict[Value, Value]:
-    """The map of keys that Python would mix up. How numbers are hashed is known to everybody, so that a large map of
-    chosen ones costs the square of its size: such keys are wrapped, and hashed as octets."""
+    """Build the map of keys that Python would confuse. The hashes of numbers are predictable, so that a large map of
+    chosen numbers would cost the square of its size: such keys are wrapped, and hashed by their bytes."""
     found: dict[Value, Value] = {}
     seen: set[bytes] = set()
     for key, value in zip(keys, values, strict=True):
@@ -174,7 +174,7 @@ def _told_apart(keys: list[Value], values: list[Value]) -> dict[Value, Value]:
 
 
 def _array(count: int, data: bytes, at: int, after: int, depth: int) -> tuple[list[Value], bytes]:
-    """The elements of an array whose constructor is at `at`, and that constructor."""
+    """Return the elements of an array whose constructor is at `at`, and that constructor."""
     descriptors, elements = _descriptors_at(data, at, after, depth)
     code = data[elements]
     constructor = data[at : elements + 1]
@@ -194,7 +194,7 @@ def _array(count: int, data: bytes, at: int, after: int, depth: int) -> tuple[li
 
 
 def _descriptors_at(data: bytes, at: int, after: int, depth: int) -> tuple[list[Value], int]:
-    """What describes the elements of an array, and where their format code is."""
+    """Return the descriptors of the elements of an array, and the offset of their format code."""
     if depth >= DEPTH_MAX:
         raise DecodeError(TOO_DEEP)
     descriptors: list[Value] = []
@@ -371,7 +371,7 @@ def _symbol(octets: bytes) -> Value:
         raise DecodeError("a symbol is not ASCII") from None
 
 
-ROWS: Final[tuple[tuple[int, int, Reader], ...]] = (  # format code, octets that follow, reader
+ROWS: Final[tuple[tuple[int, int, Reader], ...]] = (  # format code, bytes that follow, reader
     (0x00, DESCRIBED, _described_at),
     (0x40, 0, _constant(None)),
     (0x41, 0, _constant(True)),

@@ -1,10 +1,10 @@
-"""An AMQP 1.0 message's octets to its sections, known by where they begin: nothing is decoded.
+"""Splitting of an AMQP 1.0 message into its sections by their offsets, without decoding them.
 
     header?  delivery-annotations?  message-annotations?  properties?  application-properties?
     ( data+ | amqp-sequence+ | amqp-value )  footer?
 
-They come in this order, each at most once but for the body's (part 3, section 3.2). A message is described by eight
-offsets, its `bounds`: section n is `data[bounds[n]:bounds[n + 1]]`, which is empty if it is not there.
+The sections come in this order, each at most once except for those of the body (part 3, section 3.2). A message is
+described by eight offsets, its `bounds`: section n is `data[bounds[n]:bounds[n + 1]]`, which is empty if it is absent.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ CODES: Final[dict[object, int]] = {name: code for code, symbol, _, _ in ROWS for
 PLACES: Final = {code: place for code, _, place, _ in ROWS}
 FORMATS: Final = {code: formats for code, _, _, formats in ROWS}
 WORD: Final = Struct(">I")
-# The four octets with which nearly all sections begin: how many more say the size, and the section's place.
+# The four bytes with which nearly all sections begin, mapped to the width of their size and to the section's place.
 SHAPES: Final = {
     0x0053_0000 | code << 8 | form: (size, place)
     for code, _, place, forms in ROWS
@@ -51,14 +51,14 @@ SHAPES: Final = {
 
 
 class MalformedError(AmqpError):
-    """Octets that are no message: the link ends."""
+    """Raised for bytes that are no message: the link ends."""
 
     def __init__(self, why: str) -> None:
         super().__init__(p.DECODE_ERROR, f"failed to parse message: {why}")
 
 
 def bounds(data: bytes, at: int = 0) -> list[int]:
-    """Where the sections of `data[at:]` begin and end; whether all that must be are there, is for the caller to say.
+    """Return the offsets of the sections of `data[at:]`. It is for the caller to check that none is missing.
 
     Raises MalformedError.
     """
@@ -92,13 +92,13 @@ def bounds(data: bytes, at: int = 0) -> list[int]:
 
 
 def _goes_on(data: bytes, body: int, at: int) -> bool:
-    """Whether the section at `at` is one more of the body's, which begins at `body`."""
+    """Return whether the section at `at` continues the body, which begins at `body`."""
     code, _, _ = _section_at(data, body, len(data))
     return code != VALUE and code == _section_at(data, at, len(data))[0]
 
 
 def _section_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:
-    """A section's descriptor, where its value begins and ends."""
+    """Return a section's descriptor code and the offsets of its value: where it begins and ends."""
     try:
         if data[at]:
             raise MalformedError("a section has no descriptor")
@@ -115,17 +115,17 @@ def _section_at(data: bytes, at: int, end: int) -> tuple[int, int, int]:
 
 
 def code_of(descriptor: Value) -> int | None:
-    """Which section a descriptor stands for, in either spelling: its number. None: for none of them."""
+    """Return the number of the section for a descriptor in either spelling, or None if there is none."""
     return CODES.get(descriptor) if isinstance(descriptor, ULong | Symbol) else None
 
 
 def value_of(data: bytes, at: int) -> int:
-    """Where the value of a section begins. Raises MalformedError."""
+    """Return the offset of a section's value. Raises MalformedError."""
     return at + 3 if data[at + 1] == SMALL_ULONG else _section_at(data, at, len(data))[1]
 
 
 def octets_of(body: bytes) -> bytes | None:
-    """What a body of data sections says, a footer apart; None: it is another kind of body."""
+    """Return the content of a body of data sections, without a footer, or None if it is another kind of body."""
     parts: list[bytes] = []
     at, end = 0, bounds(body)[FOOTER]
     while at < end:
@@ -138,13 +138,13 @@ def octets_of(body: bytes) -> bytes | None:
 
 
 def data_begin(octets: bytes) -> bytes:
-    """What stands in front of octets in a data section."""
+    """Return the bytes in front of the content of a data section."""
     size = len(octets)
     return b"\x00\x53\x75\xa0" + bytes((size,)) if size < 256 else b"\x00\x53\x75\xb0" + WORD.pack(size)
 
 
 def is_body(octets: bytes) -> bool:
-    """Whether these octets are body sections, with a footer or without."""
+    """Return whether these bytes are body sections, with a footer or without."""
     try:
         found = bounds(octets)
     except MalformedError:

@@ -1,7 +1,7 @@
-"""AMQP 1.0 types: bytes to values and back. One door to `values` (the classes), `reading` and `writing`.
+"""AMQP 1.0 types: bytes to values and back. It re-exports `values` (the classes), `reading` and `writing`.
 
-What was decoded is encoded to an equal value of the same wire type, in the shortest encoding; only an `Array` keeps
-its very octets. A plain int goes out as int if it fits 32 bits and as long if not.
+A decoded value is encoded to an equal value of the same wire type, in the shortest encoding; only an `Array` keeps its
+exact bytes. A plain int is encoded as int if it fits 32 bits and as long if not.
 
 `value_at`, `skip_at` and `list_at` take `(data, at, end)` and raise DecodeError; `encode` raises ValueError.
 """

@@ -1,9 +1,9 @@
-"""AMQP 1.0 values as Python objects: a class for every type of part 1 that Python has no name for.
+"""AMQP 1.0 values as Python objects: a class for every type of part 1 that Python has no type for.
 
     None  bool  str (string)  bytes (binary)  float (double)  UUID  list  dict (map)
 
-stand for themselves. What else there is subclasses the type nearest to it, and so remembers the wire type; decimals,
-arrays and described values are classes of their own. All of them are to be treated as values: nobody changes one.
+represent themselves. Every other type is a subclass of the nearest of these, and so remembers the wire type; decimals,
+arrays and described values are classes of their own. All of them are to be treated as values and never changed.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ class Long(Number):
 
 
 class Timestamp(Number):
-    """Milliseconds since 1970, before it if negative."""
+    """Milliseconds since 1970, negative before that."""
 
     __slots__ = ()
 
 
 class Symbol(str):
-    """ASCII, from a set of names that somebody agreed on."""
+    """ASCII text from a set of agreed names."""
 
     __slots__ = ()
 
@@ -65,7 +65,7 @@ class Symbol(str):
 
 
 class Char(str):
-    """One Unicode character."""
+    """A single Unicode character."""
 
     __slots__ = ()
 
@@ -74,7 +74,7 @@ class Char(str):
 
 
 class Decimal:
-    """IEEE 754 decimal floating point, as its octets: nobody here computes with them."""
+    """An IEEE 754 decimal floating point number as its bytes, because nothing here computes with it."""
 
     __slots__ = ("octets",)
 
@@ -104,7 +104,7 @@ class Decimal128(Decimal):
 
 
 class Described:
-    """A value, and the descriptor that says what it stands for."""
+    """A value with the descriptor of its meaning."""
 
     __slots__ = ("descriptor", "value")
 
@@ -126,10 +126,11 @@ class Described:
 
 
 class Array:
-    """Values of one type in one encoding: `constructor` is the format code, with descriptors in front if described.
+    """Values of one type in one encoding. `constructor` is the format code, with descriptors in front if they are
+    described.
 
-    One that was decoded goes out as the octets it came as, and keeps alive what they are a part of: a copy would be
-    one for each level of arrays in arrays.
+    A decoded array is encoded as the bytes that it was decoded from, and keeps alive the input that they are part of: a
+    copy would mean a copy for each level of arrays in arrays.
     """
 
     __slots__ = ("_octets", "constructor", "items")
@@ -143,7 +144,7 @@ class Array:
 
     @property
     def octets(self) -> bytes | None:
-        """The whole array as it came; None if it did not come from anywhere."""
+        """The bytes that the whole array was decoded from, or None if it was not decoded."""
         if self._octets is None:
             return None
         code, data, at, end = self._octets
@@ -160,9 +161,9 @@ class Array:
 
 
 class Key:
-    """A key that no dict would take, or tell from another: a list, UInt(1) beside Int(1), a number in a large map.
+    """A key that no dict accepts or tells from another: a list, UInt(1) beside Int(1), a number in a large map.
 
-    `octets` is the value encoded, or a digest of that: equal keys are those that are encoded the same.
+    `octets` is the encoded value, or a digest of that: keys are equal if their encodings are.
     """
 
     __slots__ = ("octets", "value")
@@ -182,16 +183,16 @@ class Key:
 
 
 class Composite(ABC):
-    """What is more than a value and goes out as one: the classes of performatives.py. Never comes out of value_at."""
+    """The base of the classes of performatives.py, which are encoded as values but never returned by value_at."""
 
     __slots__ = ()
 
     @abstractmethod
     def encode(self) -> bytes:
-        """The whole described value."""
+        """Encode the whole described value."""
 
 
-# The numbers are ints, Float32 is a float, Symbol and Char are strs, so the alias holds them.
+# The alias covers the subclasses too: the numbers are ints, Float32 is a float, Symbol and Char are strs.
 Value: TypeAlias = (
     bool
     | int

@@ -1,12 +1,12 @@
-"""AMQP 1.0 frames: performatives to octets, and the octets that nearly all traffic consists of known by heart.
+"""AMQP 1.0 frames: performatives to bytes and back, with fast paths for the frames that are nearly all traffic.
 
-A frame is its size, where its body begins (in words of four octets), a type, a channel, and the body: a performative
+A frame is its size, the offset of its body (in words of four bytes), a type, a channel, and the body: a performative
 and, behind a transfer, a piece of a message. Numbers that count transfers, deliveries and credit wrap round at 2**32;
-`distance` tells which of two is ahead (RFC 1982).
+`distance` compares two of them (RFC 1982).
 
-The quick paths read transfers and dispositions field by field as far as those differ from one to the next. How they
-end is one of a few byte strings, looked up in TRANSFER_ENDS or DISPOSITION_ENDS; what is not in there is decoded like
-any other performative.
+The fast paths read transfers and dispositions field by field as far as those usually differ. The rest of their fields
+is one of a few byte strings, looked up in TRANSFER_ENDS or DISPOSITION_ENDS; a performative with any other end is
+decoded in the ordinary way.
 """
 
 import struct
@@ -32,9 +32,9 @@ EMPTY_FRAME: Final = FRAME_START.pack(FRAME_OVERHEAD, OFFSET_MIN, FRAME_AMQP, 0)
 
 MASK: Final = 0xFFFF_FFFF
 HALF: Final = 0x8000_0000
-OUTGOING_WINDOW: Final = 0x7FFF_FFFF  # what we may send at once, for all we say: the peer's window counts
+OUTGOING_WINDOW: Final = 0x7FFF_FFFF  # the outgoing window that we announce: only the peer's window limits us
 
-# The format codes of part 1 that the quick paths know.
+# The format codes of part 1 that the fast paths know.
 NULL: Final = 0x40
 TRUE: Final = 0x41
 FALSE: Final = 0x42
@@ -52,16 +52,16 @@ LONG: Final = Struct(">I")
 SIZE_AND_COUNT: Final = Struct(">II")
 TAG_SIZE_MAX: Final = 32
 UNUSUAL: Final = -1  # a number that has to be decoded
-STRING_32: Final = 8  # octets that a string and the lists around it may need for their sizes, at most
+STRING_32: Final = 8  # bytes that a string and the lists around it may need for their sizes, at most
 
 
 def distance(to: int, since: int) -> int:
-    """How far `to` lies after `since`; negative if it lies before."""
+    """Return by how much `to` is ahead of `since`; negative if it is behind."""
     return (to - since + HALF & MASK) - HALF
 
 
 def long_at(data: bytes, at: int) -> int:
-    """Four octets as a number."""
+    """Read four bytes as a number."""
     return data[at] << 24 | data[at + 1] << 16 | data[at + 2] << 8 | data[at + 3]
 
 
@@ -70,14 +70,17 @@ def frame(channel: int, body: bytes, kind: int = FRAME_AMQP) -> bytes:
 
 
 def uint(number: int) -> bytes:
-    """A uint in its shortest encoding."""
+    """Encode a uint in its shortest encoding."""
     if not number:
         return b"\x43"
     return bytes((SMALL_UINT, number)) if number < 256 else b"\x70" + LONG.pack(number)
 
 
 def performative_at(data: bytes, at: int, end: int) -> tuple[p.Record, bytes]:
-    """The performative of a frame, whose body is `data[at:end]`, and the payload behind it. Raises AmqpError."""
+    """Decode the performative of a frame, whose body is `data[at:end]`; return it and the payload behind it.
+
+    Raises AmqpError.
+    """
     performative, at = p.decode(data, at, end)
     if at != end and not isinstance(performative, p.Transfer):
         raise DecodeError(f"{end - at} octets follow {performative.NAME}")
@@ -85,7 +88,7 @@ def performative_at(data: bytes, at: int, end: int) -> tuple[p.Record, bytes]:
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """The first and last of each run of consecutive numbers, in the order given."""
+    """Return the first and last of each run of consecutive numbers, in the given order."""
     found: list[tuple[int, int]] = []
     first = last = -2
     for number in numbers:
@@ -100,13 +103,14 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def error_of(error: AmqpError, size_max: int) -> p.Error:
-    """What the peer is told: without the details, and the sentence cut short, if it has to fit into so many octets."""
+    """Return the error for the peer: without its details, and its description cut, if it is longer than `size_max`
+    bytes."""
     description = _readable(error.description)
     return fitting(p.Error(condition=error.condition, description=description, info=error.info), size_max)
 
 
 def fitting(error: p.Error, size_max: int) -> p.Error:
-    """The error, without details and with its sentence cut if it is longer than `size_max` octets."""
+    """Return the error without details and with its description cut if it is longer than `size_max` bytes."""
     if len(error.encode()) <= size_max:
         return error
     bare = p.Error(condition=error.condition, description="")
@@ -118,7 +122,7 @@ def _readable(text: str, size_max: int | None = None) -> str:
     return text.encode("utf-8", "replace")[:size_max].decode("utf-8", "ignore")
 
 
-# Flows. All numbers in full width: a frame of one shape, made by one Struct. Echo is never asked for.
+# All numbers of a flow have full width: a frame of one shape, packed by one Struct. We never ask for an echo.
 
 SESSION_FLOW: Final = Struct(">IBBH 6s BIBIBIBI")
 LINK_FLOW: Final = Struct(">IBBH 6s BIBIBIBI BIBIBIBI B")
@@ -127,7 +131,7 @@ LINK_FLOW_HEAD: Final = FLOW + bytes((LIST_8, LINK_FLOW.size - 13, 9))
 
 
 def session_flow(channel: int, next_incoming: int, window: int, next_outgoing: int) -> bytes:
-    """A flow frame about a session; `window` is how many transfers the peer may send."""
+    """Return a flow frame about a session; `window` is the number of transfers that the peer may send."""
     # fmt: off
     return SESSION_FLOW.pack(
         SESSION_FLOW.size, OFFSET_MIN, FRAME_AMQP, channel, SESSION_FLOW_HEAD,
@@ -147,7 +151,7 @@ def link_flow(
     available: int,
     drain: bool,
 ) -> bytes:
-    """A flow frame about a session and one of its links."""
+    """Return a flow frame about a session and one of its links."""
     # fmt: off
     return LINK_FLOW.pack(
         LINK_FLOW.size, OFFSET_MIN, FRAME_AMQP, channel, LINK_FLOW_HEAD,
@@ -157,21 +161,19 @@ def link_flow(
     # fmt: on
 
 
-# Dispositions.
-
 DISPOSITION_RANGE: Final = Struct(">BBIBI")  # role, first, last; then `settled` and `state`
 DISPOSITION_FIELDS: Final = 5
 
 
 def disposition_end(settled: bool, state: p.DeliveryState | None, size_max: int) -> bytes:
-    """The last two fields of a disposition, what it says of the deliveries; an error is made to fit `size_max`."""
+    """Return the last two fields of a disposition, `settled` and `state`; an error is made to fit `size_max`."""
     if isinstance(state, p.Rejected) and state.error is not None:
         state = p.Rejected(error=fitting(state.error, size_max))
     return (b"\x41" if settled else b"\x42") + encode(state)
 
 
 def disposition_frame(channel: int, receiver: bool, first: int, last: int, end: bytes) -> bytes:
-    """`receiver`: that is our role; `end` comes from `disposition_end`."""
+    """Return a disposition frame. `receiver` is our role; `end` comes from `disposition_end`."""
     fields = DISPOSITION_RANGE.pack(TRUE if receiver else FALSE, UINT, first, UINT, last) + end
     size = len(fields)
     if size < 255:
@@ -182,7 +184,8 @@ def disposition_frame(channel: int, receiver: bool, first: int, last: int, end: 
 
 
 class TransferHead:
-    """How the transfers of one link begin, if a message takes but one: `pack` makes all that is in front of it.
+    """The beginning of the transfers of a link, for messages that take a single transfer: `pack` returns all bytes in
+    front of the message.
 
     The delivery tag is the delivery id: unique in the session.
     """
@@ -205,7 +208,7 @@ class TransferHead:
         self.size = head.size
 
     def body(self, delivery_id: int, settled: bool, more: bool) -> bytes:
-        """The same without the start of the frame."""
+        """Return the transfer without the frame header."""
         end = SETTLED if settled else UNSETTLED
         whole: bytes = self.pack(0, self.start, delivery_id, TAG, delivery_id, end)
         body = whole[FRAME_OVERHEAD:]
@@ -214,7 +217,7 @@ class TransferHead:
         return TRANSFER + bytes((LIST_8, body[4] + 1, 6)) + body[6:] + b"\x41"
 
 
-TAG: Final = BINARY << 8 | LONG.size  # how it begins
+TAG: Final = BINARY << 8 | LONG.size  # the first bytes of a delivery tag
 SETTLED: Final = 0x4341  # message-format 0, settled: true
 UNSETTLED: Final = 0x4342
 TAG_BEGIN: Final = TAG.to_bytes(2)
@@ -223,13 +226,13 @@ UNSETTLED_END: Final = UNSETTLED.to_bytes(2)
 
 
 def continuation(handle: int, more: bool) -> bytes:
-    """A transfer that goes on with the delivery of the one before; as long if there is more as if there is not."""
+    """Return a transfer that continues the delivery of the one before. Its length does not depend on `more`."""
     fields = uint(handle) + b"\x40\x40\x40\x40" + (b"\x41" if more else b"\x42")
     return TRANSFER + bytes((LIST_8, len(fields) + 1, 6)) + fields
 
 
 def cut(pieces: list[bytes], at: int, end: int) -> list[bytes]:
-    """The octets from `at` to `end` of all these pieces, which are copied only where it cuts them in two."""
+    """Return the bytes from `at` to `end` of these pieces, copied only where the cut divides a piece."""
     found: list[bytes] = []
     for piece in pieces:
         size = len(piece)
@@ -241,7 +244,7 @@ def cut(pieces: list[bytes], at: int, end: int) -> list[bytes]:
 
 
 def _ends(*fields: dict[bytes, bool | None]) -> list[tuple[bytes, list[bool | None]]]:
-    """Every way to write the first so many of these fields, with what each says."""
+    """Return every encoding of the first fields of these, none to all, with the value of each field."""
     upto = [product(*(field.items() for field in fields[:count])) for count in range(len(fields) + 1)]
     return [
         (b"".join(octets for octets, _ in said), [value for _, value in said])
@@ -254,8 +257,8 @@ ABSENT: Final[dict[bytes, bool | None]] = {b"\x40": None}
 NOT_SET: Final[dict[bytes, bool | None]] = {b"\x40": None, b"\x42": False}
 FORMAT_0: Final[dict[bytes, bool | None]] = dict.fromkeys((b"\x40", b"\x43", b"\x52\0", b"\x70\0\0\0\0"))
 
-# From message-format on: settled, more, rcv-settle-mode, state, resume, aborted, batchable. By the octets, how many
-# fields the whole transfer has, whether it says that it is settled (or nothing), and whether there is more.
+# The fields from message-format on: settled, more, rcv-settle-mode, state, resume, aborted, batchable. Their bytes are
+# mapped to the number of fields of the whole transfer, the value of settled (or None), and whether there is more.
 TRANSFER_ENDS: Final[dict[bytes, tuple[int, bool | None, bool]]] = {
     octets: (3 + len(said), said[1] if len(said) > 1 else None, len(said) > 2 and said[2] is True)
     for octets, said in _ends(FORMAT_0, OPTIONAL, OPTIONAL, ABSENT, ABSENT, NOT_SET, NOT_SET, OPTIONAL)
@@ -271,7 +274,8 @@ OUTCOMES: Final[dict[bytes, p.DeliveryState]] = {
     for end in (b"\x45", b"\xc0\x01\x00", b"\xd0\0\0\0\x04\0\0\0\0")
 }
 
-# From settled on: state, batchable. By the octets, how many fields, whether it is settled, and the outcome.
+# The fields from settled on: state, batchable. Their bytes are mapped to the number of fields, settled, and the
+# outcome.
 DISPOSITION_ENDS: Final[dict[bytes, tuple[int, bool, p.DeliveryState | None]]] = {
     settled + octets + batchable: (3 + 1 + 1 + len(batchable), settled == b"\x41", outcome)
     for settled in OPTIONAL
@@ -280,14 +284,15 @@ DISPOSITION_ENDS: Final[dict[bytes, tuple[int, bool, p.DeliveryState | None]]] =
 }
 
 
-# The last fields of a flow, drain and echo: how many there are, and what they say.
+# The last fields of a flow, drain and echo. Their bytes are mapped to their number and their values.
 FLOW_ENDS: Final[dict[bytes, tuple[int, bool, bool]]] = {
     octets: (len(said), said[:1] == [True], said[1:] == [True]) for octets, said in _ends(OPTIONAL, OPTIONAL)
 }
 
 
 def disposition_at(data: bytes, at: int, end: int) -> tuple[int, int, p.DeliveryState | None, bool] | None:
-    """A receiver's disposition, whose descriptor is at `at`: first, last, state, settled. None: decode it."""
+    """Read a receiver's disposition, whose descriptor is at `at`; return first, last, state and settled, or None if it
+    must be decoded in the ordinary way."""
     try:
         if data[at + 3] == LIST_8:
             size, count = data[at + 4] - 1, data[at + 5]
@@ -327,11 +332,11 @@ def disposition_at(data: bytes, at: int, end: int) -> tuple[int, int, p.Delivery
 
 
 FLOW_NUMBERS: Final = 8
-FLOW_FIELDS: Final = 10  # that, drain and echo; not the properties
+FLOW_FIELDS: Final = 10  # the numbers, drain and echo; not the properties
 
 
 def flow_at(data: bytes, at: int, end: int) -> p.Flow | None:
-    """A flow, whose descriptor is at `at`. None: decode it."""
+    """Read a flow, whose descriptor is at `at`, or return None if it must be decoded in the ordinary way."""
     try:
         if data[at + 3] == LIST_8:
             size, count = data[at + 4] - 1, data[at + 5]

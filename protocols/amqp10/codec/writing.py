@@ -1,7 +1,7 @@
-"""AMQP 1.0 values to octets. Pure functions, no state.
+"""Encoding of AMQP 1.0 values to bytes. Pure functions, no state.
 
-Everything goes out in its shortest encoding; arrays, whose elements share one, in the encoding that their constructor
-names. ValueError is raised for what the wire cannot say.
+Every value gets its shortest encoding, except that the elements of an array share the encoding of its constructor.
+ValueError is raised for a value that the wire format cannot express.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from protocols.amqp10.codec.values import (
 )
 from protocols.shared.codec.integers import Float32
 
-DEPTH_MAX: Final = 128  # lists in lists ...: no value that was decoded is as deep
+DEPTH_MAX: Final = 128  # lists in lists ...: no decoded value is as deep
 TOO_DEEP: Final = f"a value is nested more than {DEPTH_MAX} deep"
 
 LONG: Final = struct.Struct(">I")
 
 
 def encode(value: Value, depth: int = 0) -> bytes:
-    """The value with its constructor in front."""
+    """Encode a value with its constructor in front. Raises ValueError."""
     write = WRITERS.get(type(value)) or _inherited(type(value))
     return write(value, depth)
 
@@ -100,7 +100,7 @@ def encode_long(value: int, depth: int = 0) -> bytes:
 
 
 def encode_integer(value: int, depth: int = 0) -> bytes:
-    """A number of which nobody said how wide it is."""
+    """Encode a number without a given width."""
     return encode_int(value) if -(1 << 31) <= value < 1 << 31 else encode_long(value)
 
 
@@ -163,7 +163,7 @@ def encode_symbol(value: str, depth: int = 0) -> bytes:
 
 
 def encode_symbols(names: list[str], depth: int = 0) -> bytes:
-    """An array of symbols, as fields have them that are `multiple`; null if there are none."""
+    """Encode names as an array of symbols, as in fields that are `multiple`, or as null if there are none."""
     if not names:
         return b"\x40"
     short = all(len(name) < 256 for name in names)
@@ -189,7 +189,7 @@ def _each(items: Iterable[Value], depth: int) -> list[bytes]:
 
 
 def compound(code: int, items: list[bytes]) -> bytes:
-    """A list (0xC0) or map (0xC1) of what is encoded."""
+    """Join encoded values to a list (0xC0) or map (0xC1)."""
     if not items and code == 0xC0:
         return b"\x45"
     content = b"".join(items)
@@ -207,7 +207,7 @@ def encode_composite(value: Composite, depth: int = 0) -> bytes:
 
 
 def array_of(items: list[Value]) -> Array:
-    """An array of values of one type. Raises ValueError if there are none, or several types."""
+    """Return an array of values of one type. Raises ValueError if there are none, or several types."""
     types = {type(item) for item in items}
     if len(types) != 1:
         raise ValueError("an array needs values of one type")
@@ -227,7 +227,7 @@ def encode_array(array: Array, depth: int = 0) -> bytes:
 
 
 def _elements(array: Array, depth: int) -> bytes:
-    """The constructor, and each element without it."""
+    """Return the constructor, and each element without it."""
     if depth >= DEPTH_MAX:
         raise ValueError(TOO_DEEP)
     code = array.constructor[-1]
@@ -269,7 +269,7 @@ def _number(code: int, item: Value) -> float:
 
 
 def _inherited(of: type) -> Callable[..., bytes]:
-    """The writer of the nearest base class that has one."""
+    """Return the writer of the nearest base class that has one. Raises ValueError if none has."""
     for base in of.__mro__:
         if base in WRITERS:
             return WRITERS[base]
@@ -300,7 +300,7 @@ DECIMALS: Final[dict[type, tuple[int, int]]] = {
 }
 EMPTY_LISTS: Final = {0xC0: b"\x01\x00", 0xD0: b"\x00\x00\x00\x04\x00\x00\x00\x00"}
 
-# A writer is called with a value of its own type, and how deep it lies.
+# A writer is called with a value of its own type, and its depth.
 WRITERS: Final[dict[type, Callable[..., bytes]]] = {
     type(None): encode_null,
     bool: encode_boolean,
@@ -331,7 +331,7 @@ WRITERS: Final[dict[type, Callable[..., bytes]]] = {
     Key: encode_key,
     Composite: encode_composite,
 }
-# The format code that takes every value of a type, for arrays.
+# The format code that encodes every value of a type, for arrays.
 WIDEST: Final[dict[type, int]] = {
     type(None): 0x40,
     bool: 0x56,

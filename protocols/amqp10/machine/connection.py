@@ -1,16 +1,16 @@
-"""The server's side of one AMQP 1.0 connection: bytes in, calls to its owners and bytes for an outbox out.
+"""The server's side of an AMQP 1.0 connection, which turns bytes into calls of its owners and bytes for an outbox.
 
-A connection is greeted (headers and login, greeting.py), introduces itself (open), is open, and ends: by a close of
-either side, answered by the other, by silence, or because the transport is gone. The table STEPS holds what is welcome
-in a state and concerns the connection; what concerns a session goes to that of the channel. All else is a violation. An
-error ends what it says it ends; one before our open is said behind it. However the connection ends, every session ends
-first and then, once, the handler is told; only after that the peer hears of it.
+A connection begins with headers and login (greeting.py), is opened, is open, and ends: by a close of either side,
+answered by the other, by silence, or with the transport. The table STEPS holds the performatives for the connection
+that are allowed in a state; those for a session are passed to the channel's session. All others are violations. The
+`ends` of an error decides what it ends; for an error before our open, we send the open first. However the connection
+ends, every session ends first and then, once, the handler is called; only after that the peer is told.
 
-A session is in `sessions` from its begin to the first end. When that was ours, its channel is `_ending` until the
-peer's, and whatever else comes on it was under way and is dropped.
+A session is in `sessions` from its begin to the first end. If that end was ours, its channel is in `_ending` until the
+peer's end, and everything else that comes on it was sent before the peer knew, and is dropped.
 
-Time is passed in. The machine knows no clock, no socket and no broker: `deadline` says when it wants to be called
-again, `closed` that the outbox is to be flushed and the transport closed.
+Time is passed in, because the machine knows no clock, no socket and no broker: `deadline` returns when to call it next,
+and once `closed` is true the outbox is to be flushed and the transport closed.
 """
 
 from collections.abc import Callable
@@ -39,12 +39,12 @@ from protocols.shared.machine.states import ENDING, State
 __all__ = ["Connection", "State"]
 
 IDLE_TIME_OUT_MIN: Final = 1000  # ms (S167)
-AROUND_ERROR: Final = 32  # octets of a close besides its error
+AROUND_ERROR: Final = 32  # bytes of a close besides its error
 OF_SESSIONS: Final = (p.Attach, p.Flow, p.Transfer, p.Disposition, p.Detach, p.End)
 
 
 class Connection(Reader):
-    """One connection, from its first octet to its last. See the top of the module."""
+    """A connection from its first byte to its last. See the top of the module."""
 
     __slots__ = (
         "_ending",
@@ -63,21 +63,21 @@ class Connection(Reader):
         super().__init__(handler, tuning.initial_frame_size_max, outbox, now, tuning.handshake_timeout_s)
         self.tuning = tuning
         self.peer: p.Open | None = None
-        self.frame_size_max = FRAME_SIZE_MIN  # of what we send, as agreed
-        self.due: dict[Session, None] = {}  # those with something to flush
-        self.partial_size = 0  # octets of all unfinished messages
+        self.frame_size_max = FRAME_SIZE_MIN  # of the frames that we send, as negotiated
+        self.due: dict[Session, None] = {}  # sessions with something to flush
+        self.partial_size = 0  # bytes of all unfinished messages
         self.heartbeat_s = tuning.idle_timeout_s
         self._greeting = Greeting(handler, tuning, outbox)
         self._ending: set[int] = set()  # channels
         self._open_said = False
 
     def flush(self) -> None:
-        """Called after `receive`: say what sessions have gathered (`Session.flush`)."""
+        """Called after `receive`: send what sessions have gathered (`Session.flush`)."""
         for session in list(self.due):
             session.flush()
 
     def _check(self) -> None:
-        """Go on with what was kept, if it is known by now who it is."""
+        """Continue with the kept input, if the handler has finished the check of the password."""
         self._greeting.check()
         if self._greeting.left:
             self._drop(self._greeting.left_because)
@@ -154,8 +154,6 @@ class Connection(Reader):
             text = f"unexpected {performative.NAME} on channel {channel} in connection state {state}"
             raise AmqpError(p.ILLEGAL_STATE, text, Ends.CONNECTION)
 
-    # Open.
-
     def _open_asked(self, channel: int, open: p.Record) -> None:
         assert isinstance(open, p.Open)
         self._check_open(channel, open)
@@ -195,8 +193,6 @@ class Connection(Reader):
             ),
         )
 
-    # Sessions.
-
     def _begin(self, channel: int, begin: p.Record) -> None:
         assert isinstance(begin, p.Begin)
         if channel > self.tuning.channel_max:
@@ -216,20 +212,18 @@ class Connection(Reader):
         session.open()
 
     def forget_session(self, session: Session, ending: bool) -> None:
-        """A session ends; `ending`: the peer has not said so yet."""
+        """Remove a session that ends. `ending`: the peer's end is still to come."""
         del self.sessions[session.channel]
         if ending:
             self._ending.add(session.channel)
 
     def say(self, channel: int, performative: p.Record) -> None:
-        """Send a performative; dropped without a word if the connection is not open any more."""
+        """Send a performative. It is dropped silently if the connection is not open any more."""
         if self.state is State.OPEN:
             self._write(channel, performative)
 
     def _write(self, channel: int, performative: p.Record) -> None:
         self.outbox.write(frame(channel, performative.encode()))
-
-    # The end.
 
     def _close_asked(self, channel: int, close: p.Record) -> None:
         assert isinstance(close, p.Close)
@@ -242,7 +236,7 @@ class Connection(Reader):
         self.state = State.CLOSED
 
     def fail(self, error: AmqpError) -> None:
-        """End the connection for this reason, whatever the error ends; nothing happens if it is ending already."""
+        """End the connection for this error, whatever its `ends`. Do nothing if it is ending already."""
         if self.state in ENDING:
             return
         because = f"{error.condition}: {error.description}"

@@ -1,15 +1,15 @@
-"""What the AMQP 1.0 machine needs from outside: owners for its calls, its limits.
+"""The interfaces that the AMQP 1.0 machine needs from outside: owners for its calls, and its limits.
 
     Connection ── Handler        login, open, begin                 (the adapter's connection)
       Session  ── SessionOwner   attach, room to send, end          (one for each begin)
-        IncomingLink ── IncomingOwner    what the peer sends arrives here
-        OutgoingLink ── OutgoingOwner    credit, and what becomes of what was sent
+        IncomingLink ── IncomingOwner    messages from the peer
+        OutgoingLink ── OutgoingOwner    credit, and the outcomes of sent messages
 
 The machine knows frames, windows, credit and settlement; its owners know addresses, queues and permissions. Links are
 named from the broker's side: the peer's sender is our `IncomingLink`, its receiver our `OutgoingLink`.
 
-An owner may refuse whatever it is asked by raising `AmqpError`; how much that ends is the error's `ends`. Called from
-inside an owner's method, every verb of connection, session and link is allowed.
+An owner may refuse every request by raising `AmqpError`; its `ends` is the scope that ends. Inside an owner's method,
+every method of connection, session and link may be called.
 """
 
 from __future__ import annotations
@@ -37,36 +37,37 @@ class Handler(ABC):
 
     @abstractmethod
     def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | Wait | None:
-        """The peer chose a mechanism: answer the next challenge, or None, who it is being settled.
+        """Called when the peer has chosen a mechanism. Return the next challenge, or None once the login has succeeded.
 
-        AmqpError refuses the login: outcome code 1 (auth), or 2 to 4 if the condition says so, then the end (S164).
-        After `Wait` the connection asks `on_sasl_checked` each time it receives something, which may be no octets at
-        all, and takes nothing of it before there is another answer.
+        Raises AmqpError to refuse the login: outcome code 1 (auth), or 2 to 4 if the condition says so, then the end
+        (S164). After `Wait` the connection calls `on_sasl_checked` each time it receives something, which may be no
+        bytes at all, and handles none of it before it gets another answer.
         """
 
     @abstractmethod
     def on_sasl_response(self, response: bytes) -> bytes | Wait | None:
-        """The peer answered the challenge. As on_sasl_init."""
+        """Called when the peer has answered the challenge. Return a value as on_sasl_init does."""
 
     def on_sasl_checked(self) -> bytes | Wait | None:
-        """What has become of the password. As on_sasl_init."""
+        """Return the result of the password check, as on_sasl_init does."""
         raise NotImplementedError
 
     def last_words(self) -> bytes | None:
-        """What a mechanism says with the outcome of a login that ended well."""
+        """Return the mechanism's data for the outcome of a successful login, or None."""
         return None
 
     @abstractmethod
     def on_open(self, open: p.Open) -> dict[str, Value]:
-        """The peer's open. Answer the properties for ours; it is sent after the call."""
+        """Called with the peer's open. Return the properties for ours; it is sent after the call."""
 
     @abstractmethod
     def on_begin(self, session: Session) -> SessionOwner:
-        """A session begins; our begin is sent after the call."""
+        """Called when a session begins. Return its owner; our begin is sent after the call."""
 
     @abstractmethod
     def on_closed(self) -> None:
-        """The connection ended, whatever ended it; once, after its sessions and before the peer is told."""
+        """Called once when the connection has ended, whatever ended it, after its sessions and before the peer is
+        told."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -77,19 +78,20 @@ class SessionOwner(ABC):
 
     @abstractmethod
     def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
-        """The peer wants to send. Before it returns, the owner has called `link.attach(source, target)`."""
+        """Called when the peer wants to send. Before it returns, the owner must call `link.attach(source, target)`."""
 
     @abstractmethod
     def on_attach_outgoing(self, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
-        """The peer wants to receive. Before it returns, the owner has called `link.attach(source, target)`."""
+        """Called when the peer wants to receive. Before it returns, the owner must call `link.attach(source,
+        target)`."""
 
     @abstractmethod
     def on_window(self) -> None:
-        """The peer has room again for transfers, after it had none: see `Sending.room`."""
+        """Called when the peer has room for transfers again, after it had none: see `Sending.room`."""
 
     @abstractmethod
     def on_ended(self) -> None:
-        """The session ended, whatever ended it; once, after its links."""
+        """Called once when the session has ended, whatever ended it, after its links."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -102,24 +104,25 @@ class IncomingOwner(ABC):
     def on_message(
         self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
     ) -> None:
-        """A whole message. Unless `settled`, `link.accept` or `link.answer` must follow, now or later.
+        """Called with a whole message. Unless `settled`, `link.accept` or `link.answer` must follow, now or later.
 
-        `state` is what the sender said with it: a TransactionalState, or nothing. AmqpError with `Ends.LINK` detaches.
+        `state` is the sender's state for it: a TransactionalState, or None. AmqpError with `Ends.LINK` detaches the
+        link.
         """
 
     def on_messages(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
-        """Whole messages of which the sender said nothing, in order. Answers how many are dealt with, perhaps none.
+        """Take whole messages without a state from the sender, in order. Return how many are dealt with, perhaps none.
 
-        As if each had come by itself, as far as nothing stands in the way: the others have not been touched, and are
-        for `on_message`. Raises nothing, and says nothing to the peer.
+        The effect is that of `on_message` for each, from the front, as long as nothing prevents it. The others are left
+        untouched, and come in `on_message`. It raises nothing, and sends nothing to the peer.
         """
         return 0
 
     @abstractmethod
     def on_detached(self, closed: bool) -> None:
-        """The link ended, whatever ended it; once. `closed` False: the peer may want to come back to it.
+        """Called once when the link has ended, whatever ended it. If `closed` is false, the peer may want to resume it.
 
-        That is so after each end that was not asked for, an error of ours included.
+        It is false after each end that the peer did not ask for, including an error of ours.
         """
 
 
@@ -131,31 +134,33 @@ class OutgoingOwner(ABC):
 
     @abstractmethod
     def on_credit(self, link: OutgoingLink) -> None:
-        """The peer changed `link.credit` or `link.drain`, or wants a flow: say what is `available`.
+        """Called when the peer has changed `link.credit` or `link.drain`, or wants a flow: set `available`.
 
-        If it drains: send what there is, now or when the broker has settled, then `link.drained()`.
+        If the peer drains: send the available messages, now or when the broker has settled, then call `link.drained()`.
         """
 
     @abstractmethod
     def on_outcomes(
         self, ids: Sequence[int], tokens: list[object], state: p.DeliveryState | None, settled: bool
     ) -> None:
-        """What became of deliveries: their ids, and the tokens given to `link.send`, in the order of sending.
+        """Called with the outcome of deliveries: their ids, and the tokens given to `link.send`, in the order of
+        sending.
 
         `settled`: the peer has forgotten them, and so has the link. Otherwise `link.settle(ids)` ends them, once the
-        owner has done what the state says (X070); None as state is no statement at all.
+        owner has done what the state asks for (X070); None as state asks for nothing.
         """
 
     @abstractmethod
     def on_detached(self, tokens: list[object], closed: bool) -> None:
-        """The link ended, whatever ended it; once. `tokens` are its unsettled deliveries, in the order of sending.
+        """Called once when the link has ended, whatever ended it. `tokens` are its unsettled deliveries, in the order
+        of sending.
 
         `closed` is that of IncomingOwner.on_detached.
         """
 
 
 class Tuning:
-    """What we offer and insist on."""
+    """The limits that we offer and enforce."""
 
     __slots__ = (
         "channel_max",
@@ -192,15 +197,16 @@ class Tuning:
         self.frame_size_max = frame_size_max
         self.channel_max = channel_max  # the highest number; there may be one session more than that
         self.handle_max = handle_max
-        self.idle_timeout_s = idle_timeout_s  # 0: none. We advertise half of it (S167)
-        self.incoming_window = incoming_window  # transfers of one session on their way to us
-        self.link_credit = link_credit  # messages of one link on their way to us, or not yet answered (X055)
-        self.message_size_max = message_size_max  # octets of one message, whatever its frames
+        self.idle_timeout_s = idle_timeout_s  # 0 is none; we advertise half of it (S167)
+        self.incoming_window = incoming_window  # transfers of a session that may be on their way to us
+        self.link_credit = link_credit  # messages of a link on their way to us, or unanswered (X055)
+        self.message_size_max = message_size_max  # bytes of a message, whatever its frames
         self.initial_frame_size_max = initial_frame_size_max  # until the open
         self.handshake_timeout_s = handshake_timeout_s
         self.mechanisms = mechanisms
         self.offered_capabilities = offered_capabilities
-        self.partial_size_max = 4 * max(message_size_max, 1 << 20)  # of all unfinished messages together
+        # Bytes of all unfinished messages together.
+        self.partial_size_max = 4 * max(message_size_max, 1 << 20)
 
 
-FRAME_SIZE_MIN: Final = 512  # part 2, section 2.4.1: what everyone must take
+FRAME_SIZE_MIN: Final = 512  # part 2, section 2.4.1: every peer must accept frames of this size

@@ -1,4 +1,4 @@
-"""What an AMQP 1.0 session has to say of deliveries, gathered: consecutive ids become one disposition."""
+"""The gathered dispositions of an AMQP 1.0 session: consecutive delivery ids become a single disposition."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SETTLED_ACCEPTED: Final = b"\x41\x00\x53\x24\x45"  # settled: true, state: accep
 
 
 class Answers:
-    """What one session has to say; `accepted` holds those of the peer's deliveries that are accepted and settled."""
+    """The gathered answers of a session; `accepted` holds the peer's deliveries that are accepted and settled."""
 
     __slots__ = ("_channel", "_others", "accepted")
 
@@ -21,7 +21,7 @@ class Answers:
         self._others: list[tuple[bool, int, bytes]] = []
 
     def add(self, receiver: bool, delivery_id: int, end: bytes) -> None:
-        """Whose delivery: the peer's if we are the `receiver`; and how the disposition is to end."""
+        """Add an answer to a delivery: the peer's if we are the `receiver`. `end` has the disposition's last fields."""
         self._others.append((receiver, delivery_id, end))
 
     def clear(self) -> None:
@@ -29,7 +29,7 @@ class Answers:
         self._others = []
 
     def tell(self, write: Callable[[bytes], None]) -> None:
-        """Write the dispositions, if there are any, and be empty."""
+        """Write the dispositions, if there are any, and clear them."""
         if self._others:
             self._tell_all(write)
         elif self.accepted:

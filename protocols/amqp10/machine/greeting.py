@@ -1,9 +1,9 @@
-"""How an AMQP 1.0 connection begins: two protocol headers and, between them, the login (part 5, section 5.3).
+"""The beginning of an AMQP 1.0 connection: two protocol headers and, between them, the login (part 5, section 5.3).
 
-The peer says that it wants SASL, reads our mechanisms, chooses one (init), answers challenges until the outcome, and
-then says what it came for. Many send all of that at once and listen afterwards; nothing of it is taken while a password
-is checked. There is no error to send in here: who says something else is answered with what we do speak, where that
-helps, and left.
+The peer sends the header for SASL, reads our mechanisms, chooses one (init), answers challenges until the outcome, and
+then sends the header for AMQP. Many peers send all of that at once and read afterwards; none of it is handled while a
+password is checked. There is no error frame at this stage: a peer that sends anything else gets the header that we
+expect, where that helps, and the connection ends.
 """
 
 from collections.abc import Callable
@@ -27,7 +27,7 @@ from protocols.shared.machine.contract import Wait, Writer
 
 
 class Stage(Enum):
-    """What comes next; the value is how texts call it."""
+    """The stages of the greeting; the value is the stage's name in texts."""
 
     SASL_HEADER = "awaiting the protocol header"
     INIT = "awaiting the choice of a mechanism"
@@ -38,9 +38,9 @@ class Stage(Enum):
     LEFT = "left"
 
 
-RESTING: Final = (Stage.CHECKING, Stage.DONE, Stage.LEFT)  # nothing is taken there
+RESTING: Final = (Stage.CHECKING, Stage.DONE, Stage.LEFT)  # no input is handled there
 HEADERS: Final = {Stage.SASL_HEADER: HEADER_SASL, Stage.AMQP_HEADER: HEADER_AMQP}
-OUTCOMES: Final = {  # why a login can fail that is not the peer's fault
+OUTCOMES: Final = {  # conditions of failed logins that are not the peer's fault
     p.INTERNAL_ERROR: p.SASL_CODE_SYS,
     p.NOT_IMPLEMENTED: p.SASL_CODE_SYS_PERM,
     p.RESOURCE_LIMIT_EXCEEDED: p.SASL_CODE_SYS_TEMP,
@@ -55,7 +55,7 @@ SPOKEN: Final = {
 
 
 class Greeting:
-    """The beginning of one connection, until it is `done` or `left`."""
+    """The beginning of a connection, until it is `done` or `left`."""
 
     __slots__ = ("_handler", "_outbox", "_tuning", "left_because", "needed", "peer_spoke", "stage")
 
@@ -64,7 +64,7 @@ class Greeting:
         self._tuning = tuning
         self._outbox = outbox
         self.stage = Stage.SASL_HEADER
-        self.needed = HEADER_SIZE  # octets, to go on from where `take` stopped
+        self.needed = HEADER_SIZE  # bytes that are needed from where `take` stopped
         self.peer_spoke = ""
         self.left_because = ""
 
@@ -74,16 +74,16 @@ class Greeting:
 
     @property
     def checking(self) -> bool:
-        """A password is being checked: what comes waits for `check`."""
+        """True while a password is being checked: input waits for `check`."""
         return self.stage is Stage.CHECKING
 
     @property
     def left(self) -> bool:
-        """Nothing more will be said or heard."""
+        """True once nothing more is sent or read."""
         return self.stage is Stage.LEFT
 
     def take(self, data: bytes, at: int) -> int:
-        """Handle what is whole from `at` on, until done, left or checking; answer where the rest begins."""
+        """Handle all whole input from `at` on, until done, left or checking; return the offset of the rest."""
         while self.stage not in RESTING:
             self.needed = HEADER_SIZE
             if len(data) - at < self.needed:
@@ -140,7 +140,7 @@ class Greeting:
         self._proceed(self._handler.on_sasl_response(response.response))
 
     def check(self) -> None:
-        """Go on, if the handler knows by now who it is."""
+        """Continue, if the handler has finished the check of the password."""
         try:
             self._proceed(self._handler.on_sasl_checked())
         except AmqpError as error:
@@ -160,13 +160,13 @@ class Greeting:
         self._say(p.SaslOutcome(code=p.SASL_CODE_OK, additional_data=self._handler.last_words()))
 
     def _refuse(self, error: AmqpError) -> None:
-        """A login that failed, or a frame that is none: the outcome says so, and that was it (S164)."""
+        """Send the outcome of a failed login or an invalid frame, and end the greeting (S164)."""
         if not self.left:
             self._say(p.SaslOutcome(code=OUTCOMES.get(error.condition, p.SASL_CODE_AUTH)))
             self.leave(error.description)
 
     def leave(self, because: str) -> None:
-        """Be done with the peer; what it says from here on is not read."""
+        """End the greeting; nothing more is read from the peer."""
         self.stage = Stage.LEFT
         self.left_because = self.left_because or because
 

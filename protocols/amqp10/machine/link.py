@@ -1,10 +1,10 @@
-"""What the two kinds of links of an AMQP 1.0 session share: attach, detach, and how they fail.
+"""The part that both kinds of links of an AMQP 1.0 session share: attach, detach, and failing.
 
     attaching ──our attach──> attached ──detach of either side──> ended
         └──refused: our attach without a terminus, then our detach──┘
 
-A link lives from the peer's attach until the first detach, whoever sends it. After a detach of ours the session drops
-what comes for the handle, until the peer's. What belongs to a link ends before the peer is told.
+A link lives from the peer's attach until the first detach of either side. After a detach of ours the session drops
+input for the handle until the peer's detach. Everything that belongs to a link ends before the peer is told.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ TargetLike: TypeAlias = "p.Target | p.Coordinator | Described | None"
 
 
 def size_exceeded(size: int, size_max: int) -> AmqpError:
-    """A message is too large for the receiver of a link, whichever side that is (S172)."""
+    """Return the error for a message that is too large for the receiver of a link, whichever side that is (S172)."""
     text = f"message size ({size} bytes) > maximum message size ({size_max} bytes)"
     return AmqpError(p.LINK_MESSAGE_SIZE_EXCEEDED, text, Ends.SESSION)
 
 
 class Link(ABC):
-    """What both directions share."""
+    """A link, as far as both directions are alike."""
 
     __slots__ = (
         "_closed",
@@ -64,7 +64,7 @@ class Link(ABC):
         self.echo = False  # the peer waits for a flow
         self.credit = 0
         self.delivery_count = 0
-        self.available = 0  # messages that wait at the sender for credit, as flows tell
+        self.available = 0  # messages that wait at the sender for credit, as sent in flows
         self._owned = False
         self._closed = False
 
@@ -74,28 +74,28 @@ class Link(ABC):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Both sides have attached."""
+        """Called when both sides have attached."""
 
     @abstractmethod
     def _tell_owner(self) -> None:
-        """The link has ended, and has an owner."""
+        """Notify the owner that the link has ended."""
 
     @abstractmethod
     def _take_flow(self, flow: p.Flow) -> None:
-        """As `take_flow`. Raises AmqpError."""
+        """Handle a flow of the peer. Raises AmqpError."""
 
     @abstractmethod
     def credit_told(self) -> int:
-        """What our flows say of link-credit."""
+        """Return the link-credit for our flows."""
 
     @abstractmethod
     def drain_told(self) -> bool:
-        """What our flows say of drain."""
+        """Return the drain flag for our flows."""
 
     def open(self, attach: p.Attach) -> None:
-        """The peer has attached: find who serves the link. Raises no AmqpError.
+        """Find the link's owner, after the peer has attached. Raises no AmqpError.
 
-        The attach is not kept: what a frame says takes up to a hundred times its octets here, and there are many links.
+        The attach is not kept: a frame takes up to a hundred times its bytes in memory, and there are many links.
         """
         try:
             self._find_owner(attach)
@@ -103,14 +103,14 @@ class Link(ABC):
             self.fail(error)
             return
         self._owned = True
-        if self.ended:  # by its owner, before it was one
+        if self.ended:  # the session's owner has ended the link before it returned the link's owner
             self._tell_owner()
         else:
             assert self.attached
             self._begin()
 
     def take_flow(self, flow: p.Flow) -> None:
-        """The peer tells how its end of the link stands."""
+        """Handle the peer's flow about this link. Raises no AmqpError."""
         try:
             self._take_flow(flow)
         except AmqpError as error:
@@ -124,10 +124,10 @@ class Link(ABC):
         offered_capabilities: Sequence[str] = (),
         unsettled: States | None = None,
     ) -> None:
-        """Say our attach, once. For the owner of the session, while it is asked for an owner of the link.
+        """Send our attach, once. For the owner of the session, while it is asked for an owner of the link.
 
-        `unsettled` holds the delivery tags that may be resumed, with the states we know. Raises AmqpError if all that
-        is too much for a frame of the peer's.
+        `unsettled` holds the delivery tags that may be resumed, with the states that we know. Raises AmqpError if the
+        attach is larger than a frame that the peer accepts.
         """
         if not self.ended:
             self._say_attach(self._attach(source, target, properties, offered_capabilities, unsettled))
@@ -141,7 +141,7 @@ class Link(ABC):
         offered_capabilities: Sequence[str],
         unsettled: States | None,
     ) -> p.Attach:
-        """Our attach."""
+        """Return our attach."""
 
     def _say_attach(self, attach: p.Attach) -> None:
         size = FRAME_OVERHEAD + len(attach.encode())
@@ -160,7 +160,7 @@ class Link(ABC):
             self.session.fail(error)
 
     def detach(self, error: AmqpError | None = None, closed: bool = True) -> None:
-        """End the link; nothing happens if it has ended. If our attach has not been sent, it is refused (S177)."""
+        """End the link. Do nothing if it has ended. If our attach has not been sent, the link is refused (S177)."""
         session = self.session
         if self.ended:
             return
@@ -173,11 +173,11 @@ class Link(ABC):
                 return
         session.forget_link(self)
         session.detaching.add(self.handle)
-        self.end(closed and error is None)  # whoever meets with an error may come back
+        self.end(closed and error is None)  # after an error, the peer may resume the link
         session.say(p.Detach(handle=self.handle, closed=closed, error=session.error_of(error)))
 
     def peer_detached(self, closed: bool) -> None:
-        """The peer has detached, and is answered."""
+        """End the link after the peer's detach, and answer that."""
         session = self.session
         session.tell_outcomes()
         session.forget_link(self)
@@ -185,7 +185,7 @@ class Link(ABC):
         session.say(p.Detach(handle=self.handle, closed=closed))
 
     def end(self, closed: bool) -> None:
-        """The link has ended; the session has forgotten it."""
+        """End the link, which the session has forgotten already, and notify its owner."""
         self.ended = True
         self._closed = closed
         if self._owned:
@@ -193,5 +193,5 @@ class Link(ABC):
 
 
 def map_of(unsettled: States | None) -> dict[Value, Value] | None:
-    """The field of an attach."""
+    """Return the `unsettled` field of an attach."""
     return dict(unsettled.items()) if unsettled else None

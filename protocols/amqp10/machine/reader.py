@@ -1,6 +1,7 @@
-"""The quick corner of AMQP 1.0: bytes in; transfers, dispositions and flows straight to their session.
+"""The fast path of AMQP 1.0 input, which passes transfers, dispositions and flows straight to their session.
 
-All other frames are passed on to `_take_frame`. What is incomplete is kept in the pieces it came in and joined once.
+All other frames are passed on to `_take_frame`. Incomplete input is kept in the pieces in which it came and joined
+once.
 """
 
 from abc import abstractmethod
@@ -24,18 +25,17 @@ from protocols.shared.machine.pieces import keep
 from protocols.shared.machine.states import State
 
 QUICK_START: Final = Struct(">IHH")  # size, shape, channel
-LARGE: Final = (
-    16 << 10
-)  # octets of a frame that take long to decode, if nothing quick is in it: 10 ms and more
-USUAL: Final = OFFSET_MIN << 8 | FRAME_AMQP  # the shape: offset of the body, and the type
+# Bytes of a frame that takes long to decode, 10 ms and more, if the fast paths do not apply.
+LARGE: Final = 16 << 10
+USUAL: Final = OFFSET_MIN << 8 | FRAME_AMQP  # the usual shape: offset of the body, and type
 
 
 class Reader(Machine):
-    """Takes what comes apart. The abstract methods are the machine around it.
+    """A connection's splitter of input. Its abstract methods are the rest of the machine.
 
-    A few octets can ask for megabytes (a flow, an attach). So it halts, in the middle of what it was given, while too
-    much waits for the peer, and when the handler has set `halted`, to let others have a turn. Taking no octets at all
-    lets it go on.
+    A few bytes can ask for megabytes (a flow, an attach). Therefore the reader halts in the middle of its input while
+    too much waits for the peer, and when the handler has set `halted` to give other connections a turn. It continues
+    when it is called again, with no bytes at all.
     """
 
     __slots__ = (
@@ -51,20 +51,20 @@ class Reader(Machine):
         super().__init__(State.GREETING, outbox, now, handshake_timeout_s)
         self.handler = handler
         self.sessions: dict[int, Session] = {}  # by channel
-        self.singly_until = 0  # in what is being read: transfers up to there are not taken together
-        self._frame_size_max = frame_size_max  # that we take
+        self.singly_until = 0  # an offset in this read: transfers before it are taken one by one
+        self._frame_size_max = frame_size_max  # of the frames that we accept
 
     @abstractmethod
     def _take_greeting(self, data: bytes) -> int:
-        """Read what comes before the frames; answer where they begin."""
+        """Read the headers and login before the frames; return the offset where the frames begin."""
 
     @abstractmethod
     def _take_frame(self, channel: int, data: bytes, at: int, end: int) -> None:
-        """Handle one frame, whose body is `data[at:end]`, at whatever state we are in. Raises no AmqpError."""
+        """Handle one frame, whose body is `data[at:end]`, in any state. Raises no AmqpError."""
 
     @abstractmethod
     def _lose_framing(self, size: int, offset: int, kind: int) -> None:
-        """Say what is wrong with a frame and be done."""
+        """End the connection for an invalid frame header."""
 
     def _take(self, data: bytes) -> None:
         self.halted = False
@@ -81,7 +81,7 @@ class Reader(Machine):
         self._tail_size = len(rest)
 
     def _take_frames(self, data: bytes, at: int) -> int:
-        """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
+        """Handle every whole frame from `at` on, until halted; return the offset of the first frame that is left."""
         end = len(data)
         sessions = self.sessions
         while at + FRAME_OVERHEAD <= end and not self.halted:

@@ -1,8 +1,8 @@
 """Links on which the peer of an AMQP 1.0 session sends: credit, messages from their transfers, and our answers.
 
 Credit is counted in deliveries. We grant it, and grant it again when half is used up, but not while as many messages as
-that are still unanswered (X055). A message is answered once; where the receiver settles second, the answer stands until
-the peer has settled (part 2, section 2.6.12).
+that are still unanswered (X055). A message is answered once; where the receiver settles second, the answer is kept
+until the peer has settled (part 2, section 2.6.12).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ SECOND: Final = p.RECEIVER_SETTLE_MODE_SECOND
 MODES: Final = {p.SENDER_SETTLE_MODE_UNSETTLED: "unsettled", p.SENDER_SETTLE_MODE_SETTLED: "settled"}
 FORBIDDEN: Final = {p.SENDER_SETTLE_MODE_UNSETTLED: True, p.SENDER_SETTLE_MODE_SETTLED: False}  # as `settled`
 ACCEPTED: Final = p.Accepted()
-TXN_ID_SIZE_MAX: Final = 32  # octets; ours have 8
+TXN_ID_SIZE_MAX: Final = 32  # bytes; ours have 8
 UNLIMITED: Final = 1 << 62
-TOGETHER_MIN: Final = 2  # messages handed on together: few, as long as they are not found to be alike
+TOGETHER_MIN: Final = 2  # messages passed on together: few, until they are found to be alike
 TOGETHER_MAX: Final = 1024
 
 
 class Unfinished:
-    """A delivery of which some transfers have come."""
+    """A delivery of which some transfers have been received."""
 
     __slots__ = ("body", "id", "second", "settled", "state", "tag")
 
@@ -39,13 +39,14 @@ class Unfinished:
         self.id = delivery_id
         self.tag = tag
         self.settled = settled
-        self.second = second  # it is settled after the peer has settled it (part 2, section 2.6.12)
+        self.second = second  # we settle it after the peer has settled it (part 2, section 2.6.12)
         self.state: p.DeliveryState | None = None
-        # One growing array, not a list of parts: a million tiny transfers must not cost more than their octets.
+        # A single growing array, not a list of parts: a million tiny transfers must not cost more than their bytes.
         self.body = bytearray()
 
     def check(self, transfer: p.Transfer) -> None:
-        """Another transfer must be one of the same delivery (X056). Aborting settles it (part 2, section 2.7.5)."""
+        """Check that another transfer belongs to the same delivery (X056). Aborting settles it (part 2, section
+        2.7.5)."""
         for name, ours, theirs in (
             ("delivery-id", self.id, transfer.delivery_id),
             ("delivery-tag", self.tag, transfer.delivery_tag),
@@ -57,18 +58,18 @@ class Unfinished:
 
 
 class Unsettled:
-    """A delivery of a link with rcv-settle-mode second, until the peer has settled it."""
+    """A delivery on a link with rcv-settle-mode second, until the peer has settled it."""
 
     __slots__ = ("second", "state", "tag")
 
     def __init__(self, tag: bytes, second: bool) -> None:
         self.tag = tag
-        self.second = second  # the mode is that of the delivery, too
+        self.second = second  # whether the mode is that of the delivery, too
         self.state: p.DeliveryState | None = None  # our answer, if there is one
 
 
 class IncomingLink(Link):
-    """The peer sends, we receive."""
+    """A link on which the peer sends."""
 
     __slots__ = (
         "_forbidden",
@@ -93,20 +94,21 @@ class IncomingLink(Link):
         super().__init__(session, attach)
         tuning = session.connection.tuning
         self.delivery_count = int(attach.initial_delivery_count or 0)
-        self.counted_from = self.delivery_count  # what it was, had the peer passed over nothing
+        # The delivery-count of the first message, moved by what the peer skipped.
+        self.counted_from = self.delivery_count
         self.unanswered = 0  # messages that we have not settled
         self.credit_max = tuning.link_credit
         self._low = tuning.link_credit // 2
-        self.hungry = False  # the session looks whether it may be granted credit
+        self.hungry = False  # the session will check whether to grant credit
         self.second = self.rcv_settle_mode == SECOND
         self.size_max = tuning.message_size_max or UNLIMITED
         self._forbidden = FORBIDDEN.get(self.snd_settle_mode)
-        self._plain = not self.second  # and nothing unfinished
+        self._plain = not self.second  # not second, and nothing unfinished
         self._together = TOGETHER_MIN
         self._unfinished: Unfinished | None = None
-        # By id, if the link is `second`; also while its end is told.
+        # Deliveries by id, if the link is `second`; also while the owner is told of the end.
         self.unsettled: dict[int, Unsettled] = {}
-        self._resumable: frozenset[bytes] = frozenset()  # tags
+        self._resumable: frozenset[bytes] = frozenset()  # delivery tags
 
     def _find_owner(self, attach: p.Attach) -> None:
         if attach.initial_delivery_count is None:
@@ -144,8 +146,6 @@ class IncomingLink(Link):
             properties=properties,
         )
 
-    # Credit.
-
     def credit_told(self) -> int:
         return min(self.credit, self.credit_max)
 
@@ -153,7 +153,8 @@ class IncomingLink(Link):
         return False
 
     def want(self, credit: int) -> None:
-        """Grant so much from now on; 0: nothing any more. What is under way because of an earlier grant still comes."""
+        """Set the credit to grant from now on; 0 grants nothing any more. Messages for earlier credit may still
+        come."""
         self.credit_max = credit
         self._low = credit // 2
         if self._owned and not self.ended:
@@ -188,13 +189,11 @@ class IncomingLink(Link):
 
     @property
     def received(self) -> int:
-        """How many messages have begun to come."""
+        """The number of messages that have begun to come."""
         return self.delivery_count - self.counted_from & MASK
 
-    # Messages.
-
     def take(self, delivery_id: int, tag: bytes, settled: bool | None, more: bool, payload: bytes) -> None:
-        """A transfer with the fields that most have. Raises no AmqpError."""
+        """Take a transfer with the usual fields. Raises no AmqpError."""
         credit = self.credit - 1
         is_settled = settled is True
         if (
@@ -220,11 +219,12 @@ class IncomingLink(Link):
             self.fail(error)
 
     def takes_together(self, settled: bool) -> int:
-        """How many whole messages it takes at once, if that is how the sender settles them."""
+        """Return how many whole messages may be taken at once, if the sender settles them like this."""
         return 0 if not self._plain or settled is self._forbidden else min(self.credit, self._together)
 
     def take_all(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
-        """As many whole messages as it `takes_together`. Answers how many were taken; the others come by themselves."""
+        """Take whole messages, up to `takes_together`. Returns how many were taken; the others are to be taken one by
+        one."""
         count = self.owner.on_messages(delivery_ids, payloads, settled)
         is_all = count == len(payloads)
         self._together = min(2 * self._together, TOGETHER_MAX) if is_all else TOGETHER_MIN
@@ -238,7 +238,7 @@ class IncomingLink(Link):
         return count
 
     def take_transfer(self, transfer: p.Transfer, payload: bytes) -> None:
-        """Any transfer. Raises no AmqpError."""
+        """Take any transfer. Raises no AmqpError."""
         try:
             self._take_transfer(transfer, payload)
         except AmqpError as error:
@@ -267,7 +267,7 @@ class IncomingLink(Link):
         self._hand_on(delivery, payload)
 
     def _first_of(self, transfer: p.Transfer) -> Unfinished:
-        """The delivery that a transfer begins. Takes the credit for it."""
+        """Return the delivery that a transfer begins, and use up a credit for it. Raises AmqpError."""
         delivery_id, tag = transfer.delivery_id, transfer.delivery_tag
         if delivery_id is None or tag is None or len(tag) > TAG_SIZE_MAX:
             text = (
@@ -317,17 +317,15 @@ class IncomingLink(Link):
 
     @property
     def partial_state(self) -> p.DeliveryState | None:
-        """What the peer has said of the message of which some transfers have come; None: nothing, or there is none."""
+        """The peer's state for the unfinished message, or None if it sent none, or there is no such message."""
         return None if self._unfinished is None else self._unfinished.state
 
-    # Answers.
-
     def accept(self, delivery_id: int) -> None:
-        """Answer a message, once: it is taken. The peer is told by the next flush."""
+        """Accept a message, as its only answer. The next flush sends it."""
         self.accept_all((delivery_id,))
 
     def accept_all(self, delivery_ids: Sequence[int]) -> None:
-        """As `accept`, for a batch: two calls less a message."""
+        """Accept a batch of messages, which saves two calls per message."""
         if self.second or self.ended:
             for delivery_id in delivery_ids:
                 self.answer(delivery_id, ACCEPTED)
@@ -338,7 +336,7 @@ class IncomingLink(Link):
     def answer(self, delivery_id: int, state: p.DeliveryState | None, settled: bool = True) -> None:
         """Answer a message. Unless `settled`, another answer must follow.
 
-        Where the peer settles first (rcv-settle-mode second), so does that: `settled` is not heeded.
+        Where the peer settles first (rcv-settle-mode second), `settled` is ignored.
         """
         if self.ended:
             return
@@ -354,7 +352,7 @@ class IncomingLink(Link):
         self.session.answer(p.ROLE_RECEIVER, delivery_id, settled, state)
 
     def peer_settled(self, first: int, count: int) -> None:
-        """The peer has settled what it sent, on a link with rcv-settle-mode second."""
+        """Forget deliveries that the peer has settled, on a link with rcv-settle-mode second."""
         for delivery_id in [each for each in self.unsettled if each - first & MASK < count]:
             del self.unsettled[delivery_id]
             self.unanswered -= 1
@@ -362,7 +360,7 @@ class IncomingLink(Link):
 
 
 def _what_counts(state: p.DeliveryState) -> p.DeliveryState | None:
-    """That a message is part of a transaction. Nothing else counts, or is kept with what is unfinished."""
+    """Return a transactional state reduced to its id, or None for any other state, which is ignored."""
     if not isinstance(state, p.TransactionalState):
         return None
     if len(state.txn_id) > TXN_ID_SIZE_MAX:

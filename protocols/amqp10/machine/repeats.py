@@ -1,8 +1,8 @@
-"""Transfers that look alike: the messages of many of them from octets, without reading each field of each frame.
+"""Transfers that look alike, whose messages are read without reading each field of each frame.
 
-A client that sends one message after the other says the same of each: its frames differ in their sizes, delivery ids,
-delivery tags and payloads. The first of them is read field by field, and gives the pattern; those that follow are
-compared with it. Only transfers that hold a whole message have one, in the shape that nearly all have.
+The frames of a client that sends one message after the other differ only in their sizes, delivery ids, delivery tags
+and payloads. The first of them is read field by field, and gives the pattern; the following frames are compared with
+it. Only transfers that hold a whole message have a pattern, in the shape that nearly all have.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from protocols.amqp10.codec.wire import (
     long_at,
 )
 
-SIZE: Final = 4  # octets in front of a frame that say how long it is
+SIZE: Final = 4  # bytes of the size field in front of a frame
 
 
 class Pattern:
-    """How a transfer looks, frame and all. Places are counted from where its frame begins."""
+    """The pattern of a transfer with its frame. Offsets are counted from the beginning of the frame."""
 
     __slots__ = ("_ends", "_ends_at", "_head", "_id_at", "_tag", "_tag_at", "handle", "payload_at", "settled")
 
     def __init__(
         self, handle: int, settled: bool, id_at: int, tag_at: int, ends_at: int, frame: bytes
     ) -> None:
-        """`frame` is what stands in front of the payload."""
+        """Build a pattern; `frame` is the bytes in front of the payload."""
         self.handle = handle
         self.settled = settled
         self.payload_at = len(frame)
@@ -45,7 +45,7 @@ class Pattern:
         self._ends = frame[ends_at:]
 
     def is_at(self, data: bytes, at: int) -> bool:
-        """Whether the frame that begins there looks so."""
+        """Return whether the frame at `at` has this pattern."""
         return (
             data[at + SIZE : at + self._id_at] == self._head
             and data[at + self._tag_at : at + self._tag_at + 2] == self._tag
@@ -53,7 +53,7 @@ class Pattern:
         )
 
     def found(self, data: bytes, at: int, most: int, frame_size_max: int) -> Found:
-        """The transfers of the frames from there on, as long as they look so, and `most` of them."""
+        """Return the transfers of the frames from `at` on that have this pattern, `most` at most."""
         head, tag, ends = self._head, self._tag, self._ends
         id_at, tag_at, ends_at, payload_at = self._id_at, self._tag_at, self._ends_at, self.payload_at
         is_long = tag_at - id_at == LONG.size
@@ -89,15 +89,15 @@ class Found:
     def __init__(self, ids: list[int], payloads: list[bytes], begins: list[int]) -> None:
         self.ids = ids
         self.payloads = payloads
-        self._begins = begins  # of their frames, and of what follows
+        self._begins = begins  # offsets of their frames, and of what follows
 
     def end_of(self, count: int) -> int:
-        """Where the first so many of them end."""
+        """Return the offset where the first `count` of them end."""
         return self._begins[count]
 
 
 def pattern_at(data: bytes, at: int, after: int) -> Pattern | None:
-    """How the transfer of a frame looks, which is at `at` and has no extended header; None: it is one by itself."""
+    """Return the pattern of the transfer of the frame at `at`, which has no extended header, or None if it has none."""
     body = at + FRAME_OVERHEAD
     field = body + 6
     if after - body < 16 or data[body + 3] != LIST_8:

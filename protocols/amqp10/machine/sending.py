@@ -1,11 +1,11 @@
-"""What an AMQP 1.0 session sends: links on which the peer receives, its window, and deliveries until they are settled.
+"""The sending side of an AMQP 1.0 session: links on which the peer receives, its window, and unsettled deliveries.
 
 Credit is counted in deliveries, and the peer grants it: `send` uses it up. The window is counted in transfers, of which
-a large message takes several. What goes beyond it waits in the backlog, in order; and so does a flow about a link that
+a large message takes several. Messages beyond it wait in the backlog, in order; and so does a flow about a link that
 has something in there, as its delivery-count would be ahead.
 
-A message gets its delivery id when its first transfer goes. So the ids have no gaps when a link ends that has messages
-waiting: to Qpid Proton and rhea a gap is an error that ends the connection.
+A message gets its delivery id when its first transfer is sent. So the ids have no gaps when a link ends that has
+messages waiting: to Qpid Proton and rhea a gap is an error that ends the connection.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from protocols.amqp10.codec.types import Value
     from protocols.amqp10.machine.session import Session
 
-RANGE_MAX: Final = 10_000  # deliveries that one disposition goes through before others have a turn: 5 ms
+RANGE_MAX: Final = 10_000  # deliveries that a disposition covers before other connections have a turn: 5 ms
 
 Told: TypeAlias = tuple[int, int, int, bool]  # of a link: delivery-count, link-credit, available, drain
 
 
 class OutgoingLink(Link):
-    """We send, the peer receives."""
+    """A link on which the peer receives."""
 
     __slots__ = (
         "_front",
@@ -70,18 +70,19 @@ class OutgoingLink(Link):
     def __init__(self, session: Session, attach: p.Attach) -> None:
         super().__init__(session, attach)
         self.drain = False
-        self.settled = self.snd_settle_mode == p.SENDER_SETTLE_MODE_SETTLED  # the peer wants it so
+        # The peer asked for settled messages.
+        self.settled = self.snd_settle_mode == p.SENDER_SETTLE_MODE_SETTLED
         self.message_size_max = int(attach.max_message_size or 0)  # the peer's; 0 is no limit
         self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
-        self.unsent: deque[object] = deque()  # those of messages that wait and are not to be settled at once
-        self.waiting: Waiting | None = None  # the last that waits of the link
-        self._front = b""  # how frames of `_front_size` octets begin
+        self.unsent: deque[object] = deque()  # the tokens of waiting messages that are sent unsettled
+        self.waiting: Waiting | None = None  # the last item of the link in the backlog
+        self._front = b""  # the beginning of frames of `_front_size` bytes
         self._front_size = 0
         self._outbox = session.connection.outbox
         self._sending = session.sending
 
     def end(self, closed: bool) -> None:
-        self._whole_max = -1  # what is sent nevertheless takes the slow way, and is not
+        self._whole_max = -1  # a later message takes the slow path, which drops it
         super().end(closed)
 
     def _find_owner(self, attach: p.Attach) -> None:
@@ -91,7 +92,7 @@ class OutgoingLink(Link):
         self.owner.on_detached([*self.unsettled.values(), *self.unsent], self._closed)
 
     def _begin(self) -> None:
-        """Nothing is sent before the peer's first flow."""
+        """Do nothing: nothing is sent before the peer's first flow."""
 
     def _attach(
         self,
@@ -117,8 +118,6 @@ class OutgoingLink(Link):
             properties=properties,
         )
 
-    # Credit.
-
     def credit_told(self) -> int:
         return max(0, self.credit)
 
@@ -130,7 +129,7 @@ class OutgoingLink(Link):
             raise AmqpError(p.NOT_IMPLEMENTED, "transactional acquisition is not supported")
         before = self.credit, self.drain
         if flow.link_credit is not None:
-            # the receiver that has not seen our attach counts from the beginning
+            # a receiver that has not seen our attach counts from the beginning
             sent = distance(self.delivery_count, flow.delivery_count or 0)
             self.credit = min(max(0, flow.link_credit - sent), MASK)
         self.drain = flow.drain
@@ -138,18 +137,16 @@ class OutgoingLink(Link):
             self.owner.on_credit(self)
 
     def drained(self) -> None:
-        """There is nothing (more) to send: the credit that is left is void, and the peer hears so (S180)."""
+        """Void the remaining credit, because there is nothing (more) to send, and send a flow (S180)."""
         if not self.ended:
             self.delivery_count = self.delivery_count + self.credit & MASK
             self.credit = 0
             self.session.say_flow(self)
 
-    # Messages.
-
     def send(self, token: object, pieces: list[bytes], size: int, settled: bool) -> None:
-        """Send a message, the octets of `pieces`, `size` in all. It takes one credit.
+        """Send a message, the bytes of `pieces`, `size` in all. It takes one credit.
 
-        Unless `settled`, `token` comes back with its outcome. What is over the peer's window waits in the session.
+        Unless `settled`, `token` is returned with its outcome. A message beyond the peer's window waits in the session.
         """
         sending = self._sending
         self.credit -= 1
@@ -176,7 +173,7 @@ class OutgoingLink(Link):
         self._outbox.wrote(octets)
 
     def send_all(self, tokens: list[object], begins: list[bytes], bodies: list[bytes], settled: bool) -> None:
-        """As `send` of each, messages that are a beginning and a body."""
+        """Send messages as `send` would; each is a beginning and a body."""
         sending, outbox = self._sending, self._outbox
         unsettled, by_id, head = self.unsettled, sending.unsettled, self._head
         end = SETTLED_END if settled else UNSETTLED_END
@@ -217,7 +214,8 @@ class OutgoingLink(Link):
         outbox.wrote(written)
 
     def begin(self, size: int, settled: bool) -> bytes:
-        """The first of the messages that wait goes now: how its first transfer begins."""
+        """Give an id to the first waiting message, which is sent now, and return the beginning of its first
+        transfer."""
         sending = self._sending
         delivery_id = sending.next_delivery_id
         sending.next_delivery_id = delivery_id + 1 & MASK
@@ -226,10 +224,9 @@ class OutgoingLink(Link):
             self.unsettled[delivery_id] = self.unsent.popleft()
         return self._head.body(delivery_id, settled, more=size > self._whole_max)
 
-    # Outcomes.
-
     def take_outcomes(self, ids: Sequence[int], state: p.DeliveryState | None, settled: bool) -> None:
-        """What the peer says of deliveries, all of them unsettled ones of this link. Raises no AmqpError."""
+        """Pass the peer's state of deliveries to the owner; all must be unsettled ones of this link. Raises no
+        AmqpError."""
         if settled:
             tokens = [self.unsettled.pop(each) for each in ids]
             unsettled = self._sending.unsettled
@@ -243,7 +240,7 @@ class OutgoingLink(Link):
             self.fail(error)
 
     def is_all(self, first: int, last: int) -> bool:
-        """Whether every delivery from `first` to `last` is one of this link's, and unsettled."""
+        """Return whether every delivery from `first` to `last` is one of this link's, and unsettled."""
         unsettled = self.unsettled
         for each in range(first, last + 1):
             if each not in unsettled:
@@ -251,7 +248,8 @@ class OutgoingLink(Link):
         return first <= last
 
     def settle(self, ids: Sequence[int], state: p.DeliveryState | None = None) -> None:
-        """End deliveries that the peer left unsettled; it is told by the next flush. Those that have ended are not."""
+        """Settle deliveries that the peer left unsettled; the next flush tells it. Deliveries that have ended are
+        ignored."""
         for each in ids:
             if not self.ended and each in self.unsettled:
                 del self.unsettled[each], self._sending.unsettled[each]
@@ -259,9 +257,9 @@ class OutgoingLink(Link):
 
 
 class Waiting:
-    """A message of a link, or what has not been sent of it; or else a flow, and what it is to tell.
+    """An unsent message of a link, or the unsent rest of it; or else a flow, with its values.
 
-    It is cut into transfers when these can be sent: until then it is nothing but the message in its queue.
+    A message is cut into transfers when these can be sent: until then it is just the message in its queue.
     """
 
     __slots__ = ("_at", "_body", "_pieces", "_settled", "_size", "left", "link", "told")
@@ -274,12 +272,12 @@ class Waiting:
         self.left = True  # not everything has been sent
         self._settled = settled
         self._body = b""  # of the next transfer, if it is not the first
-        self._pieces = pieces  # all there are, of `size` octets ...
+        self._pieces = pieces  # the whole message, of `size` bytes ...
         self._size = size
-        self._at = 0  # ... and how many of these have gone
+        self._at = 0  # ... and how many of these have been sent
 
     def transfer(self, size_max: int) -> tuple[bytes, list[bytes]]:
-        """The next transfer and its payload, of at most so many octets."""
+        """Return the next transfer and its payload, `size_max` bytes at most."""
         at, body = self._at, self._body or self.link.begin(self._size, self._settled)
         end = min(at + size_max - len(body), self._size)
         self._at, self.left = end, end < self._size
@@ -290,7 +288,7 @@ class Waiting:
 
 
 class Sending:
-    """The sending half of one session."""
+    """The sending half of a session."""
 
     __slots__ = ("_session", "backlog", "next_delivery_id", "next_outgoing_id", "unsettled", "window")
 
@@ -303,7 +301,7 @@ class Sending:
         self.unsettled: dict[int, OutgoingLink] = {}  # by delivery id, in the order of sending
 
     def room(self) -> int:
-        """How many transfers the peer takes now."""
+        """Return how many transfers the peer accepts now."""
         return 0 if self.backlog else self.window
 
     def send(self, message: Waiting) -> None:
@@ -314,7 +312,7 @@ class Sending:
             self._wait(message)
 
     def _go_on(self, message: Waiting) -> None:
-        """Send of a message what the peer has room for."""
+        """Send as much of a message as the peer has room for."""
         size_max = self._session.connection.frame_size_max - FRAME_OVERHEAD
         while self.window and message.left:
             self._put(*message.transfer(size_max))
@@ -335,7 +333,7 @@ class Sending:
         self.next_outgoing_id = self.next_outgoing_id + 1 & MASK
 
     def tell(self, link: OutgoingLink, told: Told) -> None:
-        """Send a flow about a link, behind what waits of it; that may be another flow, which then says this."""
+        """Send a flow about a link, behind its waiting messages. If the last waiting item is a flow, update that."""
         if link.waiting is None:
             self._session.write_flow(link.handle, told)
         elif link.waiting.told is None:
@@ -344,7 +342,7 @@ class Sending:
             link.waiting.told = told
 
     def open(self, next_incoming_id: int, incoming_window: int) -> None:
-        """The peer tells how much it takes. Raises AmqpError (X054)."""
+        """Set the window from the peer's flow, and send what waited for it. Raises AmqpError (X054)."""
         under_way = distance(self.next_outgoing_id, next_incoming_id)
         if under_way < 0:
             text = f"next-incoming-id {next_incoming_id} is ahead of next-outgoing-id {self.next_outgoing_id}"
@@ -363,7 +361,7 @@ class Sending:
                 first.link.waiting = None
 
     def take_outcomes(self, first: int, last: int, state: p.DeliveryState | None, settled: bool) -> None:
-        """What the peer says of deliveries, some of which may have been settled long ago. Raises AmqpError."""
+        """Pass the peer's state of deliveries to their links; some may have been settled before. Raises AmqpError."""
         unsettled = self.unsettled
         if first == last:
             link = unsettled.get(first)
@@ -377,7 +375,7 @@ class Sending:
                 link.take_outcomes(range(first, last + 1), state, True)
                 return
         if not settled and (state is None or isinstance(state, p.Received)):
-            return  # a few octets that say nothing, of perhaps a million deliveries
+            return  # a few bytes without effect, about perhaps a million deliveries
         if len(unsettled) > RANGE_MAX < count:
             self._session.connection.halted = True
         if count <= len(unsettled):
@@ -397,21 +395,21 @@ class Sending:
                 link.take_outcomes(left, state, settled)
 
     def forget(self, link: OutgoingLink) -> None:
-        """A link ends: nothing of it is sent any more, or heard of."""
+        """Drop the waiting messages and unsettled deliveries of a link that ends."""
         for each in link.unsettled:
             self.unsettled.pop(each, None)
         if link.waiting is not None:
             self.backlog = deque(each for each in self.backlog if each.link is not link)
 
     def clear(self) -> None:
-        """The session ends: nothing of it is sent any more."""
+        """Drop everything that is unsent or unsettled, because the session ends."""
         self.window = 0
         self.unsettled.clear()
         self.backlog.clear()
 
 
 def range_size(first: int, last: int) -> int:
-    """How many deliveries a disposition speaks of. Raises AmqpError."""
+    """Return the number of deliveries in the range of a disposition. Raises AmqpError."""
     count = (last - first & MASK) + 1
     if count > HALF:
         raise AmqpError(p.INVALID_FIELD, f"a disposition from {first} back to {last}", Ends.SESSION)

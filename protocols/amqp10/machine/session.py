@@ -1,13 +1,13 @@
-"""One AMQP 1.0 session: begin and end, handles, windows, and what is to be said when a batch has been worked through.
+"""A session of AMQP 1.0: begin and end, handles, windows, and the output that is gathered over a batch of input.
 
-The peer may send as many transfers as each of our flows says; one is sent when half of them have come. What we send is
-in `sending`.
+Each of our flows sets how many transfers the peer may send; we send a flow when half of them have come. The sending
+half is in `sending`.
 
-A handle stands for a link (`links`), or for one that we have detached (`detaching`): until the peer detaches as well,
-what it says of that is dropped. Channel and handles have the same numbers in both directions: those the peer chose.
+A handle belongs to a link (`links`), or to a link that we have detached (`detaching`): until the peer detaches as well,
+input for that is dropped. Channel and handles have the same numbers in both directions: those that the peer chose.
 
-Answers and credit are gathered until `flush`. Answers are also said before a link is detached or the session ended, as
-they would be lost on the peer afterwards.
+Answers and credit are gathered until `flush`. Answers are also sent before a link is detached or the session ended,
+because the peer would ignore them afterwards.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from protocols.amqp10.machine.connection import Connection
 
 LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
-AROUND_ERROR: Final = 64  # octets of a frame that an error is in, and of what else that says
+AROUND_ERROR: Final = 64  # bytes of a frame with an error besides that error
 
 
 class Session:
-    """One session, from the peer's begin to the first end. See the top of the module."""
+    """A session from the peer's begin to the first end. See the top of the module."""
 
     __slots__ = (
         "_alike",
@@ -99,7 +99,7 @@ class Session:
         self._next_incoming_id = int(begin.next_outgoing_id)
         self._window = connection.tuning.incoming_window  # transfers that the peer may send
         self._low = self._window // 2
-        self._alike: Pattern | None = None  # the last that was found among the transfers
+        self._alike: Pattern | None = None  # the last pattern that was found among the transfers
         self._answers = Answers(channel)
         self._hungry: list[IncomingLink] = []  # with little credit
         self._received_before = 0  # messages, on links that have ended
@@ -108,18 +108,16 @@ class Session:
 
     @property
     def received(self) -> int:
-        """How many messages have begun to come, on all links there ever were."""
+        """The number of messages that have begun to come, on all links so far."""
         return self._received_before + sum(link.received for link in self._incoming.values())
 
     @property
     def unanswered(self) -> tuple[int, int]:
-        """Links on which the peer sends, and messages there that we have not settled."""
+        """The number of links on which the peer sends, and of messages there that we have not settled."""
         return len(self._incoming), sum(link.unanswered for link in self._incoming.values())
 
-    # Begin and end.
-
     def open(self) -> None:
-        """The peer has begun: find who serves the session. Raises no AmqpError."""
+        """Find the session's owner, after the peer has begun it. Raises no AmqpError."""
         try:
             self.owner = self.connection.handler.on_begin(self)
         except AmqpError as error:
@@ -154,7 +152,7 @@ class Session:
             self.end(error)
 
     def end(self, error: AmqpError | None = None) -> None:
-        """End the session; nothing happens if it has ended. What the peer says of it until its own end is dropped."""
+        """End the session. Do nothing if it has ended. Input for it is dropped until the peer's end."""
         if self.ended:
             return
         if not self._begun:
@@ -165,13 +163,13 @@ class Session:
         self.connection.say(self.channel, p.End(error=self.error_of(error)))
 
     def peer_ended(self) -> None:
-        """The peer has ended it, and is answered."""
+        """End the session after the peer's end, and answer that."""
         self.connection.forget_session(self, ending=False)
         self.lost()
         self.connection.say(self.channel, p.End())
 
     def silence(self) -> None:
-        """Nothing more is sent, or taken: what owners do from now on has no effect."""
+        """Stop sending and taking anything: calls of owners have no effect from now on."""
         self.ended = True
         self.sending.clear()
         self._answers.clear()
@@ -179,7 +177,7 @@ class Session:
         self._names.clear()
 
     def lost(self) -> None:
-        """The session has ended, and the connection has forgotten it: end what belongs to it."""
+        """End the links and the owner of the session, which the connection has forgotten already."""
         self.silence()
         while self.links:
             link = self.links.pop(next(iter(self.links)))
@@ -198,10 +196,8 @@ class Session:
     def _error_size_max(self) -> int:
         return self.connection.frame_size_max - AROUND_ERROR
 
-    # Links.
-
     def take(self, performative: p.Record, payload: bytes) -> None:
-        """Anything that a session may be told. Raises AmqpError."""
+        """Handle any performative for a session. Raises AmqpError."""
         match performative:
             case p.Transfer():
                 self._take_transfer(performative, payload)
@@ -234,7 +230,7 @@ class Session:
             text = f"the name of a link has more than {LINK_NAME_MAX} characters"
             raise AmqpError(p.INVALID_FIELD, text, Ends.SESSION)
         name = (attach.name, attach.role)
-        if name in self._names:  # what is attached again is stolen (part 2, section 2.6.1)
+        if name in self._names:  # a link that is attached again is stolen (part 2, section 2.6.1)
             self._names[name].detach(AmqpError(p.LINK_STOLEN, f"link '{attach.name}' was attached again"))
         if self.ended:
             return
@@ -252,7 +248,7 @@ class Session:
             link.peer_detached(detach.closed)
 
     def _link(self, handle: int) -> Link | None:
-        """The link; None if it is being detached. Raises AmqpError (S169)."""
+        """Return the link, or None if it is being detached. Raises AmqpError (S169)."""
         link = self.links.get(handle)
         if link is None and handle not in self.detaching:
             text = f"Unattached link handle: {int(handle)}"
@@ -260,7 +256,7 @@ class Session:
         return link
 
     def forget_link(self, link: Link) -> None:
-        """A link ends."""
+        """Remove a link that ends."""
         self.links.pop(link.handle, None)
         if self._incoming.pop(link.handle, None) is not None and isinstance(link, IncomingLink):
             self._received_before += link.received
@@ -268,10 +264,9 @@ class Session:
         if isinstance(link, OutgoingLink):
             self.sending.forget(link)
 
-    # Transfers that come.
-
     def take_alike_at(self, data: bytes, at: int, after: int, frame_size_max: int) -> int:
-        """Transfers that look like that of the frame at `at`, which ends at `after`. Answers where the next one is."""
+        """Take transfers with the pattern of the frame at `at`, which ends at `after`. Returns the offset of the next
+        frame."""
         alike = self._alike
         if alike is None or not alike.is_at(data, at):
             alike = self._alike = pattern_at(data, at, after)
@@ -293,7 +288,7 @@ class Session:
         return found.end_of(count)
 
     def take_transfer_at(self, data: bytes, at: int, end: int) -> None:
-        """A transfer, whose descriptor is at `at`, and the payload behind it up to `end`. Raises AmqpError."""
+        """Take a transfer, whose descriptor is at `at`, with the payload behind it up to `end`. Raises AmqpError."""
         try:
             if data[at + 3] == LIST_8:
                 count = data[at + 5]
@@ -356,10 +351,8 @@ class Session:
         text = "more transfers than the incoming window of the session allowed"
         return AmqpError(p.SESSION_WINDOW_VIOLATION, text, Ends.SESSION)
 
-    # Windows.
-
     def take_flow_at(self, data: bytes, at: int, end: int) -> None:
-        """A flow, whose descriptor is at `at`. Raises AmqpError."""
+        """Take a flow, whose descriptor is at `at`. Raises AmqpError."""
         flow = flow_at(data, at, end)
         if flow is None:
             self.take(*performative_at(data, at, end))
@@ -392,19 +385,20 @@ class Session:
             self.fail(error)
 
     def hold(self) -> None:
-        """Let no more transfers come than are under way (S162); a session that is held when it begins takes none."""
+        """Stop granting transfers beyond those that are under way (S162); a session that is held when it begins grants
+        none."""
         if not self.held:
             self.held = True
             self.say_flow()
 
     def unhold(self) -> None:
-        """Take back `hold`."""
+        """Grant transfers again after `hold`."""
         if self.held:
             self.held = False
             self.say_flow()
 
     def say_flow(self, link: Link | None = None) -> None:
-        """Tell how the session stands, and perhaps one of its links."""
+        """Send a flow about the session, and perhaps about one of its links."""
         if self.ended or not self._begun:
             return
         if link is None:
@@ -418,7 +412,7 @@ class Session:
             self.write_flow(link.handle, told)
 
     def write_flow(self, handle: int | None = None, told: Told | None = None) -> None:
-        """Send a flow."""
+        """Write a flow."""
         window = 0
         if not self.held:
             window = self._window = self.connection.tuning.incoming_window
@@ -428,10 +422,8 @@ class Session:
         else:
             self.connection.outbox.write(link_flow(*numbers, handle, *told))
 
-    # Outcomes.
-
     def take_disposition_at(self, data: bytes, at: int, end: int) -> None:
-        """A disposition, whose descriptor is at `at`. Raises AmqpError."""
+        """Take a disposition, whose descriptor is at `at`. Raises AmqpError."""
         disposition = disposition_at(data, at, end)
         if disposition is None:
             self.take(*performative_at(data, at, end))
@@ -453,38 +445,36 @@ class Session:
                 link.peer_settled(first, count)
 
     def accept(self, delivery_ids: Sequence[int]) -> None:
-        """Say at the next flush that messages are accepted and settled."""
+        """Accept and settle messages; the next flush sends it."""
         self._answers.accepted += delivery_ids
         if not self.due:
             self.become_due()
 
     def answer(self, receiver: bool, delivery_id: int, settled: bool, state: p.DeliveryState | None) -> None:
-        """Say at the next flush what becomes of a delivery, one of the peer's if we are the `receiver`."""
+        """Answer a delivery, one of the peer's if we are the `receiver`; the next flush sends it."""
         self._answers.add(receiver, delivery_id, disposition_end(settled, state, self._error_size_max()))
         self.become_due()
 
     def tell_outcomes(self) -> None:
-        """Say what there is to say of deliveries."""
+        """Send the gathered answers."""
         if not self.ended:
             self._answers.tell(self.connection.outbox.write)
 
-    # Batches.
-
     def become_due(self) -> None:
-        """There is something to flush."""
+        """Have the next flush handle this session."""
         if not self.due:
             self.due = True
             self.connection.due[self] = None
 
     def is_hungry(self, link: IncomingLink) -> None:
-        """The link has little credit left: see at the next flush whether it may have more."""
+        """Have the next flush check whether a link with little credit may have more."""
         if not link.hungry:
             link.hungry = True
             self._hungry.append(link)
             self.become_due()
 
     def flush(self) -> None:
-        """Say what was gathered: outcomes, and credit and windows of which half is used up."""
+        """Send the gathered outcomes, and credit and windows of which half is used up."""
         if self.due:
             self.due = False
             self.connection.due.pop(self, None)

@@ -1,1 +1,1 @@
-"""The AMQP 1.0 protocol as data, and the generator that turns it into `performatives.py`."""
+"""The AMQP 1.0 specification as data, and the generator that turns it into `performatives.py`."""

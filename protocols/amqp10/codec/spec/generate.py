@@ -1,6 +1,7 @@
-"""The AMQP 1.0 specification as XML in, the Python of `protocols/amqp10/codec/performatives.py` out.
+"""A generator that turns the AMQP 1.0 specification in XML into the Python of
+`protocols/amqp10/codec/performatives.py`.
 
-`python -m protocols.amqp10.codec.spec.generate` writes the file; with `--check` it only says, by its exit status,
+`python -m protocols.amqp10.codec.spec.generate` writes the file; with `--check` it only reports, by its exit status,
 whether the committed file is what the data gives. The output is laid out as the formatter would.
 """
 
@@ -23,7 +24,7 @@ from protocols.shared.codec.spec_generator import (
 
 SOURCES: Final = ("transport.xml", "security.xml", "messaging.xml", "transactions.xml")
 TARGET: Final = Path(__file__).parents[1] / "performatives.py"
-WIDTH: Final = 110  # of a line, as the formatter is told
+WIDTH: Final = 110  # of a line, as the formatter has it
 
 HEAD: Final = '''\
 """AMQP 1.0 composite types, a class each: performatives, termini, delivery states, message sections; and constants.
@@ -65,7 +66,7 @@ from protocols.amqp10.codec.fields import (
 from protocols.amqp10.codec.types import Described, Value
 '''
 
-KINDS: Final = {  # what a field holds: (the kind in fields.py, the type in Python)
+KINDS: Final = {  # type of a field: (its kind in fields.py, its type in Python)
     "boolean": ("BOOLEAN", "bool"),
     "ubyte": ("UBYTE", "int"),
     "ushort": ("USHORT", "int"),
@@ -95,7 +96,7 @@ SECRETS: Final = {"sasl-init": "initial_response", "sasl-response": "response"}
 
 
 class Spec:
-    """All types, by name."""
+    """All types of the specification, by name."""
 
     def __init__(self, roots: list[ElementTree.Element]) -> None:
         self.types = {of.attrib["name"]: of for root in roots for of in root.iter(NAMESPACE + "type")}
@@ -109,7 +110,7 @@ class Spec:
         return KINDS[name]
 
     def choices(self, name: str) -> dict[str, str]:
-        """The values that a restricted type has, as Python, by their names."""
+        """Return the values of a restricted type, as Python, by their names."""
         if name not in self.types:
             return {}
         of = self.types[name]
@@ -117,7 +118,7 @@ class Spec:
         return {choice.attrib["name"]: self._literal(of, choice.attrib["value"]) for choice in found}
 
     def literal(self, name: str, text: str) -> str:
-        """A default, which may be the name of a choice."""
+        """Return a default, which may be the name of a choice, as Python."""
         return self.choices(name).get(text) or self._literal(self.types.get(name), text, name)
 
     def _literal(self, of: ElementTree.Element | None, text: str, name: str = "") -> str:
@@ -128,7 +129,7 @@ class Spec:
 
 
 class FieldSpec:
-    """One field of a composite type."""
+    """A field of a composite type."""
 
     def __init__(self, element: ElementTree.Element, spec: Spec) -> None:
         of = element.attrib["type"]
@@ -140,7 +141,7 @@ class FieldSpec:
         self.choices = [] if self.kind == "BOOLEAN" else list(spec.choices(of).values())
 
     def row(self) -> str:
-        """The field's row in its type's table."""
+        """Return the field's row in its type's table."""
         said = [f'"{self.name}"', self.kind]
         said += ["mandatory=True"] * self.mandatory
         said += [f"default={self.default}"] * (self.default is not None)
@@ -163,7 +164,7 @@ class FieldSpec:
 
 
 class CompositeSpec:
-    """One composite type."""
+    """A composite type."""
 
     def __init__(self, of: ElementTree.Element, spec: Spec) -> None:
         self.name = of.attrib["name"]
@@ -202,7 +203,7 @@ def generate() -> str:
 
 
 def _constants(spec: Spec) -> Iterator[str]:
-    """The error conditions, and what restricted types are restricted to."""
+    """Yield the constants: the error conditions, and the choices of restricted types."""
     for name, of in spec.types.items():
         choices = spec.choices(name)
         if "error-condition" in of.get("provides", ""):
@@ -259,7 +260,7 @@ def _alias(role: str, composites: list[CompositeSpec]) -> Iterator[str]:
 
 
 def _call(name: str, arguments: list[str], indent: int) -> str:
-    """A call on one line if it fits, else with a line for each argument."""
+    """Return a call on one line if it fits, else with a line for each argument."""
     line = f"{name}({', '.join(arguments)})"
     if indent + len(line) + 1 <= WIDTH:
         return line
