@@ -249,7 +249,7 @@ def test_without_what_was_noted_it_is_still_found_by_its_name(
     bench.host.note(bench.queue("amq.sub-jms/news"), {SUBSCRIPTION: notes})
     after = bench.again()
     [line] = caplog.messages
-    told = "nobody can read what is noted of the subscription of queue 'amq.sub-jms/news' in vhost '/': "
+    told = "the notes of the subscription of queue 'amq.sub-jms/news' in vhost '/' cannot be read: "
     assert line.startswith(told)
     assert not termini_of(after.host).sources
     found = ask_for(session_named(after), credit=5)

@@ -1,1 +1,1 @@
-"""AMQP 1.0 on the broker: what links, messages and outcomes do to the core, and what its answers become."""
+"""AMQP 1.0 on the broker: the effect of links, messages and outcomes on the core, and the answers to the peer."""

@@ -1,4 +1,4 @@
-"""The time a link has for its outcomes (the like of X028): one that is late ends the link."""
+"""The acknowledgement time-out of a link (like X028), which ends the link after a late outcome."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Timeouts(AckTimeouts):
-    """Watches the unsettled deliveries of one link."""
+    """A watch over the unsettled deliveries of a link."""
 
     __slots__ = ("_consumer",)
 

@@ -1,9 +1,9 @@
-"""AMQP 1.0 on the broker: the machine on one side, a `Client` of the core on the other.
+"""AMQP 1.0 on the broker: an adapter from the machine to a `Client` of the core.
 
-    node ──bytes──> Connection ──calls──> Connection10 ──> ServedSession ──> targets, sources, ... ──> broker_core
-    node <──outbox── frames <── Session, links <────────────── those who serve them
+    node ──bytes──> Connection ──calls──> Connection10 ──> ServedSession ──> publishing, consuming, ... ──> broker_core
+    node <──outbox── frames <── Session, links <────────────── their owners
 
-What the core refuses comes as a `Failure`; `failures.py` says what that is called here, and what it ends.
+The core's refusals come as `Failure`s; `errors.py` has the condition for each, and the scope that it ends.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from protocols.shared.machine.contract import Wait
 
 log: Final = logging.getLogger("leveret.amqp10")
 CAPABILITIES: Final = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "SHARED-SUBS")  # the extensions served (X050)
-VIRTUAL_HOST: Final = "vhost:"  # how a hostname begins that names one (S165)
+VIRTUAL_HOST: Final = "vhost:"  # the prefix of a hostname that names a virtual host (S165)
 
 
 def nothing() -> None:
-    """What is done when nobody wants to know."""
+    """Do nothing after a renewal."""
 
 
 class Connection10(RenewableConnection, Handler):
-    """One connection: authentication, the virtual host, sessions, and alarms."""
+    """A connection with its authentication, its virtual host, its sessions, and its alarms."""
 
     TITLE: ClassVar[str] = "AMQP 1.0"
     LOG: ClassVar[logging.Logger] = log
@@ -55,7 +55,7 @@ class Connection10(RenewableConnection, Handler):
         self.sessions: dict[ServedSession, None] = {}
         self.transactions = Transactions(broker)
         self.address_v1 = config.address_v1
-        self._renewed: Callable[[], None]  # called when a new secret is right
+        self._renewed: Callable[[], None]  # called when a new secret has been accepted
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
 
     def _tuning(self) -> Tuning:
@@ -75,8 +75,6 @@ class Connection10(RenewableConnection, Handler):
             offered_capabilities=CAPABILITIES,
         )
 
-    # The node's side.
-
     def receive(self, data: bytes, now: float) -> None:
         if self._renewal.waiting is not None:
             self._renew_if_checked()
@@ -85,7 +83,7 @@ class Connection10(RenewableConnection, Handler):
 
     @property
     def container(self) -> str:
-        """What the peer calls itself."""
+        """The container-id of the peer."""
         assert self.wire.peer is not None
         return self.wire.peer.container_id
 
@@ -100,7 +98,7 @@ class Connection10(RenewableConnection, Handler):
             session.wake_all()
 
     def alarm(self, reason: str | None) -> None:
-        """S162: nobody may publish any more; deliveries and their outcomes go on."""
+        """Stop or permit publishing in all sessions; deliveries and their outcomes continue (S162)."""
         for session in self.sessions:
             if reason is None:
                 session.wire.unhold()
@@ -112,8 +110,6 @@ class Connection10(RenewableConnection, Handler):
 
     def on_expired(self) -> None:
         self.wire.fail(_unauthorized("credential expired"))
-
-    # Logging in.
 
     def on_sasl_init(self, mechanism: str, response: bytes) -> bytes | Wait | None:
         return self.answered(self._login.begin, mechanism, response)
@@ -131,9 +127,10 @@ class Connection10(RenewableConnection, Handler):
         return refusal(failure)
 
     def change_secret(self, secret: bytes, renewed: Callable[[], None] = nothing) -> bool:
-        """The client has a fresh secret (X086). False: it has to be checked first, and `renewed` is called after that.
+        """Renew the client's secret (X086). Returns False if it has to be checked first; `renewed` is called after
+        that.
 
-        Raises AmqpError that ends the connection if it is not good.
+        Raises AmqpError, which ends the connection, if the secret is refused.
         """
         if self.renew(secret) is Wait.WAIT:
             self._renewed = renewed
@@ -165,7 +162,7 @@ class Connection10(RenewableConnection, Handler):
         try:
             self.enter(name)
         except LimitReached as failure:
-            # where 0-9-1 speaks of a connection limit, 1.0 speaks of a vhost's (X047)
+            # where 0-9-1 mentions a connection limit, 1.0 mentions a vhost's (X047)
             why = str(failure).replace("': connection limit (", "': vhost connection limit (")
             raise self._turned_away(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, why, Ends.CONNECTION)) from None
         except Failure as failure:
@@ -173,7 +170,7 @@ class Connection10(RenewableConnection, Handler):
         return {**self.product(), "node": self.config.node.name}  # X050
 
     def _virtual_host(self, hostname: str | None) -> str:
-        """S165."""
+        """Return the name of the virtual host for a hostname (S165)."""
         if hostname is not None and hostname.startswith(VIRTUAL_HOST):
             return hostname.removeprefix(VIRTUAL_HOST)
         return self.config.virtual_hosts[0].name
@@ -181,8 +178,6 @@ class Connection10(RenewableConnection, Handler):
     def _turned_away(self, error: AmqpError) -> AmqpError:
         log.warning("%s: user '%s': %s", self.peer.name, self.client.user.name, error.description)
         return error
-
-    # Sessions.
 
     def on_begin(self, session: Session) -> ServedSession:
         try:

@@ -1,4 +1,4 @@
-"""AMQP 1.0 address strings to what they mean, and names to address strings. Pure functions; the broker is not asked.
+"""AMQP 1.0 address strings to targets and sources, and names to address strings. Pure functions without the broker.
 
 | address                        | as a target                            | as a source                              |
 |--------------------------------|----------------------------------------|------------------------------------------|
@@ -11,13 +11,13 @@
 | v1: `/amq/queue/:queue`        | that queue, which must exist           | that queue, which must exist             |
 | v1: `/queue/:queue`, `:queue`  | that queue, declared if it is missing  | that queue, declared if it is missing    |
 | v1: `/queue`                   | the queue named by the subject         | -                                        |
-| v1: `/reply-queue/:queue`      | as `/amq/queue/:queue`, but `/` is no end of a name                               |
+| v1: `/reply-queue/:queue`      | as `/amq/queue/:queue`, but a `/` does not end the name                           |
 | v1: `/temp-queue/:queue`       | that queue, which must exist           | that queue, declared for this connection |
 
-In parentheses: for who says that it wants a subscription (subscriptions.py), for nobody else (S196).
+Entries in parentheses are only for sources that ask for a subscription (subscriptions.py, S196).
 
-Names and keys of v2 are percent-encoded (RFC 3986); v1 knows `%2F` alone (S222). What can be read as v2 is v2 (S225).
-A refusal keeps the key word by which RabbitMQ's users know it.
+Names and keys of v2 are percent-encoded (RFC 3986); v1 knows `%2F` alone (S222). An address that is valid in v2 is v2
+(S225). A refusal keeps the keyword that users of RabbitMQ know.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from protocols.amqp10.codec.errors import AmqpError
 
 EXCHANGES: Final = "/exchanges/"
 QUEUES: Final = "/queues/"
-DEFAULT_EXCHANGE: Final = ("", "amq.default")  # its names; `/queues/` is the way to it (S191)
-NAME_SIZE_MAX: Final = 255  # octets of a name or key: other protocols cannot say more
+DEFAULT_EXCHANGE: Final = ("", "amq.default")  # its names; its address is `/queues/` (S191)
+NAME_SIZE_MAX: Final = 255  # bytes of a name or key: other protocols cannot express more
 SHOWN_MAX: Final = 255  # characters of an address in a refusal
 
 ENCODED: Final = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*")  # S188
@@ -42,18 +42,18 @@ ENCODED: Final = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@]|%[0-9A-Fa-f]{2})*
 
 @attrs.frozen
 class TargetAddress:
-    """Where messages go: an exchange and a key."""
+    """The destination of messages: an exchange and a key."""
 
     exchange: str
     key: str = ""
-    by_subject: bool = False  # each message's subject is its key; the empty one, if it has none
+    by_subject: bool = False  # each message's subject is its key; empty if it has none
     queue: str | None = None  # it must exist when a link attaches ...
     declares: bool = False  # ... or is declared then
 
 
 @attrs.frozen
 class SourceAddress:
-    """Where messages come from: a queue, or a queue to be made and bound to an exchange."""
+    """The origin of messages: a queue, or a new queue that is to be bound to an exchange."""
 
     queue: str = ""  # unless there is an exchange
     declares: bool = False  # the queue is declared if it is missing
@@ -62,11 +62,8 @@ class SourceAddress:
     key: str = ""  # of the binding
 
 
-# What an attach names.
-
-
 def target(address: object, v1: bool) -> TargetAddress:
-    """What a target's address means; the null address, the anonymous terminus, is not asked about here.
+    """Parse a target's address. The null address, the anonymous terminus, is not handled here.
 
     Raises AmqpError amqp:invalid-field (S189, S197, S223). `v1`: addresses of that kind are permitted.
     """
@@ -78,7 +75,7 @@ def target(address: object, v1: bool) -> TargetAddress:
 
 
 def source(address: object, v1: bool) -> SourceAddress:
-    """What a source's address means, unless it is dynamic.
+    """Parse a source's address, unless the source is dynamic.
 
     Raises AmqpError amqp:invalid-field (S194, S195, S197, S223). `v1`: addresses of that kind are permitted.
     """
@@ -92,7 +89,8 @@ def source(address: object, v1: bool) -> SourceAddress:
 
 
 def subscription(address: object, v1: bool) -> SourceAddress:
-    """As `source`, for who says that it wants a subscription: also what is an exchange as a target may be one then."""
+    """Parse the address of a source that asks for a subscription: as `source`, but v2 addresses of exchanges are valid
+    too."""
     if type(address) is not str or not address.startswith(EXCHANGES):
         return source(address, v1)
     if (found := _target_v2(address)) is None:
@@ -100,42 +98,34 @@ def subscription(address: object, v1: bool) -> SourceAddress:
     return SourceAddress(exchange=found.exchange, key=found.key)
 
 
-# What a message names.
-
-
 def to(address: str) -> TargetAddress:
-    """Where a message of the anonymous terminus goes (S200). Raises AmqpError amqp:precondition-failed (S202)."""
+    """Parse the `to` of a message on the anonymous terminus (S200). Raises AmqpError amqp:precondition-failed
+    (S202)."""
     if (found := _target_v2(address)) is None:
         raise AmqpError(p.PRECONDITION_FAILED, f"bad 'to' address string: {address[:SHOWN_MAX]}")
     return found
 
 
 def queue_named(address: str) -> str | None:
-    """The queue that an address such as a reply-to names; None: it names none."""
+    """Return the queue that an address such as a reply-to names, or None if it names none."""
     if not address.startswith(QUEUES):
         return None
     return _decoded(address.removeprefix(QUEUES)) or None
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is an address of version 2, of a queue or an exchange."""
+    """Return whether a text is an address of version 2, of a queue or an exchange."""
     return _target_v2(text) is not None
 
 
-# Addresses that we make.
-
-
 def queue_address(name: str) -> str:
-    """The v2 address of a queue."""
+    """Return the v2 address of a queue."""
     return QUEUES + encoded(name)
 
 
 def exchange_address(name: str, key: str = "") -> str:
-    """The v2 address of an exchange with a routing key. The default exchange has none."""
+    """Return the v2 address of an exchange with a routing key. The default exchange has none."""
     return EXCHANGES + encoded(name) + (f"/{encoded(key)}" if key else "")
-
-
-# Version 2.
 
 
 def _target_v2(address: str) -> TargetAddress | None:
@@ -152,7 +142,8 @@ def _target_v2(address: str) -> TargetAddress | None:
 
 
 def _decoded(text: str) -> str | None:
-    """A percent-encoded name; None: it is not properly encoded, or too long. What is no UTF-8 keeps its octets."""
+    """Decode a percent-encoded name; None if the encoding is wrong, or it is too long. Invalid UTF-8 keeps its
+    bytes."""
     if ENCODED.fullmatch(text) is None:
         return None
     octets = unquote_to_bytes(text)
@@ -160,15 +151,12 @@ def _decoded(text: str) -> str | None:
 
 
 def encoded(name: str) -> str:
-    """A name, percent-encoded."""
+    """Percent-encode a name."""
     return quote(name, safe="", errors="surrogateescape")
 
 
-# Version 1.
-
-
 def _v1_words(address: object, v1: bool) -> list[str]:
-    """What stands between the slashes; a bare name is short for `/queue/:queue`."""
+    """Split an address at its slashes; a bare name is short for `/queue/:queue`."""
     if not v1:
         raise _refused(f"amqp_address_v1_not_permitted {_shown(address)}")
     if type(address) is not str or address == "" or len(address) > 3 * NAME_SIZE_MAX:
@@ -234,14 +222,11 @@ def _only_name(words: list[str]) -> str:
 
 
 def _unescaped(words: list[str], text: str) -> str:
-    """S222. Line ends are no part of a name, and a name has an end."""
+    """Decode a name of v1 (S222). Names with line ends or more than 255 bytes are refused."""
     name = text.replace("%2F", "/")
     if len(name.encode("utf-8", "surrogateescape")) > NAME_SIZE_MAX or "\r" in name or "\n" in name:
         raise _invalid(words)
     return name
-
-
-# Refusals.
 
 
 def _invalid(words: list[str]) -> AmqpError:
@@ -254,5 +239,5 @@ def _refused(why: str) -> AmqpError:
 
 
 def _shown(address: object) -> str:
-    """An address as people are told it; what is no string is not worth more than its absence."""
+    """Return an address as refusals show it; anything but a string is shown as undefined."""
     return f"'{address[:SHOWN_MAX]}'" if isinstance(address, str) else "undefined"

@@ -1,11 +1,11 @@
 """Links on which the peer consumes: a source to a queue, its messages to transfers, outcomes back to the queue.
 
-    attach ─> Source (addresses.py), Terms (sources.py) ─> LinkConsumer ─> our attach, with what is in place
-    flow ───> credit ─> the queue dispatches ─> deliver ─> pieces of octets ─> OutgoingLink.send
+    attach ─> Source (addresses.py), Terms (sources.py) ─> LinkConsumer ─> our attach, with the actual terms
+    flow ───> credit ─> the queue dispatches ─> deliver ─> pieces of bytes ─> OutgoingLink.send
     disposition ─> the queue accepts, releases, rejects (outcomes.py); or a transaction holds that (transactions.py)
 
-The hot path is `deliver` and the accepted outcome. Credit counts deliveries, settled or not; it comes back with flows
-only, whatever becomes of what was delivered.
+The hot path is `deliver` and the accepted outcome. Credit counts deliveries, settled or not; only flows grant it again,
+whatever the outcome of the deliveries.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def attach(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> Outg
 def _origin(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> QueueSource | Subscription:
     source = attach.source
     if isinstance(source, p.Source):
-        sources.outcomes_of(source)  # or nothing is made
+        sources.outcomes_of(source)  # before anything is created
     subscription = subscriptions.attach(session, attach)
     if subscription is not None:
         return subscription
@@ -69,14 +69,14 @@ def _origin(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> Que
 
 
 def _queue(session: ServedSession, link: OutgoingLink, source: p.Source) -> Queue:
-    """S185, S211, S221."""
+    """Return the queue of a source, and declare it if the source asks for that (S185, S211, S221)."""
     client = session.client
     if source.dynamic:
         dynamic_queues.require_temporary_queue(source.capabilities, "source")
         return dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
     found = addresses.source(source.address, session.connection.address_v1)
     if found.declares:
-        client.require_readable(found.queue)  # or nothing is made
+        client.require_readable(found.queue)  # before anything is created
         dynamic_queues.declared_queue(client, found.queue, source.durable, found.temporary)
     return client.readable_queue(found.queue)
 
@@ -89,7 +89,7 @@ def _consume(
     consumer = LinkConsumer(session, link, origin, terms)
     try:
         session.client.consume(consumer)
-    except AccessRefused as failure:  # S099: no permission is missing, somebody else is there
+    except AccessRefused as failure:  # S099: permissions are not the cause, but another consumer
         raise AmqpError(p.RESOURCE_LOCKED, str(failure)) from None
     try:
         link.attach(origin.told(terms), attach.target, terms.properties or None)
@@ -100,7 +100,7 @@ def _consume(
 
 
 class QueueSource:
-    """A queue as a link's source. To the link, a `Subscription` is the like."""
+    """A queue as a link's source. `Subscription` has the same interface."""
 
     __slots__ = ("queue", "source")
 
@@ -109,36 +109,37 @@ class QueueSource:
         self.source = source
 
     def adapted(self, terms: Terms) -> Terms:
-        """The terms as they are in place here."""
+        """Return the terms as this source grants them, unchanged."""
         return terms
 
     def told(self, terms: Terms) -> p.Source:
-        """The source that our attach tells of: nothing is left of it when the link has gone."""
+        """Return the source for our attach. It ends with its link."""
         told = sources.actual(self.source, terms, self.queue)
         told.durable = p.TERMINUS_DURABILITY_NONE
         told.expiry_policy, told.timeout = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, 0
         return told
 
     def serve(self, consumer: LinkConsumer) -> None:
-        """The link is attached: what else its source says may be much, and there are many links."""
+        """Reduce the source to what is needed once the link is attached, because sources may be large and links
+        many."""
         self.source = p.Source(dynamic=self.source.dynamic)
 
     def abandon(self, session: ServedSession) -> None:
-        """Nothing came of the attach."""
+        """Delete a dynamic queue again after a failed attach."""
         self._forget()
 
     def left(self, consumer: LinkConsumer, closed: bool) -> None:
-        """The link has gone."""
+        """Delete a dynamic queue after its link has ended."""
         self._forget()
 
     def _forget(self) -> None:
-        """S211: a queue made for a link goes with it."""
+        """Delete the queue if it was created for the link (S211)."""
         if self.source.dynamic and not self.queue.deleted:
             self.queue.virtual_host.delete_queue(self.queue)
 
 
 class LinkConsumer(Consumer, Retiring):
-    """One link from a queue. While its peer drains, it is a `Publisher`."""
+    """A consumer for a link from a queue. While its peer drains, it is a `Publisher`."""
 
     persistent: bool = False  # it publishes nothing
 
@@ -176,21 +177,20 @@ class LinkConsumer(Consumer, Retiring):
         self.link = link
         self.origin = origin
         self.default_outcome = sources.default_outcome_of(origin.source)
-        self.timeout_s = terms.timeout_s  # to answer in, if the receiver asked for its own
+        self.timeout_s = terms.timeout_s  # the limit for answers, if the receiver asked for its own
         self.timeouts = Timeouts(self)
-        self._draining = False  # to be told when the broker has settled
-        self._failing = False  # the session is about to end, because of these:
+        self._draining = False  # to be notified when the broker has settled
+        self._failing = False  # the session is about to end, because of the deliveries in `_unsendable`
         self._unsendable: list[Delivery] = []
 
-    # The queue's side.
-
     def facts(self) -> ConsumerFacts:
-        """Its credit comes and goes as the peer likes: there is no limit of its own."""
+        """Return the facts of the consumer. It has no prefetch: its credit is what the peer grants."""
         session = self.session
         return ConsumerFacts(tag=self.link.name, connection=session.client.name, channel=session.wire.channel)
 
     def room(self) -> int:
-        """The window is the session's, and it alone knows how many transfers the peer takes now."""
+        """Return the room for deliveries. The window is the session's, which knows how many transfers the peer accepts
+        now."""
         transfers = self.window.credit = self.session.wire.sending.room()
         return self.session.outbox.room() if transfers > 0 else 0
 
@@ -213,7 +213,7 @@ class LinkConsumer(Consumer, Retiring):
             else:
                 try:
                     begin, body = pieces(message, delivery)
-                except Exception:  # another protocol's encoding is at fault: others still get their messages
+                except Exception:  # the fault of another protocol's encoding: deliver the others
                     self._refuse(delivery)
                     continue
                 last = message if fresh else None
@@ -229,10 +229,10 @@ class LinkConsumer(Consumer, Retiring):
             self.timeouts.watch(deliveries[0])
         consumers = self.session.consumers
         del consumers[self]
-        consumers[self] = None  # who was served longest ago comes first when there is room again
+        consumers[self] = None  # the least recently served comes first when there is room again
 
     def _refuse(self, delivery: Delivery) -> None:
-        """A message that cannot be read is rejected, or it would come back for ever."""
+        """Reject a message that cannot be read, or it would be redelivered for ever."""
         log.exception("cannot deliver a message of %s to '%s'", delivery.queue.described, self.link.name)
         self.credit += 1
         self.window.credit += 1
@@ -240,7 +240,8 @@ class LinkConsumer(Consumer, Retiring):
             delivery.reject()
 
     def _cannot_send(self, delivery: Delivery, size: int) -> None:
-        """S172: the session ends, but not while the queue dispatches."""
+        """End the session for a message beyond the peer's max-message-size (S172), but not while the queue
+        dispatches."""
         if not self._failing:
             self._failing = True
             broker, error = self.session.broker, size_exceeded(size, self.link.message_size_max)
@@ -249,10 +250,8 @@ class LinkConsumer(Consumer, Retiring):
             self._unsendable.append(delivery)
 
     def cancelled(self) -> None:
-        """S179."""
+        """Detach the link after its queue was deleted (S179)."""
         self.link.detach(AmqpError(p.RESOURCE_DELETED, f"{self.queue.described} was deleted"))
-
-    # The peer's side.
 
     def on_credit(self, link: OutgoingLink) -> None:
         self.credit = link.credit
@@ -262,17 +261,18 @@ class LinkConsumer(Consumer, Retiring):
             self._look_again()
 
     def _look_again(self) -> None:
-        """When the broker has settled."""
+        """Have `taken` called when the broker has settled."""
         self._draining = True
         self.session.broker.publishers.append(self)
 
     def mark(self) -> int:
-        """It publishes nothing, so it never waits for the disk."""
+        """Return 0: it publishes nothing, so it never waits for the disk."""
         self._draining = False
         return 0
 
     def taken(self, mark: int) -> None:
-        """The broker has settled: if the peer drains, it has got all there is (S180), unless there was no room."""
+        """Finish a drain after the broker has settled: all available messages are sent (S180), unless there was no
+        room."""
         link = self.link
         if link.ended or not link.drain:
             return
@@ -286,7 +286,7 @@ class LinkConsumer(Consumer, Retiring):
     def on_outcomes(
         self, ids: Sequence[int], tokens: list[object], state: p.DeliveryState | None, settled: bool
     ) -> None:
-        if self.browses:  # what it was shown is not its own
+        if self.browses:  # browsed deliveries are not acquired
             tokens = []
         elif isinstance(state, p.TransactionalState):
             self.session.transactions.settle(self, ids, tokens, state, settled)
@@ -317,7 +317,7 @@ class LinkConsumer(Consumer, Retiring):
             outcomes.apply(cast("list[Delivery]", tokens), outcome)
 
     def on_detached(self, tokens: list[object], closed: bool) -> None:
-        """S178: what the receiver has not answered gets the default outcome; usually it goes back."""
+        """Remove the consumer. Unsettled deliveries get the default outcome; usually they are released (S178)."""
         self.timeouts.stop()
         self.session.consumers.pop(self, None)
         self.queue.remove_consumer(self)
@@ -328,7 +328,7 @@ class LinkConsumer(Consumer, Retiring):
 
 
 class Hearing(OutgoingOwner):
-    """What the machine says to a consumer. An object of its own: one compiled class cannot be both."""
+    """The machine's view of a consumer. It is an object of its own, because one compiled class cannot be both."""
 
     __slots__ = ("_consumer",)
 

@@ -1,4 +1,4 @@
-"""The sections of an AMQP 1.0 message as neutral properties, and back (S231, S232).
+"""Conversion of the sections of an AMQP 1.0 message to neutral properties, and back (S231, S232).
 
 | neutral, 0-9-1                        | AMQP 1.0                                                                     |
 |---------------------------------------|------------------------------------------------------------------------------|
@@ -14,8 +14,8 @@
 | headers `x-...`                       | annotations                                                                  |
 | other headers, but arrays and tables  | `application-properties`                                                     |
 
-The `subject` is shared with who else has one (0-10). Everything else that 1.0 has (`to`, ...) concerns 1.0 alone. What
-one side cannot say is left out.
+The `subject` is shared with other protocols that have one (0-10). All other fields of 1.0 (`to`, ...) concern 1.0
+alone. A value that one side cannot express is left out.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from protocols.amqp10.codec.sections import APPLICATION, BODY, DELIVERY, FOOTER,
 from protocols.amqp10.codec.types import DecodeError, Timestamp, Value, encode, value_at
 from protocols.amqp10.codec.writing import compound
 
-LOOKED_INTO_MAX: Final = 131_072  # octets of a section; a larger one is passed on, and not read
+LOOKED_INTO_MAX: Final = 131_072  # bytes of a section; a larger one is passed on unread
 UINT_MAX: Final = 0xFFFF_FFFF
 URN: Final = re.compile(r"urn:uuid:[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
-SHORT_MAX: Final = 255  # octets of the ids that 0-9-1 can say; longer ones are headers there
+SHORT_MAX: Final = 255  # bytes of the ids that 0-9-1 can express; longer ids are headers there
 TYPE: Final = "x-basic-type"
 INTERNAL: Final = frozenset(("x-exchange", "x-routing-key", "x-death"))  # annotations that are no headers
 INTERNAL_BEGIN: Final = "x-basic-"
@@ -68,11 +68,8 @@ SELECTED: Final = {  # properties that are read alone, by their names in the cor
 }
 
 
-# What a message of 1.0 says.
-
-
 def read(octets: bytes) -> Properties:
-    """The neutral properties of the sections before a body."""
+    """Return the neutral properties of the sections before a body."""
     at = bounds(octets)
     envelope = envelope_of(octets[: at[PROPERTIES]], at[DELIVERY])
     given = properties_at(octets, at)
@@ -95,12 +92,12 @@ def read(octets: bytes) -> Properties:
 
 
 def selected(octets: bytes, name: str) -> values.Value:
-    """One of those in `SELECTED`: ids, strings, numbers, and times in milliseconds."""
+    """Return a single property, one of `SELECTED`: an id, a string, a number, or a time in milliseconds."""
     return _id(properties_at(octets, bounds(octets))[SELECTED[name]])
 
 
 def headers(octets: bytes) -> Table:
-    """The application-properties and annotations that other protocols call headers."""
+    """Return the application-properties and annotations that other protocols call headers."""
     at = bounds(octets)
     return _headers(envelope_of(octets[: at[PROPERTIES]], at[DELIVERY]), application_at(octets, at))
 
@@ -114,7 +111,7 @@ def _headers(envelope: Envelope, application: Pairs) -> Table:
 
 
 def message_annotations(octets: bytes) -> Table:
-    """The publisher's message annotations; what no other protocol can say is left out."""
+    """Return the publisher's message annotations, without those that other protocols cannot express."""
     at = bounds(octets)
     return dict(_annotations(envelope_of(octets[: at[PROPERTIES]], at[DELIVERY])))
 
@@ -128,7 +125,7 @@ def _annotations(envelope: Envelope) -> Iterator[tuple[str, values.Value]]:
 
 
 def properties_at(octets: bytes, at: list[int]) -> tuple[Value, ...]:
-    """The fields of a message's properties, in the order of the wire."""
+    """Return the fields of a message's properties, in the order of the wire."""
     if at[PROPERTIES] == at[APPLICATION]:
         return NOTHING
     fields, _ = value_at(octets, value_of(octets, at[PROPERTIES]), at[APPLICATION])
@@ -137,7 +134,7 @@ def properties_at(octets: bytes, at: list[int]) -> tuple[Value, ...]:
 
 
 def application_at(octets: bytes, at: list[int]) -> Pairs:
-    """A message's application-properties, unless they are too many to look into."""
+    """Return a message's application-properties, or none if the section is larger than LOOKED_INTO_MAX."""
     if not 0 < at[BODY] - at[APPLICATION] <= LOOKED_INTO_MAX:
         return {}
     pairs, _ = value_at(octets, value_of(octets, at[APPLICATION]), at[BODY])
@@ -160,7 +157,7 @@ def _queue(address: str | None) -> str | None:
 
 
 def body_value(body: bytes) -> values.Value:
-    """The map, list or text that a body is, if other protocols can be told all of it; else None."""
+    """Return the map, list or text in a body, or None if other protocols cannot express all of it."""
     if len(body) > LOOKED_INTO_MAX or not body.startswith(VALUE_BEGIN):
         return None
     try:
@@ -173,11 +170,8 @@ def body_value(body: bytes) -> values.Value:
         return None
 
 
-# What a message of 1.0 would say.
-
-
 def write(properties: Properties, subject: values.Value = None) -> bytes:
-    """Header, annotations, properties and application-properties; sections with nothing in them are left out."""
+    """Encode header, annotations, properties and application-properties; empty sections are left out."""
     given = dict(properties.headers or {})
     record = p.Properties(
         message_id=_identified(properties.message_id, "x-message-id", given),
@@ -202,7 +196,7 @@ def _address(reply_to: str) -> str:
 
 
 def value_section(value: values.Value) -> bytes | None:
-    """The body of which `body_value` would say this; None: not all of it can be said."""
+    """Return the body that `body_value` reads as this value, or None if 1.0 cannot express all of it."""
     try:
         said = wire(value)
         return VALUE_BEGIN + encode(_with_strings(said)) if neutral(said) == value else None
@@ -211,7 +205,7 @@ def value_section(value: values.Value) -> bytes | None:
 
 
 def _with_strings(value: Value) -> Value:
-    """A body's maps have strings for names; elsewhere they are symbols."""
+    """Turn the keys of maps into strings, as in bodies; elsewhere they are symbols."""
     if isinstance(value, dict):
         return {str(name): _with_strings(item) for name, item in value.items()}
     return [_with_strings(item) for item in value] if isinstance(value, list) else value
@@ -227,7 +221,7 @@ def _header(properties: Properties) -> bytes:
 
 
 def _parted(given: Table) -> tuple[dict[str, bytes], list[bytes]]:
-    """Headers as annotations by name, and as keys and values of application-properties (part 3, section 3.2.5)."""
+    """Split headers into annotations by name, and keys and values of application-properties (part 3, section 3.2.5)."""
     annotations: dict[str, bytes] = {}
     application: list[bytes] = []
     for header, value in given.items():
@@ -248,7 +242,7 @@ def _application(items: list[bytes]) -> bytes:
 
 
 def _identified(given: Id | None, header: str, headers: dict[str, values.Value]) -> Id | None:
-    """An id. The one that 0-9-1 could not say is in a header of its own (S232)."""
+    """Convert an id. An id that 0-9-1 could not express is in a header of its own (S232)."""
     if given is None:
         return _from_header(header, headers)
     if isinstance(given, int):
@@ -276,7 +270,7 @@ def _octets(text: str | None) -> bytes | None:
 
 
 def _unicode(text: str | None) -> str | None:
-    """A text, if it is one: of other protocols' there may be octets left that are no UTF-8."""
+    """Return a text if it is valid UTF-8, or None: texts of other protocols may hold other bytes."""
     if text is None:
         return None
     try:

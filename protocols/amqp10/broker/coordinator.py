@@ -1,10 +1,10 @@
-"""A control link (AMQP 1.0 part 4, sections 4.2 and 4.3): its messages declare transactions and discharge them.
+"""A control link (AMQP 1.0 part 4, sections 4.2 and 4.3), whose messages declare transactions and discharge them.
 
     Declare                 -> Declared(txn-id)
-    Discharge               -> Accepted, when what was committed is safe
-    what cannot be done     -> Rejected(error); or the link ends with the error, if its source does not know rejected
+    Discharge               -> Accepted, when the committed work is safe
+    an invalid request      -> Rejected(error); or the link ends with the error, if its source does not list rejected
 
-What its transactions do is in transactions.py. The link cannot be resumed, and nothing else can be done on it.
+The transactions themselves are in transactions.py. The link cannot be resumed, and takes no other messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CAPABILITIES: Final = (
     p.TXN_CAPABILITY_MULTI_TXNS_PER_SSN,
     p.TXN_CAPABILITY_MULTI_SSNS_PER_TXN,
 )
-REQUEST_SIZE_MAX: Final = 4096  # octets of a message to the coordinator
+REQUEST_SIZE_MAX: Final = 4096  # bytes of a message to the coordinator
 
 
 def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> ControlLink:
@@ -56,7 +56,7 @@ class ControlLink(IncomingOwner, Controller):
         outcomes = attach.source.outcomes if isinstance(attach.source, p.Source) else []
         self._rejects = not outcomes or p.Rejected.NAME in outcomes
         self._discharged: list[int] = []  # to be answered when the broker has settled
-        self._marked: deque[list[int]] = deque()  # those before each mark
+        self._marked: deque[list[int]] = deque()  # the deliveries before each mark
 
     def on_message(
         self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
@@ -91,7 +91,7 @@ class ControlLink(IncomingOwner, Controller):
         self._discharged.append(delivery_id)
 
     def _is_partly_posted(self, txn_id: bytes) -> bool:
-        """Whether transfers of a message that is part of it are still to come: that must not be (4.4.1)."""
+        """Return whether transfers of one of its messages are still to come, which is an error (4.4.1)."""
         links = (
             link for session in self._session.connection.sessions for link in session.wire.links.values()
         )
@@ -99,12 +99,13 @@ class ControlLink(IncomingOwner, Controller):
         return any(isinstance(state, p.TransactionalState) and state.txn_id == txn_id for state in states)
 
     def mark(self) -> None:
-        """The broker has settled. One `answer` follows for each mark."""
+        """Called after the broker has settled. One `answer` follows for each mark."""
         self._marked.append(self._discharged)
         self._discharged = []
 
     def answer(self) -> None:
-        """What was committed before the next mark is with its queues; the connection says so when it is on disk."""
+        """Accept the discharges before the next mark: their messages are in the queues; the outbox waits for the
+        disk."""
         for delivery_id in self._marked.popleft():
             self._link.accept(delivery_id)
 
@@ -116,7 +117,7 @@ class ControlLink(IncomingOwner, Controller):
 
 
 def request_in(payload: bytes) -> p.Declare | p.Discharge:
-    """What a message's one amqp-value section asks for; other sections are passed over. Raises AmqpError."""
+    """Return the request in a message's amqp-value section; other sections are skipped. Raises AmqpError."""
     if len(payload) > REQUEST_SIZE_MAX:
         raise AmqpError(
             p.LINK_MESSAGE_SIZE_EXCEEDED, f"a message to the coordinator has {len(payload)} octets"

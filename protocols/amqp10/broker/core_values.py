@@ -1,7 +1,8 @@
-"""Neutral values as AMQP 1.0 types, and back: every number keeps its width, every text and octet string its octets.
+"""Conversion of neutral values to AMQP 1.0 types and back: numbers keep their width, texts and binaries their bytes.
 
-What one side has no type for raises ValueError, or is left out where it is nested: decimals and described values of
-1.0, and whatever does not fit. Arrays become lists, symbols and characters strings, times lose their milliseconds.
+A value without a type on the other side raises ValueError, or is left out where it is nested: decimals and described
+values of 1.0, and values that do not fit. Arrays become lists, symbols and characters strings, times lose their
+milliseconds.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from protocols.shared.broker.conversion import each_that_can
 
 Pairs: TypeAlias = Mapping[types.Value, types.Value] | Mapping[str, types.Value]
 
-DEPTH_MAX: Final = 62  # lists in maps ...: an annotation that is nested deeper would not be read again
+DEPTH_MAX: Final = 62  # lists in maps ...: an annotation that is nested deeper could not be read again
 
 
 def neutral(value: types.Value) -> values.Value:
-    """Raises ValueError for what other protocols cannot say."""
+    """Convert a value to a neutral value. Raises ValueError if other protocols cannot express it."""
     convert = NEUTRAL.get(type(value))
     if convert is None:
         raise ValueError(f"no other protocol has a {type(value).__name__}")
@@ -31,7 +32,7 @@ def neutral(value: types.Value) -> values.Value:
 
 
 def table(pairs: Pairs) -> dict[str, values.Value]:
-    """A map as a table: names that are no strings, and what other protocols cannot say, are left out."""
+    """Convert a map to a table, without keys that are no strings and values that other protocols cannot express."""
     found: dict[str, values.Value] = {}
     for name, value in pairs.items():
         if isinstance(name, str):
@@ -73,7 +74,7 @@ NEUTRAL: Final[dict[type, Callable[..., values.Value]]] = {
 
 
 def wire(value: values.Value, depth: int = 0) -> types.Value:
-    """Raises ValueError for what 1.0 cannot say."""
+    """Convert a neutral value to a value of 1.0. Raises ValueError if 1.0 cannot express it."""
     if depth > DEPTH_MAX:
         raise ValueError(f"a value is nested more than {DEPTH_MAX} deep")
     if isinstance(value, Mapping):
@@ -83,7 +84,7 @@ def wire(value: values.Value, depth: int = 0) -> types.Value:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return each_that_can(lambda item: wire(item, depth + 1), value)
     found = _scalar(value)
-    encode(found)  # knows what fits
+    encode(found)  # raises ValueError for a value that does not fit
     return found
 
 
@@ -121,7 +122,7 @@ WIRE: Final[dict[type, type[int] | type[float]]] = {
 
 
 def printed(value: types.Value) -> str:
-    """A value as RabbitMQ's error texts show it, with its type."""
+    """Return a value as RabbitMQ's error texts show it, with its type."""
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     if isinstance(value, list):

@@ -1,6 +1,7 @@
-"""Queues that an attach makes: dynamic nodes, and what addresses of version 1 declare.
+"""Queues that an attach creates: dynamic nodes, and the queues that addresses of version 1 declare.
 
-Every function checks permissions through the client and raises `Failure`; `AmqpError` where AMQP 1.0 has its own words.
+Every function checks permissions through the client and raises `Failure`; `AmqpError` where AMQP 1.0 has a condition of
+its own.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.queues.queue import Queue
 
-TEMPORARY_QUEUE: Final = "temporary-queue"  # the capability of the dynamic nodes we make (S211)
-NAMED_SIZE_MAX: Final = 150  # octets of container and link below which a queue is called after them
+TEMPORARY_QUEUE: Final = "temporary-queue"  # the capability of our dynamic nodes (S211)
+NAMED_SIZE_MAX: Final = 150  # bytes of container and link below which a queue is named after them
 DYNAMIC_NODE: Final[dict[str, Value]] = {
     "lifetime-policy": p.DeleteOnClose(),
     "supported-dist-modes": array_of([Symbol(p.STD_DIST_MODE_MOVE), Symbol(p.STD_DIST_MODE_COPY)]),
@@ -25,21 +26,23 @@ DYNAMIC_NODE: Final[dict[str, Value]] = {
 
 
 def require_temporary_queue(capabilities: Sequence[str], terminus: str) -> None:
-    """X062: there are no other dynamic nodes. `terminus`: source or target."""
+    """Require the capability temporary-queue, because there are no other dynamic nodes (X062). `terminus`: source or
+    target."""
     if TEMPORARY_QUEUE not in capabilities:
         wanted = ", ".join(capabilities) or "no capability"
         raise AmqpError(p.NOT_IMPLEMENTED, f"Dynamic {terminus} not supported: {wanted}")
 
 
 def dynamic_queue(client: Client, container: str, link: str) -> Queue:
-    """A queue for this connection alone, called after the peer's container and link (S211)."""
+    """Declare a queue for this connection alone, named after the peer's container and link (S211)."""
     named = len(container.encode()) + len(link.encode()) < NAMED_SIZE_MAX
     prefix = f"amq.dyn-{container}-{link}-" if named else "amq.dyn.gen-"
     return client.declare_queue("", exclusive=True, prefix=prefix)
 
 
 def declared_queue(client: Client, name: str, durability: int, temporary: bool = False) -> Queue:
-    """The queue of that name as it is, or a new one (S216, S218, S221). `temporary`: for this connection alone."""
+    """Return the queue of that name as it is, or declare it (S216, S218, S221). `temporary`: for this connection
+    alone."""
     if temporary:
         return client.declare_queue(name, exclusive=True)
     if (there := client.host.queues.get(name)) is None:

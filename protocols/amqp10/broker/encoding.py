@@ -1,11 +1,11 @@
-"""Messages of AMQP 1.0: what the core reads of them, and what a consumer is shown.
+"""Messages of AMQP 1.0: conversion to the core's facts, and rendering for consumers.
 
     payload ── project ──> facts, properties (header to application-properties, raw), body (body and footer, raw)
-    message ── pieces ───> header and annotations made anew, and the bare message as it came (S229)
+    message ── pieces ───> a new header and new annotations, and the bare message as it was published (S229)
 
-`project` reads what is published once, and as little of it as will do. `pieces` renders a message for a consumer: the
-usual one from a remembered beginning; what has a history (deaths, failed deliveries, a place in a stream) or comes
-from another protocol takes longer, and the result stays with it.
+`project` reads a published message once, and as little of it as needed. `pieces` renders a message for a consumer:
+usually from a cached beginning; a message with a history (deaths, failed deliveries, a stream offset) or from another
+protocol takes longer, and the result is cached on it.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ from protocols.amqp10.codec.types import (
     list_at,
 )
 
-EMPTY_SIZE: Final = 4  # octets of properties that are an empty list
-AS_SECTIONS: Final = "amqp-1.0"  # the type of messages whose bodies are sections for everybody (S232)
+EMPTY_SIZE: Final = 4  # bytes of properties that are an empty list
+AS_SECTIONS: Final = "amqp-1.0"  # the type of messages whose bodies are sections in every protocol (S232)
 
 
 class Encoding10(Encoding):
@@ -78,7 +78,7 @@ class Encoding10(Encoding):
         return conversion.write(properties)
 
     def restored(self, facts: Facts, properties: bytes) -> Facts:
-        """As `project` had them; those of a dead letter are no longer what the publisher said."""
+        """Return the facts as `project` had them, or `facts` if they differ, as those of dead letters do."""
         at = bounds(properties)
         envelope = envelope_of(properties[: at[PROPERTIES]], at[DELIVERY])
         said = Facts10(envelope, facts.has_headers, facts.user_id, facts.reply_to, facts.cc)
@@ -91,7 +91,7 @@ class Encoding10(Encoding):
         return super().property(properties, name)
 
     def convert(self, message: Message) -> tuple[Properties, bytes]:
-        """The octets of data sections are joined; any other body remains what it is, and is called `amqp-1.0`."""
+        """Join the content of data sections; any other body is kept as sections, with the type `amqp-1.0`."""
         properties = conversion.read(message.properties)
         octets = octets_of(message.body)
         if octets is None:
@@ -109,7 +109,8 @@ class Encoding10(Encoding):
         return data_begin(octets) + octets
 
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
-        """Only names that begin with `x-` can be added: they are annotations, and the bare message is immutable."""
+        """Add headers as annotations. Only names that begin with `x-` can be added, because the bare message is
+        immutable."""
         said: dict[str, Value] = {}
         for name, value in headers.items():
             if name.startswith("x-") and name.isascii():
@@ -123,11 +124,8 @@ class Encoding10(Encoding):
 ENCODING: Final = Encoding10()
 
 
-# What the core reads.
-
-
 class Facts10(Facts):
-    """The facts of a message, and what they were read from."""
+    """The facts of a message with the envelope that they were read from."""
 
     __slots__ = ("envelope",)
 
@@ -153,13 +151,13 @@ class Facts10(Facts):
 
 # By envelope, whether there are application-properties, user-id and reply-to.
 remembered_facts: Final[dict[tuple[Envelope, bool, str | None, str | None], Facts10]] = {}
-remembered_application: Final[set[bytes]] = set()  # sections that have been found to be in order
+remembered_application: Final[set[bytes]] = set()  # sections that have been checked
 
 
 def project(payload: bytes, at: int = 0) -> tuple[Facts, bytes, bytes, str | None, str | None]:
-    """Facts, properties, body, `to` and `subject` of a message that a client has sent.
+    """Return facts, properties, body, `to` and `subject` of a message that a client has sent.
 
-    Raises AmqpError: amqp:invalid-field for a bad x-cc (S208), amqp:decode-error for what is no message (S209, X060),
+    Raises AmqpError: amqp:invalid-field for a bad x-cc (S208), amqp:decode-error for a malformed message (S209, X060),
     amqp:resource-limit-exceeded for too many annotations.
     """
     where = bounds(payload, at)
@@ -168,12 +166,12 @@ def project(payload: bytes, at: int = 0) -> tuple[Facts, bytes, bytes, str | Non
         raise MalformedError("missing_amqp_message_body")
     if where[DELIVERY] == where[ANNOTATIONS]:
         begin, properties = payload[at:properties_at], payload[at:body_at]
-    else:  # delivery-annotations are for us alone
+    else:  # delivery-annotations are for the broker alone
         begin = payload[at : where[DELIVERY]] + payload[where[ANNOTATIONS] : properties_at]
         properties = begin + payload[properties_at:body_at]
     if len(begin) > LOOKED_INTO_MAX:
         raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, f"more than {LOOKED_INTO_MAX} octets of annotations")
-    envelope = remembered_envelopes.get(begin)  # a call less for nearly all
+    envelope = remembered_envelopes.get(begin)  # saves a call for nearly all messages
     if envelope is None:
         envelope = envelope_of(begin, where[DELIVERY] - at)
     has_application = application < body_at
@@ -199,7 +197,7 @@ def _facts(envelope: Envelope, has_application: bool, user_id: str | None, reply
 
 
 def _copies(listed: Value) -> tuple[str, ...]:
-    """The routing keys in x-cc. Raises AmqpError (S208)."""
+    """Return the routing keys in x-cc. Raises AmqpError (S208)."""
     if listed is None:
         return ()
     if isinstance(listed, list):
@@ -211,7 +209,7 @@ def _copies(listed: Value) -> tuple[str, ...]:
 
 
 def _check_application(payload: bytes, where: list[int]) -> None:
-    """Whether application-properties can be read, for they will be read later. Raises MalformedError."""
+    """Check that application-properties can be decoded, because they will be read later. Raises MalformedError."""
     at, end = where[APPLICATION], where[BODY]
     small = end - at <= REMEMBERED_SIZE_MAX
     if small and payload[at:end] in remembered_application:
@@ -228,7 +226,8 @@ def _check_application(payload: bytes, where: list[int]) -> None:
         remembered_application.add(payload[at:end])
 
 
-# The format codes that each field of `properties` may have, and how many octets follow: or how many say how many.
+# The format codes that each field of `properties` may have, and the number of bytes that follow, or the width of their
+# size.
 NULL: Final = {0x40: 0}
 SIZE_OCTET: Final = -1
 SIZE_LONG: Final = -2
@@ -242,15 +241,15 @@ FIELDS: Final = (
     *(IDS, BINARIES, STRINGS, STRINGS, STRINGS, IDS, SYMBOLS, SYMBOLS),
     *(TIMES, TIMES, STRINGS, NUMBERS, STRINGS),
 )
-PROPERTIES_BEGIN: Final = b"\x00\x53\x73\xc0"  # of nearly all
+PROPERTIES_BEGIN: Final = b"\x00\x53\x73\xc0"  # of nearly all messages
 USER_ID: Final = 1
-REPLY_TO: Final = 4  # the last of those that are read; `to` and `subject` are between
+REPLY_TO: Final = 4  # the last field that is read; `to` and `subject` are between
 
 
 def _texts_at(payload: bytes, at: int, end: int) -> list[str | None]:
-    """user-id, to, subject and reply-to, the properties that the broker reads.
+    """Return user-id, to, subject and reply-to, the properties that the broker reads.
 
-    All of them are checked, as somebody will read them: 0.25 us each, where `value_at` takes 0.6.
+    All fields are checked, because consumers will read them: 0.25 us each, where `value_at` takes 0.6.
     """
     found: list[str | None] = [None, None, None, None]
     try:
@@ -288,15 +287,13 @@ def _texts_at(payload: bytes, at: int, end: int) -> list[str | None]:
     return found
 
 
-# What a consumer sees.
-
-# How messages without a history begin, by envelope, exchange and key.
+# The beginnings of messages without a history, by envelope, exchange and key.
 remembered_beginnings: Final[dict[tuple[Envelope, str, str], bytes]] = {}
 remembered_headers: Final[dict[tuple[bool, int | None, int | None, bool, int], bytes]] = {}
 
 
 def is_like(message: Message, other: Message) -> bool:
-    """Whether two messages without a history are rendered alike, but for their bodies."""
+    """Return whether two messages without a history are rendered alike, except for their bodies."""
     return (
         message.facts is other.facts
         and message.properties is other.properties
@@ -309,9 +306,9 @@ def is_like(message: Message, other: Message) -> bool:
 
 
 def pieces(message: Message, delivery: Delivery) -> tuple[bytes, bytes]:
-    """A message as its consumer gets it, in front of the body's octets, and those.
+    """Render a message for a consumer: the bytes in front of the body, and the body.
 
-    Raises what another protocol's encoding raises.
+    Raises any error of another protocol's encoding.
     """
     facts = message.facts
     if type(facts) is not Facts10 or message.notes is not None or delivery.redelivered or delivery.attempts:
@@ -345,7 +342,7 @@ def _pieces_with_history(message: Message, delivery: Delivery) -> tuple[bytes, b
 
 
 class Shown:
-    """A message rendered for 1.0 but for its header, remembered on it."""
+    """A message rendered for 1.0 without its header, cached on the message."""
 
     __slots__ = ("annotations", "bare", "body", "dead", "envelope", "ttl_ms")
 
@@ -363,7 +360,7 @@ class Shown:
 
 
 def _converted(message: Message) -> tuple[bytes, bytes, bytes]:
-    """A message of another protocol: its properties, how its body begins, and the rest of that."""
+    """Convert a message of another protocol; return its properties, the beginning of its body, and the rest of that."""
     said, body = message.encoding.convert(message)
     subject = message.encoding.property(message.properties, "subject")
     if said.type == AS_SECTIONS and is_body(body):
@@ -376,7 +373,7 @@ def _converted(message: Message) -> tuple[bytes, bytes, bytes]:
 
 
 def _header(envelope: Envelope, ttl_ms: int | None, first: bool, attempts: int) -> bytes:
-    """The header section: what the publisher said, whether nobody had the message before, and how often that failed."""
+    """Encode the header section: the publisher's fields, first-acquirer, and delivery-count."""
     looks = (envelope.durable, envelope.priority, ttl_ms, first, attempts)
     header = remembered_headers.get(looks)
     if header is None:
@@ -403,12 +400,12 @@ DEATH_ANNOTATIONS: Final = frozenset(
         ),
     }
 )
-# What only the broker says about a message.
+# The annotations that only the broker sets on a message.
 BROKERS_OWN: Final = DEATH_ANNOTATIONS | {COPIES, "x-exchange", "x-routing-key"}
 
 
 def _annotations(message: Message, envelope: Envelope) -> bytes:
-    """The publisher's annotations, and the broker's (S230)."""
+    """Return the section of the publisher's annotations and the broker's (S230)."""
     entries = dict(envelope.entries)
     notes = message.notes
     if notes is not None:
@@ -422,7 +419,8 @@ def _annotations(message: Message, envelope: Envelope) -> bytes:
 
 
 def _bury(entries: dict[str, bytes], notes: Notes, facts: Facts) -> None:
-    """X031-X036: deaths newest first, the first and last of them, no x-cc once it was replaced."""
+    """Add the death annotations (X031-X036): deaths newest first, the first and last of them, no x-cc once it was
+    replaced."""
     for name in DEATH_ANNOTATIONS if facts.cc else DEATH_ANNOTATIONS | {COPIES}:
         entries.pop(name, None)
     entries["x-opt-deaths"] = entry("x-opt-deaths", array_of([_death(death) for death in notes.deaths]))
@@ -449,7 +447,7 @@ def _death(death: Death) -> dict[Value, Value]:
 
 
 def _unicode(name: str) -> str:
-    """A name as a string; octets that are no UTF-8 cannot be part of one."""
+    """Return a name as a string; invalid UTF-8 is replaced."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -457,14 +455,11 @@ def _unicode(name: str) -> str:
     return name
 
 
-# What a consumer adds.
-
-
 def annotated(message: Message, annotations: Mapping[str, Value]) -> Message:
-    """The message with annotations that a consumer wants to see on it from now on (X068); it shares the body.
+    """Return the message with annotations that a consumer adds for later deliveries (X068); it shares the body.
 
-    What the broker says itself (x-exchange, x-opt-deaths, ...) stays as it is, and so does everything if it would be
-    more than LOOKED_INTO_MAX octets. Raises AmqpError amqp:invalid-field for a name that is reserved.
+    The broker's own annotations (x-exchange, x-opt-deaths, ...) are not changed, and nothing is if the properties would
+    be larger than LOOKED_INTO_MAX. Raises AmqpError amqp:invalid-field for a name that is reserved.
     """
     for name in annotations:
         if not (name.startswith("x-") and name.isascii()):

@@ -1,7 +1,7 @@
-"""What stands around the bare message, header and message-annotations: read from octets once, and made anew.
+"""The envelope of a message, its header and message-annotations: read from bytes once, and encoded anew.
 
-Of the annotations the broker reads only what concerns it; the others are kept as entries, octets of key and value, and
-go out as they came. Most messages have one of few envelopes, which are known by their octets.
+The broker reads only the annotations that concern it; the others are kept as entries, the bytes of key and value, and
+sent unchanged. Most messages have one of few envelopes, which are looked up by their bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from protocols.amqp10.codec.types import Symbol, Value, encode, skip_at, value_a
 from protocols.amqp10.codec.writing import LONG, encode_symbol
 
 COPIES: Final = "x-cc"  # further routing keys (S208)
-REMEMBERED_MAX: Final = 4096  # distinct envelopes, and as many headers to be sent
-REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
+REMEMBERED_MAX: Final = 4096  # distinct envelopes, and as many headers for consumers
+REMEMBERED_SIZE_MAX: Final = 128  # bytes; longer ones hardly come twice
 SHOWN_MAX: Final = 500  # characters of a value in a refusal
 
 ANNOTATIONS_BEGIN: Final = b"\x00\x53\x72"
@@ -26,7 +26,7 @@ NO_HEADER: Final = p.Header()
 
 
 class Envelope:
-    """The header and annotations that a publisher gave his message."""
+    """The header and annotations of a message, as its publisher set them."""
 
     __slots__ = ("copies", "durable", "entries", "priority", "remembered", "size", "ttl_ms")
 
@@ -34,17 +34,17 @@ class Envelope:
         self.durable = header.durable is True
         self.priority = header.priority
         self.ttl_ms = header.ttl
-        self.entries = entries  # annotations by name: key and value as they came
+        self.entries = entries  # annotations by name: the original bytes of key and value
         self.copies: Value = annotation(entries[COPIES]) if COPIES in entries else None
         self.size = len(octets)
-        self.remembered = self.size <= REMEMBERED_SIZE_MAX  # and worth remembering things about
+        self.remembered = self.size <= REMEMBERED_SIZE_MAX  # and may be a key of other caches
 
 
 remembered: Final[dict[bytes, Envelope]] = {}
 
 
 def envelope_of(octets: bytes, header_size: int) -> Envelope:
-    """Return the envelope that is a header section of so many bytes, and message-annotations behind it.
+    """Return the envelope of a header section of `header_size` bytes, with message-annotations behind it.
 
     Either may be missing. Raises AmqpError amqp:decode-error (S209).
     """
@@ -70,7 +70,8 @@ def header_at(octets: bytes, at: int) -> p.Header:
 
 
 def entries_at(octets: bytes, at: int) -> dict[str, bytes]:
-    """The annotations of a section. Only symbols that begin with `x-` are not reserved (part 3, section 3.2.10)."""
+    """Return the annotations of a section. Raises MalformedError for reserved keys: all but symbols that begin with
+    `x-` (part 3, section 3.2.10)."""
     begin = value_of(octets, at)
     try:
         pairs, end = value_at(octets, begin, len(octets))
@@ -91,17 +92,17 @@ def entries_at(octets: bytes, at: int) -> dict[str, bytes]:
 
 
 def annotation(entry: bytes) -> Value:
-    """The value of an entry."""
+    """Return the value of an entry."""
     return value_at(entry, skip_at(entry, 0, len(entry)), len(entry))[0]
 
 
 def entry(name: str, value: Value) -> bytes:
-    """Raises ValueError for what the wire cannot say."""
+    """Encode an entry. Raises ValueError for a value that the wire format cannot express."""
     return encode_symbol(name) + encode(value)
 
 
 def annotations_section(entries: Collection[bytes]) -> bytes:
-    """Nothing, if there are no entries."""
+    """Encode a section of message-annotations, or nothing if there are no entries."""
     if not entries:
         return b""
     content = b"".join(entries)

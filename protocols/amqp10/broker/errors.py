@@ -1,4 +1,4 @@
-"""What the core refuses, in AMQP 1.0's words: a `Failure` becomes the condition for it, and what that ends."""
+"""Translation of the core's failures to AMQP 1.0: a `Failure` becomes a condition, and the scope that it ends."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ CONDITIONS: Final[dict[type[Failure], tuple[Condition, Ends]]] = {
 
 
 def refusal(failure: Failure) -> AmqpError:
-    """The error for a failure of the core."""
+    """Return the AmqpError for a failure of the core."""
     condition, ends = next(CONDITIONS[kind] for kind in type(failure).__mro__ if kind in CONDITIONS)
     return AmqpError(condition, str(failure), ends)

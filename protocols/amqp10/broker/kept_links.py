@@ -1,8 +1,8 @@
-"""What links leave behind, and for how long (AMQP 1.0 part 3, section 3.5.6).
+"""Termini that links leave behind, and how long they are kept (AMQP 1.0 part 3, section 3.5.6).
 
-    in use ──its link detaches──> waits for the end of what its expiry-policy names ──> its timeout runs ──> expired
-       ^                             └──────────── a link of that name attaches ───────────┘
-       └─────────────────────────────────────────────────────┘
+    in use ──its link detaches──> waits for the end of the scope in its expiry-policy ──> its timeout runs ──> expired
+       ^                             └──────────── a link of that name attaches ────────────┘
+       └──────────────────────────────────────────────────────┘
 
 A virtual host keeps them by the container and the link's name, so that they are found again from another connection.
 """
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from broker_core.virtual_host import VirtualHost
     from protocols.amqp10.broker.session import ServedSession
 
-SWEEP_FROM: Final = 100  # sources; then those whose queues somebody has deleted are forgotten
-# Kept for senders in one virtual host; then the oldest goes. Each has some hundred outcomes.
+SWEEP_FROM: Final = 100  # sources; beyond that, sources whose queues were deleted are forgotten
+# Targets that are kept for senders in a virtual host; beyond that, the oldest expires. Each has some hundred outcomes.
 TARGETS_MAX: Final = 1000
 
-Key: TypeAlias = tuple[str, str, str]  # whose names these are, container, link
+Key: TypeAlias = tuple[str, str, str]  # namespace (a kind of subscription, or a user), container, link
 
 
 class Terminus(ABC):
-    """One end of a link, ours, when the link has gone."""
+    """Our end of a link that has ended."""
 
     __slots__ = ("_termini", "_timer", "_waits_for", "key", "policy", "timeout_s")
 
-    policy: str  # when its timeout begins to run
+    policy: str  # the event after which its timeout begins
     timeout_s: int
 
     def __init__(self, termini: Termini, key: Key) -> None:
@@ -44,14 +44,14 @@ class Terminus(ABC):
     @property
     @abstractmethod
     def has_gone(self) -> bool:
-        """Whether somebody else has put an end to it."""
+        """True if it has been ended by other means."""
 
     @abstractmethod
     def expire(self) -> None:
-        """Nobody has come back for it: forget it, and let go of what it holds."""
+        """Forget this terminus, because no link came back for it, and release what it holds."""
 
     def leave(self, session: ServedSession) -> None:
-        """The link has gone, which was on this session: wait, as the policy says."""
+        """Wait as the policy says, after the link on this session has ended."""
         if self.policy == p.TERMINUS_EXPIRY_POLICY_LINK_DETACH:
             self._run_out()
         elif self.policy == p.TERMINUS_EXPIRY_POLICY_SESSION_END:
@@ -64,7 +64,7 @@ class Terminus(ABC):
         self._termini.waiting.setdefault(whose, {})[self] = None
 
     def stay(self) -> None:
-        """A link has come back to it."""
+        """Stop waiting, because a link has come back."""
         if self._waits_for is not None:
             waiting = self._termini.waiting[self._waits_for]
             del waiting[self]
@@ -75,12 +75,12 @@ class Terminus(ABC):
         self._timer = None
 
     def outlive_all(self) -> None:
-        """Link, session and connection ended with the node."""
+        """Wait after a restart of the node, which ended link, session and connection."""
         if self.policy != p.TERMINUS_EXPIRY_POLICY_NEVER:
             self._run_out()
 
     def has_ended(self) -> None:
-        """What it waited for has ended."""
+        """Start the timeout, because the session or connection that it waited for has ended."""
         self._waits_for = None
         self._run_out()
 
@@ -93,18 +93,19 @@ class Terminus(ABC):
 
 
 class Termini(FrontEndState):
-    """What is kept in one virtual host."""
+    """The termini that are kept in a virtual host."""
 
     def __init__(self, host: VirtualHost) -> None:
         super().__init__(host)
         self.broker = host.broker
         self.sources: dict[Key, Terminus] = {}
         self.targets: dict[Key, Terminus] = {}
-        self.waiting: dict[object, dict[Terminus, None]] = {}  # by the session or connection they wait for
+        # By the session or connection that they wait for.
+        self.waiting: dict[object, dict[Terminus, None]] = {}
         self._sweep_at = SWEEP_FROM
 
     def keep_source(self, terminus: Terminus) -> None:
-        """Find it by its key from now on."""
+        """Keep a source, to be found by its key."""
         if len(self.sources) >= self._sweep_at:
             for key in [key for key, each in self.sources.items() if each.has_gone]:
                 del self.sources[key]
@@ -116,7 +117,7 @@ class Termini(FrontEndState):
             del self.sources[terminus.key]
 
     def keep_target(self, terminus: Terminus) -> None:
-        """Find it by its key from now on."""
+        """Keep a target, to be found by its key; the oldest expires if there are too many."""
         if len(self.targets) >= TARGETS_MAX:
             next(iter(self.targets.values())).expire()
         self.targets[terminus.key] = terminus
@@ -131,6 +132,6 @@ def termini_of(host: VirtualHost) -> Termini:
 
 
 def ended(host: VirtualHost, whose: object) -> None:
-    """A session, or a connection, has ended; its links have before."""
+    """Notify the termini that wait for this session or connection, after it and its links have ended."""
     for terminus in termini_of(host).waiting.pop(whose, ()):
         terminus.has_ended()

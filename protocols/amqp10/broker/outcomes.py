@@ -1,14 +1,14 @@
-"""What a receiver says became of its deliveries, done to their queue (S227).
+"""Outcomes of a receiver for its deliveries, and their effect on the queue (S227).
 
 | outcome                          | the queue                                                       |
 |----------------------------------|-----------------------------------------------------------------|
-| accepted                         | has dealt with them                                             |
-| rejected                         | lets them die                                                   |
-| released                         | has them back; that is no failure                               |
-| modified                         | has them back; a failure if `delivery-failed`                   |
-| modified, `undeliverable-here`   | lets them die                                                   |
+| accepted                         | removes them                                                    |
+| rejected                         | dead-letters or drops them                                      |
+| released                         | requeues them; that is no failed attempt                        |
+| modified                         | requeues them; a failed attempt if `delivery-failed`            |
+| modified, `undeliverable-here`   | dead-letters or drops them                                      |
 
-A modified message keeps its publisher's annotations, but for those that the receiver has given other values (X068).
+A modified message keeps its publisher's annotations, except for those that the receiver has changed (X068).
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified
 
 @trait
 class Retiring(ABC):
-    """A link whose deliveries are retired: the owner of an OutgoingLink."""
+    """The owner of an OutgoingLink, which can apply outcomes to its deliveries."""
 
     __slots__ = ()
 
     link: OutgoingLink
-    default_outcome: Outcome  # of the attach's source; what it settles without a word gets this
+    default_outcome: Outcome  # of the attach's source, for deliveries that are settled without an outcome
 
     @abstractmethod
     def outcome_in(self, state: p.DeliveryState) -> Outcome:
-        """The outcome that a state is, if `retire` can do it. Raises AmqpError."""
+        """Return the outcome in a state, if `retire` can apply it. Raises AmqpError."""
 
     @abstractmethod
     def retire(self, tokens: list[object], outcome: Outcome) -> None:
-        """Apply an outcome to deliveries, also when the link has gone. Settling them with the peer is not its task."""
+        """Apply an outcome to deliveries, also when the link has ended. The caller settles them with the peer."""
 
 
 def outcome_in(state: p.DeliveryState) -> Outcome:
-    """The outcome that a disposition's state is. Raises AmqpError, which ends the session (X068, X069)."""
+    """Return the outcome in a disposition's state. Raises AmqpError, which ends the session (X068, X069)."""
     if not isinstance(state, Outcome):
         raise _invalid(f"Unrecognised state: {state!r:.100} in DISPOSITION")
     if isinstance(state, p.Modified):
@@ -62,7 +62,7 @@ def outcome_in(state: p.DeliveryState) -> Outcome:
 
 
 def apply(deliveries: list[Delivery], outcome: Outcome) -> None:
-    """Do what an outcome says, one that `outcome_in` found, to deliveries of one queue in their order."""
+    """Apply an outcome from `outcome_in` to deliveries of one queue, in their order."""
     ACTS[type(outcome)](deliveries, outcome)
 
 

@@ -1,14 +1,15 @@
 """Links on which the peer publishes: a target to an exchange and a key, messages to the broker, outcomes back.
 
     attach ─> Target (addresses.py) ─> Aim: an exchange, checked ─┐
-    message ─> Projection: facts, properties, where the body is ──┴─> Broker.publish ─> answered once it has settled
+    message ─> Projection: facts, properties, body offset ────────┴─> Broker.publish ─> answered once it has settled
 
-The hot path. What publishing needs to be allowed is found out once for each address, and remembered as long as neither
-topology nor permissions change. What a message says in front of its body is read once for messages that say the same.
+This is the hot path. The checks of publishing are made once for each address, and the result is cached as long as
+neither topology nor permissions change. The sections in front of a message's body are read once for messages that begin
+alike.
 
-What has no target is the sender's mistake: on a link with an address of its own the message is released and the link
-ends; on the anonymous terminus the message is rejected and the link goes on, unless the message is settled and there is
-no other way to tell (S203, S204, S206, S208).
+A message without a target is the sender's mistake: on a link with an address of its own the message is released and the
+link ends; on the anonymous terminus the message is rejected and the link goes on, unless the message is settled and
+only the end of the link can report the error (S203, S204, S206, S208).
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ if TYPE_CHECKING:
     from broker_core.queues.queue import Queue
     from protocols.amqp10.broker.session import ServedSession
 
-WORK_MAX: Final = 10_000  # copies of what one read publishes before others have a turn: 10 to 30 ms
-AIMS_MAX: Final = 4096  # remembered `to` addresses per virtual host and user
+WORK_MAX: Final = 10_000  # copies that one read may publish before other connections have a turn: 10 to 30 ms
+AIMS_MAX: Final = 4096  # cached `to` addresses per virtual host and user
 MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
-REMEMBERED_MAX: Final = 1024  # bytes in front of a body; what is longer is hardly the same twice
+REMEMBERED_MAX: Final = 1024  # bytes in front of a body; longer beginnings hardly repeat
 FORM: Final = 4  # bytes: a body section's descriptor, and the format code of its value
 
 
@@ -69,7 +70,7 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
 
 
 def _require_queue(client: Client, target: addresses.TargetAddress, durability: int) -> None:
-    """S184, S215, S216."""
+    """Require the target's queue, or declare it if the address asks for that (S184, S215, S216)."""
     if target.queue is None:
         return
     if target.declares:
@@ -81,10 +82,10 @@ def _require_queue(client: Client, target: addresses.TargetAddress, durability: 
 def _attach_to_new_queue(
     session: ServedSession, link: IncomingLink, source: p.Source | Described | None, target: p.Target
 ) -> Addressed:
-    """S211, X062."""
+    """Serve a sender to a dynamic target (S211, X062)."""
     dynamic_queues.require_temporary_queue(target.capabilities, "target")
     client = session.client
-    aim_at(client, "", "")  # or the queue would be made for nothing
+    aim_at(client, "", "")  # before the queue is created
     queue = dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
     owner = Addressed(session, link, addresses.TargetAddress("", queue.name, queue=queue.name), queue)
     link.attach(source, _temporary(queue))
@@ -102,7 +103,7 @@ def _temporary(queue: Queue) -> p.Target:
 
 
 class Aim:
-    """An exchange that a user may publish to with a key, every check done."""
+    """An exchange that a user may publish to with a key, with every check done."""
 
     __slots__ = ("access_revision", "exchange", "guarded", "key", "revision")
 
@@ -116,7 +117,7 @@ class Aim:
 
 @mypyc_attr(native_class=False)
 class Aims(Remembered):
-    """What the `to` addresses used by one user in one virtual host mean."""
+    """The aims of the `to` addresses that a user has used in a virtual host."""
 
     __slots__ = ("by_address",)
 
@@ -125,14 +126,15 @@ class Aims(Remembered):
 
 
 def aims_of(client: Client) -> Aims:
-    """What one link has found out holds for every link of that user there, as long as there is one."""
+    """Return the aims that all links of that user in the virtual host share."""
     known = client.host.remembered.setdefault(("amqp10", client.user.name), Aims())
     assert isinstance(known, Aims)
     return known
 
 
 def aim_at(client: Client, exchange: str, key: str) -> Aim:
-    """Raises Failure, or AmqpError for an internal exchange (S198)."""
+    """Check that the client may publish there, and return the aim. Raises Failure, or AmqpError for an internal
+    exchange (S198)."""
     host, access = client.host, client.broker.access
     found = host.exchanges.get(exchange)
     if found is not None and found.internal:
@@ -143,17 +145,18 @@ def aim_at(client: Client, exchange: str, key: str) -> Aim:
 
 
 class Projection:
-    """What the core is to know of a message, and of those that differ from it in the bytes of their body only."""
+    """The facts of a message, which also hold for messages that differ only in the bytes of their body."""
 
     __slots__ = ("_begin", "_size_bytes", "body_at", "facts", "properties", "subject", "to")
 
     def __init__(self, payload: bytes) -> None:
-        """Raises AmqpError, as `project` does."""
+        """Project the message. Raises AmqpError, as `project` does."""
         self.facts: Facts
         self.facts, self.properties, body, self.to, self.subject = project(payload)
         at = self.body_at = len(payload) - len(body)
         self._begin = payload[: at + FORM]
-        self._size_bytes = 0  # that give the length of the body's only section; 0: no message is like this
+        # That encode the size of the body's only section; 0 if it holds for no other message.
+        self._size_bytes = 0
         if at <= REMEMBERED_MAX and len(body) > FORM:
             shape = SHAPES.get(WORD.unpack_from(body)[0])
             if shape is not None:
@@ -171,7 +174,7 @@ class Projection:
 
 
 class Publishing(IncomingOwner):
-    """One link that publishes. Where to, is for the subclasses to say."""
+    """A link that publishes. The subclasses find the target of each message."""
 
     __slots__ = (
         "_accepted",
@@ -187,7 +190,7 @@ class Publishing(IncomingOwner):
         "broker",
         "link",
     )
-    is_anonymous: ClassVar[bool]  # a message without a target is its own affair: the link goes on
+    is_anonymous: ClassVar[bool]  # an error of a message without a target does not end the link
 
     def __init__(self, session: ServedSession, link: IncomingLink, aim: Aim, varies: bool) -> None:
         self.link = link
@@ -198,20 +201,19 @@ class Publishing(IncomingOwner):
         self._access = session.broker.access
         self._aim = aim  # of the last message
         self._known: Projection | None = None  # of the last message that was projected
-        self._varies = varies  # each message says where it goes
-        self._accepted: list[int] = []  # deliveries to answer when the broker has settled
-        self._answers: list[tuple[int, p.DeliveryState]] = []  # those with another outcome
-        self._marked: deque[tuple[list[int], list[tuple[int, p.DeliveryState]]]] = (
-            deque()
-        )  # both, by the mark
+        self._varies = varies  # each message has a target of its own
+        self._accepted: list[int] = []  # deliveries to accept when the broker has settled
+        self._answers: list[tuple[int, p.DeliveryState]] = []  # answers with another outcome
+        # Both, by the mark.
+        self._marked: deque[tuple[list[int], list[tuple[int, p.DeliveryState]]]] = deque()
 
     @abstractmethod
     def _aimed(self, to: str | None, subject: str | None) -> Aim:
-        """Where a message goes, as things are now. Raises Failure or AmqpError."""
+        """Return the aim of a message under the present topology and permissions. Raises Failure or AmqpError."""
 
     @abstractmethod
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
-        """A message has no target."""
+        """Handle a message without a target."""
 
     def on_message(
         self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
@@ -265,7 +267,11 @@ class Publishing(IncomingOwner):
         return count
 
     def _publish_all(self, aim: Aim, known: Projection, payloads: list[bytes]) -> int:
-        """Messages as far as they are like the first, are simply taken, and as there is a turn for. Raises Failure."""
+        """Publish messages from the front, as long as they are like the first and simply taken, within the limit of
+        work for one read.
+
+        Returns how many were taken. Raises Failure.
+        """
         exchange, properties, facts, body_at = aim.exchange, known.properties, known.facts, known.body_at
         name, key = exchange.name, aim.key
         messages: list[Message] = []
@@ -281,15 +287,15 @@ class Publishing(IncomingOwner):
         return self.broker.publish_run(exchange, messages)
 
     def _project(self, payload: bytes) -> Projection:
-        """What there is to know of a message. Raises AmqpError."""
+        """Return the projection of a message. Raises AmqpError."""
         known = self._known
         if known is None or not known.holds_for(payload):
             known = Projection(payload)
-            self._known = known if known.holds_for(payload) else None  # one that holds for none is let go
+            self._known = known if known.holds_for(payload) else None  # dropped if it holds for no message
         return known
 
     def _aim_of(self, known: Projection) -> Aim:
-        """Where a message goes, every check done. Raises Failure or AmqpError."""
+        """Return the aim of a message, with every check done. Raises Failure or AmqpError."""
         aim = self._aim
         if (
             self._varies
@@ -343,7 +349,7 @@ class Publishing(IncomingOwner):
         self._misdirected(delivery_id, tag, settled, error)
 
     def _last_word(self, error: AmqpError) -> AmqpError:
-        """The link ends by this error, or more than the link; what came before and is safe is answered first."""
+        """Return the error, which ends the link or more; earlier messages that are safe are answered first."""
         self.broker.settle()
         return error
 
@@ -353,12 +359,13 @@ class Publishing(IncomingOwner):
         self._answers.append((delivery_id, state))
 
     def mark(self) -> None:
-        """The broker has settled. One `answer` follows for each mark, when what came before it is safe."""
+        """Called after the broker has settled. One `answer` follows for each mark, when the messages before it are
+        safe."""
         self._marked.append((self._accepted, self._answers))
         self._accepted, self._answers = [], []
 
     def answer(self) -> None:
-        """Tell the peer what became of its messages before the next mark (S226); nothing, if the link has gone."""
+        """Answer the messages before the next mark (S226). The link ignores that if it has ended."""
         accepted, answers = self._marked.popleft()
         if accepted:
             self._session.confirmed += len(accepted)
@@ -368,14 +375,14 @@ class Publishing(IncomingOwner):
             self.link.answer(delivery_id, state)
 
     def untold(self) -> list[tuple[int, p.DeliveryState]]:
-        """What `answer` is going to say, in the end."""
+        """Return the answers that are still to be sent."""
         told = []
         for accepted, answers in (*self._marked, (self._accepted, self._answers)):
             told += [*((delivery_id, ACCEPTED) for delivery_id in accepted), *answers]
         return told
 
     def on_detached(self, closed: bool) -> None:
-        """What is not answered yet never will be: the link sees to that."""
+        """Called when the link has ended, which ignores later answers."""
 
 
 class Addressed(Publishing):
@@ -395,7 +402,7 @@ class Addressed(Publishing):
             session, link, aim_at(session.client, target.exchange, target.key), target.by_subject
         )
         self._target = target
-        self._queue = queue  # made for this link, and going with it (S211)
+        self._queue = queue  # created for this link, and deleted with it (S211)
 
     def _aimed(self, to: str | None, subject: str | None) -> Aim:
         target = self._target
@@ -414,7 +421,7 @@ class Addressed(Publishing):
         return aim_at(self._client, target.exchange, key)
 
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
-        """S206, S208."""
+        """End the link and release the message (S206, S208)."""
         error = self._last_word(error)
         if not settled:
             self.link.answer(delivery_id, RELEASED)
@@ -427,7 +434,7 @@ class Addressed(Publishing):
 
 
 class Anonymous(Publishing):
-    """A link whose messages say themselves where they go (S199-S205)."""
+    """A link to the anonymous terminus, whose messages carry their own targets (S199-S205)."""
 
     __slots__ = ("_aims",)
     is_anonymous = True
@@ -451,7 +458,7 @@ class Anonymous(Publishing):
         return aim
 
     def _misdirected(self, delivery_id: int, tag: bytes, settled: bool, error: AmqpError) -> None:
-        """S201-S204."""
+        """Reject the message, or end the link if it is settled (S201-S204)."""
         if not settled:
             self._answer_later(delivery_id, rejected(error))
             return
@@ -460,7 +467,7 @@ class Anonymous(Publishing):
 
 
 def rejected_by(queue: str) -> p.Rejected:
-    """X066: that queue was full."""
+    """Return the rejected outcome for a message that a full queue has refused (X066)."""
     info: dict[str, Value] = {"queue": queue, "reason": Symbol("maxlen")}
     return rejected(
         AmqpError(p.RESOURCE_LIMIT_EXCEEDED, f"queue '{queue}' exceeded maximum length", info=info)

@@ -1,4 +1,4 @@
-"""What a node is told of AMQP 1.0 at its start: its first bytes, and where connections come from.
+"""The registration of AMQP 1.0 with a node: its first bytes, and the factory of its connections.
 
 The front-end itself is imported with the first connection, or once a node has been up for a while: it is as much code
 as all the rest, and a node starts a tenth of a second earlier without it.
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from broker_core.message import Encoding
     from broker_core.outbox import Outbox
 
-SUBSCRIPTION: Final = "amqp10.subscription"  # under which a queue has the notes on its subscription
+SUBSCRIPTION: Final = "amqp10.subscription"  # the key of a queue's notes about its subscription
 
 
 def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
-    """The front-end for one connection."""
+    """Return the front-end for a connection."""
     from protocols.amqp10.broker.adapter import Connection10
 
     return Connection10(broker, config, outbox, peer, now)
 
 
 def encoding() -> Encoding:
-    """How its messages are read."""
+    """Return the encoding of its messages."""
     from protocols.amqp10.broker.encoding import ENCODING
 
     return ENCODING
 
 
 def restored(broker: Broker) -> None:
-    """Subscriptions that have outlived a node wait for their subscribers again."""
+    """Restore the subscriptions that have outlived a restart, so that they wait for their subscribers."""
     if any(SUBSCRIPTION in queue.notes for host in broker.hosts() for queue in host.queues.values()):
         from protocols.amqp10.broker.subscriptions import restore
 

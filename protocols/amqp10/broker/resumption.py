@@ -1,16 +1,16 @@
-"""Senders that come back (AMQP 1.0 part 2, section 2.6.13): what they delivered before is not published once more.
+"""Resumption of senders (AMQP 1.0 part 2, section 2.6.13): deliveries from before are not published again.
 
-    link detached, deliveries not settled by the sender ──> kept, as the target's expiry-policy says (termini.py)
-    attached again, unsettled = what the sender wonders about ──> our attach: what became of those
-    transfer, resume=true ──> answered with that, not published
+    link detached, deliveries not settled by the sender ──> kept, as the target's expiry-policy says (kept_links.py)
+    attached again, with the sender's `unsettled` map ──> our attach: the states of those deliveries
+    transfer, resume=true ──> answered with that state, not published
 
-On a link with rcv-settle-mode first there is nothing to keep: who answers has settled. A sender that wonders about such
-deliveries is told that we know of none, and sends them again. What we would have to know of the other direction, or of
-more than one attach can tell, is refused (S176).
+On a link with rcv-settle-mode first there is nothing to keep: every answer settles. A sender that lists such deliveries
+gets no states from us, and sends them again. Resuming the other direction, or with more deliveries than one attach can
+list, is refused (S176).
 
-None of it outlives the node: to write down what became of each delivery would cost as much as the message. A sender
-that comes back after a restart is told that we know of none, and sends them again, as it must whose peer has no state
-(section 2.6.13): what was on disk is there twice. Our target says so with its durability (part 3, section 3.5.5).
+The states do not outlive the node: storing the outcome of each delivery would cost as much as the message. A sender
+that comes back after a restart gets no states from us, and sends the deliveries again, as section 2.6.13 requires:
+messages that were on disk are duplicated. Our target announces that with its durability (part 3, section 3.5.5).
 """
 
 from __future__ import annotations
@@ -30,39 +30,40 @@ if TYPE_CHECKING:
     from protocols.amqp10.machine.receiving import IncomingLink
 
 
-DELIVERIES_MAX: Final = 512  # of one link that are kept, the last ones; more than any credit that we grant
+DELIVERIES_MAX: Final = 512  # of a link that are kept, the last ones; more than any credit that we grant
 
 
 def require_none(attach: p.Attach) -> None:
-    """A link that cannot be resumed. Raises AmqpError (S176)."""
+    """Refuse the attach of a link that cannot be resumed. Raises AmqpError (S176)."""
     if attach.unsettled or attach.incomplete_unsettled:
         raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
 
 
 def tell_durability(target: p.Target) -> None:
-    """A target is there again after a restart; what its senders have not settled is not."""
+    """Lower the durability of a target: it exists again after a restart, but the states of deliveries do not."""
     target.durable = min(target.durable, p.TERMINUS_DURABILITY_CONFIGURATION)
 
 
 def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]:
-    """By tag, what the sender wonders about and we know. Raises AmqpError (S176)."""
+    """Return the kept deliveries that the sender lists and whose states we know, by tag. Raises AmqpError (S176)."""
     if attach.incomplete_unsettled:
         raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
     termini = termini_of(session.client.host)
     kept = termini.targets.get(_key(session, attach.name))
     if not isinstance(kept, KeptSender):
         return {}
-    kept.expire()  # it is with the link again, or nowhere
+    kept.expire()  # from now on only the link has it
     if (journal := session.broker.journal) is not None:
         journal.holds = (
-            True  # what we tell of them may have been published just now: it is told when it is on disk
+            # The states may concern messages published just now: our attach waits until those are on disk.
+            True
         )
     asked = attach.unsettled or {}
     return {tag: each for tag, each in kept.deliveries.items() if tag in asked and each.state is not None}
 
 
 def states_of(kept: Mapping[bytes, Unsettled]) -> dict[bytes, p.DeliveryState | None] | None:
-    """What our attach tells of them."""
+    """Return the states for our attach."""
     return {tag: each.state for tag, each in kept.items()} or None
 
 
@@ -73,14 +74,14 @@ def serve(
     target: p.Target,
     kept: dict[bytes, Unsettled],
 ) -> IncomingOwner:
-    """The owner of a link that has been attached: one that keeps, if the link's mode asks for it."""
+    """Return the owner of an attached link: one that keeps deliveries, if the link's mode asks for it."""
     if not link.second:
         return owner
     return Recoverable(session, link, owner, str(target.expiry_policy), int(target.timeout), kept)
 
 
 def _key(session: ServedSession, link: str) -> Key:
-    """Anybody may call his container as another's: what a user has sent is his own affair."""
+    """Return the key of a kept sender. It includes the user, because every client may use any container-id."""
     return session.client.user.name, session.connection.container, link
 
 
@@ -105,7 +106,8 @@ class KeptSender(Terminus):
 
 
 class Recoverable(IncomingOwner):
-    """A link with rcv-settle-mode second: it publishes as any other, and what it has not settled survives it."""
+    """The owner of a link with rcv-settle-mode second: it publishes as any other, and keeps unsettled deliveries at the
+    end."""
 
     __slots__ = ("_expiry", "_kept", "_link", "_owner", "_session")
 
@@ -121,7 +123,7 @@ class Recoverable(IncomingOwner):
         self._session = session
         self._link = link
         self._owner = owner
-        self._expiry = policy, timeout_s  # of what it leaves behind
+        self._expiry = policy, timeout_s  # of the deliveries that it leaves behind
         self._kept = kept  # from the link before; not resumed yet
 
     def on_message(
@@ -136,7 +138,8 @@ class Recoverable(IncomingOwner):
             self._watch(delivery_id, delivery, delivery.state)
 
     def _watch(self, delivery_id: int, delivery: Unsettled, state: p.TransactionalState) -> None:
-        """What was answered in a transaction is a promise, until that is discharged (part 4, section 4.4.4.1)."""
+        """Replace a transactional state, which is only a promise, when the transaction is discharged (part 4, section
+        4.4.4.1)."""
         link, promised = self._link, state.outcome
 
         def discharged(committed: bool) -> None:

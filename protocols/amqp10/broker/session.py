@@ -1,13 +1,13 @@
-"""One session of a 1.0 connection: who serves what the peer attaches, and when its publishes are answered.
+"""A session of a 1.0 connection: the owners of the links that the peer attaches, and the answers to its publishes.
 
-| the peer attaches                            | served by                       |
+| the peer attaches                            | owner                           |
 |----------------------------------------------|---------------------------------|
 | a sender to a coordinator                    | coordinator.py                  |
-| a sender or a receiver to `/management`      | management.py                   |
+| a sender or a receiver to `/management`      | management/link_pair.py         |
 | any other sender                             | publishing.py                   |
 | any other receiver                           | consuming.py                    |
 
-Everything that the core refuses is raised as a `Failure`; here it becomes the error for the peer.
+Every refusal of the core is raised as a `Failure`; this module turns it into the error for the peer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MANAGEMENT: Final = "/management"
 
 
 class ServedSession(SessionOwner):
-    """The broker's side of one session. It is a `Publisher`."""
+    """The broker's side of a session. It is a `Publisher`."""
 
     __slots__ = (
         "_announced",
@@ -64,23 +64,19 @@ class ServedSession(SessionOwner):
         self.broker = connection.broker
         self.client = connection.client
         self.outbox = connection.outbox
-        self.consumers: dict[Consumer, None] = {}  # of its links; whoever serves them keeps this
+        self.consumers: dict[Consumer, None] = {}  # of its links; their owners add and remove themselves
         self.transactions = connection.transactions
         self.pairs: dict[str, Pair] = {}  # of management links, by their name
         self.persistent = False
-        # Counts for operators, in messages.
-        self.confirmed = self.returned = (
-            0  # of the peer's: those that were accepted, and those that found no queue
-        )
-        self.delivered_settled = self.accepted = (
-            0  # of ours: those sent settled, and those that the peer accepted
-        )
-        self._waiting: list[Publishing | ControlLink] = []  # links with messages that are to be answered
+        # Counts for management, in messages.
+        self.confirmed = self.returned = 0  # of the peer's: accepted messages, and unroutable ones
+        # Of ours: messages sent settled, and those that the peer accepted.
+        self.delivered_settled = self.accepted = 0
+        self._waiting: list[Publishing | ControlLink] = []  # links with messages to answer
         self._announced = False  # on the broker's list of publishers for this settle
         self._marked = 0  # the last mark
-        self._marks: deque[tuple[int, list[Publishing | ControlLink]]] = deque()  # and who waits for each
-
-    # Links.
+        # And the links that wait for each.
+        self._marks: deque[tuple[int, list[Publishing | ControlLink]]] = deque()
 
     def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
         try:
@@ -103,10 +99,8 @@ class ServedSession(SessionOwner):
         except Failure as failure:
             raise refusal(failure) from None
 
-    # Publishing.
-
     def published(self, link: Publishing | ControlLink) -> None:
-        """A link has messages to answer, once the broker has settled. Called for the first of them only."""
+        """Called when a link has a first message to answer, once the broker has settled."""
         self._waiting.append(link)
         if not self._announced:
             self._announced = True
@@ -122,25 +116,23 @@ class ServedSession(SessionOwner):
         return self._marked
 
     def taken(self, mark: int) -> None:
-        """S226: every publish before the mark is answered now, none before."""
+        """Answer every publish before the mark (S226)."""
         marks = self._marks
         while marks and marks[0][0] <= mark:
             for link in marks.popleft()[1]:
                 link.answer()
         self.wire.flush()
 
-    # Consuming.
-
     def on_window(self) -> None:
         self.wake_all()
 
     def wake_all(self) -> None:
-        """There is room again for deliveries."""
+        """Wake the consumers, because there is room again for deliveries."""
         for consumer in list(self.consumers):
             consumer.wake()
 
     def recheck(self) -> None:
-        """Permissions or credentials changed: if a consumer may no longer read, that ends the session (S182)."""
+        """End the session if a consumer may not read any more, after permissions or credentials changed (S182)."""
         for consumer in self.consumers:
             queue = consumer.queue
             if not self.client.may_still_read(queue):
@@ -148,8 +140,6 @@ class ServedSession(SessionOwner):
                 why = f"read access to queue '{queue.name}' in vhost '{host}' refused for user '{user}'"
                 self.wire.end(refusal(AccessRefused(why)))
                 return
-
-    # The end.
 
     def on_ended(self) -> None:
         kept_links.ended(self.client.host, self)

@@ -1,18 +1,18 @@
-"""What a receiver asks of its source, and on what terms it gets that: an attach in, `Terms` and our own source out.
+"""The terms of a receiver: its attach becomes `Terms`, and the source for our attach.
 
-| asked for by                                                     | is                                            |
+| requested by                                                     | is                                            |
 |------------------------------------------------------------------|-----------------------------------------------|
 | property `rabbitmq:priority` (or `priority`, as Artemis has it)  | its rank among the queue's consumers          |
-| property `rabbitmq:consumer-timeout`, milliseconds, 0: none      | how long it may take to answer                |
+| property `rabbitmq:consumer-timeout`, milliseconds, 0: none      | its time-out for outcomes                     |
 | property `exclusive`, a boolean                                  | that it is the queue's only consumer          |
 | filter `apache.org:selector-filter:string`, or key `jms-selector`| a condition on messages                       |
-| filter `rabbitmq:stream-offset-spec`, on a stream                | where it begins                               |
+| filter `rabbitmq:stream-offset-spec`, on a stream                | its first message                             |
 | distribution-mode `copy`                                         | to read without taking                        |
-| outcomes, default-outcome                                        | what it may say, and what its silence means   |
+| outcomes, default-outcome                                        | its outcomes, and that of unanswered messages |
 
-What our source does not repeat is not in place (part 3, section 3.5.3): the receiver may go if it cannot live without.
-A delivery that is settled with no outcome, or given up with its link, has the default outcome: the one asked for, or
-released.
+Filters and properties that our source does not repeat have no effect (part 3, section 3.5.3): a receiver that depends
+on them may detach. A delivery that is settled with no outcome, or given up with its link, gets the default outcome: the
+requested one, or released.
 """
 
 from __future__ import annotations
@@ -45,28 +45,29 @@ TIMEOUT: Final = "rabbitmq:consumer-timeout"
 EXCLUSIVE: Final = "exclusive"
 SELECTORS: Final = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004, "jms-selector")
 OFFSETS: Final = ("rabbitmq:stream-offset-spec",)
-DEFAULT_SIZE_MAX: Final = 1024  # octets of a default outcome
-CAPABILITIES: Final = ("queue", TEMPORARY_QUEUE)  # what our sources are, if anybody asks
+DEFAULT_SIZE_MAX: Final = 1024  # bytes of a default outcome
+CAPABILITIES: Final = ("queue", TEMPORARY_QUEUE)  # of our sources, for receivers that ask for them
 
 
 @attrs.frozen
 class Terms:
-    """On what terms a receiver reads from its queue."""
+    """The terms on which a receiver reads from its queue."""
 
     priority: int = 0
     exclusive: bool = False
-    timeout_s: float | None = None  # 0: all the time in the world; None: as the queue says
+    timeout_s: float | None = None  # 0: no limit; None: that of the queue
     selector: Selector | None = None
     arguments: Table = attrs.field(factory=dict)  # for the kind of queue
     browses: bool = False
-    properties: Mapping[str, Value] = attrs.field(factory=dict)  # those of the attach that say so
-    filters: Mapping[str, Value] = attrs.field(factory=dict)  # those in place
+    # The properties of the attach that have effect.
+    properties: Mapping[str, Value] = attrs.field(factory=dict)
+    filters: Mapping[str, Value] = attrs.field(factory=dict)  # the filters that have effect
 
 
 def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:
-    """What is asked of this queue, as far as we can do it.
+    """Return the requested terms, as far as this queue supports them.
 
-    Raises AmqpError amqp:invalid-field for what nobody could do.
+    Raises AmqpError amqp:invalid-field for invalid values.
     """
     asked = attach.properties or {}
     known = {name: asked[name] for name in (*PRIORITY, TIMEOUT, EXCLUSIVE) if name in asked}
@@ -86,13 +87,13 @@ def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:
 
 
 def selector_of(source: p.Source) -> Selector | None:
-    """The condition that a source puts on its messages. Raises AmqpError amqp:invalid-field."""
+    """Return the selector of a source. Raises AmqpError amqp:invalid-field."""
     found = _filter(source, SELECTORS)
     return None if found is None else _compiled(found.says)
 
 
 def _browses(source: p.Source, queue: Queue) -> bool:
-    """Whether messages stay where they are. Those of a stream do, for all its readers."""
+    """Return whether deliveries leave messages in the queue. Those of a stream always do, and count as no browsing."""
     mode = source.distribution_mode
     if mode not in (None, p.STD_DIST_MODE_MOVE, p.STD_DIST_MODE_COPY):
         raise AmqpError(p.NOT_IMPLEMENTED, f"distribution-mode '{mode}' is not supported")
@@ -121,15 +122,15 @@ def _truth(properties: dict[str, Value], name: str) -> bool:
 
 @attrs.frozen
 class Filter:
-    """One of a source's filters."""
+    """A filter of a source."""
 
     name: str
-    value: Value  # as it came, described or not
+    value: Value  # the original value, described or not
     says: Value
 
 
 def _filter(source: p.Source, kinds: tuple[str | int, ...]) -> Filter | None:
-    """The first filter of these kinds. Some clients leave its descriptor out and trust in its name."""
+    """Return the first filter of these kinds. Some clients leave out its descriptor and rely on its name."""
     for name, value in (source.filter or {}).items():
         kind, says = (value.descriptor, value.value) if isinstance(value, Described) else (name, value)
         if isinstance(kind, str | int) and kind in kinds:
@@ -147,7 +148,7 @@ def _compiled(text: Value) -> Selector:
 
 
 def _start(said: Value) -> Neutral:
-    """Where in a stream to begin, as the core is told it."""
+    """Return the start offset of a stream, as the core takes it."""
     if isinstance(said, Timestamp):
         return Seconds(said // 1000)
     if isinstance(said, str):
@@ -157,11 +158,8 @@ def _start(said: Value) -> Neutral:
     raise _invalid("a stream offset is a number, a timestamp or a string")
 
 
-# Outcomes.
-
-
 def outcomes_of(source: p.Source) -> Sequence[str]:
-    """The outcomes that a link's receiver may choose from: all, if none is named. Raises AmqpError (X057)."""
+    """Return the outcomes that a link's receiver may choose from: all, if none is named. Raises AmqpError (X057)."""
     unknown = [str(name) for name in source.outcomes if name not in OUTCOMES]
     if source.default_outcome is not None and not isinstance(source.default_outcome, Outcome):
         unknown.append("a default outcome")
@@ -173,23 +171,20 @@ def outcomes_of(source: p.Source) -> Sequence[str]:
 
 
 def _check_default(outcome: Outcome) -> None:
-    """It is kept with the link, and applied when nobody is left to be told that it cannot be."""
+    """Check the default outcome at the attach, because it is applied when the peer may be gone. Raises AmqpError."""
     outcome_in(outcome)
     if len(outcome.encode()) > DEFAULT_SIZE_MAX:
         raise _invalid(f"a default outcome has more than {DEFAULT_SIZE_MAX} octets")
 
 
 def default_outcome_of(source: p.Source) -> Outcome:
-    """What becomes of a delivery that the receiver says nothing of."""
+    """Return the outcome of deliveries that the receiver settles without one."""
     asked = source.default_outcome
     return asked if isinstance(asked, Outcome) else p.Released()
 
 
-# Our own source.
-
-
 def actual(source: p.Source, terms: Terms, queue: Queue) -> p.Source:
-    """The source that our attach tells of: what is in place."""
+    """Return the source for our attach, with everything that has effect."""
     copies = terms.browses or queue.type is QueueType.STREAM
     return p.Source(
         address=queue_address(queue.name) if source.dynamic else source.address,
@@ -207,7 +202,7 @@ def actual(source: p.Source, terms: Terms, queue: Queue) -> p.Source:
 
 
 def kept(source: p.Source) -> p.Source:
-    """What is to be remembered of a source that somebody may come back to: nothing that we do not heed."""
+    """Return a copy of a source to keep for later links, without what has no effect."""
     selector = _filter(source, SELECTORS)
     return p.Source(
         address=source.address,

@@ -1,4 +1,4 @@
-"""What operators are told of a 1.0 connection and its sessions, from what their machines know anyway."""
+"""The facts for management about a 1.0 connection and its sessions, from the counts that they keep anyway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def connection_facts(connection: Connection10) -> ConnectionFacts:
-    """Of a connection that is open. What the peer calls itself stands for a name that it gives the connection."""
+    """Return the facts of an open connection. The container-id serves as its name, if the peer sends none."""
     wire = connection.wire
     properties = {} if wire.peer is None else table(wire.peer.properties or {})
     return connection.facts_with(
@@ -25,7 +25,7 @@ def connection_facts(connection: Connection10) -> ConnectionFacts:
 
 
 def session_facts(session: ServedSession) -> ChannelFacts:
-    """Delivery ids count what was delivered, and delivery-counts what has come."""
+    """Return the facts of a session. Delivery ids count the sent messages, delivery-counts the received ones."""
     wire = session.wire
     links, unconfirmed = wire.unanswered
     return ChannelFacts(

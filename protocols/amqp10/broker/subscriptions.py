@@ -1,18 +1,18 @@
 """Subscriptions: sources that are exchanges. Each has a queue of its own, bound to the exchange; it may outlive a link.
 
-    attach ──> made, or found ──link detached──> waits and expires as its source asked (termini.py)
+    attach ──> created, or found ──link detached──> waits and expires as its source asked (kept_links.py)
 
-A source asks to outlive its link with a durability, an expiry-policy or a timeout (part 3, section 3.5.3). What does is
-known by the container and the link's name, and found again from any connection; a link that is closed ends it. What is
-durable outlives the node as well, with which its link, session and connection have ended. A null source asks for what
-is known by that name. If it is in use, who attaches anew takes it over (amqp:link:stolen), unless it is `shared`: then
-several links have its messages in turn, and their names count up to the first `|`. One that is `global` as well is not
-the container's own. This is how JMS clients use all that.
+A source asks to outlive its link with a durability, an expiry-policy or a timeout (part 3, section 3.5.3). Such a
+subscription is known by the container and the link's name, and found again from any connection; a link that is closed
+ends it. A durable one outlives the node as well, with which its link, session and connection have ended. A null source
+asks for the subscription of that name. If it is in use, a new link takes it over (amqp:link:stolen), unless it is
+`shared`: then several links get its messages in turn, and their names count up to the first `|`. A shared subscription
+that is also `global` does not belong to its container. This is how JMS clients use all that.
 
-Any other source stands for a subscription that goes with its link, and has a generated name (S219, S220).
+Any other source stands for a subscription that ends with its link, and has a generated name (S219, S220).
 
-A selector belongs to the subscription: what does not suit it is not kept. Who comes back with another selector, or
-exchange, or key, wants another subscription, and the old one goes with its messages.
+A selector belongs to the subscription: messages that do not match it are not kept. A link that comes back with another
+selector, exchange or key replaces the subscription, whose messages are lost.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ SHARES: Final = "|"  # behind the subscription's name, in the name of a link tha
 
 @attrs.frozen
 class Wish:
-    """What a source asks to be subscribed to."""
+    """The subscription that a source asks for."""
 
     exchange: str
     key: str
@@ -61,7 +61,7 @@ class Wish:
 
     @classmethod
     def met_by(cls, queue: Queue) -> Wish | None:
-        """The wish that a queue of ours is the answer to."""
+        """Return the wish that one of our queues fulfils, or None if it has no binding."""
         binding = next(iter(queue.virtual_host.bindings_to(queue)), None)
         if binding is None:
             return None
@@ -69,13 +69,10 @@ class Wish:
         return cls(binding.source.name, binding.key, selector, queue.durable)
 
 
-# Attaching.
-
-
 def attach(session: ServedSession, attach: p.Attach) -> Subscription | None:
-    """The subscription that an attach is about, made or found; None: it is about something else.
+    """Return the subscription of an attach, created or found, or None if the attach asks for none.
 
-    If nothing comes of the attach, `abandon` must follow, else `serve`. Raises Failure or AmqpError.
+    If the attach fails, `abandon` must follow, else `serve`. Raises Failure or AmqpError.
     """
     source = attach.source
     if source is None:
@@ -104,12 +101,13 @@ def attach(session: ServedSession, attach: p.Attach) -> Subscription | None:
 
 
 def _is_explicit(source: p.Source) -> bool:
-    """Whether it says that it wants a subscription, so that an address of version 2 may be an exchange's (S196)."""
+    """Return whether the source asks for a subscription, so that an address of version 2 may name an exchange
+    (S196)."""
     return source.durable > 0 or TOPIC in source.capabilities or SHARED in source.capabilities
 
 
 def _lasts(source: p.Source) -> bool:
-    """Whether it asks to outlive its link. The policy that nobody has to ask for, session-end, is no wish."""
+    """Return whether it asks to outlive its link. The default policy, session-end, does not count as asking."""
     lasting = (p.TERMINUS_EXPIRY_POLICY_CONNECTION_CLOSE, p.TERMINUS_EXPIRY_POLICY_NEVER)
     return source.durable > 0 or source.timeout > 0 or source.expiry_policy in lasting
 
@@ -124,14 +122,14 @@ def _key(session: ServedSession, link: str, capabilities: Sequence[str], lasts: 
 
 
 def _queue_name(key: Key) -> str:
-    """One name for one key, and short enough for everybody."""
+    """Return the queue's name for a key: unique, and short enough for all protocols."""
     kind, container, link = (addresses.encoded(each) for each in key)
     name = f"amq.sub.{kind}-{container}/{link}" if kind else f"amq.sub-{container}/{link}"
     return name if len(name) <= addresses.NAME_SIZE_MAX else f"amq.sub-{sha256(name.encode()).hexdigest()}"
 
 
 def _subscribed_queue(client: Client, name: str, wish: Wish, selector: Selector | None) -> Queue:
-    """A new queue; one without a name is for this connection alone."""
+    """Declare and bind a new queue; a queue without a name is for this connection alone."""
     queue = client.declare_queue(name, wish.durable, exclusive=not name, ours=True, selector=selector)
     try:
         client.bind(wish.exchange, queue.name, False, wish.key, {})
@@ -142,7 +140,7 @@ def _subscribed_queue(client: Client, name: str, wish: Wish, selector: Selector 
 
 
 def _known(session: ServedSession, key: Key) -> Subscription | None:
-    """What is there under this name, also if nothing but its queue is left."""
+    """Return the subscription of this key, also if only its queue is left, or None."""
     host = session.client.host
     known = termini_of(host).sources.get(key)
     if isinstance(known, Subscription) and not known.has_gone:
@@ -160,11 +158,9 @@ def _known(session: ServedSession, key: Key) -> Subscription | None:
     return Subscription(queue, key, source, is_new=False)
 
 
-# A restart.
-
-
 def restore(broker: Broker) -> None:
-    """Those that were kept with their queues wait again, or for as long as they were to outlive their links."""
+    """Restore subscriptions from the notes on their queues; those that do not expire wait, for the others the time-out
+    runs."""
     for host in broker.hosts():
         for queue in list(host.queues.values()):
             if SUBSCRIPTION not in queue.notes:
@@ -172,15 +168,13 @@ def restore(broker: Broker) -> None:
             try:
                 key, source = _noted(queue.notes[SUBSCRIPTION])
             except (AmqpError, ValueError) as error:
-                log.error(
-                    "nobody can read what is noted of the subscription of %s: %s", queue.described, error
-                )
+                log.error("the notes of the subscription of %s cannot be read: %s", queue.described, error)
             else:
                 Subscription(queue, key, source, is_new=False).outlive_all()
 
 
 def _noted(notes: Neutral) -> tuple[Key, p.Source]:
-    """Raises AmqpError or ValueError."""
+    """Parse the notes on a subscription. Raises AmqpError or ValueError if they are malformed."""
     if isinstance(notes, Mapping):
         key, octets = notes.get("key"), notes.get("source")
         if isinstance(key, list) and isinstance(octets, bytes):
@@ -199,26 +193,24 @@ class Subscription(Terminus):
     def __init__(self, queue: Queue, key: Key, source: p.Source, is_new: bool = True) -> None:
         super().__init__(termini_of(queue.virtual_host), key)
         self.queue = queue
-        self.is_new = is_new  # nobody has been served from it
+        self.is_new = is_new  # no link has been served from it
         self.links: dict[LinkConsumer, None] = {}
         self._ask(source)
         if not queue.exclusive:
             self._termini.keep_source(self)
 
     def _ask(self, source: p.Source) -> None:
-        self.source = source  # as it was asked for last
+        self.source = source  # as last requested
         self.policy, self.timeout_s = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, 0
         if _lasts(source):
             self.policy, self.timeout_s = str(source.expiry_policy), int(source.timeout)
 
-    # For consuming.py.
-
     def adapted(self, terms: Terms) -> Terms:
-        """A link's terms: that everybody gets a copy, and the selector, are matters of the subscription."""
+        """Return a link's terms without selector and browsing, which are matters of the subscription."""
         return attrs.evolve(terms, selector=None, browses=False)
 
     def told(self, terms: Terms) -> p.Source:
-        """The source that our attach tells of."""
+        """Return the source for our attach."""
         told = sources.actual(self.source, terms, self.queue)
         told.distribution_mode = p.STD_DIST_MODE_COPY
         told.capabilities = [name for name in self.source.capabilities if name in CAPABILITIES]
@@ -226,7 +218,7 @@ class Subscription(Terminus):
         return told
 
     def serve(self, consumer: LinkConsumer) -> None:
-        """A link has its messages from now on."""
+        """Add a link, which gets messages from now on."""
         self.source = sources.kept(self.source)
         self.source.capabilities = [name for name in self.source.capabilities if name in CAPABILITIES]
         self.is_new = False
@@ -236,14 +228,14 @@ class Subscription(Terminus):
             self.queue.virtual_host.note(self.queue, {**self.queue.notes, SUBSCRIPTION: noted})
 
     def abandon(self, session: ServedSession) -> None:
-        """Nothing came of the attach."""
+        """End or keep the subscription after a failed attach."""
         if self.is_new:
             self.expire()
         elif not self.links:
             self.leave(session)
 
     def left(self, consumer: LinkConsumer, closed: bool) -> None:
-        """A link has gone. `closed`: its peer does not want to come back."""
+        """Remove a link that has ended. `closed`: its peer will not resume it."""
         if self.links.pop(consumer, self) is self or self.links:
             return  # it was taken over, or others are left
         if closed or self.has_gone:
@@ -251,14 +243,12 @@ class Subscription(Terminus):
         else:
             self.leave(consumer.session)
 
-    # For attaches.
-
     def come_back(self, client: Client, source: p.Source | None = None) -> None:
-        """Somebody wants it again, on these terms or as it was. Raises Failure."""
+        """Reuse the subscription for a new link, with this source or as it was. Raises Failure."""
         queue, wish = self.queue, Wish.met_by(self.queue)
         assert wish is not None
         client.readable_queue(queue.name)
-        # What making it needs, he must be allowed who comes back: he may also put an end to it.
+        # A client that comes back needs the permissions for creating it, because it may also end it.
         client.declare_queue(queue.name, queue.durable, arguments=queue.arguments, ours=True)
         client.bind(wish.exchange, queue.name, False, wish.key, {})
         if source is not None:
@@ -273,9 +263,9 @@ class Subscription(Terminus):
             )
 
     def make_way(self, client: Client, wish: Wish) -> None:
-        """Somebody wants another subscription of this name. Raises Failure or AmqpError.
+        """Delete this subscription in favour of another one of the same name. Raises Failure or AmqpError.
 
-        It stays as it is, unless he may have the other one.
+        It stays as it is if the client is not permitted to have the other one.
         """
         client.require_readable(self.queue.name)
         client.bindings(wish.exchange, self.queue.name, False, wish.key)

@@ -1,16 +1,16 @@
-"""The transactions of one connection (AMQP 1.0 part 4): messages and outcomes, held until they are discharged.
+"""The transactions of a connection (AMQP 1.0 part 4): messages and outcomes, held until they are discharged.
 
     declare ──> open ──commit──> messages to their queues, then outcomes applied       all of it, or it is rolled back
                  │ └──roll back─> messages forgotten, deliveries as they were before
                  └─ failed: only a rollback is left
 
 A transaction belongs to the control link that declared it, and may be used on every session of the connection. Messages
-are routed when they are posted (S122). What was unroutable then, or refused, is no obstacle to a commit: the controller
-has been told so, in the outcome that would count. What cannot be held to that any more is one.
+are routed when they are posted (S122). A message that was unroutable or refused then does not prevent a commit: the
+controller knows, from the outcome in the answer. A message whose promised outcome cannot be kept does prevent it.
 
 An outcome waits for the commit with the delivery unsettled, or settled if the receiver said so. After a rollback an
-unsettled delivery is still the receiver's; one that it had settled gets the link's default outcome (4.4.4). Deliveries
-are not acquired in transactions: the machine refuses a flow that asks for it (4.4.3).
+unsettled delivery still belongs to the receiver; a delivery that it had settled gets the link's default outcome
+(4.4.4). Deliveries are not acquired in transactions: the machine refuses a flow that asks for it (4.4.3).
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from broker_core.exchanges.exchange import Exchange
     from broker_core.message import Message
 
-OPEN_MAX: Final = 256  # transactions of one connection: clients have one a session
-HELD_SIZE_MAX: Final = 1 << 28  # octets held by them all; sixteen of the largest messages
-OVERHEAD: Final = 512  # octets that a message or an outcome takes here besides its own, roughly
-DECODED: Final = 64  # octets that a decoded value takes for one on the wire, at worst
-ERROR_SIZE_MAX: Final = 256  # octets of an error within an outcome within a disposition
+OPEN_MAX: Final = 256  # transactions of a connection: clients have one per session
+HELD_SIZE_MAX: Final = 1 << 28  # bytes held by them all; sixteen of the largest messages
+OVERHEAD: Final = 512  # bytes that a message or an outcome takes besides its content, roughly
+DECODED: Final = 64  # bytes of memory for a decoded value per byte on the wire, at worst
+ERROR_SIZE_MAX: Final = 256  # bytes of an error within an outcome within a disposition
 
 ACCEPTED: Final = p.Accepted()
 RELEASED: Final = p.Released()
@@ -53,7 +53,7 @@ class Controller(ABC):
 
 
 class Held:
-    """The outcome of one delivery, until the transaction is discharged."""
+    """The outcome of a delivery, until the transaction is discharged."""
 
     __slots__ = ("id", "outcome", "owner", "settled", "token", "work")
 
@@ -65,11 +65,11 @@ class Held:
         self.id = id
         self.token = token
         self.outcome = outcome
-        self.settled = settled  # the receiver has settled it, or its link has gone
+        self.settled = settled  # the receiver has settled it, or its link has ended
 
 
 class Work:
-    """What was asked for in one transaction."""
+    """The messages and outcomes of a transaction."""
 
     __slots__ = ("controller", "failed", "held", "id", "size", "tx", "watchers")
 
@@ -78,13 +78,13 @@ class Work:
         self.controller = controller
         self.tx = Transaction()  # its messages
         self.held: dict[object, Held] = {}  # its outcomes, by the token of the delivery
-        self.size = 0  # octets
-        self.failed = ""  # why it can only be rolled back
-        self.watchers: list[Callable[[bool], None]] = []  # told at its end whether it was committed
+        self.size = 0  # bytes
+        self.failed = ""  # the reason why it can only be rolled back
+        self.watchers: list[Callable[[bool], None]] = []  # called at its end with whether it was committed
 
 
 class Transactions:
-    """The transactions of one connection. `held_size_max`: octets that all of them may hold."""
+    """The transactions of a connection. `held_size_max`: bytes that all of them may hold."""
 
     def __init__(self, broker: Broker, held_size_max: int = HELD_SIZE_MAX) -> None:
         self._broker = broker
@@ -94,10 +94,8 @@ class Transactions:
         self._size = 0
         self._declared = 0
 
-    # For control links.
-
     def declare(self, controller: Controller) -> bytes:
-        """Begin a transaction; its id. Raises AmqpError amqp:resource-limit-exceeded."""
+        """Begin a transaction and return its id. Raises AmqpError amqp:resource-limit-exceeded."""
         if len(self._open) >= OPEN_MAX:
             raise AmqpError(p.RESOURCE_LIMIT_EXCEEDED, f"there are {OPEN_MAX} transactions already")
         self._declared += 1
@@ -106,10 +104,10 @@ class Transactions:
         return work.id
 
     def discharge(self, controller: Controller, txn_id: bytes, fail: bool) -> None:
-        """Commit, or roll back if it `fail`s.
+        """Commit, or roll back if `fail` is true.
 
-        Raises AmqpError: amqp:transaction:unknown-id, or amqp:transaction:rollback if it could not be committed and
-        was rolled back.
+        Raises AmqpError: amqp:transaction:unknown-id, or amqp:transaction:rollback if it could not be committed and was
+        rolled back.
         """
         work = self._work(txn_id)
         if work.controller is not controller:
@@ -123,7 +121,7 @@ class Transactions:
             raise AmqpError(p.INTERNAL_ERROR, f"{refused} messages of the transaction were not taken")
 
     def abandon(self, controller: Controller) -> None:
-        """The control link has gone: what it declared and did not discharge is rolled back."""
+        """Roll back the undischarged transactions of a control link that has ended."""
         for work in [work for work in self._open.values() if work.controller is controller]:
             self._end(work, commit=False)
 
@@ -135,13 +133,13 @@ class Transactions:
         return refused
 
     def _commit(self, work: Work) -> int:
-        """Everything in one call of the core. How many messages were refused all the same."""
+        """Commit everything in one call of the core. Returns how many messages were refused all the same."""
         held = self._let_go(work)
         work.tx.settle(partial(_retire, held))
         refused = work.tx.commit()
         self._broker.hold_answer()
         for owner, outcome, each in _batches(held):
-            owner.link.settle([one.id for one in each], outcome)  # what is settled is passed over
+            owner.link.settle([one.id for one in each], outcome)  # settled deliveries are skipped
         return refused
 
     def _roll_back(self, work: Work) -> int:
@@ -152,7 +150,7 @@ class Transactions:
         return 0
 
     def _let_go(self, work: Work) -> list[Held]:
-        """The outcomes of a transaction, which holds nothing any more."""
+        """Return the outcomes of a transaction, which holds nothing any more."""
         held = list(work.held.values())
         for each in held:
             del self._held[each.token]
@@ -161,13 +159,11 @@ class Transactions:
         work.size = 0
         return held
 
-    # For links that post messages.
-
     def publish(self, state: p.TransactionalState, exchange: Exchange, message: Message) -> p.DeliveryState:
-        """Hold a message, every check done, until its transaction is discharged.
+        """Hold a message, with every check done, until its transaction is discharged.
 
-        Returns what to answer, at once, unless it was sent settled: a TransactionalState with the outcome that counts
-        after a commit. Raises AmqpError amqp:transaction:unknown-id: the link ends.
+        Returns the immediate answer, unless the message was sent settled: a TransactionalState with the outcome that
+        counts after a commit. Raises AmqpError amqp:transaction:unknown-id: the link ends.
         """
         work = self._work(state.txn_id)
         self._grow(work, message.size + len(message.properties) + OVERHEAD)
@@ -175,18 +171,18 @@ class Transactions:
             return self._answer(work, rejected(AmqpError(p.TRANSACTION_ROLLBACK, work.failed)))
         copies = work.tx.copies
         routed = work.tx.publish(self._broker, exchange, message)
-        # A commit is one piece of work, and nobody else has a turn meanwhile.
+        # A commit is one piece of work, during which no other connection has a turn.
         self._grow(work, OVERHEAD * max(0, work.tx.copies - copies - 1))
         return self._answer(work, self._unless_failed(work, ACCEPTED if routed else RELEASED))
 
     def _unless_failed(self, work: Work, outcome: Outcome) -> Outcome:
-        """What counts after a commit, if there can be one."""
+        """Return the outcome that counts after a commit, or rejected if there can be none."""
         return rejected(AmqpError(p.TRANSACTION_ROLLBACK, work.failed)) if work.failed else outcome
 
     def refuse(self, state: p.TransactionalState, error: AmqpError, settled: bool) -> p.DeliveryState:
-        """A message of a transaction was refused. Returns what to answer, at once, unless it was sent settled.
+        """Note a refused message of a transaction. Returns the immediate answer, unless the message was sent settled.
 
-        A controller that settled it will not hear of that, and its transaction cannot be committed. Raises AmqpError
+        A controller that sent it settled gets no answer, so its transaction cannot be committed. Raises AmqpError
         amqp:transaction:unknown-id: the link ends.
         """
         work = self._work(state.txn_id)
@@ -195,7 +191,7 @@ class Transactions:
         return self._answer(work, rejected(error))
 
     def watch(self, state: p.TransactionalState, told: Callable[[bool], None]) -> None:
-        """Tell at the transaction's end whether it was committed; now, if it has ended."""
+        """Call `told` at the transaction's end with whether it was committed; now, if it has ended."""
         if state.txn_id in self._open:
             self._open[state.txn_id].watchers.append(told)
         else:
@@ -203,8 +199,6 @@ class Transactions:
 
     def _answer(self, work: Work, outcome: Outcome) -> p.TransactionalState:
         return p.TransactionalState(txn_id=work.id, outcome=outcome)
-
-    # For links whose deliveries are retired.
 
     def settle(
         self,
@@ -214,7 +208,8 @@ class Transactions:
         state: p.TransactionalState,
         settled: bool,
     ) -> None:
-        """A disposition in a transaction: the outcome in `state` waits for the discharge. As on_outcomes.
+        """Hold the outcome of a disposition in a transaction until the discharge. The arguments are those of
+        on_outcomes.
 
         Raises AmqpError: amqp:transaction:unknown-id, which ends the link, or what `outcome_in` raises.
         """
@@ -244,28 +239,29 @@ class Transactions:
             work.held[token] = self._held[token] = Held(work, owner, id, token, outcome, settled)
 
     def _outcome(self, owner: Retiring, state: p.TransactionalState, settled: bool) -> Outcome | None:
-        """None: it says nothing that would count."""
+        """Return the outcome in a transactional state, or None if it has no effect."""
         if state.outcome is None:
             return owner.default_outcome if settled else None
         return owner.outcome_in(state.outcome)
 
     def _others(self, work: Work, tokens: Sequence[object]) -> set[Controller]:
-        """The control links of other transactions that hold outcomes of these deliveries: that must not be (4.4.2)."""
+        """Return the control links of other transactions that hold outcomes of these deliveries, which is an error
+        (4.4.2)."""
         found = (self._held.get(token) for token in tokens)
         return {held.work.controller for held in found if held is not None and held.work is not work}
 
     @property
     def hold_outcomes(self) -> bool:
-        """Whether there is a reason to ask `plainly`, or `left`."""
+        """True if `plainly` and `left` must be called, because a transaction holds an outcome."""
         return bool(self._held)
 
     def plainly(
         self, ids: Sequence[int], tokens: Sequence[object], state: p.DeliveryState | None, settled: bool
     ) -> tuple[list[int], list[object]]:
-        """A disposition without a transaction: the ids and tokens of those deliveries that it decides about.
+        """Return the ids and tokens of the deliveries that a disposition without a transaction decides about.
 
-        Where it has an outcome, that counts instead of an earlier one in a transaction. Without, what waits for a
-        transaction goes on waiting, and is settled if it says so.
+        If it has an outcome, that replaces an earlier one in a transaction. If not, deliveries with an outcome in a
+        transaction keep waiting, and are settled if the disposition is.
         """
         says_nothing = state is None or isinstance(state, p.Received)
         free: list[tuple[int, object]] = []
@@ -280,7 +276,8 @@ class Transactions:
         return [id for id, _ in free], [token for _, token in free]
 
     def left(self, tokens: Sequence[object]) -> list[object]:
-        """The link of these unsettled deliveries ends: those whose outcome no transaction holds."""
+        """Return those of a link's unsettled deliveries whose outcome no transaction holds, after the link has
+        ended."""
         free = []
         for token in tokens:
             if (held := self._held.get(token)) is None:
@@ -288,8 +285,6 @@ class Transactions:
             else:
                 held.settled = True
         return free
-
-    # Bounds.
 
     def _work(self, txn_id: bytes) -> Work:
         if (work := self._open.get(txn_id)) is None:
@@ -305,7 +300,7 @@ class Transactions:
             self._fail(work, f"transactions hold more than {self._size_max} octets")
 
     def _fail(self, work: Work, why: str) -> None:
-        """Nothing of it will count; only its discharge is waited for."""
+        """Roll back now; the transaction then only waits for its discharge."""
         if not work.failed:
             work.failed = why
             self._roll_back(work)
@@ -316,7 +311,7 @@ def rejected(error: AmqpError) -> p.Rejected:
 
 
 def _weight(outcome: Outcome) -> int:
-    """Octets that an outcome itself takes while it is held."""
+    """Return the bytes that an outcome itself takes while it is held."""
     return DECODED * len(outcome.encode()) if isinstance(outcome, p.Modified | p.Rejected) else 0
 
 
@@ -330,6 +325,6 @@ def _retire(held: list[Held]) -> None:
 
 
 def _batches(held: Iterable[Held]) -> Iterator[tuple[Retiring, Outcome, list[Held]]]:
-    """What can be done in one go: in the order asked for, by link and outcome."""
+    """Group outcomes into batches by link and outcome, in the order of the requests."""
     for (owner, outcome), each in groupby(held, key=lambda one: (one.owner, one.outcome)):
         yield owner, outcome, list(each)

@@ -1,11 +1,11 @@
-"""Management over a pair of links: requests come in on one, each is answered on the other.
+"""Management over a pair of links: requests come in on one, and are answered on the other.
 
     peer's sender   ──> target /management ──> Requests ──> Administration.answer ─┐
     peer's receiver <── source /management <── Responses <─────────────────────────┘
 
-The two carry one name, the property `paired`, and the same address of the peer's. A request is settled when it comes,
-and answered before the next one is looked at. What is wrong with a request is its answer's status; what is wrong with
-the pair, or a permission that is missing, ends the session.
+Both links have the same name, the property `paired`, and the same address of the peer's. Requests are sent settled, and
+each is answered before the next one is read. An error in a request is the status of its answer; an error in the pair,
+or a missing permission, ends the session.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from protocols.amqp10.broker.session import ServedSession
 
 MessageId: TypeAlias = int | str | bytes | UUID | None
-CREDIT: Final = 8  # requests on their way
+CREDIT: Final = 8  # requests that may be on their way
 ADDRESS_MAX: Final = 1024  # characters of an address that is kept with a pair
-REQUEST_SIZE_MAX: Final = 131_072  # octets; what is decoded takes many times as much
+REQUEST_SIZE_MAX: Final = 131_072  # bytes; a decoded request takes many times as much
 PAIRED: Final[dict[str, Value]] = {"paired": True}
 ME: Final = "$me"  # the other link of the pair
 HTTP: Final[dict[str, Value]] = {"http:response": "1.1"}  # X076
@@ -42,7 +42,7 @@ VERSION: Final = encode(Described(ULong(p.APPLICATION_PROPERTIES), HTTP))
 
 
 class Pair:
-    """Two links of one name, or one that waits for the other."""
+    """Two links of the same name, or one that waits for the other."""
 
     __slots__ = ("address", "name", "requests", "responses", "session")
 
@@ -54,7 +54,7 @@ class Pair:
         self.responses: OutgoingLink | None = None
 
     def require_responses(self) -> OutgoingLink:
-        """The link for an answer (X088). Raises AmqpError."""
+        """Return the link for an answer (X088). Raises AmqpError."""
         link = self.responses
         if link is None:
             raise _broken("received transfer on half open management link pair")
@@ -68,7 +68,7 @@ class Pair:
 
 
 def attach_requests(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Requests:
-    """Serve the half on which requests come. Raises AmqpError."""
+    """Serve the link for requests. Raises AmqpError."""
     _require_paired(attach)
     if link.snd_settle_mode != p.SENDER_SETTLE_MODE_SETTLED:
         raise AmqpError(p.INVALID_FIELD, "the requests of a management link pair must be sent settled")
@@ -83,27 +83,28 @@ def attach_requests(session: ServedSession, link: IncomingLink, attach: p.Attach
 
 
 def attach_responses(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> Responses:
-    """Serve the half on which answers go. Raises AmqpError."""
+    """Serve the link for answers. Raises AmqpError."""
     _require_paired(attach)
     target = attach.target
     pair = _pair(session, link.name, target.address if isinstance(target, p.Target) else None)
     if pair.responses is not None:
         raise _mismatch(link.name)
     pair.responses = link
-    link.snd_settle_mode = p.SENDER_SETTLE_MODE_SETTLED  # whatever the peer asked for, as all responses are
+    # Whatever the peer asked for, because all responses are settled.
+    link.snd_settle_mode = p.SENDER_SETTLE_MODE_SETTLED
     link.settled = True
     link.attach(attach.source, target, PAIRED)
     return Responses(pair)
 
 
 def _require_paired(attach: p.Attach) -> None:
-    """X074."""
+    """Require the link property `paired` (X074). Raises AmqpError."""
     if (attach.properties or {}).get("paired") is not True:
         raise AmqpError(p.INVALID_FIELD, "Link property 'paired' is not set to boolean value 'true'")
 
 
 def _pair(session: ServedSession, name: str, address: str | None) -> Pair:
-    """The pair of that name, begun if it is not there."""
+    """Return the pair of that name, or a new one. Raises AmqpError."""
     pair = session.pairs.get(name)
     if address is not None and len(address) > ADDRESS_MAX:
         raise AmqpError(p.INVALID_FIELD, f"an address has more than {ADDRESS_MAX} characters")
@@ -115,7 +116,7 @@ def _pair(session: ServedSession, name: str, address: str | None) -> Pair:
 
 
 class Requests(IncomingOwner):
-    """The half on which requests come."""
+    """The owner of the link for requests."""
 
     __slots__ = ("_administration", "_message_id", "_pair")
 
@@ -149,7 +150,7 @@ class Requests(IncomingOwner):
         return self._pair.session.connection.change_secret(secret, renewed)
 
     def _answer_late(self, response: Response, message_id: MessageId) -> None:
-        """Nobody may be there any more to be answered."""
+        """Answer after a delay, unless the link for answers has ended."""
         if self._pair.responses is None:
             return
         try:
@@ -163,7 +164,7 @@ class Requests(IncomingOwner):
         if 0 < link.message_size_max < len(answer):
             raise size_exceeded(len(answer), link.message_size_max)
         link.send(None, [answer], len(answer), True)
-        # One request at a time: a page of them may ask for seconds of work, and for gigabytes of answers.
+        # One request at a time: a batch of them may ask for seconds of work, and for gigabytes of answers.
         self._pair.session.connection.wire.halted = True
 
     def on_detached(self, closed: bool) -> None:
@@ -172,7 +173,7 @@ class Requests(IncomingOwner):
 
 
 class Responses(OutgoingOwner):
-    """The half on which answers go: each at once, so that nothing ever waits for credit."""
+    """The owner of the link for answers: each is sent at once, so that nothing ever waits for credit."""
 
     __slots__ = ("_pair",)
 
@@ -186,7 +187,7 @@ class Responses(OutgoingOwner):
     def on_outcomes(
         self, ids: Sequence[int], tokens: list[object], state: p.DeliveryState | None, settled: bool
     ) -> None:
-        """Answers are sent settled: there are no outcomes."""
+        """Do nothing: answers are sent settled and have no outcomes."""
 
     def on_detached(self, tokens: list[object], closed: bool) -> None:
         self._pair.responses = None
@@ -194,9 +195,9 @@ class Responses(OutgoingOwner):
 
 
 def _read(payload: bytes) -> tuple[p.Properties, Value]:
-    """A request's properties and the value that is its body. Raises AmqpError.
+    """Return a request's properties and the value in its body. Raises AmqpError.
 
-    Other sections say nothing, and no order is asked for: a client in use sends an empty body first.
+    Other sections are ignored, and any order is accepted: a client in use sends an empty body first.
     """
     properties, body = p.Properties(), None
     at, end = 0, len(payload)
@@ -217,7 +218,7 @@ def _read(payload: bytes) -> tuple[p.Properties, Value]:
 
 
 def _written(response: Response, message_id: MessageId) -> bytes:
-    """A response as a message (X075, X076)."""
+    """Encode a response as a message (X075, X076)."""
     properties = p.Properties(subject=str(response.status), correlation_id=message_id)
     body = (
         response.body.encode(errors="replace").decode() if isinstance(response.body, str) else response.body

@@ -1,19 +1,19 @@
-"""Management requests to responses: what `method path?query body` asks of the core, and which status answers it.
+"""Management requests: `method path?query body` to calls of the core, and their results to statuses.
 
-Requests look like HTTP's, as RabbitMQ 4 has them: a path names a thing, its parts percent-encoded, and bodies are AMQP
-values. `ROUTES` says what there is. A permission that is missing is no matter of statuses: it is raised.
+Requests look like those of HTTP, as in RabbitMQ 4: a path names an object, its parts percent-encoded, and bodies are
+AMQP values. `ROUTES` lists them all. A missing permission is not a status: it is raised.
 
 | request                          | answer                                                                            |
 |----------------------------------|-----------------------------------------------------------------------------------|
-| PUT /queues/:name                | 201 or 200 and the queue; 409 if it is there but different                        |
+| PUT /queues/:name                | 201 or 200 and the queue; 409 if it exists and differs                            |
 | GET /queues/:name                | 200 and the queue                                                                 |
-| DELETE /queues/:name             | 200 and how many messages went with it; 0 if it was not there                     |
-| DELETE /queues/:name/messages    | 200 and how many messages went                                                    |
+| DELETE /queues/:name             | 200 and the number of its messages; 0 if it did not exist                         |
+| DELETE /queues/:name/messages    | 200 and the number of messages purged                                             |
 | PUT, GET, DELETE /exchanges/:name| 204, 200 and the exchange, 204                                                    |
 | POST /bindings                   | 204                                                                               |
 | GET /bindings?src=&dstq=&key=    | 200 and the bindings, each with its location; `dste` if it leads to an exchange   |
-| DELETE /bindings/src=;dstq=;...  | 204: the binding of that location is gone                                         |
-| PUT /auth/tokens                 | 204: the connection goes on with a fresh secret                                   |
+| DELETE /bindings/src=;dstq=;...  | 204: the binding of that location is deleted                                      |
+| PUT /auth/tokens                 | 204: the connection has a new secret                                              |
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ BINDING: Final[Statuses] = {Failure: 400}
 
 @attrs.frozen
 class Request:
-    """One request, with the part of its path that is not the same for all of its kind."""
+    """A request, with the part of its path that varies within a route."""
 
     segment: str
     query: Mapping[str, str]
@@ -83,17 +83,17 @@ class Request:
 
 
 class Administration:
-    """What one client may ask for by requests."""
+    """The operations that a client may request."""
 
     __slots__ = ("_client", "_node", "_renew")
 
     def __init__(self, client: Client, node: str, renew: Callable[[bytes], bool]) -> None:
         self._client = client
         self._node = node  # its name
-        self._renew = renew  # takes a fresh secret; False: it will be checked, and answered, later
+        self._renew = renew  # takes a new secret; returns False if it will be checked, and answered, later
 
     def answer(self, method: str, target: str, body: Value) -> Response | None:
-        """None: it will be answered later.
+        """Perform a request and return its response, or None if it will be answered later.
 
         Raises AccessRefused for a missing permission (X087), and what `renew` raises.
         """
@@ -109,10 +109,8 @@ class Administration:
             status = next(statuses[kind] for kind in type(failure).__mro__ if kind in statuses)
             return Response(status, str(failure))
 
-    # Queues.
-
     def declare_queue(self, request: Request) -> Response:
-        """X077."""
+        """Declare a queue (X077)."""
         name = request.name
         asked = fields_of(request.body, QUEUE_PROPERTIES, "queue property")
         if name == "":
@@ -130,7 +128,7 @@ class Administration:
         return Response(201 if is_new else 200, self._described(queue))
 
     def get_queue(self, request: Request) -> Response:
-        """X080."""
+        """Return a queue (X080)."""
         name = request.name
         try:
             return Response(200, self._described(self._client.find_queue(name)))
@@ -142,7 +140,7 @@ class Administration:
         _require_one_line(name)
         try:
             return _counted(self._client.delete_queue(name))
-        except NotFound:  # where the profile minds, this does not (X081)
+        except NotFound:  # the profile may make this an error, but not here (X081)
             return _counted(0)
 
     def purge_queue(self, request: Request) -> Response:
@@ -167,10 +165,8 @@ class Administration:
             "replicas": Array(b"\xb1", [self._node]),
         }
 
-    # Exchanges.
-
     def declare_exchange(self, request: Request) -> Response:
-        """X082."""
+        """Declare an exchange (X082)."""
         name = request.name
         asked = fields_of(request.body, EXCHANGE_PROPERTIES, "exchange property")
         type_ = asked.get("type", "direct")
@@ -214,14 +210,12 @@ class Administration:
         _require_one_line(name)
         _require_not_default(name)
         self._require_unreserved("exchange", name)
-        with suppress(NotFound):  # where the profile minds, this does not (X082)
+        with suppress(NotFound):  # the profile may make this an error, but not here (X082)
             self._client.delete_exchange(name)
         return Response(204)
 
-    # Bindings.
-
     def bind(self, request: Request) -> Response:
-        """X083."""
+        """Bind a queue or an exchange to an exchange (X083)."""
         asked = fields_of(request.body, BINDING_FIELDS, "binding field")
         is_exchange = "destination_exchange" in asked
         source, key = text_of(asked, "source"), text_of(asked, "binding_key")
@@ -231,7 +225,7 @@ class Administration:
         return Response(204)
 
     def list_bindings(self, request: Request) -> Response:
-        """X084."""
+        """List the bindings of a source, destination and key (X084)."""
         query = request.query
         is_exchange = "dste" in query
         if "src" not in query or "key" not in query:
@@ -244,7 +238,7 @@ class Administration:
         return Response(200, [shown_binding(each) for each in found])
 
     def unbind(self, request: Request) -> Response:
-        """X083."""
+        """Remove the binding of a location (X083)."""
         source, destination, is_exchange, key, arguments = location(request.segment)
         _require_ends(source, destination, is_exchange)
         for binding in self._bindings(source, destination, is_exchange, key):
@@ -258,15 +252,11 @@ class Administration:
         except NotFound:
             return []
 
-    # The connection.
-
     def renew(self, request: Request) -> Response | None:
-        """X086."""
+        """Renew the connection's secret (X086)."""
         if not isinstance(request.body, bytes):
             raise Refused(400, "the body of PUT /auth/tokens must be binary")
         return Response(204) if self._renew(request.body) else None
-
-    # Refusals.
 
     def _require_unreserved(self, kind: str, name: str) -> None:
         if name.startswith(RESERVED):
@@ -283,7 +273,7 @@ def _require_not_default(exchange: str) -> None:
 
 
 def _require_one_line(name: str) -> None:
-    """X079."""
+    """Refuse a name with line ends (X079)."""
     if "\n" in name or "\r" in name:
         raise Refused(400, f"Bad name '{name}': line feed and carriage return characters not allowed")
 
@@ -341,7 +331,7 @@ ROUTES: Final[tuple[tuple[str, str, Serve, Statuses], ...]] = (
 
 
 def _route(method: str, segments: list[str]) -> tuple[Serve, Statuses, str]:
-    """Who serves a request, which statuses its failures have, and the segment that is the request's own."""
+    """Return the handler of a request, the statuses of its failures, and the segment that the colon stands for."""
     there = False
     for other, pattern, serve, statuses in ROUTES:
         fixed = pattern.split("/")

@@ -1,6 +1,6 @@
-"""Management requests as written: paths, queries, names, locations of bindings, fields of bodies. Pure functions.
+"""The syntax of management requests: paths, queries, names, locations of bindings, fields of bodies. Pure functions.
 
-What is not well formed raises Refused, with the status and the sentence that answer it.
+Malformed input raises Refused, with the status and the text of the answer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from protocols.amqp10.broker.core_values import neutral, printed, wire
 from protocols.amqp10.codec.types import Value, encode
 
 URI_SIZE_MAX: Final = 8192
-SHOWN_MAX: Final = 500  # characters of what a peer sent, in a refusal
+SHOWN_MAX: Final = 500  # characters of the peer's input, in a refusal
 
 URI: Final = re.compile(r"(?:[A-Za-z0-9\-._~!$&'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*")
 LOCATION: Final = re.compile(
@@ -31,25 +31,22 @@ LOCATION: Final = re.compile(
 
 @attrs.frozen
 class Response:
-    """An answer. A refusal's body is a sentence."""
+    """An answer. The body of a refusal is a text."""
 
     status: int
     body: Value = None
 
 
 class Refused(Exception):  # noqa: N818 - an answer as good as any other
-    """A status that is not success, and the sentence that goes with it."""
+    """Raised for a status that is not success, with its text."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.response = Response(status, why)
 
 
-# Paths.
-
-
 def split(target: str) -> tuple[list[str], dict[str, str]]:
-    """A target as the segments of its path, still encoded, and its query (X085)."""
+    """Split a target into the segments of its path, still encoded, and its query (X085)."""
     if len(target) > URI_SIZE_MAX:
         raise Refused(400, f"the URI has more than {URI_SIZE_MAX} characters")
     path, _, query = target.partition("?")
@@ -63,7 +60,7 @@ def split(target: str) -> tuple[list[str], dict[str, str]]:
 
 
 def decoded(encoded: str) -> str:
-    """A name as it is, of what is percent-encoded in a path."""
+    """Decode a percent-encoded name from a path."""
     octets = unquote_to_bytes(encoded)
     try:
         return bounded(octets.decode())
@@ -78,7 +75,8 @@ def bounded(name: str) -> str:
 
 
 def location(segment: str) -> tuple[str, str, bool, str, str]:
-    """What the location of a binding says: source, destination and whether that is an exchange, key, arguments."""
+    """Parse the location of a binding: source, destination and whether that is an exchange, key, digest of
+    arguments."""
     found = LOCATION.fullmatch(segment)
     if found is None:
         raise Refused(400, f"bad binding path segment '{cut(segment)}'")
@@ -87,7 +85,7 @@ def location(segment: str) -> tuple[str, str, bool, str, str]:
 
 
 def location_of(binding: Binding) -> str:
-    """The location of a binding."""
+    """Return the location of a binding."""
     source, destination, key = (
         encoded(name) for name in (binding.source.name, binding.destination.name, binding.key)
     )
@@ -96,18 +94,15 @@ def location_of(binding: Binding) -> str:
 
 
 def digest(arguments: values.Table) -> str:
-    """What tells the arguments of a binding from those of others; empty if there are none."""
+    """Return a digest that tells the arguments of a binding from those of others; empty if there are none."""
     if not arguments:
         return ""
     told = repr(sorted(arguments.items(), key=lambda pair: pair[0])).encode("utf-8", "surrogatepass")
     return urlsafe_b64encode(sha256(told).digest()[:12]).decode()
 
 
-# Bodies.
-
-
 def fields_of(body: Value, known: Mapping[str, tuple[type, ...]], what: str) -> dict[str, Value]:
-    """The fields of a body (X078)."""
+    """Return the fields of a body, and check their names and types (X078)."""
     if not isinstance(body, dict):
         raise Refused(400, "the request needs a map as its body")
     fields: dict[str, Value] = {}
@@ -143,7 +138,7 @@ def arguments_of(fields: Mapping[str, Value]) -> values.Table:
 
 
 def shown(arguments: values.Table) -> dict[str, Value]:
-    """Arguments as a body shows them: without what AMQP 1.0 cannot say."""
+    """Return arguments as a body shows them, without values that AMQP 1.0 cannot express."""
     shown: dict[str, Value] = {}
     for name, value in arguments.items():
         try:
