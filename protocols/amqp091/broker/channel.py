@@ -174,8 +174,7 @@ class Channel:
             consumer.wake()
 
     def wake_all(self) -> None:
-        """Wake the idle consumers, the least recently served first, because shared credit may be enough for one of them
-        only."""
+        """Wake the idle consumers, the least recently served first, because shared credit may suffice for only one."""
         idle = [consumer for consumer in self.consumers.values() if not consumer.able]
         for consumer in sorted(idle, key=lambda consumer: consumer.last_tag):
             consumer.wake()
@@ -274,7 +273,7 @@ class Channel:
             self.send(m.BasicCancelOk(method.consumer_tag))
 
     def cancel_ok(self, method: m.BasicCancelOk) -> None:
-        """Ignore the answer that some clients give to our basic.cancel, which wants none."""
+        """Ignore the answer that some clients give to our basic.cancel, which is sent with no-wait."""
 
     def _detach(self, consumer: ChannelConsumer) -> None:
         if consumer is self.reply_consumer:
@@ -291,8 +290,7 @@ class Channel:
             self.send(m.BasicCancel(consumer.tag, True))
 
     def cancel_late(self, consumer: ChannelConsumer) -> None:
-        """End a consumer that has not answered in time: its deliveries are requeued, and its later answers are ignored
-        (X028)."""
+        """End a consumer that has not answered in time: requeue its deliveries, and ignore its later answers (X028)."""
         for tag in [tag for tag, delivery in self.unsettled.items() if delivery.consumer is consumer]:
             self._late_tags.add(tag)
             self._settle(self.unsettled.pop(tag), Delivery.release)
@@ -346,8 +344,7 @@ class Channel:
         self.send(m.TxSelectOk())
 
     def tx_commit(self, method: m.TxCommit) -> None:
-        """Commit the transaction (S122-S125, X029). Raises PreconditionFailed if queues refused some of its
-        messages."""
+        """Commit the transaction (S122-S125, X029). Raises PreconditionFailed if queues refused some messages."""
         refused = self.publishing.commit()
         self._tx_unsettled.clear()
         if refused:
@@ -427,8 +424,7 @@ def unknown_tag(tag: int) -> PreconditionFailed:
 
 
 def integer_argument(arguments: wire.FieldTable, name: str) -> int | None:
-    """Return an argument of basic.consume, or None if it was not given. Raises PreconditionFailed if it is no
-    integer."""
+    """Return an argument of basic.consume, or None. Raises PreconditionFailed if it is no integer."""
     value: Value = arguments.get(name)
     if value is None:
         return None

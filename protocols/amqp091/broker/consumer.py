@@ -159,8 +159,7 @@ class ChannelConsumer(Consumer):
             delivery.reject()
 
     def _fit(self, message: Message, properties: bytes, size: int) -> None:
-        """Build the bytes before and after the tag of this message, as far as they differ from those of the last
-        one."""
+        """Build the bytes before and after the tag of this message, as far as those of the last message differ."""
         number = self.channel.number
         exchange, key = message.exchange, message.key
         is_aimed = exchange == self._exchange and key == self._key and self._start != b""
@@ -192,8 +191,8 @@ class ChannelConsumer(Consumer):
 
 
 def end_of(pieces: list[bytes], out: list[bytes]) -> int:
-    """Join the gathered pieces, which lack the first frame end at the front and the last at the end. Returns their size
-    in bytes."""
+    """Join the pieces, without the frame end in front of the first message and with that of the last. Return the
+    size."""
     if not pieces:
         return 0
     pieces[0] = pieces[0][1:]

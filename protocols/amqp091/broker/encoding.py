@@ -111,8 +111,7 @@ def _within(number: int | None, most: int) -> int | None:
 
 
 def _identified(given: Id | None, header: str, headers: dict[str, Value]) -> str | None:
-    """Return an id as a short string. An id that does not fit goes into a header of its own, and None is returned
-    (S232)."""
+    """Return an id as a short string, or None after adding an id that does not fit as a header of its own (S232)."""
     if isinstance(given, UUID):
         return f"urn:uuid:{given}"
     if isinstance(given, int):
@@ -271,8 +270,7 @@ DEATH_HEADERS: Final = frozenset(
 
 
 def _with_deaths(message: Message, properties: bytes) -> bytes:
-    """Add the death headers (X031-X036): x-death newest first, the first and last death, no expiration, no CC once it
-    was replaced."""
+    """Add the death headers (X031-X036): x-death newest first, first and last death, no expiration, no replaced CC."""
     notes = message.notes
     assert notes is not None
     headers: FieldTable = {"x-death": [_death_table(death) for death in notes.deaths]}

@@ -73,7 +73,7 @@ class Publishing:
         self._targets = targets_of(self.client, "amqp091")
         self._host = self.client.host
         self._access = self.broker.access
-        self._last_publish = NO_PUBLISH  # the last arguments, whose meaning follows:
+        self._last_publish = NO_PUBLISH  # the last arguments; the next three hold their values
         self._target = Target(self._host.default_exchange, False, -1)
         self._key = ""
         self._flags = 0
@@ -198,8 +198,7 @@ class Publishing:
             self._returns.append((message, m.NO_ROUTE))
 
     def _publish_immediate(self, exchange: Exchange, message: Message, flags: int) -> bool:
-        """Publish at the commit, because consumers are chosen only then. Returns False if a queue refused the
-        message."""
+        """Publish at the commit, when consumers are chosen. Returns False if a queue refused the message."""
         outcome = self.broker.publish_immediate(exchange, message)
         if outcome not in (TAKEN, REFUSED) and (code := return_code(outcome, flags)) is not None:
             self._returns.append((message, code))
@@ -237,7 +236,7 @@ class Publishing:
             self.confirmed = sequence
 
     def select_confirms(self) -> None:
-        """Select confirm mode; the next publish has number 1 (S117). Raises PreconditionFailed in a transaction
+        """Select confirm mode; the next publish has number 1 (S117). Raises PreconditionFailed after tx.select
         (S118)."""
         if self.tx is not None:
             raise PreconditionFailed("cannot switch from tx to confirm mode")

@@ -20,8 +20,7 @@ def connection_facts(connection: Connection091) -> ConnectionFacts:
 
 
 def channel_facts(channel: Channel) -> ChannelFacts:
-    """Return the facts of a channel. Delivery tags count deliveries and gets, sequence numbers the published
-    messages."""
+    """Return the facts of a channel. Delivery tags count deliveries and gets, sequence numbers the publishes."""
     publishing, tx = channel.publishing, channel.publishing.tx
     held = (0, 0) if tx is None else tx.held
     not_answered = channel.delivered_settled + channel.fetched_settled

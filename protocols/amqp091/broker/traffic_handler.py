@@ -16,8 +16,8 @@ from protocols.amqp091.machine.contract import Traffic
 
 
 class Channels(Traffic):
-    """A dispatcher of messages and acks to channels. The adapter owns the channels, and resets `published`, the count
-    of messages."""
+    """A dispatcher of messages and acks to the adapter's channels. The adapter resets `published`, the count of
+    messages."""
 
     __slots__ = ("_broker", "_channels", "published", "wire")
 

@@ -132,8 +132,7 @@ def method_frame(channel: int, payload: bytes) -> bytes:
 
 
 def confirm_frame(channel: int, method_id: int, sequence: int, multiple: bool) -> bytes:
-    """Return a basic.ack or basic.nack frame, packed in one step: a method object takes nine calls for the same
-    bytes."""
+    """Return a basic.ack or basic.nack frame, packed in one step: a method object takes nine calls for that."""
     size = CONFIRM.size - FRAME_OVERHEAD
     return CONFIRM.pack(FRAME_METHOD, channel, size, CLASS_BASIC, method_id, sequence, multiple, FRAME_END)
 
@@ -208,8 +207,8 @@ def deliver_prefix(consumer_tag: str) -> bytes:
 
 
 def deliver_target(exchange: str, routing_key: str) -> bytes:
-    """Return the exchange and routing key that end every basic.deliver of such a message; a raw basic.publish has them
-    at [2:-1]."""
+    """Return the exchange and routing key that end every basic.deliver of such a message; a raw publish has them at
+    [2:-1]."""
     return encode_shortstr(exchange) + encode_shortstr(routing_key)
 
 

@@ -44,13 +44,13 @@ class Handler(ABC):
 
     @abstractmethod
     def on_open(self, virtual_host: str) -> None:
-        """Called when the client opens this virtual host. The limits have been negotiated; open-ok is sent after the
+        """Called when the client opens this virtual host, after the limits were negotiated. open-ok is sent after the
         call."""
 
     @abstractmethod
     def on_update_secret(self, secret: bytes, reason: str) -> Wait | None:
-        """Called with a new secret of the client. update-secret-ok is sent after the call or, if that returns `Wait`,
-        by `secret_updated`."""
+        """Called with a new secret of the client. update-secret-ok is sent after the call, or by `secret_updated` after
+        `Wait`."""
 
     @abstractmethod
     def on_channel_open(self, channel: int) -> None:
@@ -66,14 +66,13 @@ class Handler(ABC):
 
     @abstractmethod
     def on_closed(self) -> None:
-        """Called once when the connection has ended, whatever ended it, after its channels and before the peer is
-        told."""
+        """Called once when the connection has ended in any way, after its channels and before the peer is told."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Traffic(ABC):
-    """The receiver of messages and acks on open channels. As in `Handler`, an AmqpError ends the channel or the
-    connection."""
+    """The receiver of messages and acks on open channels. An AmqpError ends the channel or connection, as in
+    `Handler`."""
 
     __slots__ = ()
 
@@ -101,8 +100,7 @@ class Traffic(ABC):
 
 @attrs.frozen
 class Tuning:
-    """The limits that the server offers and enforces. A frame_max or channel_max of 0 is no limit, a heartbeat of 0
-    none."""
+    """The limits that the server offers and enforces. A frame_max or channel_max of 0 is no limit, a heartbeat of 0 is off."""
 
     channel_max: int = 2047
     frame_max: int = 131_072
@@ -116,8 +114,8 @@ class Tuning:
     serves_1_0: bool = True  # on the same port, beside 0-9-1
 
     def check(self, channel_max: int, frame_max: int) -> None:
-        """Check the limits that a client chose from our offer. Raises AmqpError if they are out of bounds
-        (S010-S012)."""
+        """Check the limits that a client chose from our offer (S010-S012). Raises AmqpError if they are out of
+        bounds."""
         _check("frame_max", self.frame_min, self.frame_max, frame_max)
         _check("channel_max", 1, self.channel_max, channel_max)
 

@@ -99,7 +99,7 @@ class Reader(Machine):
 
     @abstractmethod
     def _refuse(self, number: int, error: AmqpError, method: bytes) -> None:
-        """End the channel or the connection for this error; `method` is the failing method's encoded numbers. Raises no
+        """End the channel or connection for this error of the method with these encoded numbers. Raises no
         AmqpError."""
 
     @abstractmethod

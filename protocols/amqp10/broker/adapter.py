@@ -162,7 +162,7 @@ class Connection10(RenewableConnection, Handler):
         try:
             self.enter(name)
         except LimitReached as failure:
-            # where 0-9-1 mentions a connection limit, 1.0 mentions a vhost's (X047)
+            # Where the text of 0-9-1 names a connection limit, that of 1.0 names a vhost's (X047).
             why = str(failure).replace("': connection limit (", "': vhost connection limit (")
             raise self._turned_away(AmqpError(p.RESOURCE_LIMIT_EXCEEDED, why, Ends.CONNECTION)) from None
         except Failure as failure:

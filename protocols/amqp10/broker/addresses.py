@@ -89,8 +89,7 @@ def source(address: object, v1: bool) -> SourceAddress:
 
 
 def subscription(address: object, v1: bool) -> SourceAddress:
-    """Parse the address of a source that asks for a subscription: as `source`, but v2 addresses of exchanges are valid
-    too."""
+    """Parse the address of a source that asks for a subscription: as `source`, but an exchange of v2 is valid, too."""
     if type(address) is not str or not address.startswith(EXCHANGES):
         return source(address, v1)
     if (found := _target_v2(address)) is None:
@@ -99,8 +98,7 @@ def subscription(address: object, v1: bool) -> SourceAddress:
 
 
 def to(address: str) -> TargetAddress:
-    """Parse the `to` of a message on the anonymous terminus (S200). Raises AmqpError amqp:precondition-failed
-    (S202)."""
+    """Parse the `to` of a message to the anonymous terminus (S200). Raises amqp:precondition-failed (S202)."""
     if (found := _target_v2(address)) is None:
         raise AmqpError(p.PRECONDITION_FAILED, f"bad 'to' address string: {address[:SHOWN_MAX]}")
     return found
@@ -142,8 +140,7 @@ def _target_v2(address: str) -> TargetAddress | None:
 
 
 def _decoded(text: str) -> str | None:
-    """Decode a percent-encoded name; None if the encoding is wrong, or it is too long. Invalid UTF-8 keeps its
-    bytes."""
+    """Decode a percent-encoded name, or return None if it is malformed or too long. Invalid UTF-8 keeps its bytes."""
     if ENCODED.fullmatch(text) is None:
         return None
     octets = unquote_to_bytes(text)

@@ -120,8 +120,7 @@ class QueueSource:
         return told
 
     def serve(self, consumer: LinkConsumer) -> None:
-        """Reduce the source to what is needed once the link is attached, because sources may be large and links
-        many."""
+        """Reduce the source to what an attached link needs, because sources may be large and links many."""
         self.source = p.Source(dynamic=self.source.dynamic)
 
     def abandon(self, session: ServedSession) -> None:
@@ -189,8 +188,8 @@ class LinkConsumer(Consumer, Retiring):
         return ConsumerFacts(tag=self.link.name, connection=session.client.name, channel=session.wire.channel)
 
     def room(self) -> int:
-        """Return the room for deliveries. The window is the session's, which knows how many transfers the peer accepts
-        now."""
+        """Return the room for deliveries, and copy the session's window, which is the number of transfers the peer
+        accepts."""
         transfers = self.window.credit = self.session.wire.sending.room()
         return self.session.outbox.room() if transfers > 0 else 0
 
@@ -240,8 +239,7 @@ class LinkConsumer(Consumer, Retiring):
             delivery.reject()
 
     def _cannot_send(self, delivery: Delivery, size: int) -> None:
-        """End the session for a message beyond the peer's max-message-size (S172), but not while the queue
-        dispatches."""
+        """End the session for a message beyond the peer's max-message-size (S172), but after the queue's dispatch."""
         if not self._failing:
             self._failing = True
             broker, error = self.session.broker, size_exceeded(size, self.link.message_size_max)
@@ -271,8 +269,7 @@ class LinkConsumer(Consumer, Retiring):
         return 0
 
     def taken(self, mark: int) -> None:
-        """Finish a drain after the broker has settled: all available messages are sent (S180), unless there was no
-        room."""
+        """Finish a drain after the broker has settled: all messages are sent (S180), unless there was no room."""
         link = self.link
         if link.ended or not link.drain:
             return

@@ -104,8 +104,7 @@ class ControlLink(IncomingOwner, Controller):
         self._discharged = []
 
     def answer(self) -> None:
-        """Accept the discharges before the next mark: their messages are in the queues; the outbox waits for the
-        disk."""
+        """Accept the discharges before the next mark: their messages are queued; the outbox waits for the disk."""
         for delivery_id in self._marked.popleft():
             self._link.accept(delivery_id)
 

@@ -26,8 +26,8 @@ DYNAMIC_NODE: Final[dict[str, Value]] = {
 
 
 def require_temporary_queue(capabilities: Sequence[str], terminus: str) -> None:
-    """Require the capability temporary-queue, because there are no other dynamic nodes (X062). `terminus`: source or
-    target."""
+    """Require the capability temporary-queue of a dynamic terminus, `source` or `target`: there are no others
+    (X062)."""
     if TEMPORARY_QUEUE not in capabilities:
         wanted = ", ".join(capabilities) or "no capability"
         raise AmqpError(p.NOT_IMPLEMENTED, f"Dynamic {terminus} not supported: {wanted}")
@@ -41,8 +41,7 @@ def dynamic_queue(client: Client, container: str, link: str) -> Queue:
 
 
 def declared_queue(client: Client, name: str, durability: int, temporary: bool = False) -> Queue:
-    """Return the queue of that name as it is, or declare it (S216, S218, S221). `temporary`: for this connection
-    alone."""
+    """Return the queue of that name, declared if needed (S216, S218, S221). `temporary`: for this connection alone."""
     if temporary:
         return client.declare_queue(name, exclusive=True)
     if (there := client.host.queues.get(name)) is None:

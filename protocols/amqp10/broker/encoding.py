@@ -109,8 +109,7 @@ class Encoding10(Encoding):
         return data_begin(octets) + octets
 
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
-        """Add headers as annotations. Only names that begin with `x-` can be added, because the bare message is
-        immutable."""
+        """Add headers as annotations: only those that begin with `x-`, because the bare message is immutable."""
         said: dict[str, Value] = {}
         for name, value in headers.items():
             if name.startswith("x-") and name.isascii():
@@ -419,8 +418,7 @@ def _annotations(message: Message, envelope: Envelope) -> bytes:
 
 
 def _bury(entries: dict[str, bytes], notes: Notes, facts: Facts) -> None:
-    """Add the death annotations (X031-X036): deaths newest first, the first and last of them, no x-cc once it was
-    replaced."""
+    """Add the death annotations (X031-X036): deaths newest first, the first and last of them, no replaced x-cc."""
     for name in DEATH_ANNOTATIONS if facts.cc else DEATH_ANNOTATIONS | {COPIES}:
         entries.pop(name, None)
     entries["x-opt-deaths"] = entry("x-opt-deaths", array_of([_death(death) for death in notes.deaths]))

@@ -100,7 +100,7 @@ class Termini(FrontEndState):
         self.broker = host.broker
         self.sources: dict[Key, Terminus] = {}
         self.targets: dict[Key, Terminus] = {}
-        # By the session or connection that they wait for.
+        # Waiting termini, by the session or connection that they wait for.
         self.waiting: dict[object, dict[Terminus, None]] = {}
         self._sweep_at = SWEEP_FROM
 

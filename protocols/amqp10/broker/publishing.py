@@ -133,8 +133,8 @@ def aims_of(client: Client) -> Aims:
 
 
 def aim_at(client: Client, exchange: str, key: str) -> Aim:
-    """Check that the client may publish there, and return the aim. Raises Failure, or AmqpError for an internal
-    exchange (S198)."""
+    """Check that the client may publish there; return the aim. Raises Failure, or AmqpError if it is internal
+    (S198)."""
     host, access = client.host, client.broker.access
     found = host.exchanges.get(exchange)
     if found is not None and found.internal:
@@ -155,7 +155,7 @@ class Projection:
         self.facts, self.properties, body, self.to, self.subject = project(payload)
         at = self.body_at = len(payload) - len(body)
         self._begin = payload[: at + FORM]
-        # That encode the size of the body's only section; 0 if it holds for no other message.
+        # The width in bytes of the size of the body's only section; 0 if this holds for no other message.
         self._size_bytes = 0
         if at <= REMEMBERED_MAX and len(body) > FORM:
             shape = SHAPES.get(WORD.unpack_from(body)[0])
@@ -204,7 +204,7 @@ class Publishing(IncomingOwner):
         self._varies = varies  # each message has a target of its own
         self._accepted: list[int] = []  # deliveries to accept when the broker has settled
         self._answers: list[tuple[int, p.DeliveryState]] = []  # answers with another outcome
-        # Both, by the mark.
+        # Accepted deliveries and answers, for each mark.
         self._marked: deque[tuple[list[int], list[tuple[int, p.DeliveryState]]]] = deque()
 
     @abstractmethod
@@ -267,8 +267,7 @@ class Publishing(IncomingOwner):
         return count
 
     def _publish_all(self, aim: Aim, known: Projection, payloads: list[bytes]) -> int:
-        """Publish messages from the front, as long as they are like the first and simply taken, within the limit of
-        work for one read.
+        """Publish messages from the front while they are like the first, are simply taken, and WORK_MAX permits.
 
         Returns how many were taken. Raises Failure.
         """
@@ -359,8 +358,7 @@ class Publishing(IncomingOwner):
         self._answers.append((delivery_id, state))
 
     def mark(self) -> None:
-        """Called after the broker has settled. One `answer` follows for each mark, when the messages before it are
-        safe."""
+        """Called after the broker has settled. One `answer` follows for each mark, when earlier messages are safe."""
         self._marked.append((self._accepted, self._answers))
         self._accepted, self._answers = [], []
 

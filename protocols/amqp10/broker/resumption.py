@@ -52,12 +52,10 @@ def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]
     kept = termini.targets.get(_key(session, attach.name))
     if not isinstance(kept, KeptSender):
         return {}
-    kept.expire()  # from now on only the link has it
+    kept.expire()  # from here on the link keeps the deliveries
     if (journal := session.broker.journal) is not None:
-        journal.holds = (
-            # The states may concern messages published just now: our attach waits until those are on disk.
-            True
-        )
+        # The states may concern messages published just now: our attach waits until those are on disk.
+        journal.holds = True
     asked = attach.unsettled or {}
     return {tag: each for tag, each in kept.deliveries.items() if tag in asked and each.state is not None}
 
@@ -106,8 +104,7 @@ class KeptSender(Terminus):
 
 
 class Recoverable(IncomingOwner):
-    """The owner of a link with rcv-settle-mode second: it publishes as any other, and keeps unsettled deliveries at the
-    end."""
+    """The owner of a link with rcv-settle-mode second: it publishes as any other, and keeps unsettled deliveries."""
 
     __slots__ = ("_expiry", "_kept", "_link", "_owner", "_session")
 
@@ -138,7 +135,7 @@ class Recoverable(IncomingOwner):
             self._watch(delivery_id, delivery, delivery.state)
 
     def _watch(self, delivery_id: int, delivery: Unsettled, state: p.TransactionalState) -> None:
-        """Replace a transactional state, which is only a promise, when the transaction is discharged (part 4, section
+        """Replace a transactional state, a mere promise, when the transaction is discharged (part 4, section
         4.4.4.1)."""
         link, promised = self._link, state.outcome
 

@@ -69,13 +69,12 @@ class ServedSession(SessionOwner):
         self.pairs: dict[str, Pair] = {}  # of management links, by their name
         self.persistent = False
         # Counts for management, in messages.
-        self.confirmed = self.returned = 0  # of the peer's: accepted messages, and unroutable ones
-        # Of ours: messages sent settled, and those that the peer accepted.
-        self.delivered_settled = self.accepted = 0
+        self.confirmed = self.returned = 0  # of the peer's messages: accepted, unroutable
+        self.delivered_settled = self.accepted = 0  # of our messages: sent settled, accepted by the peer
         self._waiting: list[Publishing | ControlLink] = []  # links with messages to answer
         self._announced = False  # on the broker's list of publishers for this settle
         self._marked = 0  # the last mark
-        # And the links that wait for each.
+        # The marks, with the links that wait for each.
         self._marks: deque[tuple[int, list[Publishing | ControlLink]]] = deque()
 
     def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:

@@ -59,9 +59,9 @@ class Terms:
     selector: Selector | None = None
     arguments: Table = attrs.field(factory=dict)  # for the kind of queue
     browses: bool = False
-    # The properties of the attach that have effect.
+    # The properties of the attach that have effect, and the filters that do.
     properties: Mapping[str, Value] = attrs.field(factory=dict)
-    filters: Mapping[str, Value] = attrs.field(factory=dict)  # the filters that have effect
+    filters: Mapping[str, Value] = attrs.field(factory=dict)
 
 
 def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:

@@ -101,8 +101,7 @@ def attach(session: ServedSession, attach: p.Attach) -> Subscription | None:
 
 
 def _is_explicit(source: p.Source) -> bool:
-    """Return whether the source asks for a subscription, so that an address of version 2 may name an exchange
-    (S196)."""
+    """Return whether the source asks for a subscription, so that an exchange of version 2 is valid (S196)."""
     return source.durable > 0 or TOPIC in source.capabilities or SHARED in source.capabilities
 
 
@@ -159,8 +158,7 @@ def _known(session: ServedSession, key: Key) -> Subscription | None:
 
 
 def restore(broker: Broker) -> None:
-    """Restore subscriptions from the notes on their queues; those that do not expire wait, for the others the time-out
-    runs."""
+    """Restore subscriptions from the notes on their queues, and start the time-outs of those that expire."""
     for host in broker.hosts():
         for queue in list(host.queues.values()):
             if SUBSCRIPTION not in queue.notes:

@@ -191,7 +191,7 @@ class Transactions:
         return self._answer(work, rejected(error))
 
     def watch(self, state: p.TransactionalState, told: Callable[[bool], None]) -> None:
-        """Call `told` at the transaction's end with whether it was committed; now, if it has ended."""
+        """Call `told` at the transaction's end with whether it was committed, or now with False if it has ended."""
         if state.txn_id in self._open:
             self._open[state.txn_id].watchers.append(told)
         else:
@@ -245,7 +245,7 @@ class Transactions:
         return owner.outcome_in(state.outcome)
 
     def _others(self, work: Work, tokens: Sequence[object]) -> set[Controller]:
-        """Return the control links of other transactions that hold outcomes of these deliveries, which is an error
+        """Return the control links of other transactions with outcomes of these deliveries, which is an error
         (4.4.2)."""
         found = (self._held.get(token) for token in tokens)
         return {held.work.controller for held in found if held is not None and held.work is not work}
@@ -276,8 +276,7 @@ class Transactions:
         return [id for id, _ in free], [token for _, token in free]
 
     def left(self, tokens: Sequence[object]) -> list[object]:
-        """Return those of a link's unsettled deliveries whose outcome no transaction holds, after the link has
-        ended."""
+        """Return the unsettled deliveries of an ended link that no transaction holds; mark the others as settled."""
         free = []
         for token in tokens:
             if (held := self._held.get(token)) is None:

@@ -39,7 +39,7 @@ from protocols.shared.codec.integers import Float32
 DEPTH_MAX: Final = 64  # lists in maps in described values ...; two Python frames each
 ZERO_WIDTH_MAX: Final = 64  # elements of an array that have no bytes of their own
 DESCRIPTORS_MAX: Final = 2  # of the elements of an array: each element gets an object for each
-UNSALTED_MAX: Final = 32  # pairs of a map whose keys may be hashed as numbers are
+UNSALTED_MAX: Final = 32  # pairs of a map whose keys may have the predictable hashes of numbers
 TOO_DEEP: Final = f"a value is nested more than {DEPTH_MAX} deep"
 CUT: Final = "a value is cut short"
 TWO_LONGS: Final = Struct(">II")

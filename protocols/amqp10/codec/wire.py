@@ -103,8 +103,7 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def error_of(error: AmqpError, size_max: int) -> p.Error:
-    """Return the error for the peer: without its details, and its description cut, if it is longer than `size_max`
-    bytes."""
+    """Return the error for the peer: without details, and its description cut, if it has more than `size_max` bytes."""
     description = _readable(error.description)
     return fitting(p.Error(condition=error.condition, description=description, info=error.info), size_max)
 
@@ -274,8 +273,7 @@ OUTCOMES: Final[dict[bytes, p.DeliveryState]] = {
     for end in (b"\x45", b"\xc0\x01\x00", b"\xd0\0\0\0\x04\0\0\0\0")
 }
 
-# The fields from settled on: state, batchable. Their bytes are mapped to the number of fields, settled, and the
-# outcome.
+# The fields from settled on: state, batchable. Their bytes are mapped to number of fields, settled and outcome.
 DISPOSITION_ENDS: Final[dict[bytes, tuple[int, bool, p.DeliveryState | None]]] = {
     settled + octets + batchable: (3 + 1 + 1 + len(batchable), settled == b"\x41", outcome)
     for settled in OPTIONAL

@@ -66,8 +66,7 @@ class Handler(ABC):
 
     @abstractmethod
     def on_closed(self) -> None:
-        """Called once when the connection has ended, whatever ended it, after its sessions and before the peer is
-        told."""
+        """Called once when the connection has ended in any way, after its sessions and before the peer is told."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -78,12 +77,11 @@ class SessionOwner(ABC):
 
     @abstractmethod
     def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
-        """Called when the peer wants to send. Before it returns, the owner must call `link.attach(source, target)`."""
+        """Called when the peer wants to send. Before it returns, the owner must call `link.attach`."""
 
     @abstractmethod
     def on_attach_outgoing(self, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
-        """Called when the peer wants to receive. Before it returns, the owner must call `link.attach(source,
-        target)`."""
+        """Called when the peer wants to receive. Before it returns, the owner must call `link.attach`."""
 
     @abstractmethod
     def on_window(self) -> None:
@@ -134,7 +132,7 @@ class OutgoingOwner(ABC):
 
     @abstractmethod
     def on_credit(self, link: OutgoingLink) -> None:
-        """Called when the peer has changed `link.credit` or `link.drain`, or wants a flow: set `available`.
+        """Called when the peer has changed `link.credit` or `link.drain`, or requested a flow: set `available`.
 
         If the peer drains: send the available messages, now or when the broker has settled, then call `link.drained()`.
         """

@@ -45,8 +45,7 @@ class Unfinished:
         self.body = bytearray()
 
     def check(self, transfer: p.Transfer) -> None:
-        """Check that another transfer belongs to the same delivery (X056). Aborting settles it (part 2, section
-        2.7.5)."""
+        """Check that another transfer belongs to this delivery (X056). Aborting settles it (part 2, section 2.7.5)."""
         for name, ours, theirs in (
             ("delivery-id", self.id, transfer.delivery_id),
             ("delivery-tag", self.tag, transfer.delivery_tag),
@@ -94,7 +93,7 @@ class IncomingLink(Link):
         super().__init__(session, attach)
         tuning = session.connection.tuning
         self.delivery_count = int(attach.initial_delivery_count or 0)
-        # The delivery-count of the first message, moved by what the peer skipped.
+        # The initial delivery-count, advanced by the credit that the peer has skipped.
         self.counted_from = self.delivery_count
         self.unanswered = 0  # messages that we have not settled
         self.credit_max = tuning.link_credit
@@ -153,8 +152,7 @@ class IncomingLink(Link):
         return False
 
     def want(self, credit: int) -> None:
-        """Set the credit to grant from now on; 0 grants nothing any more. Messages for earlier credit may still
-        come."""
+        """Set the credit to grant from now on; 0 grants none. Messages for earlier credit may still come."""
         self.credit_max = credit
         self._low = credit // 2
         if self._owned and not self.ended:
@@ -223,8 +221,7 @@ class IncomingLink(Link):
         return 0 if not self._plain or settled is self._forbidden else min(self.credit, self._together)
 
     def take_all(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
-        """Take whole messages, up to `takes_together`. Returns how many were taken; the others are to be taken one by
-        one."""
+        """Take whole messages, up to `takes_together`. Return how many were taken; the others are taken one by one."""
         count = self.owner.on_messages(delivery_ids, payloads, settled)
         is_all = count == len(payloads)
         self._together = min(2 * self._together, TOGETHER_MAX) if is_all else TOGETHER_MIN

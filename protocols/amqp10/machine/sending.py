@@ -70,7 +70,7 @@ class OutgoingLink(Link):
     def __init__(self, session: Session, attach: p.Attach) -> None:
         super().__init__(session, attach)
         self.drain = False
-        # The peer asked for settled messages.
+        # Whether the peer asked for settled messages.
         self.settled = self.snd_settle_mode == p.SENDER_SETTLE_MODE_SETTLED
         self.message_size_max = int(attach.max_message_size or 0)  # the peer's; 0 is no limit
         self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
@@ -129,7 +129,7 @@ class OutgoingLink(Link):
             raise AmqpError(p.NOT_IMPLEMENTED, "transactional acquisition is not supported")
         before = self.credit, self.drain
         if flow.link_credit is not None:
-            # a receiver that has not seen our attach counts from the beginning
+            # A receiver that has not seen our attach counts from the beginning.
             sent = distance(self.delivery_count, flow.delivery_count or 0)
             self.credit = min(max(0, flow.link_credit - sent), MASK)
         self.drain = flow.drain
@@ -214,8 +214,7 @@ class OutgoingLink(Link):
         outbox.wrote(written)
 
     def begin(self, size: int, settled: bool) -> bytes:
-        """Give an id to the first waiting message, which is sent now, and return the beginning of its first
-        transfer."""
+        """Give an id to the first waiting message, which is sent now; return the beginning of its first transfer."""
         sending = self._sending
         delivery_id = sending.next_delivery_id
         sending.next_delivery_id = delivery_id + 1 & MASK
@@ -225,8 +224,7 @@ class OutgoingLink(Link):
         return self._head.body(delivery_id, settled, more=size > self._whole_max)
 
     def take_outcomes(self, ids: Sequence[int], state: p.DeliveryState | None, settled: bool) -> None:
-        """Pass the peer's state of deliveries to the owner; all must be unsettled ones of this link. Raises no
-        AmqpError."""
+        """Pass the peer's state of unsettled deliveries of this link to the owner. Raises no AmqpError."""
         if settled:
             tokens = [self.unsettled.pop(each) for each in ids]
             unsettled = self._sending.unsettled
@@ -248,8 +246,7 @@ class OutgoingLink(Link):
         return first <= last
 
     def settle(self, ids: Sequence[int], state: p.DeliveryState | None = None) -> None:
-        """Settle deliveries that the peer left unsettled; the next flush tells it. Deliveries that have ended are
-        ignored."""
+        """Settle deliveries that the peer left unsettled; the next flush sends that. Ended ones are ignored."""
         for each in ids:
             if not self.ended and each in self.unsettled:
                 del self.unsettled[each], self._sending.unsettled[each]

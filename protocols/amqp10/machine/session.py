@@ -265,8 +265,7 @@ class Session:
             self.sending.forget(link)
 
     def take_alike_at(self, data: bytes, at: int, after: int, frame_size_max: int) -> int:
-        """Take transfers with the pattern of the frame at `at`, which ends at `after`. Returns the offset of the next
-        frame."""
+        """Take transfers with the pattern of the frame from `at` to `after`. Return the offset of the next frame."""
         alike = self._alike
         if alike is None or not alike.is_at(data, at):
             alike = self._alike = pattern_at(data, at, after)
@@ -385,7 +384,7 @@ class Session:
             self.fail(error)
 
     def hold(self) -> None:
-        """Stop granting transfers beyond those that are under way (S162); a session that is held when it begins grants
+        """Grant no transfers beyond those that are under way (S162); a session that is held when it begins grants
         none."""
         if not self.held:
             self.held = True

@@ -113,8 +113,7 @@ class ServedConnection(FrontEnd):
         )
 
     def hold_back(self) -> None:
-        """Called when the client has published during an alarm: nothing is read from it, so its silence is not
-        watched."""
+        """Called when the client has published during an alarm: nothing is read from it, nor is its silence watched."""
         self.blocked = True
         self.wire.pause_monitor()
 
@@ -144,8 +143,7 @@ class ServedConnection(FrontEnd):
         super().wake()
 
     def enter(self, virtual_host: str) -> None:
-        """Let the user enter this virtual host, so that the connection counts as logged in. Raises the core's
-        failures."""
+        """Let the user enter this virtual host, which completes the login. Raises the core's failures."""
         self.client.enter(virtual_host)
         self._entered = True
         self.is_stranger = False

@@ -77,8 +77,7 @@ class Machine(ABC):
         return self.state is State.CLOSED
 
     def receive(self, data: bytes, now: float) -> None:
-        """Handle bytes from the peer. Whatever they are, this raises only errors other than AmqpError that a handler
-        raised."""
+        """Handle bytes from the peer. Whatever they are, this raises only what a handler raised besides AmqpError."""
         self._heartbeat.received_at = now
         if self._is_checking():
             self._keep(data)

@@ -31,8 +31,7 @@ class Writer(ABC):
         """Return a number that rises with everything written here: two equal numbers mean an idle line."""
 
     def full(self) -> bool:
-        """Return whether the limit of bytes that wait for the peer is exceeded: the connection halts after its current
-        frame."""
+        """Return whether too many bytes wait for the peer, so that the connection halts after its current frame."""
         return False
 
     def room(self) -> int:

@@ -1,5 +1,4 @@
-"""Byte strings built from pieces: none of them tiny, and none so large that copying it would delay other
-connections."""
+"""Byte strings built from pieces: none of them tiny, and none so large that copying it delays other connections."""
 
 from __future__ import annotations
 

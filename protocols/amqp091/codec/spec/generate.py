@@ -127,8 +127,7 @@ class MethodSpec:
 
     @property
     def bits(self) -> list[Field]:
-        """Return the bits. In every 0-9-1 method they are neighbours and share one byte, which the generator relies
-        on."""
+        """Return the bits. In every 0-9-1 method they are neighbours and share a byte; the generator relies on that."""
         bits = [field for field in self.fields if field.type == "bit"]
         first = self.fields.index(bits[0]) if bits else 0
         assert bits == self.fields[first : first + len(bits)], self.name

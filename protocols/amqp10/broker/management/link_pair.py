@@ -90,7 +90,7 @@ def attach_responses(session: ServedSession, link: OutgoingLink, attach: p.Attac
     if pair.responses is not None:
         raise _mismatch(link.name)
     pair.responses = link
-    # Whatever the peer asked for, because all responses are settled.
+    # Responses are always settled, whatever mode the peer asked for.
     link.snd_settle_mode = p.SENDER_SETTLE_MODE_SETTLED
     link.settled = True
     link.attach(attach.source, target, PAIRED)

@@ -75,8 +75,7 @@ def bounded(name: str) -> str:
 
 
 def location(segment: str) -> tuple[str, str, bool, str, str]:
-    """Parse the location of a binding: source, destination and whether that is an exchange, key, digest of
-    arguments."""
+    """Parse a binding's location: source, destination and whether that is an exchange, key, digest of arguments."""
     found = LOCATION.fullmatch(segment)
     if found is None:
         raise Refused(400, f"bad binding path segment '{cut(segment)}'")
