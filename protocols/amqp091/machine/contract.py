@@ -100,7 +100,7 @@ class Traffic(ABC):
 
 @attrs.frozen
 class Tuning:
-    """The limits that the server offers and enforces. A frame_max or channel_max of 0 is no limit, a heartbeat of 0 is off."""
+    """The limits that the server offers and enforces. A limit of 0 is none, a heartbeat of 0 is off."""
 
     channel_max: int = 2047
     frame_max: int = 131_072

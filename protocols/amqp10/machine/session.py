@@ -384,8 +384,7 @@ class Session:
             self.fail(error)
 
     def hold(self) -> None:
-        """Grant no transfers beyond those that are under way (S162); a session that is held when it begins grants
-        none."""
+        """Grant no transfers beyond those under way (S162); a session that is held when it begins grants none."""
         if not self.held:
             self.held = True
             self.say_flow()
