@@ -48,7 +48,7 @@ class Terminus(ABC):
 
     @abstractmethod
     def expire(self) -> None:
-        """Forget this terminus, because no link came back for it, and release what it holds."""
+        """Forget this terminus, and release what it holds. Called at its time-out, and to end it early."""
 
     def leave(self, session: ServedSession) -> None:
         """Wait as the policy says, after the link on this session has ended."""
