@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.node")
 T = TypeVar("T")
 
-THREADS: Final = 2  # for what takes long, such as to check a password
-WATCH_INTERVAL_S: Final = 1.0  # between looks at the plug-in folders
+THREADS: Final = 2  # for work that takes long, such as checking a password
+WATCH_INTERVAL_S: Final = 1.0  # between two checks of the plug-in folders
 
 
 class NodeAdmin(Operations):
-    """Answers operators for one node, and changes what they want to have changed."""
+    """Answers operators' requests for one node, and carries out the changes that they ask for."""
 
     def __init__(
         self, node: Node, plugins: Plugins, reread: Callable[[], Config] | None, started_at: float
     ) -> None:
-        """`reread` gives the configuration again; without it there is nothing to reload."""
+        """`reread` reads the configuration again; without it there is nothing to reload."""
         self.name = node.config.node.name
         self.started_at = started_at
         self.data_folder = None if node.keeper is None else node.keeper.folder
@@ -47,7 +47,7 @@ class NodeAdmin(Operations):
         self._broker = node.broker
         self._plugins = plugins
         self._reread = reread
-        self._watching = False  # of the plug-in folders
+        self._watching = False  # whether the plug-in folders are watched
         self._threads = trio.CapacityLimiter(THREADS)
 
     @property
@@ -55,7 +55,7 @@ class NodeAdmin(Operations):
         return self._node.fed
 
     def listeners(self) -> list[Listening]:
-        """None any more when the node ends, and is still asked."""
+        """Return the open listeners; empty once the node is shutting down."""
         return [_listening(listener) for listener in self._node.listening if listener.is_open]
 
     def connections(self) -> Collection[Connected]:
@@ -74,7 +74,7 @@ class NodeAdmin(Operations):
         self._node.start(task)
 
     def compute(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
-        """As `off_thread`, for what only computes and has let go of Python's lock: it steps back for the loop."""
+        """Like `off_thread`, for work that only computes without Python's lock: its thread gives way to the loop's."""
         self.off_thread(partial(gently, work), then)
 
     def status(self) -> Mapping[str, Json]:
@@ -132,7 +132,7 @@ class NodeAdmin(Operations):
         return attrs.evolve(report, refused=tuple(refused))
 
     def _reload_tokens(self) -> list[str]:
-        """The file of the keys as well. What is refused: then those from before stay."""
+        """Read the file of the token keys again, and return what was refused; the previous keys then stay."""
         try:
             assembly.put_tokens(self._broker, self._node.config)
         except ConfigError as failure:
@@ -174,7 +174,7 @@ class NodeAdmin(Operations):
         return report
 
     def watch_plugins(self) -> None:
-        """Look at the plug-in folders from time to time, for as long as the configuration says so."""
+        """Check the plug-in folders for changes from time to time, for as long as the configuration asks for it."""
         if not self._watching:
             self._look_at_plugins(self._broker.tick())
 

@@ -1,11 +1,11 @@
-"""From the configuration to the objects of a node, at start and at a reload.
+"""Build the objects of a node from its configuration, at start and at a reload.
 
 What the configuration names - users, permissions, virtual hosts, policies - is put into the broker here and nowhere
-else. A reload applies the difference: users and policies that the file named before and names no longer go, virtual
-hosts and what others added stay.
+else. A reload applies the difference: users and policies that the file no longer names are deleted; virtual hosts, and
+what clients have added, stay.
 
-A restart does the same, with a store: the configuration lies on top of what the store has, and what it names is not
-kept there. Where it names no users, or no virtual hosts, there are the built-in ones, until clients change or delete
+A restart with a store does the same: the configuration is laid over what the store has, and what it names is not kept
+in the store. If it names no users, or no virtual hosts, the built-in ones are there until clients change or delete
 them.
 """
 
@@ -53,7 +53,7 @@ BUILT_IN: Final = Config()
 
 
 def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clock: Clock) -> Broker:
-    """An empty broker with the configuration's limits and monitors."""
+    """Return an empty broker with the configuration's limits and resource monitors."""
     memory = MemoryMonitor(config.memory_watermark)
     disk = DiskMonitor(config.node.data_dir, config.disk.free_limit)
     log.info(memory.describe())
@@ -71,7 +71,7 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
 
 
 def observe(broker: Broker, config: Config) -> None:
-    """From now on, tell of what happens. What the configuration and the store had is no news."""
+    """Start to emit events and to write the audit log, after the objects are in place. Raises ConfigError."""
     if config.events.virtual_host:
         broker.events.listeners.append(EventExchange(broker))
     broker.alarms.listen(AlarmEvents(broker).on_alarms)
@@ -83,7 +83,7 @@ def observe(broker: Broker, config: Config) -> None:
 
 
 def audit(broker: Broker, target: str) -> None:
-    """Have who did what told there from now on. Raises OSError; then nothing has changed."""
+    """Write the audit log to `target` from now on; an empty one ends it. Raises OSError; then nothing has changed."""
     before = broker.audit
     if before is not None and before.target == target:
         before.reopen()
@@ -97,7 +97,7 @@ def audit(broker: Broker, target: str) -> None:
 
 
 def page(broker: Broker, config: Config) -> None:
-    """From now on, waiting messages that are too much for the memory are on disk only."""
+    """From now on, keep waiting messages on disk only when they exceed their share of the memory."""
     from broker_core.durability.paging import Paging  # a node in memory need not load it
 
     memory = next(each for each in broker.alarms.monitors if isinstance(each, MemoryMonitor))
@@ -116,7 +116,7 @@ def _node_limits(config: Config) -> NodeLimits:
 
 
 def populate(broker: Broker, config: Config) -> None:
-    """Virtual hosts, users, permissions and policies, then the definitions files. Raises ConfigError."""
+    """Add virtual hosts, users, permissions and policies, then load the definitions files. Raises ConfigError."""
     _set_hashing(broker, config)
     _put_virtual_hosts(broker, config)
     _tell_of_others(broker, config)
@@ -125,7 +125,7 @@ def populate(broker: Broker, config: Config) -> None:
     _put_policies(broker, config)
     if config.policies:
         for host in broker.hosts():
-            host.apply_policies()  # to what the store had
+            host.apply_policies()  # the policies apply to what the store had, too
     if (catalogue := broker.catalogue) is not None and not catalogue.incomplete:
         broker.access.forget_strangers()
     if config.definitions.load:
@@ -137,7 +137,7 @@ def populate(broker: Broker, config: Config) -> None:
 
 @contextmanager
 def _said_by_config(broker: Broker, is_default: bool = False) -> Iterator[None]:
-    """What is changed in this context is not kept in the store."""
+    """Make the changes within this context as the configuration's: they are not kept in the store."""
     if broker.catalogue is None:
         yield
         return
@@ -146,7 +146,7 @@ def _said_by_config(broker: Broker, is_default: bool = False) -> Iterator[None]:
 
 
 def _holds(broker: Broker, is_default: bool, *names: str) -> bool:
-    """Whether something of the configuration is to be put in place: a default is not, if clients know better."""
+    """Return whether an entry of the configuration is to be applied: a default gives way to clients' changes."""
     return not is_default or broker.catalogue is None or broker.catalogue.by_default(*names)
 
 
@@ -205,7 +205,7 @@ def _put_permissions(broker: Broker, entry: UserEntry, is_default: bool) -> None
 
 
 def put_tokens(broker: Broker, config: Config) -> None:
-    """Whose tokens are believed, if any are. Raises ConfigError, and leaves everything as it was."""
+    """Accept tokens of the configured issuer, or none. Raises ConfigError, and leaves everything as it was."""
     if config.oauth.jwks_file is None:
         broker.access.tokens = None
         return
@@ -222,7 +222,7 @@ def _put_policies(broker: Broker, config: Config) -> None:
 
 
 def _set_hashing(broker: Broker, config: Config) -> None:
-    """How passwords are kept, and whether SCRAM is offered anywhere."""
+    """Set how passwords are hashed; the SCRAM keys are only kept if a protocol offers SCRAM."""
     protocols, security = config.protocols, config.security
     sections = (protocols.amqp091, protocols.amqp10, protocols.amqp010)
     is_offered = any(Scram.name in each.mechanisms for each in sections)
@@ -233,18 +233,18 @@ def _set_hashing(broker: Broker, config: Config) -> None:
 
 
 def _admit(broker: Broker, config: Config) -> None:
-    """Who needs no password, and who may come from elsewhere."""
+    """Set the anonymous user, the users that may log in from loopback only, and the limits on failed logins."""
     broker.access.set_loopback_users(config.security.loopback_users)
     anonymous = config.anonymous_user
     if config.security.anonymous_user is None and not _is_built_in(broker.access.user(GUEST.name)):
-        anonymous = None  # guest's password is not known to everybody any more
+        anonymous = None  # guest's default password was changed: do not bypass the new one
     broker.access.set_anonymous_user(anonymous)
     broker.access.logins.per_address = config.limits.login_failures_per_address
     broker.access.logins.per_user = config.limits.login_failures_per_user
 
 
 def _is_built_in(guest: User | None) -> bool:
-    """A slow hash is another one: that the password is the same would take too long to see."""
+    """Return whether guest still has its default password. A slow hash is never compared: it takes too long."""
     password = None if guest is None else guest.password
     return password is not None and not password.is_slow and password.matches(GUEST.password or "")
 
@@ -253,7 +253,7 @@ def _is_built_in(guest: User | None) -> bool:
 
 
 def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
-    """Apply what can change in a running node."""
+    """Apply to a running node what can change without a restart."""
     changed, needs_restart = difference(old, attrs.evolve(new, virtual_hosts=_virtual_hosts(old, new)))
     needs_restart += tuple(
         f"virtual_hosts[{printed(host.name)}]" for host in _virtual_hosts_staying(old, new)
@@ -281,7 +281,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
 
 
 def in_force(old: Config, new: Config) -> Config:
-    """The configuration in force after a reload: the new one, but for what needs a restart."""
+    """Return the configuration in force after a reload: the new one, except for what needs a restart."""
     return attrs.evolve(records.in_force(old, new), virtual_hosts=_virtual_hosts(old, new))
 
 
@@ -290,7 +290,7 @@ def _virtual_hosts(old: Config, new: Config) -> tuple[VirtualHostEntry, ...]:
 
 
 def _virtual_hosts_staying(old: Config, new: Config) -> tuple[VirtualHostEntry, ...]:
-    """Those that the file names no longer: editing a file does not delete a virtual host with all its messages."""
+    """Return the virtual hosts that the file no longer names: editing a file does not delete their messages."""
     named = {host.name for host in new.virtual_hosts}
     return tuple(host for host in old.virtual_hosts if host.name not in named)
 
@@ -330,11 +330,11 @@ def _reload_audit(broker: Broker, new: Config) -> None:
         log.error("audit log stays as it was: %s: %s", new.log.audit, failure.strerror)
 
 
-# The process.
+# Start of the process.
 
 
 def protocols_of(config: Config, entry: ListenerEntry, known: Mapping[str, Protocol]) -> tuple[Protocol, ...]:
-    """What a listener serves, the fallback last. Raises ConfigError if nobody provides that, or it is nothing."""
+    """Return a listener's protocols, the fallback last. Raises ConfigError if one is unknown, or none is enabled."""
     where, names = f"listeners[{entry.address}].protocols", entry.protocols
     if names is None:
         names = tuple(p.name for p in known.values() if p.shared and config.protocols.enabled(p.name))
@@ -348,7 +348,7 @@ def protocols_of(config: Config, entry: ListenerEntry, known: Mapping[str, Proto
 
 
 def entries(config: Config, known: Mapping[str, Protocol]) -> Iterator[tuple[str, ListenerEntry]]:
-    """Every listener with its path in the settings, that of the control endpoint last."""
+    """Yield every listener with its path in the settings, that of the control endpoint last."""
     for entry in config.listeners:
         yield f"listeners[{entry.address}]", entry
     if (scraped := config.prometheus).enabled:
@@ -359,14 +359,14 @@ def entries(config: Config, known: Mapping[str, Protocol]) -> Iterator[tuple[str
 
 
 def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping[str, Protocol]) -> Entrance:
-    """What a listener serves, and what comes before that. Raises ConfigError."""
+    """Return the protocols, certificates and trusted proxies of a listener. Raises ConfigError."""
     protocols = protocols_of(config, entry, known)
     certificates = None if entry.tls is None else Certificates(entry.tls, f"{where}.tls")
     return Entrance(protocols, certificates, proxies_of(entry))
 
 
 def rehearse(config: Config) -> None:
-    """A start without its listeners: plug-ins, certificates and definitions files are read too. Raises ConfigError."""
+    """Try a start without listening: plug-ins, certificates and definitions files are read too. Raises ConfigError."""
     plugins = Plugins(config.plugins.folders, config.plugins.disabled)
     problems: list[Problem] = []
     try:
@@ -387,7 +387,7 @@ def rehearse(config: Config) -> None:
 
 
 def welcome(node: Node, source: str) -> str:
-    """What `leveret serve` prints when it is ready: one screen."""
+    """Return the text that `leveret serve` prints when it is ready: one screen."""
     lines = [f"Leveret {VERSION}, {built()}", ""]
     for each in node.listening:
         secured = ", with TLS" if each.entrance.is_secured else ""

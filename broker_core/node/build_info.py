@@ -1,8 +1,8 @@
-"""How the code that runs was built: compiled with mypyc, or plain Python, and then why.
+"""Find out how the running code was built: compiled with mypyc, or plain Python, and then for what reason.
 
-`setup.py` writes `broker_core/built.txt`: a line that says how it went, then the modules that it compiles. Whoever
-runs the source folder has no such file. What is told here comes from which files lie there, so that asking imports
-nothing: where a compiled module lies beside its `.py` file, Python imports it.
+`setup.py` writes `broker_core/built.txt`: a line with the outcome, then the modules that it compiles. A source folder
+has no such file. The answer comes from the files that are there, so that asking imports nothing: where a compiled
+module lies beside its `.py` file, Python imports the compiled one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 NOTE: Final = "built.txt"
-COMPILED: Final = "compiled"  # the first line of the note, where compiling went well
+COMPILED: Final = "compiled"  # the first line of the note if compiling succeeded
 HERE: Final = Path(__file__).parents[1]  # broker_core
 FROM_SOURCE: Final = "it runs from its source folder"
 FOR_ANOTHER: Final = "it was compiled for another Python"
@@ -22,7 +22,7 @@ FOR_ANOTHER: Final = "it was compiled for another Python"
 
 @attrs.frozen
 class Built:
-    """`compiled` of the `modules` that can be compiled are; `reason` says why not all, empty if all are."""
+    """The outcome of a build: `compiled` of the `modules` that can be compiled are; `reason` says why not all."""
 
     compiled: int
     modules: int
@@ -41,7 +41,7 @@ class Built:
 
 
 def built(folder: Path = HERE) -> Built:
-    """How the package in `folder`, and those beside it, were built."""
+    """Return how the package in `folder`, and the packages beside it, were built."""
     try:
         how, *modules = (folder / NOTE).read_text("utf-8").splitlines()
     except OSError:

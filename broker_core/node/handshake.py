@@ -1,4 +1,4 @@
-"""What comes before a protocol's first byte on one connection: a PROXY header, and a TLS handshake.
+"""Read what comes before a protocol's first byte on a connection: a PROXY header, and a TLS handshake.
 
 accepted ─> a PROXY header, if proxies stand before the listener ─> a handshake, if it has TLS ─> a protocol's bytes
 """
@@ -20,16 +20,16 @@ from broker_core.node.tls_socket import SecuredSocket
 
 
 class Handshake:
-    """Goes through what a listener's entrance asks for. The owner of the socket reads, and gives it up for TLS."""
+    """Does the steps that a listener's entrance asks for. The socket's owner reads, and hands it over for TLS."""
 
     def __init__(self, entrance: Entrance, read: Callable[[], Awaitable[bytes]]) -> None:
-        """`read` gives the next bytes; empty at the end."""
-        self.data = b""  # bytes that were read, and belong to what follows
+        """`read` returns the next bytes; empty at the end."""
+        self.data = b""  # bytes that were read and belong to what follows
         self._entrance = entrance
         self._read = read
 
     async def introduce(self, proxy: Peer) -> Peer:
-        """Read the PROXY header, and return the peer that it speaks of. Raises NotAdmitted."""
+        """Read the PROXY header, and return the client that it names as the peer. Raises NotAdmitted."""
         self._entrance.admit_proxy(proxy)
         while True:
             try:
@@ -42,7 +42,7 @@ class Handshake:
             self.data += await self._more("before the end of the PROXY header")
 
     async def secure(self, connected: socket.socket, certificates: Certificates) -> SecuredSocket:
-        """Shake hands, and return what takes the socket's place. Raises NotAdmitted."""
+        """Do the TLS handshake, and return the socket that takes the plain one's place. Raises NotAdmitted."""
         while not self._entrance.begins_tls(self.data):
             self.data += await self._more("during the TLS handshake" if self.data else "before TLS began")
         secured = SecuredSocket(connected, certificates.context)
@@ -68,7 +68,7 @@ def _hands_shaken(secured: SecuredSocket, data: bytes) -> bool:
         return secured.handshake(data)
     except ssl.SSLError as error:
         with contextlib.suppress(OSError):
-            secured.flush()  # it is told why
+            secured.flush()  # send the alert that tells the peer why
         raise NotAdmitted(f"no TLS: {reason(error)}") from None
 
 

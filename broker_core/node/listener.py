@@ -1,4 +1,4 @@
-"""Listeners: where a node accepts connections, what one serves, and what it asks for before a protocol's first byte."""
+"""Listeners: the sockets on which a node accepts connections, and what each of them serves and requires."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ log: Final = logging.getLogger("leveret.node")
 
 BACKLOG: Final = 1024  # connections that may wait to be accepted
 NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
-CLOSED: Final = -1  # the number of a socket that has been closed
+CLOSED: Final = -1  # the file descriptor of a closed socket
 HANDSHAKE_OCTETS_MAX: Final = 8192  # from a client that shows no certificate
-CERTIFICATE_OCTETS_MAX: Final = 32_768  # what it may send besides, if it is asked for one
-BITE: Final = 4096  # octets asked for in one read until it is known who speaks
-HANDSHAKE: Final = 0x16  # how TLS begins
-RECORD: Final = Struct("!3xH")  # type, version, and the octets that follow
+CERTIFICATE_OCTETS_MAX: Final = 32_768  # what a client may send in addition if it is asked for a certificate
+BITE: Final = 4096  # bytes asked for in one read until the client has logged in
+HANDSHAKE: Final = 0x16  # the content type of a TLS handshake record
+RECORD: Final = Struct("!3xH")  # type, version, and the number of bytes that follow
 TLS_HELLO: Final = b"\x16\x03"
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
-class NotAdmitted(Exception):  # noqa: N818 - a peer's affair, not a mistake
-    """The peer does not come in; the text says why, for the log."""
+class NotAdmitted(Exception):  # noqa: N818 - the peer's failure, not ours
+    """The peer is refused; the text says why, for the log."""
 
 
 @attrs.frozen
 class Entrance:
-    """What one listener asks for, and serves."""
+    """The protocols that one listener serves, and what it requires before their first byte."""
 
     protocols: tuple[Protocol, ...]
     certificates: Certificates | None = None  # None: connections are plain
@@ -52,7 +52,7 @@ class Entrance:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the first octet is a protocol's."""
+        """Return whether the first byte of a connection belongs to a protocol."""
         return self.certificates is None and self.proxies is None
 
     @property
@@ -61,41 +61,41 @@ class Entrance:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of its protocols."""
+        """Return the names of the protocols."""
         return tuple(protocol.name for protocol in self.protocols)
 
     @property
     def scheme(self) -> str:
-        """How a URL of AMQP begins."""
+        """Return the scheme of the listener's AMQP URL."""
         return "amqps" if self.is_secured else "amqp"
 
     @property
     def octets_max(self) -> int:
-        """What a handshake may take."""
+        """Return the largest size of a client's side of the handshake, in bytes."""
         asks = self.certificates is not None and self.certificates.settings.client_certificate != "none"
         return HANDSHAKE_OCTETS_MAX + (CERTIFICATE_OCTETS_MAX if asks else 0)
 
     def admit_proxy(self, peer: Peer) -> None:
-        """Whether the peer may say who the client is. Raises NotAdmitted."""
+        """Check that the peer is a proxy that is trusted to name its client. Raises NotAdmitted."""
         assert self.proxies is not None
         address = _plain_address(peer.host)
         if not any(address in network for network in self.proxies):
             raise NotAdmitted("only proxies that proxy_from names may connect here")
 
     def begins_tls(self, octets: bytes) -> bool:
-        """Whether they have a whole record of a handshake; before, TLS is not worth its 50 KiB. Raises NotAdmitted."""
+        """Return whether the bytes hold a whole record: TLS costs 50 KiB only from then on. Raises NotAdmitted."""
         if octets and octets[0] != HANDSHAKE:
             raise NotAdmitted(f"TLS is spoken here, detected {self._spoken(octets)}")
         self.admit_size(len(octets))
         return len(octets) >= RECORD.size and len(octets) >= RECORD.size + RECORD.unpack_from(octets)[0]
 
     def admit_size(self, size: int) -> None:
-        """Whether a handshake that is not over may have taken so many octets. Raises NotAdmitted."""
+        """Check that an unfinished handshake is not too large. Raises NotAdmitted."""
         if size > self.octets_max:
             raise NotAdmitted(f"a TLS handshake of more than {self.octets_max} octets")
 
     def undecided(self, data: bytes) -> bool:
-        """Whether more bytes could still tell which protocol begins so."""
+        """Return whether more bytes could still decide which protocol begins like this."""
         return any(
             first.startswith(data) and len(first) > len(data)
             for protocol in self.protocols
@@ -103,7 +103,7 @@ class Entrance:
         )
 
     def protocol_of(self, data: bytes) -> Protocol:
-        """The protocol that begins so; if there is none, the one that answers in its place."""
+        """Return the protocol that begins like this, or the fallback that answers in its place."""
         fallback = next((p for p in self.protocols if p.fallback), self.protocols[0])
         return next((p for p in self.protocols if data.startswith(p.first_bytes)), fallback)
 
@@ -120,7 +120,7 @@ class Listener:
 
     socket: Socket
     entrance: Entrance
-    address: str = attrs.field(init=False)  # as HOST:PORT, after it has been closed too
+    address: str = attrs.field(init=False)  # as HOST:PORT; still known after it has been closed
 
     @address.default
     def _shown(self) -> str:
@@ -132,9 +132,9 @@ class Listener:
 
 
 def listeners(address: Address, handed: Handed) -> Iterator[socket.socket]:
-    """One for each address that a name stands for; without that of IPv6's loopback where there is no IPv6.
+    """Yield a listening socket for each address that a name stands for; IPv6's loopback is skipped without IPv6.
 
-    Those that were handed to this process take the place of new ones.
+    Sockets that were handed to this process take the place of new ones. Raises OSError.
     """
     try:
         for family, where in _resolved(address):
@@ -150,7 +150,7 @@ def listeners(address: Address, handed: Handed) -> Iterator[socket.socket]:
 
 
 def _resolved(address: Address) -> Iterable[tuple[int, Where]]:
-    """The families and socket addresses, each once, in the system's order."""
+    """Return the families and socket addresses, each once, in the system's order."""
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return dict.fromkeys((family, where) for family, _, _, _, where in found)
 
@@ -171,14 +171,14 @@ def _listener(family: int, where: Where) -> socket.socket:
 
 
 def proxies_of(entry: ListenerEntry) -> tuple[Network, ...] | None:
-    """The networks whose proxies a listener believes; None if it expects clients themselves."""
+    """Return the networks whose proxies a listener trusts; None if clients connect to it directly."""
     return tuple(ip_network(text) for text in entry.proxy_from) if entry.proxy_protocol else None
 
 
 def introduced(peer: Peer, header: ProxyHeader) -> Peer:
-    """The peer that a proxy speaks of.
+    """Return the client that a proxy names, as the peer.
 
-    From this machine is only who is so for a proxy on this machine. Where the proxy does not say, nobody is.
+    The client counts as local only if both it and the proxy are on this machine; never if the proxy does not name it.
     """
     route = header.route
     if route is None:
@@ -199,7 +199,7 @@ def _plain_address(host: str) -> IPv4Address | IPv6Address:
 
 
 def amqp_url(address: str, user: str, password: str, virtual_host: str, scheme: str = "amqp") -> str:
-    """`amqp://user:password@host:port/virtual_host`, whatever the parts; a client can use it as it is."""
+    """Return `amqp://user:password@host:port/virtual_host`, with its parts quoted; a wildcard becomes loopback."""
     for everywhere, here in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
         if address.startswith(everywhere):
             address = here + address.removeprefix(everywhere)

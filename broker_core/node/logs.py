@@ -1,11 +1,12 @@
-"""The log: a line for each event that a person would act on, for people or as JSON, with the same in it.
+"""Write the log: a line for each event that a person would act on, as text or as JSON, with the same content.
 
     2026-11-22T15:06:54.782Z WARNING leveret.amqp091: login refused connection="10.0.0.7:40000 -> ..." user="shop"
+
     {"time": "2026-11-22T15:06:54.782Z", "level": "warning", "logger": "leveret.amqp091", "message": "login refused",
      "connection": "10.0.0.7:40000 -> ...", "user": "shop"}
 
-`time` is UTC (RFC 3339). `connection`, `user` and `vhost` are there if they are known: of whom the input comes that is
-being worked off, unless who logs says otherwise (`extra`).
+`time` is UTC (RFC 3339). `connection`, `user` and `vhost` are there if they are known: they name the source of the
+input that is being processed, unless the caller names another one (`extra`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LOGGER: Final = logging.getLogger("leveret")
 
 
 def to_stderr(config: Config) -> None:
-    """Log as the configuration says, to standard error."""
+    """Log to standard error, with the configured level and format."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if config.log.format == "json" else TextLines())
     LOGGER.setLevel(config.log.level.upper())
@@ -33,17 +34,17 @@ def to_stderr(config: Config) -> None:
 
 
 def say_whose(node: Operations) -> None:
-    """From now on, say of whom the input came that a node was working off. For the node's own thread."""
+    """From now on, add the source of the input that the node is processing. Call it in the node's own thread."""
     whose = Whose(node)
     for handler in LOGGER.handlers:
         handler.addFilter(whose)
 
 
 class Lines(logging.Formatter):
-    """What both have in common."""
+    """The base of both formatters."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 -- its name
-        """When it was, as RFC 3339 has it."""
+        """Return the time of the record as RFC 3339 writes it."""
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
     def fields(self, record: logging.LogRecord) -> dict[str, str]:
@@ -67,10 +68,10 @@ class JsonLines(Lines):
 
 
 class TextLines(Lines):
-    """One line for each event, whatever a peer calls itself; only the exceptions of our own have more."""
+    """Formats an event as one line, whatever name a peer gives itself; only our own exceptions have more lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- named by `logging`
-        """Fields that the message names anyway are not repeated."""
+        """Format a record; fields that the message contains anyway are not repeated."""
         message = record.message
         fields = {name: said for name, said in self.fields(record).items() if said not in message}
         more = "".join(f" {name}={json.dumps(said, ensure_ascii=False)}" for name, said in fields.items())
@@ -79,10 +80,10 @@ class TextLines(Lines):
 
 
 class Whose(logging.Filter):
-    """Says of a node's records whose input it was working off."""
+    """Adds to a node's records the connection whose input is being processed."""
 
     def __init__(self, node: Operations) -> None:
-        """Made in the thread of the node: what others log is nobody's."""
+        """Create it in the node's thread: records of other threads are left alone."""
         super().__init__()
         self._node = node
         self._thread = threading.get_ident()

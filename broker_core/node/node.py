@@ -1,12 +1,12 @@
-"""A running node: the configuration becomes a broker, listeners, and the loop that feeds one from the other.
+"""Run a node: turn the configuration into a broker, listeners, and the loop that moves bytes between them.
 
-    socket ─> Transport ─> feed: front-end.receive ─> Broker.settle ─> flush every outbox with something in it
+    socket ─> Transport ─> hear: front-end.receive ─> Broker.settle ─> flush every outbox with something in it
 
     async with Node(config) as node:
         print(node.addresses)
 
 One task accepts per listener, one serves each connection (`transport.py`), one reads from all that are plain
-(`rounds.py`), and one sleeps until the next deadline.
+(`poller.py`), and one sleeps until the next deadline.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ log: Final = logging.getLogger("leveret.node")
 TRAFFIC: Final = ("octets_received", "octets_sent", "reads", "writes")
 OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
-CHECK_OCTETS: Final = 16 << 20  # between looks at the memory, besides one each second: a second brings 500 MB
-CLOSING_S: Final = 5.0  # for clients to say goodbye at shutdown
+CHECK_OCTETS: Final = 16 << 20  # bytes between checks of the memory, besides one each second: 500 MB
+CLOSING_S: Final = 5.0  # for clients to close at shutdown
 
 
 class TrioClock(Clock):
-    """trio's own time, so that a mock clock moves the broker too."""
+    """A clock with trio's own time, so that a mock clock moves the broker too."""
 
     def now(self) -> float:
         return trio.current_time()
@@ -64,11 +64,11 @@ class TrioClock(Clock):
 
 
 class Node:
-    """One broker that listens. An async context manager: inside it runs, at its end it shuts down."""
+    """One broker that listens. An async context manager: the node runs within it, and shuts down at its end."""
 
-    admin: NodeAdmin  # once it has begun
+    admin: NodeAdmin  # set once the node has started
     broker: Broker
-    rounds: Rounds  # while it runs
+    rounds: Rounds  # set while the node runs
 
     def __init__(
         self,
@@ -78,32 +78,32 @@ class Node:
         store: Store | None = None,
         handed: Handed | None = None,
     ) -> None:
-        """`reread` gives the configuration again for `reload`; without it there is nothing to reload.
+        """`reread` reads the configuration again for `reload`; without it there is nothing to reload.
 
-        `closing_s` is how long a shutdown waits for clients to say goodbye, in seconds. `store` takes the place of the
-        one in `node.data_dir`; the node closes it. `handed` are sockets to listen on; all of them have to be used.
+        `closing_s` is how long a shutdown waits for clients to close, in seconds. `store` takes the place of the one in
+        `node.data_dir`; the node closes it. `handed` are sockets to listen on; all of them have to be used.
         """
         self.config = config or Config()
-        self.keeper: Keeper | None = None  # without one, everything is in memory only
+        self.keeper: Keeper | None = None  # None: everything is in memory only
         self.ready: list[Outbox] = []  # outboxes with something to send
-        self.listening: list[Listener] = []  # closed ones too, when it ends
+        self.listening: list[Listener] = []  # including closed ones during shutdown
         self.transports: dict[Outbox, Transport] = {}
-        self.fed: Connected | None = None  # the connection whose input is being worked off
-        self.past: Counter[str] = Counter()  # what connections that have ended had counted
+        self.fed: Connected | None = None  # the connection whose input is being processed
+        self.past: Counter[str] = Counter()  # the counters of ended connections
         self._reread = reread
         self._closing_s = closing_s
         self._store = store
         self._handed = handed or Handed()
-        self._failure: StoreError | None = None  # the node ends because of it
+        self._failure: StoreError | None = None  # the reason why the node ends
         self._nursery: trio.Nursery | None = None
         self._stack = contextlib.AsyncExitStack()
         self._earlier = trio.Event()
-        self._unchecked = 0  # octets read since the alarms were checked for their sake
+        self._unchecked = 0  # bytes read since the alarms were last checked because of them
         self._accepting = True  # False: the last attempt to accept a connection failed
-        self._empty = trio.Event()  # to come: the last connection has gone
+        self._empty = trio.Event()  # set when the last connection has gone
         self.door: Door[Transport] = Door()
 
-    # Life.
+    # Start and end.
 
     async def __aenter__(self) -> Node:
         """Load plugins, open the store, build the broker, listen.
@@ -134,7 +134,7 @@ class Node:
         return self
 
     def _build(self, began: float) -> None:
-        """The broker, with what the configuration, and what the store has for it."""
+        """Build the broker with its plug-ins, and fill it from the store and the configuration."""
         self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
         self._plugins.load()
         self.broker = assembly.broker(self.config, self._plugins.exchange_types, TrioClock())
@@ -159,7 +159,7 @@ class Node:
         self.admin.watch_plugins()
 
     def _keeper(self) -> Keeper | None:
-        """With the store that was given, or the configured folder's. A node in memory need not load any of it."""
+        """Return the keeper of the given store, or of the data folder's; a node in memory loads none of that."""
         folder, protocols = self.config.node.data_dir, self._plugins.protocols.values()
         if self._store is None and folder is None:
             return None
@@ -173,7 +173,7 @@ class Node:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
-        """Raises StoreError if the store has failed: what was not confirmed by then may be lost."""
+        """Shut down. Raises StoreError if the store has failed: what was not confirmed by then may be lost."""
         assert self._nursery is not None
         crashed = self._nursery.cancel_scope.cancel_called
         with trio.CancelScope(shield=True):
@@ -181,9 +181,9 @@ class Node:
         self._nursery.cancel_scope.cancel()
         swallowed = None
         try:
-            if crashed:  # what the block raised is our own cancellation
+            if crashed:  # the block was ended by our own cancellation
                 swallowed = await self._stack.__aexit__(kind, error, trace)
-            else:  # what the block raised is its own affair: it does not go into a group
+            else:  # an exception of the block is raised as it is, not in a group
                 await self._stack.aclose()
         finally:
             self.rounds.close()
@@ -196,7 +196,7 @@ class Node:
         return swallowed
 
     async def _close(self) -> None:
-        """Accept nobody else, tell the clients, and give them a moment to agree."""
+        """Stop accepting, ask the clients to close, and wait a moment until they have."""
         self._stop_listening()
         reason = "shutdown"
         if self._failure is not None and self.keeper is not None:
@@ -229,25 +229,25 @@ class Node:
         await trio.sleep_forever()
 
     def configure(self, config: Config) -> None:
-        """Go by this configuration from now on."""
+        """Use this configuration from now on."""
         self.config = config
 
     # Listening.
 
     @property
     def addresses(self) -> list[str]:
-        """Where the node listens, as HOST:PORT."""
+        """Return the addresses on which the node listens, as HOST:PORT."""
         return [listener.address for listener in self.listening]
 
     @property
     def url(self) -> str:
-        """An AMQP URL for the configuration's first listener, user and virtual host."""
+        """Return an AMQP URL for the configuration's first listener, user and virtual host."""
         user = next(iter(self.config.users), GUEST)
         host, scheme = self.config.virtual_hosts[0].name, self.listening[0].entrance.scheme
         return amqp_url(self.addresses[0], user.name, user.password or "", host, scheme)
 
     def _bind(self) -> None:
-        """Open every listener. Those that are open when it raises are for the caller to close."""
+        """Open every listener. If it raises, the caller closes those that are open."""
         known = self._plugins.protocols
         for where, entry in assembly.entries(self.config, known):
             entrance = assembly.entrance_of(self.config, entry, where, known)
@@ -269,7 +269,7 @@ class Node:
                 self._welcome(connected, listener.entrance)
 
     async def _out_of_files(self, failure: OSError) -> None:
-        """Others will close theirs. Said once, until a connection is accepted again."""
+        """Pause until other connections may have closed. Logged once, until a connection is accepted again."""
         if self._accepting:
             log.error("cannot accept connections: %s", failure.strerror)
         self._accepting = False
@@ -280,7 +280,7 @@ class Node:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             peer = peer_of(connected, entrance.names)
-        except OSError:  # it has gone already
+        except OSError:  # the peer has disconnected already
             connected.close()
             return
         limits, now = self.config.limits, trio.current_time()
@@ -300,7 +300,7 @@ class Node:
         self.start(transport.serve)
 
     def _let_in(self, transport: Transport) -> None:
-        """Its user has not logged in yet. If it is one too many of those, the oldest goes."""
+        """Count the connection as not logged in; if there are too many of those, the oldest is closed."""
         surplus = self.door.enter(transport, self.config.limits)
         if surplus is not None:
             if line := self.door.refuse(
@@ -317,7 +317,7 @@ class Node:
     # The loop.
 
     def hear(self, transport: Transport, data: bytes) -> float:
-        """Bytes from one peer; `conclude` follows, perhaps after others. Returns when it began (monotonic)."""
+        """Process bytes from one peer; `conclude` follows, perhaps after others. Returns when it began (monotonic)."""
         assert transport.front is not None
         now = self.broker.tick()
         if self.keeper is not None:
@@ -335,7 +335,7 @@ class Node:
         return now
 
     def conclude(self, of_one: bool = True) -> None:
-        """Everything that what was heard has caused; if it was not of one peer alone, it is nobody's doing."""
+        """Settle the broker and send what a batch of input has caused; logged as its peer's if it is `of_one`."""
         if not of_one:
             self.fed = None
         if self.keeper is not None:
@@ -350,12 +350,12 @@ class Node:
             self.broker.alarms.check(self.broker.now)
 
     def work(self) -> None:
-        """Something besides input changed: settle and send."""
+        """Settle and send after something other than input has changed."""
         self.broker.tick()
         self.settle()
 
     def settle(self) -> None:
-        """Work off what the last batch caused, and hand every outbox to the operating system."""
+        """Settle the broker, and hand every outbox to the operating system."""
         self._settle()
         self._flush()
 
@@ -371,11 +371,11 @@ class Node:
             transport = self.transports.get(outbox)
             if transport is not None:
                 transport.flush()
-        if self.broker.touched:  # an outbox has room again; first everybody else has a turn
+        if self.broker.touched:  # deliveries are left for an outbox with room; others come first
             self._wake()
 
     def lose(self, front: FrontEnd) -> None:
-        """A connection has ended: its front-end releases what it held."""
+        """Have the front-end of an ended connection release what it held."""
         self.broker.tick()
         try:
             front.lost()
@@ -383,7 +383,7 @@ class Node:
             self.settle()
 
     def forget(self, transport: Transport) -> None:
-        """A connection's socket has been closed."""
+        """Remove a connection whose socket has been closed."""
         for name in TRAFFIC:
             self.past[name] += getattr(transport, name)
         del self.transports[transport.outbox]
@@ -401,7 +401,7 @@ class Node:
         self._earlier.set()
 
     async def _keep_time(self) -> None:
-        """Sleep until the next deadline, until there is an earlier one, or until there is something left to do."""
+        """Sleep until the next deadline, an earlier one that is added, or until there is work left."""
         timers = self.broker.timers
         while True:
             self._earlier = trio.Event()
@@ -411,14 +411,14 @@ class Node:
             if self.broker.touched or (at is not None and at <= trio.current_time()):
                 self.work()
 
-    # The store.
+    # Store.
 
     def _soon(self, report: Callable[[], None]) -> None:
-        """Called by the store's threads."""
+        """Called by the store's threads to run a function in the loop's thread."""
         self._token.run_sync_soon(self._hear, report)
 
     def _hear(self, report: Callable[[], None]) -> None:
-        """What the store has to say. Whoever it was meant for, it must not end the loop."""
+        """Handle a report of the store; an exception in it must not end the loop."""
         assert self.keeper is not None
         try:
             report()
@@ -428,11 +428,11 @@ class Node:
         self.work()
 
     def _store_failed(self, error: StoreError) -> None:
-        """The end: to go on would be to promise what nobody keeps."""
+        """End the node: without a store it could not keep what it confirms."""
         log.critical("the store has failed, nothing more is confirmed, and the node ends: %s", error)
         assert self._nursery is not None
         self._failure = error
-        self._nursery.start_soon(self._give_up)  # soon: this may be in the middle of anything
+        self._nursery.start_soon(self._give_up)  # later: this may be called in the middle of anything
 
     async def _give_up(self) -> None:
         assert self._nursery is not None

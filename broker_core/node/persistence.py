@@ -1,8 +1,8 @@
-"""What a node keeps on disk, and who waits for that.
+"""Keep a node's objects and messages on disk, and delay the answers that depend on it.
 
     start   store opened ─> queues restored, their messages recovered ─> commits
-    feed    bytes from a peer ─> what it may be told only when that is on disk ─> its transport holds the answers
-    disk    a commit has landed ─> held answers are sent, those who were too fast for the disk are read again
+    feed    bytes from a peer ─> an answer that promises something ─> its transport holds it until that is on disk
+    disk    a commit is on disk ─> held answers are sent, peers that were too fast for the disk are read again
     end     last commit ─> store closed
 
 Confirms wait in the journal. Every other answer that promises something (to a declaration, a commit, an HTTP request)
@@ -42,7 +42,7 @@ Soon: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 def opened(folder: Path) -> Store:
-    """The store in a data folder. Raises BadFolder."""
+    """Open the store in a data folder. Raises BadFolder."""
     from broker_core.store.sqlite import SqliteStore  # a node in memory need not load it
 
     return SqliteStore(folder)
@@ -54,7 +54,7 @@ class Keeper:
     def __init__(
         self, broker: Broker, store: Store, folder: Path | None, protocols: Iterable[Protocol]
     ) -> None:
-        """`folder` is where the store is, if it is in one."""
+        """`folder` is the store's data folder, if it has one."""
         self._protocols = tuple(protocols)
         self.folder = folder
         self.journal = Journal(store, broker, encodings_of(self._protocols))
@@ -63,20 +63,20 @@ class Keeper:
         self.journal.quick_s = QUICK_S
         self._broker = broker
         self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
-        self._gathered = 0  # messages in the open commit, when the last feed began
+        self._gathered = 0  # messages in the open commit when the last feed began
         self._fed: list[
             tuple[Transport, bool, int]
-        ] = []  # who published, or needs that commit, in this batch
+        ] = []  # transport, whether it published, and the commit that its answers need; of this batch
         self._switch_interval_s = sys.getswitchinterval()
 
-    # The start.
+    # Start.
 
     def restore(self) -> None:
-        """Put in place what was declared; the configuration comes on top of it. Raises StoreError."""
+        """Restore the declared objects; the configuration is laid over them later. Raises StoreError."""
         restoring.restore(self._broker, self.journal)
 
     def recover(self) -> None:
-        """Give the restored queues their messages back, and let everything begin. Raises StoreError."""
+        """Return the stored messages to the restored queues, and let these begin to work. Raises StoreError."""
         began = said = time.monotonic()
 
         def progress(messages: int) -> None:
@@ -106,7 +106,7 @@ class Keeper:
                 protocol.restored(self._broker)
 
     def start(self, soon: Soon, failed: Callable[[StoreError], None]) -> None:
-        """Commit from now on. `soon` runs a function in this thread, and has the broker settle. Raises StoreError."""
+        """Commit from now on. `soon` runs a function in this thread, then has the broker settle. Raises StoreError."""
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.journal.on_failed = failed
         self.journal.start(soon)
@@ -114,12 +114,12 @@ class Keeper:
     # Running.
 
     def feed_begins(self) -> None:
-        """What a peer sends is about to be worked through."""
+        """Called before a peer's input is processed."""
         self.journal.holds = False
         self._gathered = self.journal.gathered
 
     def feed_ends(self, transport: Transport) -> None:
-        """It has been. What the peer is told about it waits, if it has to, as `conclude` will find."""
+        """Called after a peer's input was processed; notes whether its answers have to wait until `conclude`."""
         journal = self.journal
         published = journal.gathered != self._gathered
         needed = (journal.open if journal.dirty else journal.open - 1) if journal.holds else 0
@@ -127,7 +127,7 @@ class Keeper:
             self._fed.append((transport, published, needed))
 
     def conclude(self, settle: Callable[[], None]) -> None:
-        """Let the broker settle what peers have sent; each is then told, or read from, when the disk is there."""
+        """Let the broker settle a batch; each peer is answered, or read from again, once the disk is ready."""
         if not self._fed:
             settle()
             return
@@ -140,7 +140,7 @@ class Keeper:
                 transport.hold(needed)
                 self._delayed[transport] = None
             if published and journal.behind and self._broker.alarms.reason is None:
-                transport.ahead = True  # during an alarm it is held back by its front-end, which knows how to
+                transport.ahead = True  # during an alarm the front-end itself holds publishers back
                 self._delayed[transport] = None
 
     def _landed(self) -> None:
@@ -150,23 +150,23 @@ class Keeper:
                 del self._delayed[transport]
 
     def alarm(self) -> None:
-        """An alarm was raised or cleared: it is for the front-ends to say who waits."""
+        """Called when an alarm was raised or cleared: from here on the front-ends decide who waits."""
         for transport in self._delayed:
             transport.keep_reading()
 
-    # The end.
+    # End.
 
     def fail(self) -> None:
-        """Nothing that is not on disk by now will ever be."""
+        """Drop the held answers after the store has failed: what they promise will never be on disk."""
         for transport in self._delayed:
             transport.drop_held()
 
     def close(self) -> None:
-        """Keep what there is. Raises StoreError."""
+        """Commit what is open, and close the store. Raises StoreError."""
         sys.setswitchinterval(self._switch_interval_s)
         self.journal.close()
 
     def give_up(self) -> None:
-        """Leave the store as it is: before it was started, as if nothing had been."""
+        """Leave the store as it is; if it was not started yet, as if it had never been opened."""
         sys.setswitchinterval(self._switch_interval_s)
         self.journal.give_up()

@@ -1,13 +1,13 @@
-"""One task that reads from all plain connections: who has said something is heard in turn, then all is settled.
+"""Read from all plain connections in one task: each that has sent something is read in turn, then all is settled.
 
-    poll ─> who said little last time: each is read from, some settled together ─> of those who said much, some ─> poll
+    poll ─> small talkers: each is read from, some settled together ─> large talkers: some, one by one ─> poll
 
 A task for each connection costs more than a small message does: a switch, a read that finds nothing, and telling the
-operating system again what to wait for. Here a read costs a read. Who says much at a time comes last in each
-round, for a millisecond in all: however many of them there are, everybody else waits for one read of one of them.
+operating system again what to wait for. Here a read costs a read. A connection that sent much last time comes last in
+each round, and those share a millisecond: however many they are, the others wait for one read of one of them.
 
-Whatever is not just the next read is not done here. The connection is dismissed, and its own task, which waits in
-`attend`, does it: a goodbye, an alarm, a peer that does not read, work that waits for a thread.
+Only the plain next read is done here. For anything else (closing, an alarm, a peer that does not read, work that waits
+for a thread) the connection is dismissed, and its own task, which waits in `attend`, continues.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from broker_core.node.transport import Transport
 
 HAS_ROUNDS: Final = sys.platform == "linux"  # elsewhere each connection's own task reads
-AT_ONCE: Final = 256  # connections asked for in one poll
-TOGETHER: Final = 64  # connections read from before what they caused is settled
-TOGETHER_S: Final = 0.001  # and no longer than this: it is waited for
-MUCH: Final = 32_768  # octets in one read: whoever has so many has more, as a rule
+AT_ONCE: Final = 256  # connections returned by one poll
+TOGETHER: Final = 64  # connections read from before their effects are settled
+TOGETHER_S: Final = 0.001  # the longest time before settling, which peers wait for
+MUCH: Final = 32_768  # bytes in one read: a peer that sends so many usually has more
 
 
 class Rounds:
-    """Connections that are read from in turn."""
+    """Reads from the attending connections in turn."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._poll = select.epoll()
-        self._attending: dict[int, tuple[Transport, trio.Event]] = {}  # by the number of the socket
+        self._attending: dict[int, tuple[Transport, trio.Event]] = {}  # by file descriptor
         self._talkers: dict[
             int, None
-        ] = {}  # who have more to say than fits one read, in the order of their turns
+        ] = {}  # connections with more to read than one read takes, in the order of their turns
 
     async def attend(self, transport: Transport) -> None:
         """Have a connection read from until it is dismissed."""
@@ -53,7 +53,7 @@ class Rounds:
             transport.dismissed = False
 
     def dismiss(self, number: int) -> None:
-        """Its own task goes on with it; harmless if it does already."""
+        """Return a connection to its own task; harmless if that has it already."""
         attending = self._attending.pop(number, None)
         if attending is not None:
             self._talkers.pop(number, None)
@@ -62,24 +62,24 @@ class Rounds:
             attending[1].set()
 
     async def go(self) -> None:
-        """Go round for ever."""
+        """Run rounds for ever."""
         number = self._poll.fileno()
         while True:
             await trio.lowlevel.wait_readable(number)
             self.go_round()
 
     def close(self) -> None:
-        """Nobody attends any more."""
+        """Close the poll object; no connection attends any more."""
         self._poll.close()
 
     def go_round(self) -> None:
-        """Hear everybody who has said something."""
+        """Read once from every connection that has sent something, and settle."""
         heard: list[Transport] = []
         began = 0.0
         talkers, attending = self._talkers, self._attending
         for number, _ in self._poll.poll(0, AT_ONCE):
             found = attending.get(number)
-            if found is None:  # dismissed meanwhile
+            if found is None:  # dismissed during this round
                 continue
             transport = found[0]
             if transport.says_much:
@@ -105,7 +105,7 @@ class Rounds:
                 break
 
     def _conclude(self, heard: list[Transport]) -> None:
-        """Settle what they caused, and see who goes on."""
+        """Settle what the input has caused, and dismiss the connections that cannot be read from next."""
         self._node.conclude(len(heard) == 1)
         for transport in heard:
             if not transport.goes_on():

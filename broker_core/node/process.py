@@ -22,7 +22,7 @@ from broker_core.node.systemd import Handed, Notifier, handed_over, notifier
 
 log: Final = logging.getLogger("leveret.node")
 
-SETTLED_S: Final = 2.0  # after which a start is over
+SETTLED_S: Final = 2.0  # when a start counts as over
 
 
 def run(
@@ -31,9 +31,9 @@ def run(
     source: str = "",
     environ: MutableMapping[str, str] = os.environ,
 ) -> None:
-    """Run a node until SIGINT or SIGTERM; SIGHUP reloads. Prints where it listens.
+    """Run a node until SIGINT or SIGTERM; SIGHUP reloads the configuration. Prints where the node listens.
 
-    Of the environment it takes what a service manager says: the sockets to listen on, and whom to tell of itself.
+    A service manager's variables are taken out of `environ`: the sockets to listen on, and where to report the state.
     """
     logs.to_stderr(config)
     take_all_descriptors()
@@ -74,14 +74,14 @@ def _status(node: Node) -> str:
 
 
 async def _feed_watchdog(tells: Notifier) -> None:
-    """In the loop that serves everybody: where it does not come round, the node is of no use."""
+    """Feed the watchdog from the loop that serves the connections: if it hangs, the node has to be restarted."""
     while tells.feed_every_s is not None:
         await trio.sleep(tells.feed_every_s)
         tells.feed()
 
 
 async def prepare(protocols: Iterable[Protocol]) -> None:
-    """Import what the start has left out, unless the node is gone by then: nobody has to wait for it later."""
+    """Import what the start has left out, so that no client waits for it later; skipped if the node ends before."""
     await trio.sleep(SETTLED_S)
     for protocol in {each.name: each for each in protocols}.values():
         try:
@@ -92,7 +92,7 @@ async def prepare(protocols: Iterable[Protocol]) -> None:
 
 
 def take_all_descriptors() -> None:
-    """A connection takes one. Shells give 1024, for the sake of programs that use select(2); more may be had."""
+    """Raise the limit of open files, one a connection, to the most allowed. Shells set 1024 because of select(2)."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):  # some systems give less than they say
+    with contextlib.suppress(OSError, ValueError):  # some systems allow less than they announce
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,4 +1,4 @@
-"""The PROXY protocol, versions 1 and 2: the octets that a proxy sends first to who the client is. Pure functions.
+"""Parse the PROXY protocol, versions 1 and 2: the header in which a proxy names its client. Pure functions.
 
 The source is HAProxy's specification, `proxy-protocol.txt`. Extensions (TLVs) are skipped.
 """
@@ -20,7 +20,7 @@ ADDRESSES: Final = {
 }
 LOCAL: Final = 0x20
 PROXY: Final = 0x21
-HEADER_MAX: Final = 4096  # octets of version 2, with extensions such as a client's certificate
+HEADER_MAX: Final = 4096  # bytes of version 2, with extensions such as a client's certificate
 LINE: Final = b"PROXY "  # version 1
 LINE_MAX: Final = 107
 LINE_FORM: Final = re.compile(
@@ -28,13 +28,13 @@ LINE_FORM: Final = re.compile(
 )
 
 
-class BadHeader(Exception):  # noqa: N818 - said in words, for the log
-    """There is no header, or not a right one."""
+class BadHeader(Exception):  # noqa: N818 - its text is for the log
+    """The header is missing or malformed; the text is for the log."""
 
 
 @attrs.frozen
 class ProxiedRoute:
-    """Whose connection it is: from where, and to where."""
+    """The two ends of the connection between client and proxy."""
 
     host: str
     port: int
@@ -43,7 +43,7 @@ class ProxiedRoute:
 
     @property
     def from_loopback(self) -> bool:
-        """Whether the client is on the proxy's own machine."""
+        """Return whether the client is on the proxy's own machine."""
         address = ip_address(self.host)
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
         return (mapped or address).is_loopback
@@ -51,14 +51,14 @@ class ProxiedRoute:
 
 @attrs.frozen
 class ProxyHeader:
-    """A whole header: its size in octets, and the route; None if the proxy does not know, or speaks for itself."""
+    """A whole header: its size in bytes, and the route; None if the proxy does not know it, or is the client."""
 
     size: int
     route: ProxiedRoute | None
 
 
 def header_in(octets: bytes) -> ProxyHeader | None:
-    """The header that they begin with; None if more have to come. Raises BadHeader."""
+    """Return the header at the start of the bytes; None if it is not complete yet. Raises BadHeader."""
     if octets.startswith(SIGNATURE[: len(octets)]):
         return _binary(octets)
     if octets.startswith(LINE[: len(octets)]):

@@ -1,4 +1,4 @@
-"""What the operating system has not taken yet of one connection's bytes."""
+"""Buffer the bytes of one connection that the operating system has not accepted yet."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 if TYPE_CHECKING:
     from broker_core.node.tls_socket import SecuredSocket
 
-SEND_SIZE: Final = 262_144  # octets that go with one call
-APART: Final = 16_384  # octets of a piece that is sent from where it is; smaller ones are joined
+SEND_SIZE: Final = 262_144  # bytes sent with one call
+APART: Final = 16_384  # a piece of this many bytes is sent without a copy; smaller ones are joined
 PIECES_MAX: Final = 256  # in one call; Linux takes 1024
 
 Line: TypeAlias = "Socket | SecuredSocket"
 
 
 class Unsent:
-    """What the operating system has not taken yet, in the order in which it goes.
+    """A queue of the bytes that the operating system has not accepted yet.
 
-    Over a plain socket several pieces go with one call; what encrypts takes one at a time.
+    A plain socket takes several pieces with one call; a TLS socket takes one at a time.
     """
 
     __slots__ = ("_pieces",)
@@ -37,7 +37,7 @@ class Unsent:
         self._pieces.clear()
 
     def send(self, socket: Line) -> int:
-        """Hand over as much as fits into one call. Answers the octets that were taken; raises OSError."""
+        """Send as much as fits into one call. Returns the number of bytes that were accepted; raises OSError."""
         pieces = self._pieces
         if len(pieces) > 1 and isinstance(socket, Socket):
             count = socket.sendmsg(self._first())
@@ -61,9 +61,9 @@ class Unsent:
 
 
 def joined(pieces: list[bytes], socket: Line) -> list[memoryview]:
-    """Small pieces joined up to `SEND_SIZE`, large ones as they are: no copy of a large body.
+    """Join small pieces up to `SEND_SIZE` and leave large ones as they are: a large body is not copied.
 
-    What encrypts makes records of each piece, so that for it only those are large that fill a call.
+    TLS makes records of each piece; for it a piece is large only if it fills a call.
     """
     apart = APART if isinstance(socket, Socket) else SEND_SIZE
     joined: list[memoryview] = []

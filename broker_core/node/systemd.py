@@ -1,8 +1,8 @@
-"""What a node and the service manager that started it, such as systemd, have for each other.
+"""Talk to the service manager that started a node, such as systemd.
 
 The manager may have opened sockets for the node to listen on (sd_listen_fds(3)). The environment says how many there
 are, for which process, and what they are called; they follow standard error. A listener takes those that have its name
-or its address, and opens its own where there is none. The node tells that it is ready, reloads, ends, and lives
+or its address, and opens its own where there is none. The node reports that it is ready, reloads, stops, and is alive
 (sd_notify(3)).
 """
 
@@ -21,15 +21,15 @@ log: Final = logging.getLogger("leveret.node")
 
 Where: TypeAlias = "tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]"  # as `socket` has it
 
-FIRST: Final = 3  # the number of the first socket
-COUNT_MAX: Final = 1024  # more than anybody means
+FIRST: Final = 3  # the descriptor of the first socket
+COUNT_MAX: Final = 1024  # a larger number is a mistake
 VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 MICROSECONDS: Final = 1_000_000
-FEEDS: Final = 2  # of the watchdog in the time that it waits
+FEEDS: Final = 2  # how often to feed the watchdog within its timeout
 
 
 class Handed:
-    """Sockets with their names, each until somebody takes it."""
+    """The sockets that the service manager handed over and that no listener has taken yet, with their names."""
 
     __slots__ = ("_sockets",)
 
@@ -37,11 +37,11 @@ class Handed:
         self._sockets = list(sockets)
 
     def named(self, name: str) -> list[socket.socket]:
-        """Take all that are called so."""
+        """Take all sockets of that name."""
         return self._taken([each for each in self._sockets if each[0] == name])
 
     def at(self, family: int, where: Where) -> list[socket.socket]:
-        """Take all that listen there: one, or several with SO_REUSEPORT."""
+        """Take all sockets that listen on an address: one, or several with SO_REUSEPORT."""
         host_and_port = where[:2]
         return self._taken(
             [each for each in self._sockets if each[1].family == family and _where(each[1]) == host_and_port]
@@ -52,7 +52,7 @@ class Handed:
         return [each for _, each in found]
 
     def refuse_the_rest(self) -> None:
-        """Whoever connects to one that nobody accepts from would wait for ever. Raises OSError if there is one."""
+        """Raise OSError if a socket is left: clients that connect to it would wait for ever."""
         for name, left in self._sockets:
             told = f"was handed a socket for {Address(*_where(left))}, called '{name}', but no listener is for it"
             raise OSError(errno.EINVAL, told)
@@ -64,7 +64,7 @@ class Handed:
 
 
 def handed_over(environ: MutableMapping[str, str], process: int, first: int = FIRST) -> Handed:
-    """The sockets that are meant for the process of that number, whose children are to know nothing of them.
+    """Return the sockets that are meant for this process, and remove the variables: children must not see them.
 
     Raises OSError if one of them is not a TCP socket that listens.
     """
@@ -99,12 +99,12 @@ def _where(listener: socket.socket) -> tuple[str, int]:
 
 
 class Notifier:
-    """Tells whoever listens at an address, if anybody does. A message that cannot be sent is nobody's harm."""
+    """Reports a node's state to the service manager, if there is one. A message that cannot be sent is ignored."""
 
     __slots__ = ("_address", "_socket", "feed_every_s")
 
     def __init__(self, address: str | None = None, watchdog_s: float | None = None) -> None:
-        """An address is a path, or a name after `@`. `watchdog_s` is how long a node may be silent, in seconds."""
+        """`address` is a path, or an abstract name after `@`. `watchdog_s` is the watchdog's timeout, in seconds."""
         self.feed_every_s = None if watchdog_s is None else watchdog_s / FEEDS
         self._address = address if address is None or address[0] != "@" else "\0" + address[1:]
         self._socket: socket.socket | None = None
@@ -116,14 +116,14 @@ class Notifier:
         self._tell(f"READY=1\nSTATUS={status}")
 
     def reloading(self) -> None:
-        """The time is for `Type=notify-reload`, which waits for the `ready` that follows."""
+        """Report a reload, with the time that `Type=notify-reload` needs; `ready` has to follow."""
         self._tell(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def stopping(self, status: str) -> None:
         self._tell(f"STOPPING=1\nSTATUS={status}")
 
     def feed(self) -> None:
-        """The watchdog, which restarts a node that does not come round to this."""
+        """Feed the watchdog, which restarts a node that stops calling this."""
         self._tell("WATCHDOG=1")
 
     def _tell(self, text: str) -> None:
@@ -140,7 +140,7 @@ class Notifier:
 
 
 def notifier(environ: MutableMapping[str, str], process: int) -> Notifier:
-    """For whom the environment names. Children of this process are to know nothing of it."""
+    """Return a notifier for the address in the environment, and remove the variables: children must not see them."""
     address = environ.pop("NOTIFY_SOCKET", "")
     waits, watched = (environ.pop(variable, "") for variable in ("WATCHDOG_USEC", "WATCHDOG_PID"))
     fed = waits.isdecimal() and int(waits) > 0 and watched in ("", str(process))

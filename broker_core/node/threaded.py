@@ -1,4 +1,4 @@
-"""A node for programs that do not run trio: it lives in a thread of its own.
+"""Run a node in a thread of its own, for programs that do not run trio.
 
     with ThreadedNode() as node:
         connection = pika.BlockingConnection(pika.URLParameters(node.url))
@@ -26,9 +26,7 @@ from broker_core.store.contract import Store
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CLOSING_S: Final = (
-    0.5  # for clients to say goodbye: they are on this machine, or in this very program and asleep
-)
+CLOSING_S: Final = 0.5  # for clients to close; they are on this machine, or in this very program and idle
 
 EMBEDDED: Final[Raw] = {
     "listeners": [{"address": "127.0.0.1:0"}],
@@ -38,25 +36,25 @@ EMBEDDED: Final[Raw] = {
 
 
 def embedded(source: Raw | None = None, overrides: Mapping[str, object] | None = None) -> Config:
-    """A configuration for a node inside another program: 127.0.0.1, any free port, no HTTP, in memory only.
+    """Return a configuration for a node inside another program: 127.0.0.1, any free port, no HTTP, in memory only.
 
-    `source` is laid over that, with the keys of the file: `{"users": [...]}`. `overrides` names keys by their path,
-    as in `parse`. Raises ConfigError.
+    `source` is laid over that, with the keys of the file: `{"users": [...]}`. `overrides` names keys by their path, as
+    in `parse`. Raises ConfigError.
     """
     return parse(laid_over(EMBEDDED, source or {}), overrides=overrides)
 
 
 class ThreadedNode:
-    """A node in a daemon thread. A context manager; `start` and `stop` do the same by hand, as often as you like."""
+    """A node in a daemon thread. Use it as a context manager, or call `start` and `stop`, as often as you like."""
 
-    node: Node  # for functions handed to `call`; to be touched in its own thread only
+    node: Node  # for functions handed to `call`; use it in its own thread only
 
     def __init__(
         self, config: Config | None = None, closing_s: float = CLOSING_S, store: Store | None = None
     ) -> None:
-        """Without `config` the node is `embedded()`. `closing_s`: how long `stop` waits for clients, in seconds.
+        """Without `config` the node is `embedded()`. `closing_s` is how long `stop` waits for clients, in seconds.
 
-        `store` as for `Node`; the first `stop` closes it.
+        `store` is as for `Node`; the first `stop` closes it.
         """
         self.config = embedded() if config is None else config
         self._store = store
@@ -64,10 +62,10 @@ class ThreadedNode:
         self._thread: threading.Thread | None = None
         self._url = ""
 
-    # Life.
+    # Start and end.
 
     def start(self) -> None:
-        """Return when the node listens. Raises what the start of a `Node` raises."""
+        """Start the node, and return when it listens. Raises what the start of a `Node` raises."""
         if self._thread is not None:
             raise RuntimeError("the node is running already")
         started: Future[None] = Future()
@@ -81,13 +79,14 @@ class ThreadedNode:
             raise
 
     def stop(self) -> None:
-        """Say goodbye to every client, close every socket and end the thread. Raises what the node died of, if it did.
+        """Close every client's connection, close every socket and end the thread. Raises the error that ended the node,
+        if any.
 
-        Stopping a node that does not run does nothing.
+        Does nothing if the node does not run.
         """
         if self._thread is None:
             return
-        with suppress(trio.RunFinishedError):  # it has died; `_ended` says of what
+        with suppress(trio.RunFinishedError):  # it has ended already; `_ended` has the reason
             self._token.run_sync_soon(self._stopping.set)
         self._join()
         self._ended.result()
@@ -125,24 +124,24 @@ class ThreadedNode:
 
     @property
     def url(self) -> str:
-        """`amqp://guest:guest@127.0.0.1:PORT/%2F`, or what the configuration makes of it."""
+        """Return `amqp://guest:guest@127.0.0.1:PORT/%2F`, or the URL that the configuration yields."""
         self._require_running()
         return self._url
 
     @property
     def host(self) -> str:
-        """Where the first listener is, as an address to connect to."""
+        """Return the host of the first listener, as an address to connect to."""
         return _host_and_port(self.url)[0]
 
     @property
     def port(self) -> int:
-        """The first listener's port."""
+        """Return the port of the first listener."""
         return _host_and_port(self.url)[1]
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function in the broker's thread, let the broker settle what it caused, and return its result.
+        """Run a function in the broker's thread, let the broker settle its effects, and return its result.
 
-        It must not wait. What it raises is raised here; RuntimeError if the node does not run.
+        The function must not block. Raises what the function raises; RuntimeError if the node does not run.
         """
 
         def called() -> T:
@@ -159,7 +158,7 @@ class ThreadedNode:
             raise RuntimeError("the node has ended") from None
 
     def wait(self, function: Callable[[Node], Awaitable[T]]) -> T:
-        """As `call`, for an async function, which gets the node."""
+        """Like `call`, for an async function, which gets the node."""
         self._require_running()
         try:
             return trio.from_thread.run(function, self.node, trio_token=self._token)

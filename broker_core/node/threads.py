@@ -1,9 +1,9 @@
-"""Long work to a thread that steps back for others: the loop's thread wakes when it wants to, not when that is done.
+"""Run long computations in threads of low priority, so that the loop's thread wakes when it wants to.
 
 Threads that only compute, without Python's lock, compete with the loop for the processor like any other process. On
-Linux a thread has a niceness of its own, which those that it starts inherit (argon2 has four). A thread cannot become
-important again, so each work has a new one. It is not as nice as could be: where others take every core, the least
-important threads would get a hundredth of one, and nobody could log in any more.
+Linux a thread has a niceness of its own, which those that it starts inherit (argon2 has four). A thread cannot lower
+its niceness again, so each computation has a new one. It is not as nice as could be: where others take every core, the
+least important threads would get a hundredth of one, and logging in would become impossible.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NICENESS: Final = 10
 
 
 def gently(work: Callable[[], T]) -> T:
-    """Do it in a thread of its own (60 us), and wait for that. Raises what it raises."""
+    """Run `work` in a new thread of low priority (60 us), and return its result. Raises what it raises."""
     done: list[T] = []
     failed: list[BaseException] = []
 
@@ -40,7 +40,7 @@ def gently(work: Callable[[], T]) -> T:
 
 
 def _step_back() -> None:
-    """Make this thread as nice as NICENESS, unless it is nicer. Elsewhere niceness is the whole process's."""
+    """Raise this thread's niceness to NICENESS, if it is lower. Elsewhere niceness belongs to the whole process."""
     if sys.platform == "linux":
         thread = threading.get_native_id()
         before = os.getpriority(os.PRIO_PROCESS, thread)

@@ -1,7 +1,7 @@
-"""From a listener's settings to TLS for its connections: certificates, their reload and their end, what was agreed.
+"""Turn a listener's settings into TLS for its connections: certificates, their reload and expiry, and the outcome.
 
-`Certificates` holds the contexts of one listener. Every connection is begun with those of the moment; a reload makes
-new ones, and connections that exist go on with the old. What cannot be read leaves everything as it was.
+`Certificates` holds the contexts of one listener. Every connection begins with the current ones; a reload makes new
+ones, and existing connections keep the old. If something cannot be read, everything stays as it was.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ ASKING: Final = {
     "optional": ssl.CERT_OPTIONAL,
     "required": ssl.CERT_REQUIRED,
 }
-Names = Iterable[tuple[str, str]]  # of the parts of a certificate's subject, or its alternative names
+Names = Iterable[tuple[str, str]]  # the parts of a certificate's subject, or its alternative names
 
 
 class Certificates:
-    """The certificates of one listener; `where` is its path in the settings, for texts."""
+    """The certificates of one listener; `where` is its path in the settings, for error texts."""
 
     def __init__(self, settings: TlsSettings, where: str) -> None:
-        """Raises ConfigError."""
+        """Read the certificates. Raises ConfigError if a file cannot be read or used."""
         self.settings = settings
         self.where = where
         self.context = self._read()
-        self.expires_at = self._first_end()  # seconds since the epoch; None: nobody can tell
+        self.expires_at = self._first_end()  # seconds since the epoch; None if unknown
 
     def reload(self) -> bool:
-        """Read the files again, for connections to come. False: there are problems, and the old ones stay."""
+        """Read the files again, for new connections. Returns False if there are problems; then the old ones stay."""
         try:
             self.context = self._read()
             self.expires_at = self._first_end()
@@ -56,7 +56,7 @@ class Certificates:
         return first_to_expire([entry.certificate for entry in entries])
 
     def _read(self) -> ssl.SSLContext:
-        """A context that knows the others by name. Raises ConfigError."""
+        """Return a context that chooses among the certificates by server name. Raises ConfigError."""
         place = Place([], self.where)
         settings = self.settings
         context = _context(settings, settings, place)
@@ -77,7 +77,7 @@ class Certificates:
         return context
 
     def facts(self, tls: ssl.SSLObject) -> TlsFacts:
-        """What a handshake that has succeeded says."""
+        """Return version, cipher and client certificate of a completed handshake."""
         cipher = tls.cipher()
         version, name = tls.version() or "", "" if cipher is None else cipher[0]
         certificate = tls.getpeercert()
@@ -89,20 +89,20 @@ class Certificates:
 
 
 def _context(settings: TlsSettings, entry: CertificateSettings, place: Place) -> ssl.SSLContext:
-    """For one certificate, with what holds for all of a listener. Problems go to the place."""
+    """Return a context for one certificate, with the listener's common settings. Problems go to `place`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[settings.minimum_version]
     context.options |= ssl.OP_NO_RENEGOTIATION
     _load_own(context, entry, place)
     if settings.client_ca is not None:
         _load_client_ca(context, settings.client_ca, place)
-        context.num_tickets = 0  # whoever comes again shows the certificate again: it may have expired
+        context.num_tickets = 0  # a resumed session would skip the certificate, which may have expired
     context.verify_mode = ASKING[settings.client_certificate]
     return context
 
 
 def _load_own(context: ssl.SSLContext, entry: CertificateSettings, place: Place) -> None:
-    password = entry.key_password or ""  # an empty one: OpenSSL would ask at the terminal
+    password = entry.key_password or ""  # an empty one: without it, OpenSSL would ask at the terminal
     if entry.key_password_file is not None:
         password = _text_in(entry.key_password_file, place.at("key_password_file"), "a file with a password")
     readable = [
@@ -132,7 +132,7 @@ def _load_client_ca(context: ssl.SSLContext, path: Path, place: Place) -> None:
 
 
 def _text_in(path: Path, place: Place, accepted: str) -> str:
-    """What a file holds; empty if nothing, and the place has been told."""
+    """Return a file's text; empty if it cannot be read or has none, which is reported to `place`."""
     try:
         if text := path.read_text():
             return text
@@ -145,7 +145,7 @@ def _text_in(path: Path, place: Place, accepted: str) -> str:
 
 
 def reason(error: Exception) -> str:
-    """Why TLS did not come about, or ended, in words."""
+    """Return the reason why TLS failed or ended, in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verification failed: {error.verify_message}"
     if isinstance(error, ssl.SSLError) and error.reason:
@@ -153,7 +153,7 @@ def reason(error: Exception) -> str:
     return str(error.args[-1]) if error.args else type(error).__name__
 
 
-# Who a client is.
+# The client's name.
 
 
 SHORT: Final = {
@@ -169,11 +169,11 @@ SHORT: Final = {
 }
 ALTERNATIVES: Final = {"san_dns": "DNS", "san_email": "email", "san_uri": "URI", "san_ip": "IP Address"}
 
-Certificate = Mapping[str, object]  # as `getpeercert` gives it
+Certificate = Mapping[str, object]  # as `getpeercert` returns it
 
 
 def login(certificate: Certificate, source: str) -> str | None:
-    """The user's name in a certificate; None if it has none of that kind, or an ambiguous one."""
+    """Return the user's name in a certificate; None if it has no name of that kind, or an ambiguous one."""
     if source == "distinguished_name":
         return distinguished_name(certificate) or None
     if source == "common_name":
@@ -183,7 +183,7 @@ def login(certificate: Certificate, source: str) -> str | None:
 
 
 def distinguished_name(certificate: Certificate) -> str:
-    """The subject as RFC 4514 writes it, its last part first: `CN=shop,O=Hare`."""
+    """Return the subject as RFC 4514 writes it, its last part first: `CN=shop,O=Hare`."""
     parts = reversed(tuple(_subject(certificate)))
     return ",".join(
         "+".join(f"{SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in p) for p in parts
@@ -205,7 +205,7 @@ def _alternatives(certificate: Certificate) -> Names:
     return certificate.get("subjectAltName", ())  # type: ignore[return-value]
 
 
-# Until when a certificate holds. Of X.509 in DER (RFC 5280, section 4.1) no more is read than that.
+# Expiry of a certificate: no more of X.509 in DER (RFC 5280, section 4.1) is read than that needs.
 
 
 BEGIN: Final = "-----BEGIN CERTIFICATE-----"
@@ -213,11 +213,11 @@ END: Final = "-----END CERTIFICATE-----"
 VERSION_FIELD: Final = 0xA0  # tags
 UTC_TIME: Final = 0x17
 GENERALIZED_TIME: Final = 0x18
-CENTURY: Final = 50  # two digits below that are of the 21st century
+CENTURY: Final = 50  # two-digit years below that are of the 21st century
 
 
 def first_to_expire(paths: list[Path]) -> float | None:
-    """When the first of several files' certificates ends; those that cannot be read say nothing."""
+    """Return when the first certificate of several files expires; files that cannot be read are skipped."""
     found = []
     for path in paths:
         try:
@@ -228,7 +228,7 @@ def first_to_expire(paths: list[Path]) -> float | None:
 
 
 def expires_at(pem: str) -> float:
-    """Seconds since the epoch at which the first certificate of a file ends. Raises ValueError."""
+    """Return when the first certificate of a file expires, in seconds since the epoch. Raises ValueError."""
     begin = pem.find(BEGIN)
     end = pem.find(END, begin)
     if begin < 0 or end < 0:
@@ -238,7 +238,7 @@ def expires_at(pem: str) -> float:
     fields = [each for each in _values(signed) if each[0] != VERSION_FIELD]
     if len(fields) < 4:
         raise ValueError("it is cut off")
-    _, validity = fields[3]  # behind serial number, algorithm and issuer
+    _, validity = fields[3]  # after serial number, algorithm and issuer
     times = list(_values(validity))
     if len(times) != 2:
         raise ValueError("it does not say until when it holds")
@@ -246,7 +246,7 @@ def expires_at(pem: str) -> float:
 
 
 def _values(der: bytes) -> Iterator[tuple[int, bytes]]:
-    """Tags and contents of what stands one after the other. Raises ValueError."""
+    """Yield tags and contents of consecutive DER values. Raises ValueError."""
     at = 0
     while at < len(der):
         if at + 2 > len(der):

@@ -1,9 +1,9 @@
-"""A socket with TLS: the same calls, octets in clear on this side and records on the other.
+"""Wrap a socket in TLS, with the same calls: clear bytes on this side and records on the other.
 
-    recv ─> incoming ─> SSLObject ─> octets          octets ─> SSLObject ─> outgoing ─> send
+    recv ─> incoming ─> SSLObject ─> bytes           bytes ─> SSLObject ─> outgoing ─> send
 
-It waits for nothing: what a socket would raise to say that it has to, it raises. `send` counts octets in clear, and
-only those whose records the operating system has: after BlockingIOError it wants the same piece again.
+It never blocks: it raises what a non-blocking socket would raise. `send` counts clear bytes, and only those whose
+records the operating system has accepted: after BlockingIOError it has to be called with the same piece again.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import ssl
 from typing import Final
 
 SLICE: Final = (
-    131_072  # octets encrypted at once: eight records, and what a connection holds besides its outbox
+    131_072  # bytes encrypted at once: eight records; a connection holds as many besides its outbox
 )
-ANSWERS_MAX: Final = 16_384  # octets of TLS's own answers that a peer may leave unread
+ANSWERS_MAX: Final = 16_384  # bytes of TLS's own answers that a peer may leave unread
 
 
 class SecuredSocket:
-    """One connection's TLS, as the server."""
+    """The server's side of one connection's TLS."""
 
     __slots__ = (
         "_closing",
@@ -39,14 +39,14 @@ class SecuredSocket:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._unsent = memoryview(b"")  # records that the system has not taken yet
-        self._owed = 0  # octets in clear, encrypted and not yet reported as sent
+        self._unsent = memoryview(b"")  # records that the system has not accepted yet
+        self._owed = 0  # clear bytes that are encrypted and not yet reported as sent
         self._ended = False  # the peer has said that nothing follows, or hung up
         self._failure: ssl.SSLError | None = None
         self._closing = False
 
     def handshake(self, octets: bytes) -> bool:
-        """Go on with what has come. True: done. Raises ssl.SSLError; what there is to say goes out with `flush`."""
+        """Continue the handshake; True when it is complete. `flush` sends our side of it. Raises ssl.SSLError."""
         self._incoming.write(octets)
         try:
             self.tls.do_handshake()
@@ -56,13 +56,13 @@ class SecuredSocket:
 
     @property
     def has_more(self) -> bool:
-        """Whether `recv` can give something, or find something out, without the socket."""
+        """Return whether `recv` can return bytes, or detect the end, without reading the socket."""
         return bool(self._incoming.pending or self.tls.pending())
 
     def recv(self, size: int) -> bytes:
-        """Octets in clear, at most `size`; empty at the end, with a goodbye or without."""
+        """Return clear bytes, at most `size`; empty at the end of the connection, with or without close_notify."""
         if self._closing:
-            return self._socket.recv(size)  # only its end matters
+            return self._socket.recv(size)  # only the end of the stream matters
         octets = self._decrypted(size) if self.has_more else b""
         while not octets:
             if self._failure is not None:
@@ -78,7 +78,7 @@ class SecuredSocket:
         return octets
 
     def _decrypted(self, size: int) -> bytes:
-        """What is there in whole records. A read gives one record, however many there are."""
+        """Return the bytes of all whole records. `SSLObject.read` returns one record, however many there are."""
         pieces: list[bytes] = []
         more = True
         while more and size and not self._ended and self._failure is None:
@@ -94,13 +94,13 @@ class SecuredSocket:
                 self._ended = not piece
                 size -= len(piece)
                 pieces.append(piece)
-                more = self.has_more  # to be told by an exception that there is not costs 2 us
+                more = self.has_more  # learning it from an exception costs 2 us
         if self._outgoing.pending and not self.flush() and self._outgoing.pending > ANSWERS_MAX:
             raise ConnectionAbortedError("it does not read what it asks for")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def send(self, piece: memoryview) -> int:
-        """How many octets of the piece are with the system now, as records."""
+        """Send the piece as records, and return how many of its bytes the system has accepted."""
         if not self._owed and piece:
             self._owed = self.tls.write(piece[:SLICE])
         if not self.flush():
@@ -109,7 +109,7 @@ class SecuredSocket:
         return sent
 
     def flush(self) -> bool:
-        """Hand records to the system; False if it does not take all of them."""
+        """Hand records to the system; False if it does not accept all of them."""
         while self._unsent or self._outgoing.pending:
             if not self._unsent:
                 self._unsent = memoryview(self._outgoing.read())
@@ -120,9 +120,9 @@ class SecuredSocket:
         return True
 
     def shutdown(self, how: int) -> None:
-        """Say goodbye (close_notify), then close this half."""
+        """Send close_notify, then close this half of the connection."""
         self._closing = True
-        with contextlib.suppress(ssl.SSLError, ValueError):  # the peer's own goodbye is not waited for
+        with contextlib.suppress(ssl.SSLError, ValueError):  # the peer's own close_notify is not waited for
             self.tls.unwrap()
         self.flush()
         self._socket.shutdown(how)

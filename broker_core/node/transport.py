@@ -1,20 +1,20 @@
-"""One accepted socket: bytes from it to a front-end, bytes from the outbox to it.
+"""Move bytes of one accepted socket: from it to a front-end, and from the outbox to it.
 
 The socket is non-blocking and used directly: `recv` and `send` are plain calls, and the one task of a connection waits
-only when there is nothing to read. What the operating system does not take at once is sent by a second task that lives
-as long as the backlog. A connection at rest costs one task.
+only when there is nothing to read. What the operating system does not accept at once is sent by a second task that
+lives as long as the backlog. An idle connection costs one task.
 
     first bytes ─> converse: read, feed, read, ... ─> lose: the front-end releases all ─> goodbye: last bytes ─> end
 
-What comes before a protocol's first bytes is a `Handshake`'s. Where there is TLS, a `SecuredSocket` takes the socket's
-place once they have shaken hands; the rest is the same.
+A `Handshake` reads what comes before a protocol's first bytes. With TLS, a `SecuredSocket` takes the socket's place
+after the handshake; the rest is the same.
 
-The time to log in runs from the moment a connection was accepted; nothing that its peer sends moves its end. Until then
-the peer is a stranger, and read from in bites, so that it cannot have us keep more than a few of them.
+The time to log in runs from the moment a connection was accepted; nothing that its peer sends extends it. Until then
+the peer is a stranger, and is read from in small pieces, so that few of its bytes are kept in memory.
 
-A peer that does not read what it asks for is not read from either, once more waits for it than deliveries alone can
-make. What says that something has been done, though it is not on disk yet, is held, and all that follows it. Whatever a
-front-end raises ends its own connection.
+A peer that does not read its answers is not read from either, once more bytes wait for it than deliveries alone can
+make. An answer that promises something that is not on disk yet is held, and so is all that follows it. An exception of
+a front-end ends only its own connection.
 """
 
 from __future__ import annotations
@@ -47,19 +47,17 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.connection")
 
-READ_SIZE: Final = 262_144  # octets asked for in one read: hundreds of small messages, or a few large ones
+READ_SIZE: Final = 262_144  # bytes asked for in one read: hundreds of small messages, or a few large ones
 READ_SIZE_MIN: Final = 1024
-WAITING_MAX: Final = BITE  # octets read while the front-end waits for work in a thread
-TURN_S: Final = 0.005  # what one read may cost; a publisher to 2000 queues has to take smaller bites
-JOINED_MAX: Final = 65_536  # octets of several pieces that are joined even if one of them is large
-SENT_MAX: Final = (
-    1 << 20
-)  # octets sent before others have their turn, to a peer that reads as fast as we send
+WAITING_MAX: Final = BITE  # bytes read while the front-end waits for work in a thread
+TURN_S: Final = 0.005  # the limit for processing one read; a publisher to 2000 queues gets smaller reads
+JOINED_MAX: Final = 65_536  # bytes of several pieces that are joined even if one of them is large
+SENT_MAX: Final = 1 << 20  # bytes sent before others have their turn, to a peer that reads as fast as we send
 GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
 
 
 class Transport(Connected):
-    """A connection's socket, its outbox and, once the first bytes have told which, its front-end."""
+    """A connection's socket, its outbox and, once the first bytes have decided on the protocol, its front-end."""
 
     def __init__(self, node: Node, connected: socket.socket, peer: Peer, entrance: Entrance) -> None:
         limits = node.config.limits
@@ -76,21 +74,23 @@ class Transport(Connected):
         self._log_in_timer: Timer | None = None
         self._is_stranger = True  # its user has not logged in
         self._read_size = BITE
-        self.ahead = False  # it publishes faster than the disk takes it: not read from for now
-        self._held: deque[tuple[int, list[memoryview]]] = deque()  # until that commit is on disk
-        self._none_held: trio.Event | None = None  # to come: somebody waits for it
+        self.ahead = False  # it publishes faster than the disk can keep up, and is not read from for now
+        self._held: deque[tuple[int, list[memoryview]]] = (
+            deque()
+        )  # commit, and bytes that wait for it on disk
+        self._none_held: trio.Event | None = None  # set when nothing is held, if a task waits for that
         self._backlog = Unsent()
-        self._all_sent: trio.Event | None = None  # to come: the second task is sending
+        self._all_sent: trio.Event | None = None  # set once the second task has sent the backlog
         self._timer: Timer | None = None
         self._scope = trio.CancelScope()
         self._unblocked: trio.Event | None = None
         self._meanwhile: trio.CancelScope | None = None  # of reading while the front-end waits
         self._read_while_waiting = 0
-        self._paused = False  # not read from until it has read
-        self.number = connected.fileno()  # of the socket
-        self.says_much = False  # the last time it did
-        self.dismissed = False  # its task is about to go on with it
-        self._ended = False  # nothing follows
+        self._paused = False  # not read from until it has read its answers
+        self.number = connected.fileno()  # the file descriptor
+        self.says_much = False  # its last read returned much
+        self.dismissed = False  # its own task is about to continue
+        self._ended = False  # the peer has closed its side
         self._goodbye_s = GOODBYE_S
 
     # The connection's task.
@@ -108,14 +108,14 @@ class Transport(Connected):
 
     @contextlib.contextmanager
     def mistakes_end_it(self) -> Iterator[None]:
-        """What is raised here is a mistake of ours: it is logged, and ends this connection only."""
+        """Log an exception raised within this block as a mistake of ours, and end this connection only."""
         try:
             yield
         except Exception:
             self.end_by_mistake()
 
     def end_by_mistake(self) -> None:
-        """As `mistakes_end_it`, inside an `except`, where every read comes by: the block above costs 1 us."""
+        """Like `mistakes_end_it`, called in an `except` on the path of every read: the block costs 1 us."""
         log.exception("%s: closed because of a mistake of ours", self.peer.name)
         self.hang_up()
 
@@ -139,7 +139,7 @@ class Transport(Connected):
             data = await self._read()
 
     async def _may_go_on(self) -> bool:
-        """Wait until it may be read from. False: never."""
+        """Wait until the connection may be read from. Returns False if it has ended."""
         if self.front is None or self.front.closed:
             return False
         if self.ahead or self.front.blocked:
@@ -151,14 +151,14 @@ class Transport(Connected):
         return True
 
     def _attends(self) -> bool:
-        """Whether it is one of those who are read from in rounds."""
+        """Return whether the poller reads from this connection, rather than its own task."""
         front = self.front
         assert front is not None
         is_plain = isinstance(self._socket, socket.socket) and HAS_ROUNDS
         return is_plain and not (self._ended or self._is_stranger or front.halted or front.waits)
 
     def hear(self) -> float:
-        """In a round: read once, and have that worked through. Returns when it began."""
+        """Called by the poller: read once, and process the input. Returns when processing began."""
         try:
             data = self._socket.recv(self._read_size)
         except (BlockingIOError, InterruptedError):
@@ -179,7 +179,7 @@ class Transport(Connected):
         return now
 
     def goes_on(self) -> bool:
-        """Whether the next round may read from it, after what it said in this one was worked through."""
+        """Return whether the poller may read from this connection again, after its input has been processed."""
         front = self.front
         if front is None or self._ended or front.closed:
             self._lose()
@@ -187,7 +187,7 @@ class Transport(Connected):
         return not (self.ahead or self.outbox.full or front.blocked or front.halted or front.waits)
 
     def _measure_turn(self, size: int) -> None:
-        """Read less at a time while working through it takes too long: others want their turn."""
+        """Adapt the size of a read, so that processing it does not keep other connections waiting for too long."""
         broker = self.node.broker
         took_s = broker.clock.now() - broker.now
         if took_s > TURN_S:
@@ -196,7 +196,7 @@ class Transport(Connected):
             self._read_size = min(2 * self._read_size, READ_SIZE)
 
     async def _first_bytes(self) -> bytes:
-        """Enough bytes to tell the protocol; empty: the peer went away, took too long, or is not admitted."""
+        """Return enough bytes to tell the protocol; empty if the peer left, took too long, or is not admitted."""
         with trio.move_on_at(self._log_in_until):
             try:
                 data = b"" if self._entrance.is_plain else await self._enter()
@@ -215,7 +215,7 @@ class Transport(Connected):
         return b""
 
     async def _enter(self) -> bytes:
-        """Go through what comes before a protocol's first bytes; those that came along. Raises NotAdmitted."""
+        """Read what comes before a protocol's first bytes, and return the bytes after it. Raises NotAdmitted."""
         handshake, certificates = Handshake(self._entrance, self._read), self._entrance.certificates
         if self._entrance.proxies is not None:
             self._come_from(await handshake.introduce(self.peer))
@@ -227,7 +227,7 @@ class Transport(Connected):
 
     def _recognise(self, data: bytes) -> FrontEnd:
         protocol = self._entrance.protocol_of(data)
-        if data.startswith(TLS_HELLO) and not protocol.fallback:  # one that is knows what to say
+        if data.startswith(TLS_HELLO) and not protocol.fallback:  # a fallback protocol answers that itself
             log.warning("%s: detected TLS, which is not spoken here", self.peer.name)
         node = self.node
         node.broker.tick()
@@ -235,7 +235,7 @@ class Transport(Connected):
         return protocol.factory(node.broker, node.config, self.outbox, self.peer, self._connected_since)
 
     async def _read(self) -> bytes:
-        """The next bytes; empty at the end. Lets other tasks run whether or not it has to wait."""
+        """Return the next bytes; empty at the end. Lets other tasks run even if it need not wait."""
         await trio.lowlevel.checkpoint()
         if self.front is not None:
             if self.front.halted:
@@ -245,7 +245,7 @@ class Transport(Connected):
         return await self._receive(self._read_size)
 
     async def _read_meanwhile(self) -> bytes:
-        """A little, until the front-end is woken; then nothing: it is halted, and goes on with what it has."""
+        """Read a little until the front-end is woken; then return nothing: it is halted and has input left."""
         with trio.CancelScope() as self._meanwhile:
             if self._read_while_waiting < WAITING_MAX:
                 data = await self._receive(WAITING_MAX - self._read_while_waiting)
@@ -286,7 +286,7 @@ class Transport(Connected):
         return self.outbox.size
 
     def has_input(self) -> bool:
-        """Whether bytes have arrived that will be read, and have not been yet."""
+        """Return whether bytes have arrived that have not been read yet, and will be."""
         if self._paused or self._unblocked is not None:
             return False
         if self.dismissed:
@@ -296,7 +296,7 @@ class Transport(Connected):
         return halted or has_more or is_readable(self._socket)
 
     def alarm(self, reason: str | None) -> None:
-        """An alarm was raised or, with None, the last one cleared."""
+        """Called when an alarm was raised or, with None, the last one cleared."""
         if self.front is not None:
             with self.mistakes_end_it():
                 self.front.alarm(reason)
@@ -314,7 +314,7 @@ class Transport(Connected):
             self._unblocked = None
 
     def shut_down(self, reason: str) -> None:
-        """Say goodbye in the protocol's way, and listen for the answer; before the protocol is known, just hang up."""
+        """Close the connection in the protocol's way, and wait for the answer; hang up if there is no protocol yet."""
         if self.front is not None:
             with self.mistakes_end_it():
                 self.front.shut_down(reason)
@@ -325,14 +325,14 @@ class Transport(Connected):
             self.hang_up()
 
     def hang_up(self) -> None:
-        """End the conversation; what is in the outbox by the end of this batch is still sent."""
+        """End the connection; what is in the outbox by the end of this batch is still sent."""
         self.node.rounds.dismiss(self.number)
         self._scope.cancel()
 
     # Time.
 
     def watch_deadline(self) -> None:
-        """Keep a timer on the front-end's deadline. One that moved to later is found out when it fires."""
+        """Keep a timer for the front-end's deadline. A deadline that moved to later is noticed when the timer fires."""
         try:
             deadline = None if self.front is None else self.front.due_at()
         except Exception:
@@ -350,7 +350,7 @@ class Transport(Connected):
         with self.mistakes_end_it():
             expires_at = self.front.expires_at
             self.front.on_due(now)
-            if expires_at != self.front.expires_at:  # it says goodbye, and is to hear the answer
+            if expires_at != self.front.expires_at:  # it sends a close, and has to read the answer
                 self.ahead = False
                 self._go_on()
         if self.front.closed:
@@ -358,10 +358,10 @@ class Transport(Connected):
         else:
             self.watch_deadline()
 
-    # Strangers.
+    # Connections that have not logged in.
 
     def _come_from(self, peer: Peer) -> None:
-        """It is known now who the client is. Raises NotAdmitted."""
+        """Take the client that the proxy names as the peer. Raises NotAdmitted."""
         self.peer = peer
         door, limits = self.node.door, self.node.config.limits
         if why := door.refusal_from(peer.host, peer.loopback, limits, self.node.broker.clock.now()):
@@ -369,7 +369,7 @@ class Transport(Connected):
         door.came_from(self, peer.host, peer.loopback)
 
     def _acquainted(self) -> None:
-        """Its user has logged in."""
+        """Called when the user has logged in."""
         self._is_stranger = False
         self._read_size = READ_SIZE
         self._leave_strangers()
@@ -379,13 +379,13 @@ class Transport(Connected):
         self.node.broker.timers.cancel(self._log_in_timer)
 
     def turn_away(self) -> None:
-        """Others need the place: hang up, and do not wait for anything."""
+        """Hang up at once, without waiting for anything, to make room for others."""
         self._goodbye_s = 0.0
         self._leave_strangers()
         self.hang_up()
 
     def _took_too_long(self, now: float) -> None:
-        """The time to log in is over, whatever it does meanwhile."""
+        """Called when the time to log in is over."""
         if self.front is None or not self.front.is_stranger:
             return
         with self.mistakes_end_it():
@@ -395,12 +395,12 @@ class Transport(Connected):
     # Waiting for the disk.
 
     def hold(self, commit: int) -> None:
-        """What is in the outbox now, and what follows, is sent when that commit is on disk: `landed` says so."""
+        """Hold what is in the outbox now, and all that follows, until `landed` reports that commit."""
         if not self._held or self._held[-1][0] < commit:
             self._held.append((commit, []))
 
     def landed(self, commit: int, behind: bool) -> bool:
-        """All up to a commit is on disk. Whether there is more to wait for; never, if it has ended."""
+        """Send what was held for commits up to this one, now on disk. Returns whether there is more to wait for."""
         while self._held and self._held[0][0] <= commit:
             self._backlog.add(self._held.popleft()[1])
         self._send_backlog()
@@ -411,12 +411,12 @@ class Transport(Connected):
         return bool(self._held) or self.ahead
 
     def keep_reading(self) -> None:
-        """Even if the disk has not caught up."""
+        """Read from the connection again, even if the disk has not caught up."""
         self.ahead = False
         self._go_on()
 
     def drop_held(self) -> None:
-        """The disk has failed: what is held is not true, and will not be."""
+        """Drop the held answers after the disk has failed: they are not true."""
         self._held.clear()
         if self._none_held is not None:
             self._none_held.set()
@@ -424,7 +424,7 @@ class Transport(Connected):
     # Sending.
 
     def flush(self) -> None:
-        """Hand the outbox to the operating system; what it does not take now follows in a task of its own."""
+        """Hand the outbox to the operating system; what it does not accept now is sent by a task of its own."""
         outbox = self.outbox
         pieces = outbox.take()
         if self._held:
@@ -436,11 +436,11 @@ class Transport(Connected):
             self._send_at_once(pieces[0] if len(pieces) == 1 else b"".join(pieces))
 
     def _send_at_once(self, octets: bytes) -> None:
-        """Nothing waits before them, and the system takes them all, as a rule. What it leaves is a backlog."""
+        """Send with nothing queued before; usually the system accepts everything. The rest becomes the backlog."""
         piece = memoryview(octets)
         try:
             count = self._socket.send(piece)
-        except OSError:  # to be raised again, if the peer has gone
+        except OSError:  # raised again by the backlog if the peer has gone
             count = 0
         else:
             self.writes += 1
@@ -457,7 +457,7 @@ class Transport(Connected):
             self.node.start(self._drain)
 
     def _send(self) -> bool:
-        """Send until nothing is left (True), or the system takes no more, or it is the others' turn (False)."""
+        """Send the backlog until it is empty (True), the system accepts no more, or others have their turn (False)."""
         until = self.outbox.gone + SENT_MAX
         while self._backlog:
             if self.outbox.gone >= until:
@@ -476,14 +476,14 @@ class Transport(Connected):
         return True
 
     def _drained(self) -> None:
-        """Deliveries may go on."""
+        """Tell the front-end that deliveries may continue."""
         if self.front is not None:
             with self.mistakes_end_it():
                 self.front.drained()
             self.watch_deadline()
 
     async def _nothing_left(self) -> None:
-        """Wait until everything is with the operating system."""
+        """Wait until the operating system has accepted everything."""
         if self._held:
             self._none_held = trio.Event()
             await self._none_held.wait()
@@ -503,10 +503,10 @@ class Transport(Connected):
         self._all_sent = None
         self.node.work()
 
-    # The end.
+    # End.
 
     def _lose(self) -> None:
-        """The front-end releases what it held, at once: the goodbye may take its time."""
+        """Have the front-end release what it held, before the connection closes: that may take some time."""
         if self.front is not None:
             self.node.broker.timers.cancel(self._timer)
             front, self.front = self.front, None
@@ -514,7 +514,7 @@ class Transport(Connected):
                 self.node.lose(front)
 
     async def _say_goodbye(self) -> None:
-        """Let the peer read our last bytes: a socket closed with unread input would take them back."""
+        """Let the peer read our last bytes: closing a socket with unread input would discard them."""
         until = trio.current_time() + self._goodbye_s
         with trio.move_on_at(min(until, self._log_in_until) if self._is_stranger else until):
             await self._nothing_left()
@@ -536,7 +536,7 @@ class Transport(Connected):
 
 
 def is_readable(source: socket.socket | SecuredSocket) -> bool:
-    """Whether reading, or accepting, would not have to wait."""
+    """Return whether reading, or accepting, would return at once."""
     poll = select.poll()
     poll.register(source, select.POLLIN)
     return bool(poll.poll(0))
