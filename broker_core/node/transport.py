@@ -75,9 +75,7 @@ class Transport(Connected):
         self._is_stranger = True  # its user has not logged in
         self._read_size = BITE
         self.ahead = False  # it publishes faster than the disk can keep up, and is not read from for now
-        self._held: deque[tuple[int, list[memoryview]]] = (
-            deque()
-        )  # commit, and bytes that wait for it on disk
+        self._held: deque[tuple[int, list[memoryview]]] = deque()  # commits, and bytes that wait for them
         self._none_held: trio.Event | None = None  # set when nothing is held, if a task waits for that
         self._backlog = Unsent()
         self._all_sent: trio.Event | None = None  # set once the second task has sent the backlog

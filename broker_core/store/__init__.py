@@ -1,1 +1,1 @@
-"""The durable store: commits in SQLite and in segment files, their formats, their check, copy and repair."""
+"""Keep durable commits in SQLite and in segment files: their formats, verification, backup and salvage."""

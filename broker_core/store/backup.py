@@ -1,13 +1,14 @@
-"""A data folder to another: backup, while a node runs on it or not, and restore.
+"""Copy a data folder to another: backup, whether or not a node runs on it, and restore.
 
-Both databases are copied as of one moment, or as good as: first a moment of messages.db is held on to, then one of
-meta.db, then both are copied at leisure. So meta.db may be newer by a commit, as it may be after a crash; never older,
-for then there would be messages without their queue.
+Both databases are copied as of about one moment: a read transaction is opened on messages.db, then one on meta.db, then
+both are copied. So meta.db may be newer by a commit, as it may be after a crash; it is never older, for then there
+would be messages without their queue.
 
-Segments of streams only grow, or go. They are copied first. If that took long, or one went meanwhile, another moment
-is taken, and what has grown since is copied, too. What was copied too much has no row, and goes at a start of the copy.
+Segments of streams only grow, or are deleted. They are copied first. If that took long, or one was deleted meanwhile, a
+new moment is taken, and what has grown since is copied, too. Surplus bytes have no row, and are removed when a node
+starts on the copy.
 
-While it copies, the node's logs grow by what is written meanwhile.
+During the copy, the node's logs grow by what is written meanwhile.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from broker_core.store.folder import LOCK, MESSAGES, META, STREAMS, BadFolder, m
 from broker_core.store.segments import file_of, read_file
 
 STEP_PAGES: Final = 2048  # copied at a time: 8 MiB
-STEP_OCTETS: Final = 1 << 20  # of a segment
+STEP_OCTETS: Final = 1 << 20  # read from a segment at a time
 HELD_OCTETS: Final = (
     1 << 26
-)  # of segments, copied while a moment is held; for more, it is another moment then
-ROUNDS_MAX: Final = 8  # of that: the node may write as fast as it is copied
+)  # bytes of segments copied while a moment is held; after more, a new moment is taken
+ROUNDS_MAX: Final = 8  # at most: the node may write as fast as this copies
 
-Progress = Callable[[int, int], None]  # octets copied, octets in all
+Progress = Callable[[int, int], None]  # bytes copied, bytes in all
 
 
 def copy(source: Path, target: Path, progress: Progress = lambda done, total: None) -> None:
-    """Copy the databases of a folder into another, which must be empty, or is made.
+    """Copy a folder's databases and segments into another, which must be empty, or is created.
 
-    Raises BadFolder, and OSError: the target cannot be written, or the source cannot be read.
+    Raises BadFolder, or OSError if the target cannot be written, or the source cannot be read.
     """
     require(source)
     segments = SegmentCopy(source, target, progress)
@@ -52,14 +53,14 @@ def copy(source: Path, target: Path, progress: Progress = lambda done, total: No
                 segments.done += moment.octets
         except sqlite3.Error as error:
             raise OSError(f"{source} cannot be copied to {target}: {error}") from None
-    for name in (MESSAGES, META):  # a copy that was interrupted is no data folder
+    for name in (MESSAGES, META):  # until these have their names, an interrupted copy is no data folder
         _unfinished(target, name).rename(target / name)
     sync_folder(target)
 
 
 @contextmanager
 def _moments(source: Path, target: Path, segments: SegmentCopy) -> Iterator[list[Snapshot]]:
-    """A moment of both databases; all segments that there are then have been copied. Raises BadFolder, OSError."""
+    """Yield a moment of both databases, once all its segments have been copied. Raises BadFolder, OSError."""
     for number in count(1):
         with ExitStack() as stack:
             moments = [stack.enter_context(closing(Snapshot(source / name))) for name in (MESSAGES, META)]
@@ -73,7 +74,7 @@ def _moments(source: Path, target: Path, segments: SegmentCopy) -> Iterator[list
 
 
 def _make_empty(target: Path) -> None:
-    """Raises BadFolder."""
+    """Create the target folder. Raises BadFolder if it is not empty."""
     make(target)
     if any(each.name != LOCK for each in target.iterdir()):
         raise BadFolder(f"{target} is not empty")
@@ -84,15 +85,15 @@ def _unfinished(folder: Path, name: str) -> Path:
 
 
 class Snapshot:
-    """A database as of one moment, held on to until it is closed."""
+    """A database as of one moment: a read transaction that is open until it is closed."""
 
     def __init__(self, file: Path) -> None:
-        """Raises BadFolder."""
+        """Begin the read transaction. Raises BadFolder."""
         self.name = file.name
         self.database = opened(file, write=False)
         try:
             self.database.execute("begin")
-            self.database.execute("select * from state").fetchone()  # a moment begins with the first look
+            self.database.execute("select * from state").fetchone()  # it begins with the first read
             self.octets = salvage.octets_of(self.database)
         except sqlite3.Error as error:
             self.database.close()
@@ -102,7 +103,7 @@ class Snapshot:
         self.database.close()
 
     def copy(self, file: Path, done: int, total: int, progress: Progress) -> None:
-        """Raises sqlite3.Error."""
+        """Copy the database to a file. Raises sqlite3.Error."""
 
         def step(status: int, pages_left: int, pages: int) -> None:
             progress(done + (pages - pages_left) * PAGE_OCTETS, total)
@@ -110,7 +111,7 @@ class Snapshot:
         file.touch(mode=0o600)
         with closing(sqlite3.connect(file, isolation_level=None)) as copied:
             self.database.backup(copied, pages=STEP_PAGES, progress=step)
-            copied.execute("pragma journal_mode=delete").fetchone()  # one file, readable wherever it lies
+            copied.execute("pragma journal_mode=delete").fetchone()  # one file, readable everywhere
             if self.name == MESSAGES:
                 _say_that_it_is_a_copy(copied)
 
@@ -125,20 +126,20 @@ def _say_that_it_is_a_copy(messages: sqlite3.Connection) -> None:
 
 
 class SegmentCopy:
-    """Segments that are copied, as far as they are there."""
+    """Copies the segments of streams, as far as they are there."""
 
     def __init__(self, source: Path, target: Path, progress: Progress) -> None:
         self._source = source / STREAMS
         self._target = target / STREAMS
         self._progress = progress
-        self._copied: dict[tuple[int, int], int] = {}  # octets, by stream and first offset
-        self._lost: set[tuple[int, int]] = set()  # that are shorter than they should be, or are not there
+        self._copied: dict[tuple[int, int], int] = {}  # bytes copied, by stream and first offset
+        self._lost: set[tuple[int, int]] = set()  # shorter than they should be, or missing
         self.done = self.total = 0
 
     def copy(self, spans: Sequence[Span], others: int) -> bool:
-        """Copy what is not copied yet, before so many other octets.
+        """Copy what is not copied yet; `others` is the size of what will be copied after it, for the progress.
 
-        Returns whether all was there. What is lacking twice has not gone, but is lost: so it is in the copy.
+        Returns whether everything was there. What is missing twice was not deleted, but is lost: so it is in the copy.
         """
         left = sum(span.octets - self._copied.get((span.stream, span.first), 0) for span in spans)
         self.total = self.done + left + others
@@ -159,7 +160,7 @@ class SegmentCopy:
         return whole
 
     def _copy(self, span: Span, file: Path) -> bool:
-        """Copy the rest of a segment. Returns whether that could be read. Raises OSError."""
+        """Copy the rest of a segment. Returns whether it could be read. Raises OSError."""
         key = span.stream, span.first
         at = self._copied.get(key, 0)
         with file.open("ab") as target:
@@ -182,7 +183,7 @@ class SegmentCopy:
 
 
 def _spans(messages: Snapshot) -> list[Span]:
-    """The segments of messages.db; what is damaged there is damaged in the copy, too. Raises OSError."""
+    """Return the segments that messages.db names; what is damaged there is damaged in the copy, too. Raises OSError."""
     try:
         found = salvage.segments(messages.database, lambda text: None)
         return [span for _, span in found if span is not None]
@@ -191,5 +192,5 @@ def _spans(messages: Snapshot) -> list[Span]:
 
 
 def octets_in(folder: Path) -> int:
-    """Of the databases of a data folder, logs included."""
+    """Return the size of a data folder's databases in bytes, logs included."""
     return sum(file.stat().st_size for name in (MESSAGES, META) for file in folder.glob(f"{name}*"))

@@ -1,14 +1,14 @@
-"""The format of a block: messages of a stream that follow each other to octets, and back (docs/store-format.md).
+"""Encode consecutive messages of a stream as a block, and decode it (docs/store-format.md).
 
-    header     72 octets, their crc32 last
-    origins    JSON: a list for each kind of message: what chunk.py's origin has, exchange, key
+    header     72 bytes, their crc32 last
+    origins    JSON: a list for each kind of message: what origin.py has, exchange, key
     which      which kind each message is; left out if there is one
     positions  where each stood in a queue; left out if they come from none
-    properties where each ends, and the octets; only the octets of the first if all have the same
-    bodies     where each ends, and the octets
+    properties where each ends, and the bytes; only the bytes of the first if all have the same
+    bodies     where each ends, and the bytes
 
-Little-endian; whatever is listed begins at a multiple of 8 octets, so that arrays can be taken as they are, and so does
-the next block. "Where each ends" is an array that begins with a 0. Nothing in a block is read before its checksums fit.
+Little-endian; every section begins at a multiple of 8 bytes, so that arrays can be taken as they are, and so does the
+next block. "Where each ends" is an array that begins with a 0. Nothing in a block is read before its checksums match.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from broker_core.store.origin import (
 
 MAGIC: Final = b"LvrB"
 VERSION: Final = 1
-# Magic, version, flags, nothing, octets of the block, messages, offset of the first, ms since 1970 when they arrived,
-# origins, octets of origins, of properties and of bodies, crc32 of what follows the header, nothing.
+# Magic, version, flags, nothing, bytes of the block, messages, offset of the first, ms since 1970 when they arrived,
+# origins, bytes of origins, of properties and of bodies, crc32 of what follows the header, nothing.
 HEADER: Final = Struct("<4sBBHIIQQIIIII16x")
-RANGE: Final = Struct("<IIQ")  # within it: octets, messages, offset of the first
+RANGE: Final = Struct("<IIQ")  # part of the header: bytes, messages, offset of the first
 RANGE_AT: Final = 8
-ADDRESS: Final = Struct("<QQ")  # within it: offset of the first, when they arrived
+ADDRESS: Final = Struct("<QQ")  # part of the header: offset of the first, time of arrival
 ADDRESS_AT: Final = 16
 HEADER_OCTETS: Final = HEADER.size + CHECKSUM.size
-WHICH, POSITIONS, SAME = 1, 2, 4  # flags: two columns, and that all have the same properties
+WHICH, POSITIONS, SAME = 1, 2, 4  # flags: two columns are there, and all messages have the same properties
 FLAGS: Final = WHICH | POSITIONS | SAME
 BLOCK_OCTETS: Final = 1 << 20  # of bodies and properties in a piece of a commit
-BLOCK_MESSAGES: Final = 65_535  # in such a piece
+BLOCK_MESSAGES: Final = 65_535  # in a piece of a commit
 OCTETS_MAX: Final = 1 << 31
-ORIGINS_MAX: Final = 4096  # remembered
+ORIGINS_MAX: Final = 4096  # in the cache
 TOO_LARGE: Final = "a block would have more than 2 GiB"
 
 Column: TypeAlias = "memoryview[int] | array[int]"
-Kind: TypeAlias = tuple[Encoding, str, str, Facts, Notes | None]  # exchange, routing key
+Kind: TypeAlias = tuple[Encoding, str, str, Facts, Notes | None]  # with exchange and routing key
 
 
 # Writing.
 
 
 def written(append: Append) -> Iterator[bytes]:
-    """The blocks of what is appended; none if it is nothing."""
+    """Yield the blocks of an append; none if it is empty."""
     if append.packed is not None:
         yield addressed(append.packed.octets, append.first, append.arrived)
     elif append.messages:
@@ -69,14 +69,14 @@ def written(append: Append) -> Iterator[bytes]:
 
 
 def addressed(octets: bytes, first: int, arrived: int) -> bytes:
-    """The same block with other offsets and another time. What follows the header keeps its checksum."""
+    """Return a block with other offsets and another time; what follows the header keeps its checksum."""
     head = bytearray(octets[: HEADER.size])
     ADDRESS.pack_into(head, ADDRESS_AT, first, arrived)
     return b"".join((head, CHECKSUM.pack(crc32(head)), memoryview(octets)[HEADER_OCTETS:]))
 
 
 def split(append: Append) -> Iterator[Append]:
-    """What was committed together, in pieces that may each be a block: no larger than the limits and a message."""
+    """Split an append into pieces that each fit a block; a piece exceeds the limits by one message at most."""
     messages = append.messages
     begin = octets = 0
     for at, message in enumerate(messages):
@@ -96,7 +96,7 @@ def _piece(append: Append, begin: int, end: int) -> Append:
 
 
 def pack(append: Append) -> bytes:
-    """One block. There must be a message. Raises ValueError if it would have more octets than a header can say."""
+    """Encode at least one message as a block. Raises ValueError if it is too large for the header's fields."""
     messages = append.messages
     origins, which = _origins(messages)
     properties = [message.properties for message in messages]
@@ -128,9 +128,10 @@ def sealed(
     sizes: tuple[int, int, int, int],
     parts: Iterable[bytes | memoryview[int]],
 ) -> bytes:
-    """A block of what its flags announce. `sizes`: origins; octets of origins, of properties, and of bodies.
+    """Return a block of the sections that its flags announce, with header and checksums.
 
-    Raises ValueError if it would have more octets than a header can say.
+    `sizes` is the number of origins, and the bytes of origins, of properties, and of bodies. Raises ValueError if the
+    block is too large for the header's fields.
     """
     payload = b"".join(chain.from_iterable((part, bytes(-len(part) % 8)) for part in parts))
     octets = HEADER_OCTETS + len(payload)
@@ -142,7 +143,7 @@ def sealed(
 
 
 def _append_all(parts: list[bytes], pieces: list[bytes]) -> int:
-    """Where each ends, and all of them; returns how many octets they have. Raises ValueError."""
+    """Append the ends of the pieces and their bytes to `parts`; returns the number of bytes. Raises ValueError."""
     octets = b"".join(pieces)
     if len(octets) >= OCTETS_MAX:
         raise ValueError(TOO_LARGE)
@@ -151,7 +152,7 @@ def _append_all(parts: list[bytes], pieces: list[bytes]) -> int:
 
 
 def _origins(messages: Sequence[Message]) -> tuple[Sequence[bytes], array[int]]:
-    """Each kind of message once, and which kind each is. Most are as the one before them."""
+    """Return each kind of message once, and which kind each message is. Most are like the one before them."""
     kinds: dict[bytes, int] = {}
     which = array("I")
     last = messages[0]
@@ -173,7 +174,7 @@ origins: Final[dict[tuple[Encoding, str, str, Facts], bytes]] = {}
 
 
 def origin_of(message: Message) -> bytes:
-    """What a block says of it besides properties and body: JSON. Remembered."""
+    """Return what a block says of a message besides properties and body, as JSON; cached."""
     notes = message.notes
     if notes is not None and (notes.deaths or notes.first_death or notes.last_death):
         return _origin(message, notes)
@@ -191,13 +192,13 @@ def origin_of(message: Message) -> bytes:
 
 
 def _origin(message: Message, notes: Notes) -> bytes:
-    """As JSON. The offset is not in it: the place in the block says it."""
+    """Encode an origin with notes as JSON. The offset is left out: the message's place in the block implies it."""
     said = origin_said(message, _noted(notes, None))
     return json.dumps([*said, message.exchange, message.key], separators=(",", ":")).encode()
 
 
 def _noted(notes: Notes | None, offset: int | None) -> Notes:
-    """The same with another offset."""
+    """Return a copy of the notes with another offset."""
     noted = Notes()
     noted.offset = offset
     if notes is not None:
@@ -213,7 +214,7 @@ def _noted(notes: Notes | None, offset: int | None) -> Notes:
 
 
 class BlockHeader:
-    """What a block is. The checksum of what follows it is not checked yet."""
+    """A decoded block header. The checksum of what follows it is not verified yet."""
 
     __slots__ = (
         "arrived",
@@ -232,7 +233,7 @@ class BlockHeader:
     octets: int  # of the whole block
     count: int
     first: int  # offset of the first message
-    next: int  # and that behind the last
+    next: int  # the offset after the last message
     arrived: int  # ms since 1970-01-01 UTC
     flags: int
     origins: int  # how many
@@ -243,7 +244,7 @@ class BlockHeader:
 
 
 def header(octets: bytes | bytearray | memoryview[int], at: int = 0) -> BlockHeader:
-    """The header of the block that begins at `at`; the rest need not be there. Raises DamagedError."""
+    """Decode the header of the block that begins at `at`; the rest need not be there. Raises DamagedError."""
     if len(octets) - at < HEADER_OCTETS:
         raise DamagedError("the header of a block is cut off")
     end = at + HEADER.size
@@ -265,7 +266,7 @@ def header(octets: bytes | bytearray | memoryview[int], at: int = 0) -> BlockHea
 
 
 def range_of(octets: bytes) -> tuple[int, int]:
-    """The first offset of blocks in a row, and the one behind the last. They are whole and checked already."""
+    """Return the first offset of consecutive blocks, and the one after the last; the blocks are whole and verified."""
     at = 0
     while at < len(octets):
         size, count, first = RANGE.unpack_from(octets, at + RANGE_AT)
@@ -276,7 +277,7 @@ def range_of(octets: bytes) -> tuple[int, int]:
 
 
 class Block:
-    """A block whose checksums fit. Its columns are views of the octets; nothing is copied."""
+    """A block whose checksums match. Its columns are views of the bytes; nothing is copied."""
 
     __slots__ = (
         "bodies",
@@ -290,16 +291,16 @@ class Block:
     )
 
     header: BlockHeader
-    origins: list[list[object]]  # each: what an `Origin` has, exchange, routing key
-    which: Column | None  # index into `origins` for each message; None: all are of the first
-    positions: Column | None  # where each stood in a queue; None: it came from none
+    origins: list[list[object]]  # each: the fields of an `Origin`, exchange, routing key
+    which: Column | None  # index into `origins` for each message; None: all have the first
+    positions: Column | None  # where each stood in a queue; None: they come from none
     properties: memoryview[int]
-    property_ends: Column | None  # 0, then where each ends; None: `properties` are those of every message
+    property_ends: Column | None  # 0, then where each ends; None: all messages share `properties`
     bodies: memoryview[int]
     body_ends: Column  # 0, then where each ends
 
     def __init__(self, octets: bytes | bytearray | memoryview[int], at: int = 0) -> None:
-        """Raises DamagedError."""
+        """Decode the block that begins at `at`. Raises DamagedError."""
         self.header = head = header(octets, at)
         if len(octets) - at < head.octets:
             raise DamagedError("a block is cut off")
@@ -318,7 +319,7 @@ class Block:
 
 
 class _Sections:
-    """Takes what is listed in a block's payload, one after the other."""
+    """Takes the sections of a block's payload, one after the other."""
 
     __slots__ = ("_at", "_payload")
 
@@ -348,7 +349,7 @@ class _Sections:
 
 
 def messages_of(block: Block, encoding_of: EncodingOf, noted: bool = True) -> list[Message]:
-    """The messages, `noted`: with their offsets noted on them. Raises DamagedError if a protocol is not installed."""
+    """Return the messages; `noted` adds offsets to their notes. Raises DamagedError if a protocol is not installed."""
     kinds = kinds_of(block.origins, encoding_of)
     head = block.header
     which = [0] * head.count if block.which is None else block.which.tolist()
@@ -370,13 +371,13 @@ def messages_of(block: Block, encoding_of: EncodingOf, noted: bool = True) -> li
 
 
 def pieces(octets: memoryview[int], ends: Column) -> list[bytes]:
-    """Copies of what ends there."""
+    """Return copies of the pieces that end at `ends`."""
     whole, bounds = bytes(octets), ends.tolist()
     return [whole[begin:end] for begin, end in pairwise(bounds)]
 
 
 def kinds_of(said: list[list[object]], encoding_of: EncodingOf) -> list[Kind]:
-    """What each origin says. Those that follow each other often differ in their keys only."""
+    """Decode origins. Consecutive ones often differ only in their keys."""
     kinds: list[Kind] = []
     last: list[object] = []
     for *known, exchange, key in said:

@@ -1,12 +1,11 @@
-"""The format of a chunk: copies of messages in queues to octets, and back (docs/store-format.md).
+"""Encode copies of messages in queues as a chunk, and decode it (docs/store-format.md).
 
     entries   header, columns (an element for each entry, then an element for each record), crc32 of all that
     messages  one record after the other; length and crc32 of each are columns
-
     record    four lengths (u32), origin (JSON), exchange, key, properties, body
 
-Columns go in and out as arrays, so that a message costs a record and little else. All numbers are little-endian.
-Checksums are zlib's crc32; what does not fit them is never given out.
+Columns are read and written as arrays, so that a message costs a record and little else. All numbers are little-endian.
+Checksums are zlib's crc32; nothing is returned whose checksum does not match.
 """
 
 from __future__ import annotations
@@ -35,18 +34,18 @@ VERSION: Final = 1
 # Version, flags, nothing, entries, records, number of the first entry, ms since 1970 when the first arrived.
 HEADER: Final = Struct("<BBHIIQQ")
 CHECKSUM: Final = Struct("<I")
-LENGTHS: Final = Struct("<IIII")  # of origin, exchange, key and properties; what is left is the body
+LENGTHS: Final = Struct("<IIII")  # of origin, exchange, key and properties; the rest is the body
 SPARSE, SHARED, EXPIRES, ARRIVED = 1, 2, 4, 8  # flags: which columns there are
 VOLATILE: Final = 16  # flag: not to be recovered
-PREFIXES_MAX: Final = 4096  # remembered beginnings of records
-LOCKED_OCTETS: Final = 4096  # that a checksum is taken of at a time
-UNLOCKED_OCTETS: Final = 1 << 17  # a checksum of more takes long enough to let others run
+PREFIXES_MAX: Final = 4096  # record prefixes in a cache
+LOCKED_OCTETS: Final = 4096  # bytes passed to crc32 at a time
+UNLOCKED_OCTETS: Final = 1 << 17  # a checksum of more takes long enough to let other threads run
 
 BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
 class Columns:
-    """A chunk's entries, read: a row for each, and for each record where it is and what its checksum is."""
+    """A chunk's decoded entries: a row for each, and for each record its end, its size and its checksum."""
 
     __slots__ = (
         "arrivals",
@@ -64,15 +63,15 @@ class Columns:
         "volatile",
     )
 
-    first: int  # the number by which the chunk is known
+    first: int  # the number that identifies the chunk
     volatile: bool
-    arrived: int  # ms since 1970: all of them, or the first
-    arrivals: array[int] | None  # None: together
-    numbers: Sequence[int]  # of the entries, rising
+    arrived: int  # ms since 1970: of all entries, or of the first
+    arrivals: array[int] | None  # None: all arrived together
+    numbers: Sequence[int]  # of the entries, ascending
     queues: array[int]
     positions: array[int]
     priorities: array[int]
-    expiries: array[int] | None  # None: none expires
+    expiries: array[int] | None  # None: no entry expires
     records: Sequence[int]  # which record an entry is a copy of
     sizes: array[int]  # of the records' bodies
     ends: array[int]  # of the records, in the chunk's messages
@@ -82,11 +81,11 @@ class Columns:
         return len(self.queues)
 
     def begin(self, record: int) -> int:
-        """Where a record begins."""
+        """Return where a record begins in the chunk's messages."""
         return self.ends[record - 1] if record else 0
 
     def arrival(self, place: int) -> int:
-        """When an entry arrived, in ms since 1970."""
+        """Return when an entry arrived, in ms since 1970."""
         return self.arrived if self.arrivals is None else self.arrivals[place]
 
 
@@ -94,7 +93,7 @@ class Columns:
 
 
 def pack(entries: Entries) -> Chunk:
-    """Octets for new entries; their records in the order of their queues, so that one queue's lie together."""
+    """Encode new entries; records are in the order of their queues, so that those of one queue are contiguous."""
     order, records = _order(entries)
     messages = entries.messages
     columns = Columns()
@@ -110,7 +109,7 @@ def pack(entries: Entries) -> Chunk:
 
 
 def _order(entries: Entries) -> tuple[Sequence[int], Sequence[int]]:
-    """The messages in the order in which they are written, and for each entry its place in that."""
+    """Return the messages in the order of writing, and for each entry the place of its message in that order."""
     count = len(entries.messages)
     queues, records = entries.queues, entries.records
     if len(entries) == count and len(set(queues)) == 1:
@@ -126,7 +125,7 @@ def _order(entries: Entries) -> tuple[Sequence[int], Sequence[int]]:
 
 
 def written(columns: Columns) -> bytes:
-    """Columns as octets."""
+    """Encode columns, with their checksum."""
     numbers, records = columns.numbers, columns.records
     flags = VOLATILE if columns.volatile else 0
     parts: list[array[int]] = []
@@ -150,7 +149,7 @@ def written(columns: Columns) -> bytes:
 
 
 def _checksum(octets: bytes, before: int) -> int:
-    """As `crc32`, which gives Python's lock away for 5 KiB: to get it back from a busy loop takes 50 times as long."""
+    """Like `crc32`, which releases Python's lock above 5 KiB: to regain it from a busy loop takes 50 times as long."""
     if len(octets) > UNLOCKED_OCTETS:
         return crc32(octets, before)
     for at in range(0, len(octets), LOCKED_OCTETS):
@@ -159,7 +158,7 @@ def _checksum(octets: bytes, before: int) -> int:
 
 
 def octets_of(column: array[int]) -> bytes:
-    """A column as it is kept: little-endian."""
+    """Return a column's bytes as they are stored: little-endian."""
     if BIG_ENDIAN:
         column = column[:]
         column.byteswap()
@@ -170,16 +169,17 @@ prefixes: Final[dict[tuple[Encoding, str, str, bytes, Facts], bytes]] = {}
 
 
 def _records(messages: list[Message], columns: Columns) -> bytes:
-    """One record after the other; notes in columns what they are.
+    """Return the records in a row, and set their sizes, ends and checksums in `columns`.
 
-    Most begin as the one before them: looking is half the price of remembering, and the checksum goes on from there.
+    Most begin like the one before them: comparing costs half as much as the cache, and the checksum continues from
+    there.
     """
     pieces: list[bytes] = []
     ends: list[int] = []
     crcs: list[int] = []
     last: Message | None = None
     prefix, prefix_crc, end = b"", 0, 0
-    checksum = crc32  # a name of the module is looked up each time, even where this is compiled
+    checksum = crc32  # a local variable: a global is looked up each time, even in compiled code
     for message in messages:
         if (
             last is None
@@ -233,7 +233,7 @@ def _prefix(message: Message) -> bytes:
 
 
 def read(octets: bytes) -> Columns:
-    """Columns, if their checksum fits. Raises DamagedError."""
+    """Decode columns. Raises DamagedError if their checksum does not match."""
     if len(octets) < HEADER.size + CHECKSUM.size:
         raise DamagedError("a chunk's entries are cut off")
     end = len(octets) - CHECKSUM.size
@@ -261,7 +261,7 @@ def read(octets: bytes) -> Columns:
 
 
 class _Taker:
-    """Takes columns off octets, one after the other."""
+    """Decodes columns, one after the other."""
 
     __slots__ = ("_end", "_octets", "at")
 
@@ -286,7 +286,7 @@ parsed: Final[dict[bytes, tuple[Encoding, str, str, bytes, Facts]]] = {}
 
 
 def message_of(record: bytes, checksum: int, encoding_of: EncodingOf) -> Message:
-    """The message of a record. `encoding_of` knows an encoding by its name, or not. Raises DamagedError."""
+    """Decode a record; `encoding_of` returns an encoding by name, or None. Raises DamagedError."""
     if crc32(record) != checksum or len(record) < LENGTHS.size:
         raise DamagedError("the checksum of a message does not fit")
     begin = LENGTHS.size + sum(LENGTHS.unpack_from(record))
@@ -318,7 +318,7 @@ def _message(prefix: bytes, body: bytes, encoding_of: EncodingOf) -> Message:
 
 
 def places(columns: Columns, numbers: Iterable[int]) -> list[int]:
-    """Where entries are in a chunk's columns, by their numbers, which rise. Those that are not there are left out."""
+    """Return the places of entries in a chunk's columns, by their numbers, ascending; missing ones are left out."""
     known = columns.numbers
     if isinstance(known, range):
         return [number - known.start for number in numbers if number in known]
@@ -330,7 +330,7 @@ def places(columns: Columns, numbers: Iterable[int]) -> list[int]:
 
 
 def rewritten(parts: Sequence[tuple[bytes, bytes, Sequence[int]]]) -> Chunk:
-    """What is left of some chunks, as one. Each part: entries, messages, and the numbers that are still needed.
+    """Merge what is left of some chunks into one. Each part: entries, messages, and the numbers still needed.
 
     Records are copied as they are, with their checksums. Raises DamagedError.
     """
@@ -347,7 +347,7 @@ def rewritten(parts: Sequence[tuple[bytes, bytes, Sequence[int]]]) -> Chunk:
         if merged.first < 0:
             merged.first = columns.first
         merged.volatile = columns.volatile
-        kept: dict[int, int] = {}  # record here to record there
+        kept: dict[int, int] = {}  # record of the old chunk to record of the new one
         for place in places(columns, needed):
             record = columns.records[place]
             there = kept.get(record)

@@ -1,6 +1,6 @@
-"""A commit as one statement: rows for a view that is nowhere, and a trigger that does what they say.
+"""Write a commit with one SQL statement: rows for a view without a table, and a trigger that applies them.
 
-A thread gives Python's lock away with each statement, and with a busy loop waits 0.1 ms to get it back, three times: a
+A thread releases Python's lock with each statement, and with a busy loop waits 0.1 ms to get it back, three times: a
 commit of ten statements would take 3 ms. Most commits are one row, and so a transaction of its own.
 """
 
@@ -22,8 +22,8 @@ from broker_core.store.segments import SegmentChange
 
 FENCED: Final = "another node has opened the data folder, in spite of its lock"
 
-# What goes, with the marks of its entries, which are those up to the next chunk; what is new; then what is said of what
-# is there. The lock keeps other nodes out, unless somebody has deleted its file or the file system knows no locks.
+# First deletes, with the marks of the deleted entries (those up to the next chunk), then inserts, then updates of what
+# is there. The lock keeps other nodes out, unless its file was deleted or the file system does not support locks.
 VIEW: Final = """
 CREATE TEMP VIEW work AS SELECT
   0 AS epoch, 0 AS first, 0 AS checksum, x'' AS entries, x'' AS messages,
@@ -49,7 +49,7 @@ CREATE TEMP TRIGGER work_is_done INSTEAD OF INSERT ON work BEGIN
     json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]') FROM json_each(new.marks);
 END
 """
-# What concerns streams; most commits pass it by.
+# The part for streams; most commits skip it.
 STREAMS_TRIGGER: Final = """
 CREATE TEMP TRIGGER work_on_streams_is_done INSTEAD OF INSERT ON work WHEN new.segments IS NOT NULL BEGIN
   DELETE FROM segments WHERE place IN (SELECT value FROM json_each(new.cut));
@@ -78,9 +78,9 @@ def rows_of(
     aside: Iterable[int] = (),
     change: SegmentChange | None = None,
 ) -> list[Row]:
-    """Rows that do what a commit says, in this order: a row for each of its chunks, at least one.
+    """Return the rows of a commit, in this order: a row for each of its chunks, at least one.
 
-    `made`: its new chunks, packed. `aside`: chunks that cannot be deleted. `change`: of segments and producers.
+    `made` are its new chunks, packed; `aside` are chunks that cannot be deleted; `change` is of segments and producers.
     """
     kept = set(aside)
     parts: list[tuple[list[int], Chunk | None]] = [*commit.replaced, *(([], each) for each in made)]
@@ -107,7 +107,7 @@ def _list(firsts: list[int], kept: set[int]) -> str:
 
 
 def _settled(settled: dict[int, bytes]) -> tuple[str, bytes]:
-    """Chunk, checksum, and where in the octets its bits are; the octets."""
+    """Return chunk, checksum and the place of the bits of each, as JSON; and the bits of all."""
     rows: list[tuple[int, int, int, int]] = []
     at = 1
     for first, bits in settled.items():
@@ -122,7 +122,7 @@ def _marks(marks: dict[int, int]) -> str:
 
 
 def _of_streams(change: SegmentChange) -> Row:
-    """What goes, segments, producers that go, producers and where in the octets their names are; the octets."""
+    """Return deleted segments, segments, deleted producers, producers with the places of their names, and the names."""
     segments = []
     for place, span in change.spans.values():
         columns = (

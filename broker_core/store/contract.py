@@ -1,10 +1,10 @@
-"""What a store is asked for: keep commits, in order and whole, and say when each is safe.
+"""Define what a store has to do: keep commits, in order and whole, and report when each is durable.
 
     Journal ── Commit ──> Store: writer thread, one transaction, sync ── durable(number) ──> Journal
 
-A commit is all or nothing. There is one in flight at a time; whoever commits gathers the next one meanwhile. What a
-store keeps is told apart by numbers that the journal gives: every copy of a message in a queue is an *entry*, and has
-the next number; entries that were committed together are a *chunk*, known by the number of its first entry.
+A commit is all or nothing. One is in flight at a time; the journal gathers the next one meanwhile. What a store keeps
+is identified by numbers that the journal assigns: every copy of a message in a queue is an *entry*, and has the next
+number; entries that were committed together are a *chunk*, identified by the number of its first entry.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class NoSpaceError(Exception):
 
 
 class DamagedError(Exception):
-    """What was read is not what was written. The text says where."""
+    """The bytes that were read are not those that were written. The text says where."""
 
     def __init__(self, text: str, next_offset: int | None = None) -> None:
         super().__init__(text)
-        self.next = next_offset  # of a stream: where to go on, behind the damage
+        self.next = next_offset  # of a stream: the offset after the damage, to continue from
 
 
 class Entries:
-    """Copies of messages in queues, on their way into a chunk: columns, one row an entry."""
+    """Copies of messages in queues, not yet encoded as a chunk: columns with a row for each entry."""
 
     __slots__ = (
         "arrived",
@@ -59,22 +59,22 @@ class Entries:
     )
 
     def __init__(self, first: int, volatile: bool = False, arrived: int = 0) -> None:
-        self.first = first  # the number of the first; the others follow
+        self.first = first  # the number of the first entry; the others follow
         self.arrived = arrived  # when, in ms since 1970-01-01 UTC
         self.queues = array("I")  # numbers of queues
         self.positions = array("Q")  # order of arrival in the queue
         self.priorities = array("B")
         self.expiries = array("Q")  # ms since 1970-01-01 UTC; 0: never
-        self.records: Sequence[int] = array("H")  # which of `messages` it is a copy of
+        self.records: Sequence[int] = array("H")  # the index in `messages` of which each is a copy
         self.messages: list[Message] = []  # each once, however many queues have it
-        self.volatile = volatile  # not to outlive the node: paged out for want of memory only
+        self.volatile = volatile  # not recovered by the next start: paged out only to save memory
 
     def __len__(self) -> int:
         return len(self.queues)
 
 
 class Chunk:
-    """Entries as they are kept: `chunk.py` knows what the octets mean."""
+    """Encoded entries; `chunk.py` has the format."""
 
     __slots__ = ("entries", "first", "messages")
 
@@ -85,18 +85,18 @@ class Chunk:
 
 
 class Packed:
-    """Messages that are a block already. It gets its place and its time when it is written (`block.addressed`)."""
+    """Messages that are encoded as a block already. Offset and time are set when it is written (`block.addressed`)."""
 
     __slots__ = ("bodies", "count", "octets")
 
     def __init__(self, octets: bytes, count: int, bodies: int) -> None:
         self.octets = octets
         self.count = count  # of messages
-        self.bodies = bodies  # octets of theirs
+        self.bodies = bodies  # bytes of their bodies
 
 
 class Append:
-    """New messages of one stream, on their way into a block: `block.py` knows what the octets mean."""
+    """New messages of one stream, not yet encoded as blocks; `block.py` has the format."""
 
     __slots__ = ("arrived", "first", "messages", "packed", "positions", "segment", "stream")
 
@@ -110,39 +110,39 @@ class Append:
         packed: Packed | None = None,
     ) -> None:
         self.stream = stream  # its number
-        self.segment = segment  # the first offset of the segment it goes to; its own, if that begins with it
+        self.segment = segment  # the first offset of its segment; equal to `first` if it begins that
         self.first = first  # offset of the first message; the others follow without gaps
         self.arrived = arrived  # ms since 1970-01-01 UTC
         self.messages = messages
-        self.packed = packed  # the block that they are, instead of them
-        self.positions: array[int] | None = None  # where they stood in a queue, if they came from one
+        self.packed = packed  # the block, instead of `messages`
+        self.positions: array[int] | None = None  # their positions in a queue, if they come from one
 
     @property
     def next(self) -> int:
-        """Offset behind the last message."""
+        """Return the offset after the last message."""
         return self.first + (len(self.messages) if self.packed is None else self.packed.count)
 
     @property
     def bodies(self) -> int:
-        """Octets of the messages' bodies."""
+        """Return the size of the messages' bodies, in bytes."""
         return self.packed.bodies if self.packed is not None else sum([each.size for each in self.messages])
 
 
 @attrs.frozen
 class Span:
-    """A segment of a stream as the store vouches for it: what its file has beyond was never committed."""
+    """The valid part of a segment of a stream: what its file has beyond was never committed."""
 
     stream: int
-    first: int  # offsets from here
-    next: int  # up to here, exclusive
+    first: int  # the first offset
+    next: int  # the offset after the last
     octets: int  # of the file
-    bodies: int  # octets of the messages' bodies
+    bodies: int  # bytes of the messages' bodies
     begun: int  # ms since 1970-01-01 UTC: when the first message arrived
     last: int  # and the last one
 
 
 class Commit:
-    """What is to be kept, or to go, together."""
+    """Changes that become durable together."""
 
     __slots__ = (
         "appends",
@@ -160,20 +160,20 @@ class Commit:
 
     def __init__(self, number: int) -> None:
         self.number = number  # 1, 2, ... since the store was opened
-        self.objects: dict[str, str | None] = {}  # key to JSON; None: it goes. In order of first change
-        self.chunks: list[Entries] = []  # to be packed by the store (`chunk.pack`), in its own thread
+        self.objects: dict[str, str | None] = {}  # key to JSON, in the order of first change; None: deleted
+        self.chunks: list[Entries] = []  # to be encoded by the store's thread (`chunk.pack`)
         self.settled: dict[
             int, bytes
-        ] = {}  # chunk to the bits of its settled entries; takes the place of earlier ones
-        self.marks: dict[int, int] = {}  # entry to how often a consumer had it and failed
-        self.dropped: list[int] = []  # chunks, with their bits and marks
+        ] = {}  # chunk to the bits of its settled entries, replacing earlier ones
+        self.marks: dict[int, int] = {}  # entry to its number of failed deliveries
+        self.dropped: list[int] = []  # deleted chunks, with their bits and marks
         self.replaced: list[
             tuple[list[int], Chunk]
-        ] = []  # chunks that go, and one that has what was left in them
-        self.appends: list[Append] = []  # to streams; several to one stream are in order
-        self.cut: list[tuple[int, int]] = []  # streams, and first offsets of their segments that go
-        self.ended: list[int] = []  # streams that go, with all they have
-        # Stream and producer, to the last sequence number that was taken of it; -1: it is forgotten.
+        ] = []  # deleted chunks, and one with what was left in them
+        self.appends: list[Append] = []  # to streams; those of one stream are in order
+        self.cut: list[tuple[int, int]] = []  # stream and first offset of deleted segments
+        self.ended: list[int] = []  # deleted streams, with all that they have
+        # Stream and producer, to the last sequence number that was accepted; -1: the producer is forgotten.
         self.producers: dict[tuple[int, str], int] = {}
 
     def __bool__(self) -> bool:
@@ -192,7 +192,7 @@ class Commit:
 
 
 class StoredChunk:
-    """One chunk as it is found at start. `entries` is None if it is damaged."""
+    """A chunk found at start. `entries` is None if it is damaged."""
 
     __slots__ = ("entries", "first", "octets", "settled")
 
@@ -200,78 +200,82 @@ class StoredChunk:
         self.first = first
         self.entries = entries
         self.octets = octets  # of its messages
-        self.settled = settled  # bits, by place in the chunk; empty: none; None: they are damaged
+        self.settled = settled  # bits by place in the chunk; empty: none is settled; None: damaged
 
 
 @attrs.frozen
 class Stats:
-    """What a store holds. Sizes are octets."""
+    """The contents of a store. Sizes are in bytes."""
 
     chunks: int
     messages_octets: int  # of the chunks' messages, live or not
     objects: int
-    file_octets: int  # on disk, all files
-    free_octets: int  # of those: not used, to be used again or given back
+    file_octets: int  # on disk, of all files
+    free_octets: int  # unused bytes of those, to be reused or given back
     commits: int  # since it was opened
     format: int
-    streams: int = 0  # that have something
+    streams: int = 0  # that have messages
     segments: int = 0
     segment_octets: int = 0  # of their files
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Reader(ABC):
-    """Reads chunks, in one thread. What it reads within one job is of one moment."""
+    """Reads chunks and blocks, in one thread. All reads of one job see the same moment."""
 
     @abstractmethod
     def find(self, number: int) -> tuple[int, bytes]:
-        """The chunk that has an entry: its first number and its entries. Raises DamagedError, StoreError."""
+        """Return the chunk that has an entry: its first number and its entries. Raises DamagedError, StoreError."""
 
     @abstractmethod
     def messages(self, first: int, start: int, length: int) -> bytes:
-        """Some octets of a chunk's messages. Raises DamagedError, StoreError."""
+        """Return some bytes of a chunk's messages. Raises DamagedError, StoreError."""
 
     @abstractmethod
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
-        """Whole blocks of a segment, in order: from the one that has `offset` on, none that begins at `until` or later,
-        of no more than `octets` and one block. Raises DamagedError, whose `next` is behind the damage, and StoreError.
+        """Return whole blocks of a segment, in order: from the one that has `offset` up to `until`, where no block
+        begins.
+
+        They have at most `octets` bytes, but at least one block is returned. Raises DamagedError, whose `next` is the
+        offset after the damage, and StoreError.
         """
 
     @abstractmethod
     def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
-        """The first offset of the first block of a segment that arrived at `arrived` (ms since 1970) or later;
-        `until` if there is none before that. Raises DamagedError, StoreError.
+        """Return the first offset of the first block that arrived at `arrived` (ms since 1970) or later.
+
+        Returns `until` if there is none before that. Raises DamagedError, StoreError.
         """
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Store(ABC):
-    """Where commits are kept. Opened when it is made, which raises `BadFolder`s as its own kind says."""
+    """Keeps commits. It is open once constructed; that may raise BadFolder."""
 
-    was_clean: bool  # whether it was closed properly before, or is new; False once damage is found
-    damage: list[str]  # what was found wrong while it was opened and gone through, in words
+    was_clean: bool  # whether it is new, or was closed properly; False once damage is found
+    damage: list[str]  # descriptions of the damage found while it was opened and read
 
-    # Finding what is there; before `start` only.
+    # Recovery; before `start` only.
 
     @abstractmethod
     def objects(self) -> Iterable[tuple[str, str]]:
-        """Keys and values, in the order in which the keys first came."""
+        """Return keys and values, in the order in which the keys were first written."""
 
     @abstractmethod
     def chunks(self) -> Iterable[StoredChunk]:
-        """Every chunk, in order; those whose columns are damaged, too."""
+        """Return every chunk, in order; those with damaged columns, too."""
 
     @abstractmethod
     def marks(self) -> Iterable[tuple[int, int]]:
-        """Entries and how often each was tried, in order. Those never tried may be there, with 0: redelivered."""
+        """Return entries and their failed deliveries, in order; an entry with 0 was only redelivered."""
 
     @abstractmethod
     def spans(self) -> Iterable[Span]:
-        """Every segment, by stream and first offset."""
+        """Return every segment, by stream and first offset."""
 
     @abstractmethod
     def producers(self) -> Iterable[tuple[int, str, int]]:
-        """Streams, producers, and the last sequence number that was taken of each."""
+        """Return streams, producers, and the last sequence number accepted of each."""
 
     # Running.
 
@@ -282,36 +286,38 @@ class Store(ABC):
         durable: Callable[[int], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Take commits from now on. `soon(f)` has `f` called in the journal's thread, where `durable(number)` and
-        `failed(NoSpaceError or StoreError)` are called, too. From here on the store counts as not properly closed.
+        """Take commits from now on, and count as not properly closed.
+
+        `soon(f)` has `f` called in the journal's thread, where `durable(number)` and `failed(NoSpaceError or
+        StoreError)` are called, too.
         """
 
     @abstractmethod
     def append(self, commit: Commit) -> None:
-        """Keep a commit. Not before the one before it was reported; one that had no space may be given again."""
+        """Write a commit; only after the previous one was reported. One that had no space may be given again."""
 
     @abstractmethod
     def reader(self) -> AbstractContextManager[Reader]:
-        """For the journal's own thread, when it cannot wait; what is read within one `with` is of one moment."""
+        """Return a reader for the journal's own thread, when it cannot wait; one `with` block sees one moment."""
 
     @abstractmethod
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
-        """Run `job` in a thread for reading, and `then` in the journal's with what it returned or raised."""
+        """Run `job` in a reading thread, then `then` in the journal's with what it returned or raised."""
 
-    # Looking after it.
+    # Maintenance.
 
     @abstractmethod
     def stats(self) -> Stats: ...
 
     @abstractmethod
     def backup(self, folder: Path) -> None:
-        """A copy as of one moment, which can be opened as a store. May take long; any thread. Raises OSError."""
+        """Write a copy as of one moment, which can be opened as a store. May take long; any thread. Raises OSError."""
 
     @abstractmethod
     def close(self, last: Commit | None) -> None:
-        """Keep a last commit, note that the store was closed properly, and wait until that is done.
+        """Write a last commit, note that the store was closed properly, and wait until that is done.
 
-        None: it is given up, and counts as not properly closed. Raises StoreError.
+        With None it is abandoned, and counts as not properly closed. Raises StoreError.
         """
 
 
@@ -331,14 +337,14 @@ class Page:
         marks: dict[int, int] | None = None,
         due: float | None = None,
     ) -> None:
-        self.numbers = numbers  # of entries, rising; a range where they follow each other
+        self.numbers = numbers  # of entries, ascending; a range if they are consecutive
         self.position = position  # of the first, in the queue
         self.last = last  # position of the last
-        self.octets = octets  # of their bodies
-        self.expiring = expiring  # how many will expire
-        self.redelivered = redelivered  # all of them may have been delivered before
-        self.marks = marks or {}  # of those that were: how often that failed
-        # When the first expires, in monotonic seconds; if nobody says it, to be found out if any of them will.
+        self.octets = octets  # bytes of their bodies
+        self.expiring = expiring  # how many have an expiry
+        self.redelivered = redelivered  # whether all of them may have been delivered before
+        self.marks = marks or {}  # failed deliveries of entries that had any
+        # When the first expires, in monotonic seconds; without it, unknown if any has an expiry.
         self.due = due if due is not None else UNKNOWN if expiring else NEVER
 
     def __len__(self) -> int:
