@@ -1,11 +1,11 @@
-"""The two databases of a data folder: how they are made, opened and told from others, and what SQLite's errors mean.
+"""Create, open and identify the two databases of a data folder, and classify SQLite's errors.
 
-messages.db is made before meta.db, each under another name first: a file that has its name is whole. The two share a
-random name, for messages know their queues by numbers that only their own meta.db explains; and messages.db knows
-whether it was ever in use. So a file that is missing, or empty, is never taken for one that is not made yet.
+messages.db is created before meta.db, each under another name first: a file with its final name is whole. The two share
+a random name, because messages refer to queues by numbers that only their own meta.db explains; and messages.db records
+whether it was ever in use. So a file that is missing, or empty, is never taken for one that was not created yet.
 
-Durability is SQLite's: a write-ahead log, synced with each commit (synchronous=FULL). What may be lost in the log
-without SQLite noticing is `tail.py`'s business.
+Durability is SQLite's: a write-ahead log, synced with each commit (synchronous=FULL). `wal_tail.py` finds what may be
+lost in the log without SQLite noticing.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ IDS: Final = {MESSAGES: 0x4C76724D, META: 0x4C767254}  # SQLite's application_id
 PAGE_OCTETS: Final = 4096
 LEFT_OCTETS: Final = (
     RESERVE_OCTETS // 4
-)  # on the disk, when a log has been copied: for a start, and for commits
-LOCKED_S: Final = 5.0  # so long another program may lock a database
+)  # left free on the disk after a log was copied: for a start, and for commits
+LOCKED_S: Final = 5.0  # how long to wait for another program's lock
 
-RUNNING, CLOSED, COPIED = 0, 1, 2  # how a store ended: not at all, properly, as a copy of one that ran
+RUNNING, CLOSED, COPIED = 0, 1, 2  # how a store ended: not at all, properly, as a copy of a running one
 REMEDY: Final = "`leveret store verify` tells more, and `leveret store restore` makes a folder from a backup"
 
-# `entries` comes before `messages`: what comes first in a row is read without what comes after.
-# A checksum is of all that is in the row, its key included; those of chunks are within `entries`.
+# `entries` comes before `messages`: the first columns of a row are read without those after them. A checksum covers all
+# of a row, its key included; those of chunks are within `entries`.
 SCHEMA: Final = {
     MESSAGES: (
         "CREATE TABLE chunks (first INTEGER PRIMARY KEY, checksum INTEGER NOT NULL, entries BLOB NOT NULL, "
@@ -61,12 +61,12 @@ SCHEMA: Final = {
 
 @attrs.frozen
 class DatabaseState:
-    """What messages.db says of itself."""
+    """The row of messages.db that describes it."""
 
     folder: bytes  # the random name that it shares with its meta.db
-    epoch: int  # how often it was started; only the latest may write
+    epoch: int  # the number of its starts; only the latest may write
     ended: int  # RUNNING, CLOSED or COPIED
-    tally: bytes  # what was in it when it was closed; see `finding.tally`
+    tally: bytes  # its contents when it was closed; see `salvage.tally`
 
     @property
     def checksum(self) -> int:
@@ -77,12 +77,12 @@ class DatabaseState:
 
 
 def connected(file: Path, write: bool = True) -> sqlite3.Connection:
-    """A connection to a database that is there; for one thread at a time. Raises sqlite3.Error."""
+    """Connect to an existing database; for one thread at a time. Raises sqlite3.Error."""
     connection = sqlite3.connect(
         f"{file.absolute().as_uri()}?mode={'rw' if write else 'ro'}",
         uri=True,
         timeout=LOCKED_S,
-        isolation_level=None,  # transactions begin where we say so
+        isolation_level=None,  # transactions begin explicitly
         check_same_thread=False,
     )
     connection.text_factory = bytes  # damaged text is not UTF-8
@@ -90,15 +90,15 @@ def connected(file: Path, write: bool = True) -> sqlite3.Connection:
     connection.execute("pragma temp_store=memory")
     if write:
         connection.execute("pragma synchronous=full")
-        connection.execute("pragma wal_autocheckpoint=0")  # the writer does it, and sees its errors
-        connection.execute("pragma secure_delete=off")  # or deleting a chunk would write it once more
+        connection.execute("pragma wal_autocheckpoint=0")  # the writer copies the log, and handles the errors
+        connection.execute("pragma secure_delete=off")  # otherwise deleting a chunk would write it once more
     return connection
 
 
 def opened(file: Path, write: bool = True) -> sqlite3.Connection:
-    """As `connected`, once it is clear that the database is ours and of our format. Raises BadFolder."""
+    """Connect to a database after checking that it is ours and of our format. Raises BadFolder."""
     try:
-        # An empty file would be a new database to SQLite, and the log beside it rubbish to be deleted.
+        # SQLite would take an empty file for a new database, and delete the log beside it as a leftover.
         if file.stat().st_size < PAGE_OCTETS:
             raise BadFolder(f"{file} is cut off. {REMEDY}.")
         connection = connected(file, write)
@@ -141,8 +141,8 @@ def _pragma(connection: sqlite3.Connection, name: str) -> object:
 
 
 def unusable(file: Path, error: sqlite3.Error | UnicodeDecodeError) -> BadFolder:
-    """For an error that keeps a database from being used at all."""
-    if isinstance(error, UnicodeDecodeError):  # SQLite cites what it found
+    """Return the exception for an error that prevents any use of a database."""
+    if isinstance(error, UnicodeDecodeError):  # SQLite quotes what it found
         return BadFolder(f"{file} is damaged: its tables cannot be read. {REMEDY}.")
     if is_damage(error):
         return BadFolder(f"{file} is damaged: {error}. {REMEDY}.")
@@ -150,11 +150,11 @@ def unusable(file: Path, error: sqlite3.Error | UnicodeDecodeError) -> BadFolder
     return BadFolder(f"{file} cannot be used: {reason}")
 
 
-# Making.
+# Creation.
 
 
 def prepare(folder: Folder) -> None:
-    """Make the databases, if there are none yet. Raises BadFolder."""
+    """Create the databases, if there are none yet. Raises BadFolder."""
     there = folder.messages.exists(), folder.meta.exists()
     if there == (True, True):
         return
@@ -181,16 +181,16 @@ def _was_used(messages: Path) -> bool:
 
 
 def _make(file: Path, state: DatabaseState) -> None:
-    """A new database, whole before it gets its name."""
+    """Create a database under another name, and rename it once it is whole."""
     made = file.with_suffix(".new")
     made.unlink(missing_ok=True)
     made.touch(
         mode=0o600
-    )  # others must not read it, wherever the folder is; SQLite gives its logs the same mode
+    )  # not readable by others, wherever the folder is; SQLite gives its logs the same mode
     connection = sqlite3.connect(made, isolation_level=None)
     try:
         connection.execute(f"pragma page_size={PAGE_OCTETS}")
-        connection.execute("pragma auto_vacuum=incremental")  # only a database without tables takes it
+        connection.execute("pragma auto_vacuum=incremental")  # possible only before the first table
         connection.execute("begin")
         for table in SCHEMA[file.name]:
             connection.execute(table)
@@ -207,11 +207,11 @@ def _make(file: Path, state: DatabaseState) -> None:
     sync_folder(file.parent)
 
 
-# What a database says of itself.
+# State.
 
 
 def state_of(connection: sqlite3.Connection) -> DatabaseState:
-    """The state of messages.db. Raises DamagedError, sqlite3.Error."""
+    """Return the state of messages.db. Raises DamagedError, sqlite3.Error."""
     row = connection.execute(
         "select folder, epoch, ended, tally, checksum from state where id = 1"
     ).fetchone()
@@ -221,7 +221,7 @@ def state_of(connection: sqlite3.Connection) -> DatabaseState:
         state = DatabaseState(*row[:4])
         if state.checksum == row[4]:
             return state
-    except (TypeError, ValueError):  # damaged columns may be of any kind
+    except (TypeError, ValueError):  # damaged columns may have any type
         pass
     raise DamagedError("the checksum of the state does not fit")
 
@@ -235,23 +235,23 @@ def say(connection: sqlite3.Connection, state: DatabaseState) -> None:
 
 
 def folder_of(meta: sqlite3.Connection) -> object:
-    """The random name in meta.db. Raises sqlite3.Error."""
+    """Return the random name in meta.db. Raises sqlite3.Error."""
     row = meta.execute("select folder from state where id = 1").fetchone()
     return row[0] if row else None
 
 
-# Its log.
+# Write-ahead log.
 
 
 def copied(connection: sqlite3.Connection) -> int:
-    """Copy the log into the database, as far as nobody reads from it. Returns its octets. Raises sqlite3.Error."""
+    """Copy the log into the database, but for what readers still need. Returns its bytes. Raises sqlite3.Error."""
     return frames_copied(connection) * PAGE_OCTETS
 
 
 def frames_copied(connection: sqlite3.Connection) -> int:
-    """As `copied`. Returns the frames of the log.
+    """Like `copied`, but return the log's size in frames.
 
-    SQLite would use up the room there is before it says that it is not enough, and then no commit would fit.
+    SQLite would use up the free room before it reports that it is not enough, and then no commit would fit.
     """
     if not _has_room(connection):
         error = sqlite3.OperationalError("there is no room to copy the log")
@@ -262,40 +262,40 @@ def frames_copied(connection: sqlite3.Connection) -> int:
 
 
 def _has_room(connection: sqlite3.Connection) -> bool:
-    """Whether the database can grow to what it will be with its log."""
+    """Return whether the disk has room for the database to grow by its log."""
     file = file_of(connection)
     (pages,) = connection.execute("pragma page_count").fetchone()
     try:
         growth = int(pages) * PAGE_OCTETS - file.stat().st_size
         return growth <= 0 or growth + LEFT_OCTETS <= free_octets(file.parent)
-    except OSError:  # the system does not say: SQLite will
+    except OSError:  # unknown: SQLite will find out
         return True
 
 
 def file_of(connection: sqlite3.Connection) -> Path:
-    """The file of a database. Raises sqlite3.Error."""
+    """Return the file of a database. Raises sqlite3.Error."""
     _, _, file = connection.execute("pragma database_list").fetchone()
     return Path(os.fsdecode(file))
 
 
 def cut(connection: sqlite3.Connection) -> None:
-    """Copy the log into the database, and cut it if nobody reads from it. Raises sqlite3.Error."""
+    """Copy the log into the database, and truncate it if there is no reader. Raises sqlite3.Error."""
     copied(connection)
-    connection.execute("pragma busy_timeout=0")  # a backup may read for minutes: leave the log as it is
+    connection.execute("pragma busy_timeout=0")  # a backup may read for minutes: then leave the log as it is
     connection.execute("pragma wal_checkpoint(truncate)").fetchone()
     connection.execute(f"pragma busy_timeout={round(LOCKED_S * 1000)}")
 
 
-# What went wrong.
+# Errors.
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether it is what is in a file that SQLite does not like."""
+    """Return whether SQLite reports that the contents of a file are damaged."""
     return _code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def failure(error: Exception, what: str) -> NoSpaceError | StoreError:
-    """Why a commit failed. All but want of space is for ever."""
+    """Return why a commit failed; everything but lack of space is permanent."""
     if isinstance(error, StoreError):
         return error
     if is_want_of_room(error):
@@ -307,20 +307,20 @@ def failure(error: Exception, what: str) -> NoSpaceError | StoreError:
 
 
 def is_want_of_room(error: Exception) -> bool:
-    """Whether the disk was full, and the same may succeed later."""
+    """Return whether the disk was full, so that the same may succeed later."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     code: int = getattr(error, "sqlite_errorcode", 0)
-    # The log's index beside the database is given its room when it grows: no room, and nothing has happened yet.
+    # The log's index beside the database gets its room when it grows; if that fails, nothing has happened yet.
     return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The kind of an error; 0 for what the module itself says."""
+    """Return the primary code of an error; 0 if it is the Python module's own."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF
 
 
 def is_trouble_of_disk(error: sqlite3.Error) -> bool:
-    """Whether the system could not read or write."""
+    """Return whether the operating system could not read or write."""
     return _code(error) in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM)

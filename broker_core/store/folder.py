@@ -1,12 +1,12 @@
-"""The data folder: a path to a place that is ours alone.
+"""Lock a data folder, and name what is in it.
 
     lock         held as long as a store is open; text: the process that holds it
     meta.db      SQLite: exchanges, queues, bindings, users, policies
-    messages.db  SQLite: messages, and what became of them
+    messages.db  SQLite: messages, and their state
     streams/     the messages of streams; `segments.py` knows the files in it
     reserve      room for a start on a disk that is full; `reserve.py`
 
-What the databases hold, and that their format is one we know, is `database.py`'s business.
+`database.py` knows what the databases hold, and checks their format.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ MESSAGES: Final = "messages.db"
 STREAMS: Final = "streams"
 
 
-class BadFolder(Exception):  # noqa: N818 - `raise BadFolder` says it
-    """A data folder cannot be used. The text names it, says why, and what can be done."""
+class BadFolder(Exception):  # noqa: N818 - reads well as `raise BadFolder`
+    """A data folder cannot be used. The text names it, and says why and what can be done."""
 
 
 class Folder:
-    """A data folder, ours until it is released. It is made if need be, for its owner only."""
+    """A data folder, locked until it is released. It is created if necessary, readable by its owner only."""
 
     def __init__(self, path: Path) -> None:
-        """Raises BadFolder: it cannot be made, or another process has it."""
+        """Lock the folder. Raises BadFolder if it cannot be created, or another process has it."""
         self.path = path.absolute()
         self.meta = self.path / META
         self.messages = self.path / MESSAGES
@@ -38,14 +38,14 @@ class Folder:
         self._lock = _locked(self.path)
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._lock >= 0:
-            os.close(self._lock)  # which gives up the lock
+            os.close(self._lock)  # releases the lock
             self._lock = -1
 
 
 def make(path: Path) -> None:
-    """Make a folder, if there is none. Raises BadFolder."""
+    """Create a folder, if there is none. Raises BadFolder."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -53,7 +53,7 @@ def make(path: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """The descriptor that holds the lock; the system lets go of it when the process ends, however that ends."""
+    """Return the descriptor that holds the lock; the system releases it when the process ends, however that happens."""
     file = path / LOCK
     try:
         lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -62,7 +62,7 @@ def _locked(path: Path) -> int:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         said = f"{os.getpid()}\n".encode()
-        os.ftruncate(lock, os.pwrite(lock, said, 0))  # in this order no room is needed that was not its own
+        os.ftruncate(lock, os.pwrite(lock, said, 0))  # writing first, it needs no room except its own
     except OSError as error:
         holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
         os.close(lock)
@@ -74,7 +74,7 @@ def _locked(path: Path) -> int:
 
 
 def sync_folder(path: Path) -> None:
-    """Have the names in a folder on disk, not only what they stand for. Raises OSError."""
+    """Sync the names in a folder to disk, not only the contents of its files. Raises OSError."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -83,13 +83,13 @@ def sync_folder(path: Path) -> None:
 
 
 def require(path: Path) -> None:
-    """Raises BadFolder: nobody has ever used it as a data folder."""
+    """Check that a folder has been used as a data folder. Raises BadFolder if not."""
     if not any((path / name).exists() for name in (MESSAGES, META)):
         raise BadFolder(f"{path} is no data folder: it has neither {MESSAGES} nor {META}")
 
 
 def holder(path: Path) -> int | None:
-    """The process that has a folder, as its lock says; None: nobody."""
+    """Return the process that holds a folder's lock: None if there is none, 0 if it is unknown."""
     try:
         lock = os.open(path / LOCK, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:

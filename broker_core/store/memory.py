@@ -1,9 +1,9 @@
-"""The store in memory: for tests, and for programs whose node need not outlive them.
+"""Keep a store in memory: for tests, and for programs whose node need not outlive them.
 
-    append ── durable at once ──> soon(durable)            as a rule
-    append ── in flight, until a test says `land` or `fail` ──> soon(durable or failed)      if it is held
+    append ── durable at once ──> soon(durable)            by default
+    append ── in flight, until a test calls `land` or `fail` ──> soon(durable or failed)      if `held`
 
-`reopened` is the next start: what had become durable is there, and nothing else.
+`reopened` simulates the next start: what was durable is there, and nothing else.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ T = TypeVar("T")
 
 
 class MemoryStore(Store):
-    """A store that keeps its chunks packed, as they would be on disk. No threads."""
+    """A store that keeps its chunks encoded, as they would be on disk. It has no threads."""
 
     def __init__(self, held: bool = False) -> None:
-        """`held`: a commit becomes durable when somebody calls `land`."""
+        """With `held`, a commit becomes durable only when a test calls `land`."""
         self.was_clean = True
         self.damage: list[str] = []
         self.held = held
-        self.damaged: set[int] = set()  # chunks that shall be found damaged; for tests to fill
-        self.flying: Commit | None = None  # given, and neither durable nor failed
+        self.damaged: set[int] = set()  # chunks that are reported as damaged; set by tests
+        self.flying: Commit | None = None  # neither durable nor failed yet
         self.content = MemoryContent()
         self._looks = Looks()
         self._started = self._closed_properly = self._ended = False
         self._commits = 0
 
-    # Finding what is there.
+    # Recovery; before `start` only.
 
     def objects(self) -> Iterator[tuple[str, str]]:
         return iter(list(self.content.objects.items()))
@@ -83,14 +83,14 @@ class MemoryStore(Store):
     def append(self, commit: Commit) -> None:
         assert self._started, "a store takes commits once it is started"
         assert self.flying is None, "there is one commit in flight at a time"
-        if self._ended:  # that has been said
+        if self._ended:  # the failure was reported already
             return
         self.flying = commit
         if not self.held:
             self.land()
 
     def land(self) -> None:
-        """The commit in flight becomes durable."""
+        """Make the commit in flight durable."""
         commit = self.flying
         assert commit is not None, "nothing is in flight"
         self.flying = None
@@ -100,7 +100,7 @@ class MemoryStore(Store):
         self._soon(lambda: durable(commit.number))
 
     def fail(self, error: NoSpaceError | StoreError) -> None:
-        """The commit in flight fails; after a StoreError nothing is taken any more."""
+        """Fail the commit in flight; after a StoreError no more commits are taken."""
         assert self.flying is not None, "nothing is in flight"
         self.flying = None
         self._ended = isinstance(error, StoreError)
@@ -118,7 +118,7 @@ class MemoryStore(Store):
             found = error
         self._soon(lambda: then(found))
 
-    # Looking after it.
+    # Maintenance.
 
     def stats(self) -> Stats:
         content = self.content
@@ -150,7 +150,7 @@ class MemoryStore(Store):
         self._ended = True
 
     def reopened(self, held: bool = False) -> MemoryStore:
-        """What the next start finds: everything durable. Without a proper `close` it is as after a crash."""
+        """Return what the next start finds: everything durable. Without a proper `close` it is as after a crash."""
         store = MemoryStore(held)
         store.content = self.content.copy()
         store.damaged = set(self.damaged)
@@ -159,12 +159,12 @@ class MemoryStore(Store):
 
 
 class MemoryContent:
-    """What durable commits come to."""
+    """The sum of all durable commits."""
 
     def __init__(self) -> None:
         self.objects: dict[str, str] = {}
         self.chunks: dict[int, Chunk] = {}
-        self.firsts: list[int] = []  # of the chunks, rising
+        self.firsts: list[int] = []  # of the chunks, ascending
         self.settled: dict[int, bytes] = {}
         self.marks: dict[int, int] = {}
         self.segments: dict[tuple[int, int], MemorySegment] = {}  # by stream and first offset
@@ -179,7 +179,7 @@ class MemoryContent:
         return copy
 
     def take(self, commit: Commit) -> None:
-        """In this order: what goes, what takes its place, what is new, and what is said of what is there then."""
+        """Apply a commit, in this order: deletions, replacements, new chunks, then changes to what is there."""
         self._change(commit.objects)
         for first in commit.dropped:
             self._drop(first)
@@ -194,7 +194,7 @@ class MemoryContent:
         self._take_streams(commit)
 
     def _take_streams(self, commit: Commit) -> None:
-        """What is new, then what goes; a stream that goes takes all that it has with it."""
+        """Apply appends, then deletions; a deleted stream takes all that it has with it."""
         for append in commit.appends:
             self._append(append)
         for key in commit.cut:
@@ -233,7 +233,7 @@ class MemoryContent:
         insort(self.firsts, added.first)
 
     def _drop(self, first: int) -> None:
-        """A chunk goes, and the marks of its entries: those up to the next chunk."""
+        """Delete a chunk, and the marks of its entries: those up to the next chunk."""
         at = bisect_right(self.firsts, first)
         end = self.firsts[at] if at < len(self.firsts) else None
         for entry in [n for n in self.marks if n >= first and (end is None or n < end)]:
@@ -247,7 +247,7 @@ class MemoryContent:
 
 
 class MemorySegment:
-    """A segment of a stream, with the octets that would be in its file."""
+    """A segment of a stream, with the bytes that would be in its file."""
 
     __slots__ = ("octets", "span")
 
@@ -260,7 +260,7 @@ class MemorySegment:
 
 
 class ContentReader(Reader):
-    """Reads what is durable."""
+    """Reads durable content."""
 
     def __init__(self, content: MemoryContent, damaged: set[int], looks: Looks) -> None:
         self.content = content

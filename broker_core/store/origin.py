@@ -1,4 +1,4 @@
-"""What the broker knows of a message without reading its properties: to JSON, and back (docs/store-format.md).
+"""Encode as JSON what the broker knows of a message without its properties, and decode it (docs/store-format.md).
 
 Never to be compiled: encodings have their names as attributes of their classes, and where a class is plain Python,
 compiled code does not find them there.
@@ -16,16 +16,16 @@ from broker_core.store.contract import DamagedError
 REMEMBERED_MAX: Final = 4096
 REMEMBERED_SIZE_MAX: Final = 1024  # characters
 
-EncodingOf = Callable[[str], Encoding | None]  # knows an encoding by its name, or not
+EncodingOf = Callable[[str], Encoding | None]  # returns an encoding by name, or None
 Texts: TypeAlias = list[str]
-# The name of its encoding; durable, priority, TTL, user id, reply-to, CC, BCC, whether it has headers; notes.
+# Encoding name; durable, priority, TTL, user id, reply-to, CC, BCC, whether it has headers; notes.
 Origin: TypeAlias = (
     "tuple[str, bool, int, int | None, str | None, str | None, Texts, Texts, bool, list[object] | None]"
 )
 
 
 def origin_said(message: Message, notes: Notes | None) -> list[object]:
-    """An `Origin` for JSON. `notes`: what of the message's is to be kept."""
+    """Return an `Origin` for JSON; `notes` are those of the message's notes that are to be kept."""
     facts = message.facts
     return [
         message.encoding.name,
@@ -45,7 +45,7 @@ remembered: Final[dict[tuple[Encoding, Facts], str]] = {}
 
 
 def remembered_origin(message: Message) -> str:
-    """An `Origin` without notes, as JSON. Many messages with keys of their own have the same: 1 us instead of 5."""
+    """Return an `Origin` without notes, as JSON. Many messages share one, whatever their keys: 1 us instead of 5."""
     looks = (message.encoding, message.facts)
     origin = remembered.get(looks)
     if origin is None:
@@ -58,7 +58,7 @@ def remembered_origin(message: Message) -> str:
 
 
 def notes_said(notes: Notes | None) -> list[object] | None:
-    """What the broker has added to a message, for JSON."""
+    """Return the broker's notes on a message, for JSON."""
     if notes is None:
         return None
     deaths = [
@@ -69,7 +69,7 @@ def notes_said(notes: Notes | None) -> list[object] | None:
 
 
 def encoding_named(name: str, encoding_of: EncodingOf) -> Encoding:
-    """Raises DamagedError if there is none: its messages cannot be given out."""
+    """Return an encoding by name. Raises DamagedError if there is none: its messages cannot be delivered."""
     encoding = encoding_of(name)
     if encoding is None:
         raise DamagedError(f"a message is of the protocol '{name}', which is not installed")
@@ -77,13 +77,13 @@ def encoding_named(name: str, encoding_of: EncodingOf) -> Encoding:
 
 
 def facts_of(origin: Origin) -> Facts:
-    """The facts, as far as the core knows them: `Encoding.restored` may have more."""
+    """Return the facts that the core knows; `Encoding.restored` may add more."""
     _, durable, priority, ttl_ms, user_id, reply_to, cc, bcc, has_headers, _ = origin
     return Facts(durable, priority, ttl_ms, user_id, reply_to, tuple(cc), tuple(bcc), has_headers)
 
 
 def notes_of(said: list[object] | None) -> Notes | None:
-    """What `notes_said` said."""
+    """Decode the result of `notes_said`."""
     if said is None:
         return None
     deaths, first_death, last_death, offset = said

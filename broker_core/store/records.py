@@ -1,10 +1,9 @@
-"""Objects to text and back: under which key the store keeps a thing, and what it says of it.
+"""Encode durable objects as text, and decode them: the key of each in the store, and its record.
 
     ["queue","/","orders"]    {"number":7,"auto_delete":false,"arguments":{"x-max-length":5}}
 
-A key is the thing's kind and its names, a value the record of it; `null` says that what is there by default has been
-deleted. Of a record, what is not known is passed over: it is a later version's. Passwords are kept as their salted
-hashes only.
+A key is the object's kind and its names, a value its record; `null` marks a default object that was deleted. Unknown
+fields of a record are skipped: they come from a later version. Passwords are kept as their salted hashes only.
 """
 
 from __future__ import annotations
@@ -18,28 +17,26 @@ from broker_core.values import Json, Table
 
 Names: TypeAlias = tuple[str, ...]
 
-NUMBER_MAX: Final = (1 << 32) - 1  # as chunks have it
+NUMBER_MAX: Final = (1 << 32) - 1  # the largest that fits in a chunk
 
-# Kinds and names; those of durable_objects.py besides.
+# Kinds and names, besides those in durable_objects.py.
 EXCHANGE: Final = "exchange"  # virtual host, name
 QUEUE: Final = "queue"  # virtual host, name
 LEASE: Final = "lease"  # virtual host, queue, reader
 STAGING: Final = "staging"  # virtual host, name
 BRANCH: Final = "branch"  # virtual host, name (`branch.xid_in`)
-BINDING: Final = "binding"  # virtual host, number: they are in order, and nothing else tells equal ones apart
-LAST_NUMBER: Final = "last-number"  # the last one that a queue got: no number is used twice
-UNREADABLE: Final = (
-    "unreadable"  # key, checksum of its value: put aside, because there is another thing of that name
-)
+BINDING: Final = "binding"  # virtual host, number: keeps their order, and distinguishes equal ones
+LAST_NUMBER: Final = "last-number"  # of the queues': no number is used twice
+UNREADABLE: Final = "unreadable"  # key, checksum of its value: set aside because another object has its name
 
 
 def key_of(*names: str) -> str:
-    """The key of a thing: its kind, then its names."""
+    """Return the key of an object: its kind, then its names."""
     return text_of([written_text(name) for name in names])
 
 
 def names_in(key: str) -> Names:
-    """Raises Unreadable."""
+    """Return the kind and the names in a key. Raises Unreadable."""
     names = json_in(key)
     if not isinstance(names, list) or not names:
         raise Unreadable("the key is no list of names")
@@ -47,12 +44,12 @@ def names_in(key: str) -> Names:
 
 
 def text_of(json_: Json) -> str:
-    """JSON on one line, in ASCII."""
+    """Return JSON on one line, in ASCII."""
     return json.dumps(json_, separators=(",", ":"))
 
 
 def json_in(text: str) -> Json:
-    """Raises Unreadable."""
+    """Parse JSON. Raises Unreadable."""
     try:
         loaded: Json = json.loads(text)
     except (ValueError, RecursionError):
@@ -61,7 +58,7 @@ def json_in(text: str) -> Json:
 
 
 class ObjectRecord:
-    """What was kept of a thing, to be asked for what must be there. Every question may raise Unreadable."""
+    """The stored record of an object, with a method for each type of field. All of them may raise Unreadable."""
 
     __slots__ = ("_said",)
 
@@ -94,7 +91,7 @@ class ObjectRecord:
         return read_table(self.json(name))
 
     def flag(self, name: str, otherwise: bool | None = None) -> bool:
-        """`otherwise`: what holds where an earlier version has not said it."""
+        """Return a boolean field; `otherwise` is its value if an earlier version has not written it."""
         said = self.json(name) if otherwise is None else self._said.get(name, otherwise)
         if not isinstance(said, bool):
             raise Unreadable(f"'{name}' is neither true nor false")
@@ -110,7 +107,7 @@ class ObjectRecord:
         return None if self.json(name) is None else self.whole(name)
 
     def number(self, name: str, least: int) -> int:
-        """Of who keeps messages in the store; 0: it has none."""
+        """Return the number under which an object keeps messages in the store; 0 if it keeps none."""
         number = self.whole(name)
         if not least <= number <= NUMBER_MAX:
             raise Unreadable(f"'{name}' is out of range")

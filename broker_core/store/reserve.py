@@ -1,7 +1,8 @@
-"""Room on the disk that a data folder holds for itself: a node can start where others have left none.
+"""Reserve room on the disk for a data folder, so that a node can start where others have left none.
 
-A start needs some, for the indexes of the logs and to say that a node runs. So a file of zeros is written while there
-is plenty of room, and deleted when a start finds none: what that frees is enough, and lets consumers go on for a while.
+A start needs some, for the indexes of the logs and to record that a node runs. So a file of zeros is written while
+there is plenty of room, and deleted when a start finds none: that frees enough, and lets consumers continue for a
+while.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from pathlib import Path
 from typing import Final
 
 RESERVE: Final = "reserve"
-RESERVE_OCTETS: Final = 1 << 20  # a start takes about a tenth
-PLENTY: Final = 4 * RESERVE_OCTETS  # free on the disk, before the reserve is filled
+RESERVE_OCTETS: Final = 1 << 20  # a start needs about a tenth
+PLENTY: Final = 4 * RESERVE_OCTETS  # free on the disk before the reserve is filled
 
 
 def free_octets(folder: Path) -> int:
-    """How much can still be written to the file system of a folder. Raises OSError."""
+    """Return how many bytes can still be written to a folder's file system. Raises OSError."""
     free = os.statvfs(folder)
     return free.f_bavail * free.f_frsize
 
 
 class Reserve:
-    """The reserve of one data folder, which has to be locked. A disk that fails is left to those that must write."""
+    """The reserve of one data folder, which has to be locked. Errors of the disk are ignored here."""
 
     __slots__ = ("_file", "_free")
 
@@ -43,7 +44,7 @@ class Reserve:
                 self._file.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Delete the file if the disk has less than that left."""
+        """Delete the file if the disk has less room left than its size."""
         with suppress(OSError):
             if self._free(self._file.parent) < RESERVE_OCTETS:
                 self._file.unlink(missing_ok=True)

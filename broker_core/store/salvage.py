@@ -1,8 +1,8 @@
-"""What is in messages.db, however damaged it is: rows that can be read, and gaps where some cannot.
+"""Read messages.db, however damaged it is: rows that can be read, and gaps where some cannot.
 
-SQLite stops at the first page that it cannot make sense of. Here a scan goes on behind it: it feels for the next key
-that can be reached. Every row carries a checksum of all that is in it, so a wrong octet is never taken for a right one;
-a row that is gone without a trace is missed in the tally, taken when the store was closed.
+SQLite stops at the first page that it cannot decode. A scan here continues after it: it searches for the next key that
+can be reached. Every row carries a checksum of all that is in it, so a wrong byte is never taken for a right one; a row
+that has vanished without a trace is noticed by the tally, which was taken when the store was closed.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ KEY: Final = Struct("<Q")
 MARK: Final = Struct("<QQ")
 SEGMENT: Final = Struct("<8Q")
 PRODUCER: Final = Struct("<QQQ")
-QUICK_OCTETS: Final = 64 << 20  # a database up to this size is looked through at each start: that takes 30 ms
+QUICK_OCTETS: Final = 64 << 20  # a database up to this size is checked at each start: that takes 30 ms
 
 
 def chunk_checksum(entries: bytes) -> int:
-    """The one at the end of them, which is of them all."""
+    """Return the checksum at the end of a chunk's entries, which covers all of them."""
     return int.from_bytes(entries[-4:], "little")
 
 
@@ -54,7 +54,7 @@ def object_checksum(key: bytes, value: bytes) -> int:
 
 
 def tally(messages: sqlite3.Connection) -> bytes:
-    """How many rows of each kind there are, and the sums of their checksums. Raises sqlite3.Error."""
+    """Return the number of rows in each table, and the sums of their checksums. Raises sqlite3.Error."""
     sums: list[object] = []
     for table in ("chunks", "settled", "marks", "segments", "producers"):
         sums += messages.execute(f"select count(*), sum(checksum) from {table}").fetchone()
@@ -62,7 +62,7 @@ def tally(messages: sqlite3.Connection) -> bytes:
 
 
 def tally_if_sound(messages: sqlite3.Connection) -> bytes:
-    """As `tally`; empty if not everything can be read. Raises sqlite3.Error if it is not about damage."""
+    """Like `tally`; empty if damage keeps something from being read. Raises sqlite3.Error for other errors."""
     try:
         return tally(messages)
     except sqlite3.Error as error:
@@ -72,7 +72,7 @@ def tally_if_sound(messages: sqlite3.Connection) -> bytes:
 
 
 def troubles(database: sqlite3.Connection, pragma: str = "quick_check") -> list[str]:
-    """What SQLite finds wrong with the structure of a database, in its words."""
+    """Return SQLite's findings about the structure of a database, in its words."""
     try:
         found = [str(text, "utf-8", "replace") for (text,) in database.execute(f"pragma {pragma}(20)")]
     except sqlite3.Error as error:
@@ -83,7 +83,7 @@ def troubles(database: sqlite3.Connection, pragma: str = "quick_check") -> list[
 
 
 def octets_of(database: sqlite3.Connection) -> int:
-    """The size of a database, without its log."""
+    """Return the size of a database in bytes, without its log."""
     (pages,), (size,) = (
         database.execute(f"pragma {name}").fetchone() for name in ("page_count", "page_size")
     )
@@ -94,7 +94,7 @@ def octets_of(database: sqlite3.Connection) -> int:
 
 
 def rows(database: sqlite3.Connection, table: str, key: str, columns: str, say: Say) -> Iterator[Row]:
-    """Rows in the order of their keys. A row that cannot be read comes as its key alone; gaps are said.
+    """Yield rows in the order of their keys. An unreadable row comes as its key alone; gaps are reported to `say`.
 
     Raises sqlite3.Error if it is not about damage.
     """
@@ -127,7 +127,7 @@ def rows(database: sqlite3.Connection, table: str, key: str, columns: str, say: 
 
 
 def _row(database: sqlite3.Connection, table: str, key: str, columns: str, at: int) -> Row:
-    """One row, if it can be read: Python steps to the next one first, and forgets this one if that is damaged."""
+    """Return one row, if it can be read: iterating fails early, as Python steps to the next row first."""
     try:
         row: Row | None = database.execute(
             f"select {key}, {columns} from {table} where {key} = ?", (at,)
@@ -138,7 +138,7 @@ def _row(database: sqlite3.Connection, table: str, key: str, columns: str, at: i
 
 
 def _key_from(database: sqlite3.Connection, table: str, key: str, least: int) -> int | None:
-    """The next key, if that much of its row can be read."""
+    """Return the next key, if at least the key can be read."""
     try:
         (found,) = database.execute(f"select min({key}) from {table} where {key} >= ?", (least,)).fetchone()
     except sqlite3.Error:
@@ -147,7 +147,7 @@ def _key_from(database: sqlite3.Connection, table: str, key: str, least: int) ->
 
 
 def _reachable(database: sqlite3.Connection, table: str, key: str, lost: int) -> int | None:
-    """A key behind a gap that begins at `lost`: the nearest, if there is one gap only."""
+    """Return a key after a gap that begins at `lost`: the nearest one, if there is a single gap."""
 
     try:
         (top,) = database.execute(f"select max({key}) from {table}").fetchone()
@@ -170,11 +170,11 @@ def _reachable(database: sqlite3.Connection, table: str, key: str, lost: int) ->
     return found
 
 
-# What the rows mean.
+# Decoded rows.
 
 
 def kept(database: sqlite3.Connection, aside: set[int], say: Say) -> Iterator[StoredChunk]:
-    """Every chunk with the bits of what is settled. Raises sqlite3.Error if it is not about damage."""
+    """Yield every chunk with the bits of its settled entries. Raises sqlite3.Error if it is not about damage."""
     settled, all_known = bits(database, say)
     for row in rows(database, "chunks", "first", "length(messages), entries", say):
         first = row[0]
@@ -191,7 +191,7 @@ def kept(database: sqlite3.Connection, aside: set[int], say: Say) -> Iterator[St
 
 
 def why_wrong(first: int, entries: Cell) -> str:
-    """What is wrong with a chunk's entries; empty: nothing."""
+    """Return what is wrong with a chunk's entries; empty if nothing is."""
     if not isinstance(entries, bytes):
         return "it cannot be read"
     try:
@@ -202,7 +202,7 @@ def why_wrong(first: int, entries: Cell) -> str:
 
 
 def bits(database: sqlite3.Connection, say: Say) -> tuple[dict[int, bytes | None], bool]:
-    """Chunk to the bits of its settled entries, None where they are damaged; and whether these are all."""
+    """Return chunk to the bits of its settled entries, None if damaged; and whether these are all."""
     found: dict[int, bytes | None] = {}
     gaps: list[str] = []
     for first, *rest in rows(database, "settled", "chunk", "checksum, bits", gaps.append):
@@ -222,14 +222,14 @@ def _bits(first: int, rest: list[Cell]) -> bytes | None:
 
 
 def aside(database: sqlite3.Connection, say: Say) -> Iterator[int]:
-    """Chunks that could not be deleted, for they are damaged."""
+    """Yield chunks that could not be deleted because they are damaged."""
     for first, *_ in rows(database, "aside", "first", "first", say):
         assert isinstance(first, int)
         yield first
 
 
 def marks(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, int]]:
-    """Entries, and how often each was tried."""
+    """Yield entries, and the failed deliveries of each."""
     for entry, *rest in rows(database, "marks", "entry", "tries, checksum", say):
         assert isinstance(entry, int)
         if len(rest) == 2 and isinstance(rest[0], int) and rest[0] >= 0:
@@ -240,7 +240,7 @@ def marks(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, int]]:
 
 
 def segments(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, Span | None]]:
-    """Places of rows, and the segments of streams that they tell of; None: the row is damaged."""
+    """Yield places of rows, and the segments of streams that they describe; None if the row is damaged."""
     columns = "stream, first, next, octets, bodies, begun, last, checksum"
     for place, *rest in rows(database, "segments", "place", columns, say):
         assert isinstance(place, int)
@@ -253,7 +253,7 @@ def segments(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, Span
 
 
 def producers(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, int, str, int]]:
-    """Places of rows, streams, producers, and the last sequence numbers that were taken."""
+    """Yield places of rows, streams, producers, and the last sequence numbers that were accepted."""
     for place, *rest in rows(database, "producers", "place", "stream, producer, sequence, checksum", say):
         assert isinstance(place, int)
         if len(rest) == 4:
@@ -271,12 +271,12 @@ def producers(database: sqlite3.Connection, say: Say) -> Iterator[tuple[int, int
 
 
 def _of_stream(rest: list[Cell]) -> str:
-    """Whose it is, if that can be read."""
+    """Return the stream of a row for a message, if it can be read."""
     return f" of stream {rest[0]}" if rest and isinstance(rest[0], int) else ""
 
 
 def objects(meta: sqlite3.Connection, say: Say) -> Iterator[tuple[str, str]]:
-    """Keys and values of meta.db."""
+    """Yield keys and values of meta.db."""
     for place, *rest in rows(meta, "objects", "place", "key, value, checksum", say):
         if len(rest) == 3:
             key, value, checksum = rest

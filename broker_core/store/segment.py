@@ -1,9 +1,9 @@
-"""A segment looked into: offsets and times to blocks, however damaged it is.
+"""Find and read the blocks of a segment by offset or time, however damaged it is.
 
-    blocks, one after the other ──> index: an entry each 64 KiB or more, made by hopping over headers when it is needed
+    blocks, one after the other ──> index: an entry each 64 KiB or more, made on demand by skipping over blocks
 
-Where a header is damaged, nobody knows where the next block begins: it is searched for, and what lies between counts as
-lost. A block is given out only if its checksums fit and its messages are those that should be there.
+Where a header is damaged, the place of the next block is unknown: it is searched for, and what lies between counts as
+lost. A block is returned only if its checksums match and its messages are those that should be there.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from broker_core.store.block import HEADER_OCTETS, MAGIC, BlockHeader, header
 from broker_core.store.contract import Append, DamagedError, Span
 
 ENTRY_OCTETS: Final = 1 << 16  # between two entries of an index
-WINDOW_OCTETS: Final = 1 << 16  # read at a time, to hop over headers,
-SEARCH_OCTETS: Final = 1 << 20  # and to search for one
-INDEXES: Final = 256  # remembered: 24 KiB for a segment of 64 MiB
+WINDOW_OCTETS: Final = 1 << 16  # read at a time, to skip from header to header,
+SEARCH_OCTETS: Final = 1 << 20  # and to search for a block
+INDEXES: Final = 256  # cached: 24 KiB for a segment of 64 MiB
 ALIGNED: Final = 8  # blocks begin at multiples of that
 FOREVER: Final = 1 << 64
 
-# Octets of a segment's file: at, length. Fewer if there are no more, none if there is no file. Raises StoreError.
+# Reads bytes of a segment's file: at, length. Fewer if it ends, none if there is no file. Raises StoreError.
 Read: TypeAlias = Callable[[int, int], bytes]
 
 
-# What is valid.
+# The valid part.
 
 
 def begun_by(append: Append) -> Span:
-    """The segment that begins with it, with nothing in it yet."""
+    """Return the span of the segment that begins with an append, before anything is written."""
     return Span(append.stream, append.first, append.first, 0, 0, append.arrived, append.arrived)
 
 
 def longer(span: Span, append: Append, octets: int) -> Span:
-    """The segment with that at its end; `octets`: of its file then."""
+    """Return the span with an append at its end; `octets` is the file's new size in bytes."""
     return attrs.evolve(
         span, next=append.next, octets=octets, bodies=span.bodies + append.bodies, last=append.arrived
     )
 
 
 def found_in(stream: int, first: int, octets: int, until: int, read: Read) -> Span:
-    """What a file must have, of which nothing is said: its blocks, as long as they follow each other.
+    """Return the span that a file without a row must have: its blocks, as long as they are consecutive.
 
-    `octets`: of the file. `until`: the next segment begins there. Raises StoreError.
+    `octets` is the size of the file, `until` the first offset of the next segment. Raises StoreError.
     """
     span = Span(stream, first, first, 0, 0, 0, 0)
-    with suppress(DamagedError):  # there it ends
+    with suppress(DamagedError):  # it ends there
         for at, head in Look(attrs.evolve(span, next=until, octets=octets), read).hop(0, first):
             span = attrs.evolve(
                 span,
@@ -70,13 +70,13 @@ def found_in(stream: int, first: int, octets: int, until: int, read: Read) -> Sp
 
 
 class Looks:
-    """Looks into segments, and remembers where their blocks are. For one thread."""
+    """Reads segments, and caches the indexes of their blocks. For one thread."""
 
     def __init__(self) -> None:
         self._indexes: OrderedDict[tuple[int, int], Index] = OrderedDict()
 
     def blocks(self, span: Span, read: Read, offset: int, until: int, octets: int) -> bytes:
-        """As `Reader.blocks`."""
+        """See `Reader.blocks`."""
         if offset >= min(until, span.next):
             return b""
         look = Look(span, read)
@@ -96,7 +96,7 @@ class Looks:
         return found[:end]
 
     def offset_since(self, span: Span, read: Read, until: int, arrived: int) -> int:
-        """As `Reader.offset_since`."""
+        """See `Reader.offset_since`."""
         return self._index(span).since(Look(span, read), until, arrived)
 
     def _index(self, span: Span) -> Index:
@@ -112,7 +112,7 @@ class Looks:
 
 
 class Look:
-    """A segment, and how to read it."""
+    """A segment, and the function that reads its file."""
 
     __slots__ = ("read", "span")
 
@@ -121,7 +121,7 @@ class Look:
         self.read = read
 
     def hop(self, at: int, first: int) -> Iterator[tuple[int, BlockHeader]]:
-        """Headers and where they are, from a block on whose first offset is known. Raises DamagedError, StoreError."""
+        """Yield headers and their places, from a block whose first offset is known. Raises DamagedError, StoreError."""
         window, begin = b"", at
         while at < self.span.octets:
             if at + HEADER_OCTETS > begin + len(window):
@@ -131,7 +131,7 @@ class Look:
             at, first = at + head.octets, head.next
 
     def header(self, octets: bytes, begin: int, at: int, first: int) -> BlockHeader:
-        """A header within octets that begin somewhere in the segment. Raises DamagedError: it cannot be this one."""
+        """Decode a header in bytes read from `begin` on. Raises DamagedError if it is not that of `first`."""
         head = header(octets, at)
         if head.first != first:
             raise DamagedError(f"there is a block of {head.first} where that of {first} should be")
@@ -143,9 +143,9 @@ class Look:
             raise DamagedError("a block goes on behind the end of its segment")
 
     def search(self, at: int, first: int) -> tuple[int, int]:
-        """The next block behind damage, which must be followed by another or be the last: where, its first offset.
+        """Return the place and first offset of the next block after damage; another must follow, or it is the last.
 
-        The end if there is none. Raises StoreError.
+        Returns the end if there is none. Raises StoreError.
         """
         span = self.span
         at += ALIGNED
@@ -160,7 +160,7 @@ class Look:
         return span.octets, span.next
 
     def _block_at(self, at: int, first: int) -> int | None:
-        """The first offset of the block there, if there is one: what says so may as well be the body of a message."""
+        """Return the first offset of the block there, or None: a message's body may look like a header."""
         try:
             head = header(self.read(at, HEADER_OCTETS))
             self._fit(at, head)
@@ -174,20 +174,20 @@ class Look:
 
 
 class Index:
-    """Where the blocks of a segment are, as far as somebody asked."""
+    """The places of a segment's blocks, as far as they were needed."""
 
     __slots__ = ("_ats", "_behind_damage", "_firsts", "_latest", "_latest_before", "_next", "_to")
 
     def __init__(self, first: int) -> None:
         self._firsts = array("Q")  # offset of the first message of a block
         self._ats = array("Q")  # where that block is
-        self._latest_before = array("q")  # when a block before it arrived, at the latest: clocks may go back
-        self._to, self._next = 0, first  # how far the segment is known, and its offsets
+        self._latest_before = array("q")  # the latest arrival in any block before it: clocks may go back
+        self._to, self._next = 0, first  # how far the segment is known, in bytes and offsets
         self._latest = -1
-        self._behind_damage = False  # what comes now needs an entry: nobody comes by it hopping
+        self._behind_damage = False  # the next block needs an entry: skipping does not reach it
 
     def find(self, look: Look, offset: int) -> tuple[int, BlockHeader]:
-        """Where the block of an offset is. Raises DamagedError, StoreError."""
+        """Return the place and header of the block that has an offset. Raises DamagedError, StoreError."""
         self._extend(look, offset + 1)
         place = bisect_right(self._firsts, offset) - 1
         why = "the block before them is damaged"
@@ -203,7 +203,7 @@ class Index:
         raise _lost(look.span, offset, next_first, why)
 
     def since(self, look: Look, until: int, arrived: int) -> int:
-        """The first offset of the first block that arrived then or later; `until`: none before that."""
+        """Return the first offset of the first block that arrived at `arrived` or later, or `until` if that is less."""
         self._extend(look, until, arrived)
         reached = 0
         for place in range(max(bisect_left(self._latest_before, arrived) - 1, 0), len(self._firsts)):
@@ -215,11 +215,11 @@ class Index:
                         return min(head.first, until)
                     reached = head.next
             except DamagedError:
-                continue  # behind the damage there is another entry, if anything can be read there
+                continue  # after the damage there is another entry, if anything is readable there
         return until
 
     def _extend(self, look: Look, until: int, arrived: int = FOREVER) -> None:
-        """Know the segment up to an offset, or a block that arrived then or later. Raises StoreError."""
+        """Index the segment up to an offset, or to a block that arrived at `arrived` or later. Raises StoreError."""
         while self._to < look.span.octets and self._next < until and self._latest < arrived:
             try:
                 for at, head in look.hop(self._to, self._next):
@@ -241,7 +241,7 @@ class Index:
 
 
 def gaps(span: Span, read: Read) -> Iterator[tuple[int, int, str]]:
-    """What of a segment cannot be read, having tried it all: offsets from, up to, and why. Raises StoreError."""
+    """Read all of a segment and yield what is unreadable: offsets from, up to, and why. Raises StoreError."""
     looks, offset = Looks(), span.first
     while offset < span.next:
         try:
@@ -255,7 +255,7 @@ def gaps(span: Span, read: Read) -> Iterator[tuple[int, int, str]]:
 
 
 def end_of(octets: bytes) -> int:
-    """The offset behind whole blocks, at least one."""
+    """Return the offset after whole blocks, at least one."""
     at = 0
     while at < len(octets):
         head = header(octets, at)
@@ -264,13 +264,13 @@ def end_of(octets: bytes) -> int:
 
 
 def is_whole(octets: bytes, at: int, head: BlockHeader) -> bool:
-    """Whether all of a block is there, as it was written."""
+    """Return whether all of a block is there, as it was written."""
     end = at + head.octets
     return end <= len(octets) and crc32(memoryview(octets)[at + HEADER_OCTETS : end]) == head.checksum
 
 
 def not_there(stream: int, first: int, until: int) -> DamagedError:
-    """For a segment that the store does not know: it went meanwhile, or what was said of it is damaged."""
+    """Return the error for a segment that the store does not know: it was deleted, or its row is damaged."""
     return DamagedError(f"stream {stream}: there is no segment of {first}", until)
 
 

@@ -1,4 +1,4 @@
-"""Blocks of a segment, and the messages in them, as a reading thread gets them."""
+"""Read blocks of a segment, and the messages in them, in a reading thread."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from broker_core.store.contract import Reader
     from broker_core.store.origin import EncodingOf
 
-FETCH_OCTETS: Final = 256 << 10  # of blocks that are read at once, and one block
+FETCH_OCTETS: Final = 256 << 10  # of blocks read at once, plus one block
 
-Part: TypeAlias = "tuple[int, list[Message]]"  # an offset, and the messages that follow each other from there
+Part: TypeAlias = "tuple[int, list[Message]]"  # an offset, and consecutive messages from there
 
 
 def some_blocks(reader: Reader, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
-    """As `Reader.blocks`; damage behind the first block shortens them only."""
+    """Read blocks like `Reader.blocks`, but return those before the damage if it is after the first block."""
     try:
         found = reader.blocks(stream, segment, offset, until, octets)
     except DamagedError:
@@ -31,7 +31,7 @@ def some_blocks(reader: Reader, stream: int, segment: int, offset: int, until: i
 def read_part(
     reader: Reader, stream: int, segment: int, offset: int, until: int, encoding_of: EncodingOf, noted: bool
 ) -> Part:
-    """The messages at an offset, and what follows, as far as it goes; `noted`: with their offsets noted on them.
+    """Return the messages from an offset on, as far as one read goes; `noted` adds their offsets to their notes.
 
     Raises DamagedError, StoreError.
     """

@@ -1,14 +1,13 @@
-"""The segments of a data folder: files of blocks, and rows in messages.db that say what of them is valid.
+"""Write the segments of a data folder: files of blocks, and rows in messages.db that say how much of them is valid.
 
-    appends ──> blocks at the ends of files, synced ──> rows: the commit ──> files of what has gone are deleted
+    appends ──> blocks at the ends of files, synced ──> rows: the commit ──> files of deleted segments are removed
 
     streams/<number of the stream>/<first offset, 20 digits>.segment
 
-What a file has behind the end that its row says was not committed: it is cut off before anything is appended. A file
-without a row is deleted at a start. So neither is ever looked at, and a crash between any two steps costs nothing that
-was confirmed.
+What a file has after the end in its row was not committed: it is cut off before anything is appended. A file without a
+row is deleted at a start. So neither is ever read, and a crash between any two steps costs nothing that was confirmed.
 
-One thread writes. Others may ask for spans and read: a span is exchanged whole, once its commit is on disk.
+One thread writes. Others may ask for spans and read: a span is replaced as a whole, once its commit is on disk.
 """
 
 from __future__ import annotations
@@ -38,38 +37,38 @@ Producer = tuple[int, str]  # stream, name
 
 
 class SegmentChange:
-    """What the rows of messages.db are to say of segments and producers, which are known there by their places."""
+    """Changes to the rows of segments and producers in messages.db, which are identified by their places."""
 
     __slots__ = ("cut", "ended", "forgotten", "producers", "spans")
 
     def __init__(self) -> None:
-        self.spans: dict[Key, tuple[int, Span]] = {}  # that have grown, or are new
+        self.spans: dict[Key, tuple[int, Span]] = {}  # grown or new
         self.cut: dict[Key, int] = {}
         self.producers: dict[Producer, tuple[int, int]] = {}  # place, last sequence number
         self.forgotten: dict[Producer, int] = {}
-        self.ended: list[int] = []  # streams whose folders go
+        self.ended: list[int] = []  # streams whose folders are deleted
 
 
 class Segments:
-    """All segments of a data folder."""
+    """The segments of a data folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / STREAMS
         self.spans: dict[Key, Span] = {}  # as committed
         self._places: dict[Key, int] = {}
-        self._producers: dict[Producer, int] = {}  # to the place of each
+        self._producers: dict[Producer, int] = {}  # to the places of their rows
         self._next_place = count(1)
-        self._spoilt: list[int] = []  # places of rows that are damaged
+        self._spoilt: list[int] = []  # places of damaged rows
         self.mended: SegmentChange | None = None
         self._touched: list[Key] = []  # by the commit that is being written
-        self._named: set[int] = set()  # streams whose folders are on disk for certain
+        self._named: set[int] = set()  # streams whose folders are certainly on disk
 
-    # At the start.
+    # Start.
 
     def know(
         self, spans: Iterable[tuple[int, Span | None]], producers: Iterable[tuple[int, Producer]]
     ) -> None:
-        """What the rows say, with their places; None: one that is damaged."""
+        """Take over the rows with their places; None is a damaged one."""
         places = [0]
         for place, span in spans:
             places.append(place)
@@ -82,9 +81,9 @@ class Segments:
         self._next_place = count(max([*places, *self._producers.values()]) + 1)
 
     def find_again(self) -> None:
-        """Some rows are damaged: take what they should say from the files, or offsets would be given twice.
+        """Rebuild the spans of damaged rows from the files, or offsets would be assigned twice.
 
-        `mended` is what the rows are to say then. Raises BadFolder, StoreError.
+        `mended` is then what the rows have to say. Raises BadFolder, StoreError.
         """
         self.mended = SegmentChange()
         self.mended.cut = {(-1, place): place for place in self._spoilt}
@@ -100,7 +99,7 @@ class Segments:
                     self.mended.spans[key] = self._places[key], span
 
     def damage(self) -> Iterator[str]:
-        """Files that are missing or short. Raises BadFolder: the folders cannot be read."""
+        """Yield descriptions of files that are missing or too short. Raises BadFolder if a folder cannot be read."""
         sizes: dict[str, int] = {}
         stream = -1
         for key in sorted(self.spans):
@@ -134,10 +133,10 @@ class Segments:
             elif folder.name.isdecimal():
                 _remove(folder)
 
-    # A commit.
+    # Commit.
 
     def write(self, commit: Commit) -> SegmentChange | None:
-        """Have what is appended on disk. Returns what is to be said of it. Raises OSError."""
+        """Write and sync what is appended. Returns the changes of the rows. Raises OSError."""
         if not (commit.appends or commit.cut or commit.ended or commit.producers):
             return None
         change = SegmentChange()
@@ -166,7 +165,7 @@ class Segments:
             change.forgotten |= {each: place for each, place in known.items() if each[0] in ended}
 
     def _append(self, key: Key, appends: list[Append]) -> Span:
-        """Blocks at the end of a segment, which may begin with them. Raises OSError."""
+        """Append blocks to a segment, which may begin with them. Raises OSError."""
         span = self.spans.get(key)
         is_new = span is None
         if span is None:
@@ -179,7 +178,7 @@ class Segments:
         descriptor = os.open(file, WRITING, 0o600)
         try:
             if os.fstat(descriptor).st_size != span.octets:
-                os.ftruncate(descriptor, span.octets)  # a torn tail; or what is lost becomes a hole
+                os.ftruncate(descriptor, span.octets)  # a torn tail is cut off; what is lost becomes a hole
             for append in appends:
                 assert append.first == span.next, "what is appended follows what is there"
                 end = span.octets
@@ -203,7 +202,7 @@ class Segments:
         self._named.add(stream)
 
     def take_back(self) -> None:
-        """There was no space: give back what the commit took. What cannot be, is cut off before the next is written."""
+        """Undo a commit that had no space. What cannot be undone is cut off before the next one is written."""
         touched, self._touched = self._touched, []
         for key in touched:
             span = self.spans.get(key)
@@ -214,7 +213,7 @@ class Segments:
                     os.truncate(self.file(*key), span.octets)
 
     def landed(self, change: SegmentChange) -> None:
-        """The rows are on disk."""
+        """Called once the rows are on disk."""
         self._touched = []
         for key, (place, span) in change.spans.items():
             self.spans[key], self._places[key] = span, place
@@ -225,7 +224,7 @@ class Segments:
             del self._producers[producer]
 
     def remove(self, change: SegmentChange) -> None:
-        """Delete the files of what has gone. Raises OSError."""
+        """Delete the files of what the change has deleted. Raises OSError."""
         for key in change.cut:
             self.file(*key).unlink(missing_ok=True)
         for stream in change.ended:
@@ -235,7 +234,7 @@ class Segments:
     # Reading.
 
     def read(self, stream: int, first: int, at: int, length: int) -> bytes:
-        """Octets of a file, as `segment.Read`."""
+        """Read bytes of a file; see `segment.Read`."""
         return read_file(self.file(stream, first), at, length)
 
     def file(self, stream: int, first: int) -> Path:
@@ -247,7 +246,7 @@ def file_of(streams: Path, stream: int, first: int) -> Path:
 
 
 def read_file(file: Path, at: int, length: int) -> bytes:
-    """Octets of a file; none if it is missing. Raises StoreError."""
+    """Read bytes of a file; none if it is missing. Raises StoreError."""
     try:
         descriptor = os.open(file, READING)
     except FileNotFoundError:
@@ -263,7 +262,7 @@ def read_file(file: Path, at: int, length: int) -> bytes:
 
 
 def _write(descriptor: int, octets: bytes, at: int) -> int:
-    """All of it, which the system may do by halves. Returns how many octets that are. Raises OSError."""
+    """Write all bytes, however many calls that takes. Returns their number. Raises OSError."""
     rest = memoryview(octets)
     while rest:
         written = os.pwrite(descriptor, rest, at)
@@ -279,7 +278,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _key_of(file: Path) -> Key | None:
-    """What a segment file is of; None: it is none."""
+    """Return the stream and first offset of a segment file; None if it is no such file."""
     stem = file.stem
     if file.suffix != SUFFIX or len(stem) != DIGITS or not (file.parent.name + stem).isdecimal():
         return None
@@ -287,7 +286,7 @@ def _key_of(file: Path) -> Key | None:
 
 
 def _remove(folder: Path) -> None:
-    """Delete the folder of a stream. What is not ours stays, and the folder with it. Raises OSError."""
+    """Delete the folder of a stream. Files that are not ours stay, and the folder with them. Raises OSError."""
     for file in _listed(folder):
         if _key_of(file) is not None:
             file.unlink()

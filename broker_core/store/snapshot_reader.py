@@ -1,4 +1,4 @@
-"""Reading from messages.db while the writer writes: a connection of its own sees the last commit, whole."""
+"""Read from messages.db while the writer writes: a separate connection sees the last commit, whole."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class Slices(Reader):
 
     def __init__(self, connection: sqlite3.Connection, aside: Container[object], segments: Segments) -> None:
         self._connection = connection
-        self._aside = aside  # chunks that are not spoken of any more
+        self._aside = aside  # damaged chunks, which are ignored
         self._segments = segments
         self._looks = Looks()
 
     @contextmanager
     def moment(self) -> Iterator[Reader]:
-        """What is read within it is of one moment. Raises StoreError."""
+        """Return a context within which all reads see one moment. Raises StoreError."""
         try:
             self._connection.execute("begin")
         except sqlite3.Error as error:
@@ -64,7 +64,7 @@ class Slices(Reader):
         return found
 
     def messages(self, first: int, start: int, length: int) -> bytes:
-        # 30 us for a slice of a large blob; a select would copy all of it, 500 us for a MiB.
+        # Reading part of a large blob takes 30 us; a select would copy all of it, 500 us for a MiB.
         try:
             with self._connection.blobopen("chunks", "messages", first, readonly=True) as blob:
                 blob.seek(start)
@@ -91,14 +91,14 @@ class Slices(Reader):
 
 
 def unread(what: str, error: Exception) -> DamagedError | StoreError:
-    """Why something could not be read: what is there is damaged, or the disk does not give it."""
+    """Return the error for something unreadable: the data is damaged, or the disk has failed."""
     if isinstance(error, sqlite3.Error) and is_trouble_of_disk(error):
         return StoreError(f"{what} cannot be read: {error} ({error.sqlite_errorname})")
     return DamagedError(f"{what} cannot be read: {error}")
 
 
 class ReaderThread:
-    """Does reading jobs, one after the other."""
+    """Runs reading jobs in a thread, one after the other."""
 
     def __init__(self, slices: Slices) -> None:
         self._slices = slices
@@ -111,7 +111,7 @@ class ReaderThread:
         self._thread.start()
 
     def put(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
-        """Do a job; `then` is called by `soon` with what it returned or raised."""
+        """Run a job; `then` is called through `soon` with what it returned or raised."""
 
         def done() -> None:
             found: T | Exception
@@ -125,7 +125,7 @@ class ReaderThread:
         self._jobs.put(done)
 
     def end(self) -> None:
-        """Return when nothing is read any more; jobs that wait are forgotten."""
+        """End the thread after the current job; waiting jobs are dropped."""
         self._ended = True
         self._jobs.put(None)
         self._thread.join()

@@ -1,7 +1,7 @@
 """The store in SQLite: two databases in a folder, a thread that writes and one that reads.
 
-append ──> Writer (writer.py) ──> meta.db, messages.db          read_soon ──> ReaderThread (slices.py)
-objects, chunks, marks <── finding.py, before the start         backup ──> copying.py
+append ──> Writer (writer.py) ──> meta.db, messages.db       read_soon ──> ReaderThread (snapshot_reader.py)
+objects, chunks, marks <── salvage.py, before the start      backup ──> backup.py
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ T = TypeVar("T")
 
 
 class SqliteStore(Store):
-    """A store in a data folder, which is made if need be.
+    """A store in a data folder, which is created if necessary.
 
-    A folder with damaged messages can be opened: `damage` says what is wrong. One with damaged objects cannot, for
-    without its queue a message would go astray.
+    A folder with damaged messages can be opened; `damage` describes what is wrong. One with damaged objects cannot:
+    without its queue a message would be lost.
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises BadFolder: the text says why, and what can be done."""
+        """Open the store. Raises BadFolder, whose text says why, and what can be done."""
         self.damage: list[str] = []
         self._folder = Folder(path)
         self._reserve = Reserve(self._folder.path)
         self._connections: list[sqlite3.Connection] = []
-        self._aside: set[int] = set()  # chunks that are not spoken of any more, for they are damaged
+        self._aside: set[int] = set()  # damaged chunks, which are ignored
         self._started = False
         self._closed_properly = False
         try:
@@ -74,7 +74,7 @@ class SqliteStore(Store):
             self._let_go()
             raise
 
-    # Opening.
+    # Start.
 
     def _open(self) -> None:
         folder = self._folder
@@ -101,7 +101,7 @@ class SqliteStore(Store):
     def _state_found(
         self, messages: sqlite3.Connection, meta: sqlite3.Connection, had_logs: bool
     ) -> DatabaseState:
-        """What messages.db says of itself. Raises BadFolder: it and meta.db do not belong together."""
+        """Return the state of messages.db. Raises BadFolder if it and meta.db do not belong together."""
         folder = folder_of(meta)
         if not isinstance(folder, bytes):
             raise BadFolder(f"{self._folder.meta} is damaged: it has no name. {REMEDY}.")
@@ -109,7 +109,7 @@ class SqliteStore(Store):
             state = state_of(messages)
         except DamagedError as error:
             self._found(str(error))
-            epoch = int.from_bytes(os.urandom(4))  # not that of another node that runs by mistake
+            epoch = int.from_bytes(os.urandom(4))  # unlike that of a node that runs by mistake
             return DatabaseState(folder, epoch, RUNNING, b"")
         if state.folder != folder:
             raise BadFolder(f"{self._folder.path}: its two databases are of different folders. {REMEDY}.")
@@ -118,7 +118,7 @@ class SqliteStore(Store):
         return state
 
     def _checked_objects(self, meta: sqlite3.Connection) -> list[tuple[str, str]]:
-        """Raises BadFolder: something is wrong with them."""
+        """Return the objects of meta.db. Raises BadFolder if any are damaged."""
         wrong = salvage.troubles(meta, "integrity_check")
         objects = list(salvage.objects(meta, wrong.append))
         lost = wal_tail.commits_lost(self._folder.meta, meta)
@@ -131,7 +131,7 @@ class SqliteStore(Store):
         return objects
 
     def _checked_messages(self, messages: sqlite3.Connection) -> list[tuple[int, int]]:
-        """Notes what is wrong, as far as it shows without reading everything. Returns the marks."""
+        """Note damage that shows without reading everything. Returns the marks."""
         if lost := wal_tail.commits_lost(self._folder.messages, messages):
             self._found(wal_tail.told(self._folder.messages, lost))
         if salvage.octets_of(messages) <= salvage.QUICK_OCTETS:
@@ -153,7 +153,7 @@ class SqliteStore(Store):
         return list(salvage.marks(messages, self._found))
 
     def _find_again(self) -> None:
-        """Raises BadFolder."""
+        """Rebuild damaged rows of segments from the files. Raises BadFolder."""
         try:
             self._segments.find_again()
         except StoreError as error:
@@ -175,13 +175,13 @@ class SqliteStore(Store):
         self._folder.release()
 
     def _leave_logs(self) -> None:
-        """SQLite has copied the logs and deleted them: that they are gone shall not look like damage."""
+        """Create the logs that SQLite has deleted after copying them: without them a crash would look like damage."""
         for database in (self._folder.messages, self._folder.meta):
             with suppress(OSError):
                 if database.exists():
                     wal_tail.log_of(database).touch(mode=0o600)
 
-    # Finding what is there.
+    # Recovery; before `start` only.
 
     def objects(self) -> Iterator[tuple[str, str]]:
         return iter(self._objects)
@@ -226,14 +226,14 @@ class SqliteStore(Store):
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
         self._reads.put(job, then)
 
-    # Looking after it.
+    # Maintenance.
 
     def stats(self) -> Stats:
         chunks, octets = self._looked_at.execute(
             "select count(*), coalesce(sum(length(messages)), 0) from chunks"
         ).fetchone()
         (objects,) = self._meta.execute("select count(*) from objects").fetchone()
-        spans = list(self._segments.spans.values())  # at once: the writer goes on
+        spans = list(self._segments.spans.values())  # at once: the writer continues
         (free,) = self._looked_at.execute("pragma freelist_count").fetchone()
         return Stats(
             chunks=chunks,

@@ -1,9 +1,9 @@
-"""Typed values to JSON and back: what arguments and policies hold, with nothing of their types lost.
+"""Encode typed values, such as arguments and policies, as JSON without losing their types, and decode them.
 
     {"x-max-length": 5, "since": {"$timestamp": 1700000000}, "raw": {"$octets": "/w=="}}
 
-What JSON can say is said plainly; anything else is an object with one key, which begins with `$`. A table whose own
-keys begin so is written as a list of pairs. All of the text is ASCII, and no value's text can be taken for another's.
+What JSON can express is written plainly; anything else is an object with one key, which begins with `$`. A table whose
+own keys begin so is written as a list of pairs. The text is all ASCII, and different values have different texts.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ WHOLE: Final[dict[type[int], str]] = {
     Int64: "$int64",
     UInt64: "$uint64",
 }
-# Between two halves of a character that stand alone: JSON would join them.
+# Between two surrogates that stand alone: JSON would join them.
 HALVES: Final = re.compile("(?<=[\ud800-\udbff])(?=[\udc00-\udfff])")
 
 
-class Unreadable(ValueError):  # noqa: N818 - `raise Unreadable` says it
-    """No value has this text. Says why."""
+class Unreadable(ValueError):  # noqa: N818 - reads well as `raise Unreadable`
+    """A text that is not that of any value. The message says why."""
 
 
 # Writing.
 
 
 def written(value: Value) -> Json:
-    """A value as JSON has it."""
+    """Return a value as JSON."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -73,7 +73,7 @@ def written(value: Value) -> Json:
 
 
 def written_table(table: Table) -> Json:
-    """A table, in its order."""
+    """Return a table as JSON, in its order."""
     pairs = [(written_text(name), written(item)) for name, item in table.items()]
     if all(isinstance(name, str) and not name.startswith(SIGN) for name, _ in pairs):
         return {str(name): item for name, item in pairs}
@@ -81,7 +81,7 @@ def written_table(table: Table) -> Json:
 
 
 def written_text(text: str) -> Json:
-    """A string. Octets that were no text stand in it as halves of characters."""
+    """Return a string as JSON. Bytes that are not text stand in it as lone surrogates."""
     parts = HALVES.split(text)
     return text if len(parts) == 1 else {TEXT: parts}
 
@@ -108,8 +108,8 @@ def _other(value: Decimal | UUID | bytes | bytearray | Sequence[Value]) -> Json:
 
 
 def read(json: Json) -> Value:
-    """The value that was written so. Raises Unreadable."""
-    if isinstance(json, dict):  # the tests of abstract classes are slow, and there are many values
+    """Decode a value. Raises Unreadable."""
+    if isinstance(json, dict):  # checked before abstract classes, which are slow
         if len(json) == 1:
             [(sign, said)] = json.items()
             if sign.startswith(SIGN):
@@ -122,7 +122,7 @@ def read(json: Json) -> Value:
 
 
 def read_table(json: Json) -> Table:
-    """As `read`, of what must be a table."""
+    """Decode a value that must be a table. Raises Unreadable."""
     table = read(json)
     if isinstance(table, dict):
         return table
@@ -130,7 +130,7 @@ def read_table(json: Json) -> Table:
 
 
 def read_text(json: Json) -> str:
-    """As `read`, of what must be a string."""
+    """Decode a value that must be a string. Raises Unreadable."""
     if isinstance(json, str):
         return json
     text = read(json)

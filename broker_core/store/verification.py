@@ -1,9 +1,9 @@
-"""A data folder looked through: is everything what it was when it was written, and how much is there of whom?
+"""Inspect a data folder: whether everything is as it was written, and how much there is of each queue.
 
-    verify   every checksum there is, SQLite's own check of the structure, the logs ──> problems, and damage by queue
+    verify   all checksums, SQLite's own check of the structure, the logs ──> problems, and damage by queue
     measure  the columns of the chunks, the rows of segments: no message is read    ──> contents by queue
 
-Both see one moment of the folder and change nothing in it; a node may run on it. While they look, its logs grow.
+Both see one moment of the folder and change nothing in it; a node may run on it. Meanwhile its logs grow.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ from broker_core.store.segments import Segments
 from broker_core.store.snapshot_reader import Slices
 from broker_core.store.typed_json import Unreadable
 
-Owner: TypeAlias = tuple[str, str, str]  # what it is; virtual host; name
-OWNERS: Final = {QUEUE: 2, EXCHANGE: 2, LEASE: 3, STAGING: 2, BRANCH: 2}  # and how many names each has
-NOBODY: Final[Owner] = ("", "", "")  # a queue that was deleted: what it had goes at the next start
+Owner: TypeAlias = tuple[str, str, str]  # kind; virtual host; name
+OWNERS: Final = {QUEUE: 2, EXCHANGE: 2, LEASE: 3, STAGING: 2, BRANCH: 2}  # and how many names each kind has
+NOBODY: Final[Owner] = ("", "", "")  # a deleted queue: its messages are removed at the next start
 
 
 @attrs.define
 class StoredContent:
-    """What a queue has in the store, or an exchange that holds messages back."""
+    """The messages in the store of a queue, or of an exchange that holds messages back."""
 
     messages: int = 0
-    octets: int = 0  # of bodies
-    oldest_ms: int = 0  # since 1970: when the first arrived
-    damaged: int = 0  # messages of these that cannot be delivered
+    octets: int = 0  # bytes of the bodies
+    oldest_ms: int = 0  # ms since 1970 when the first arrived
+    damaged: int = 0  # messages that cannot be delivered
 
 
 @attrs.define
 class Report:
-    """What there is in a folder, and what is wrong with it."""
+    """The contents of a data folder, and what is wrong with it."""
 
     folder: Path
-    node: int | None = None  # the process that runs on it; 0: not known which
+    node: int | None = None  # the process that runs on it; 0: unknown which
     closed: bool = False  # whether it was closed properly
     objects: int = 0
     chunks: int = 0
     segments: int = 0  # of streams
-    files: dict[str, int] = attrs.field(factory=dict)  # octets
-    free_octets: int = 0  # of messages.db
+    files: dict[str, int] = attrs.field(factory=dict)  # sizes in bytes
+    free_octets: int = 0  # free bytes in messages.db
     contents: dict[Owner, StoredContent] = attrs.field(factory=dict)
     problems: list[str] = attrs.field(factory=list)
 
@@ -69,11 +69,11 @@ class Report:
 
 
 def verify(folder: Path, progress: Progress = lambda done, total: None) -> Report:
-    """Look at everything; what is wrong is among the report's problems. Raises BadFolder: there is no store."""
+    """Check everything; what is wrong is among the report's problems. Raises BadFolder if there is no store."""
     report = _begun(folder)
     logs = wal_tail.log_of(folder / MESSAGES), wal_tail.log_of(folder / META)
     has_logs = all(log.exists() for log in logs)
-    if report.node is None:  # a node would write to them meanwhile, and has looked at its start
+    if report.node is None:  # a running node writes to them, and has checked them at its start
         for name in (MESSAGES, META):
             if lost := wal_tail.commits_behind(folder / name, wal_tail.frames_taken(folder / name)):
                 report.problems.append(wal_tail.told(folder / name, lost))
@@ -92,7 +92,7 @@ def verify(folder: Path, progress: Progress = lambda done, total: None) -> Repor
 
 
 def measure(folder: Path) -> Report:
-    """Count what is there. Raises BadFolder."""
+    """Count the contents without reading messages. Raises BadFolder."""
     report = _begun(folder)
     with closing(Snapshot(folder / MESSAGES)) as messages, closing(Snapshot(folder / META)) as meta:
         _Look(report, messages, meta, True).at_columns()
@@ -106,7 +106,7 @@ def _begun(folder: Path) -> Report:
 
 
 class _Look:
-    """One look through a folder; a database that cannot be opened is None."""
+    """One inspection of a folder; a database that cannot be opened is None."""
 
     def __init__(
         self, report: Report, messages: Snapshot | None, meta: Snapshot | None, has_logs: bool
@@ -139,7 +139,7 @@ class _Look:
             self._problem(f"{self._report.folder} cannot be read to its end: {error}")
 
     def at_columns(self) -> None:
-        """Raises BadFolder."""
+        """Count the contents. Raises BadFolder."""
         assert self._messages is not None, "it has been opened"
         assert self._meta is not None, "it has been opened"
         try:
@@ -150,7 +150,7 @@ class _Look:
         except sqlite3.Error as error:
             raise BadFolder(f"{self._report.folder} cannot be read: {error}") from None
 
-    # meta.db, and what messages.db says of itself.
+    # meta.db, and the state of messages.db.
 
     def _at_objects(self, meta: sqlite3.Connection) -> None:
         for key, value in salvage.objects(meta, self._problem):
@@ -220,8 +220,8 @@ class _Look:
         return damaged
 
     def _count(self, kept: StoredChunk, columns: chunk.Columns, damaged: frozenset[int]) -> None:
-        """Entries that are not settled, to whom they belong."""
-        if columns.volatile:  # paged out by a node for want of memory; nobody counts on them
+        """Count the entries that are not settled for their queues."""
+        if columns.volatile:  # paged out by a node to save memory; not recovered
             return
         bits = kept.settled or b""
         for place, queue in enumerate(columns.queues):
@@ -258,7 +258,7 @@ class _Look:
             progress(done, total)
 
     def _went(self, span: Span, segments: Segments) -> bool:
-        """Whether a segment was deleted since we began to look: its file is not there, and rightly so."""
+        """Return whether a missing segment was deleted properly since the inspection began."""
         if segments.file(span.stream, span.first).exists():
             return False
         with closing(Snapshot(self._report.folder / MESSAGES)) as now:
@@ -267,7 +267,7 @@ class _Look:
         return (span.stream, span.first) not in there.spans
 
     def _damaged_in(self, span: Span, segments: Segments) -> int:
-        """How many messages of a segment cannot be read."""
+        """Return how many messages of a segment cannot be read."""
         damaged = 0
         try:
             lost = list(gaps(span, partial(segments.read, span.stream, span.first)))

@@ -1,12 +1,13 @@
-"""The end of SQLite's write-ahead log: was it torn by a crash, or is it damaged, with commits behind the damage?
+"""Check the end of SQLite's write-ahead log: was it torn by a crash, or is it damaged, with commits after the damage?
 
-SQLite reads its log up to the first frame whose checksum does not fit, and takes everything behind it for the debris of
-a crash. That is right for one transaction, the one that was being written. If two or more end there, all but the last
-had been synced, and were confirmed: then the log was damaged afterwards, and what was confirmed is lost. If one ends
-there, either the power went and the disk had written the end before the rest, or the commit before it was damaged.
+SQLite reads its log up to the first frame whose checksum does not match, and takes everything after it for the debris
+of a crash. That is right for one transaction, the one that was being written. If two or more end there, all but the
+last had been synced, and were confirmed: then the log was damaged afterwards, and what was confirmed is lost. If one
+ends there, either the power failed when the disk had written the end before the rest, or the commit before it was
+damaged.
 
-Frames of the log's earlier rounds, which may still be behind, have other salts than its header. If the header is what
-was damaged, SQLite takes nothing; it is synced before anything follows. (sqlite.org/fileformat2.html, section 4.)
+Frames of the log's earlier rounds, which may still follow, have other salts than its header. If the header is what was
+damaged, SQLite takes nothing; it is synced before anything follows. (sqlite.org/fileformat2.html, section 4.)
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ from broker_core.store.database import PAGE_OCTETS, file_of, frames_copied, is_w
 HEADER: Final = Struct(">IIII8s8s")  # magic number, format, page size, round, salts, checksum
 FRAME: Final = Struct(">II8s8s")  # page, pages of the database if it ends a transaction, salts, checksum
 FRAME_OCTETS: Final = FRAME.size + PAGE_OCTETS
-STEP_OCTETS: Final = 1 << 20  # of a log that is written over, at a time
-ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}  # magic number: the words that checksums are of
+STEP_OCTETS: Final = 1 << 20  # of a log that is rewritten, at a time
+ORDERS: Final = {0x377F0682: "<", 0x377F0683: ">"}  # magic number to the byte order of checksummed words
 
 
 def log_of(database: Path) -> Path:
-    """The file of a database's log."""
+    """Return the file of a database's log."""
     return database.with_name(f"{database.name}-wal")
 
 
 def commits_lost(file: Path, database: sqlite3.Connection) -> int:
-    """How many commits at the end of a database's log are lost, as `commits_behind` counts. Before anything is written.
+    """Return how many commits at the end of a database's log are lost (`commits_behind`); before anything is written.
 
     Copies the log into the database, as far as it is good and there is room. Raises OSError, sqlite3.Error.
     """
@@ -47,10 +48,10 @@ def commits_lost(file: Path, database: sqlite3.Connection) -> int:
 
 
 def write_again(database: sqlite3.Connection) -> None:
-    """Have on disk for certain what is in a database's log. Raises OSError, sqlite3.Error.
+    """Make certain that the contents of a database's log are on disk. Raises OSError, sqlite3.Error.
 
-    If its sync had failed it may be in the system's memory only. It is copied into the database; without room for that,
-    it is written over itself.
+    If a sync has failed, they may be in the system's memory only. The log is copied into the database; without room for
+    that, it is rewritten in place.
     """
     try:
         frames_copied(database)
@@ -69,14 +70,14 @@ def _write_over(file: Path) -> None:
 
 
 def told(file: Path, commits: int) -> str:
-    """That they are lost, in words."""
+    """Return a message about lost commits."""
     if commits == 1:
         return f"the end of {log_of(file)} is torn or damaged: a commit or two may be lost"
     return f"{log_of(file)} is damaged: its last {commits} commits are lost"
 
 
 def commits_behind(database: Path, frames: int) -> int:
-    """How many transactions ended behind the `frames` of its log that SQLite took. Raises OSError."""
+    """Return how many transactions end after the `frames` of its log that SQLite took. Raises OSError."""
     try:
         opened = log_of(database).open("rb")
     except FileNotFoundError:
@@ -84,7 +85,7 @@ def commits_behind(database: Path, frames: int) -> int:
     with opened as log:
         salts = _salts(log)
         log.seek(HEADER.size + frames * FRAME_OCTETS)
-        commits: Counter[bytes] = Counter()  # by the round that they are of
+        commits: Counter[bytes] = Counter()  # by the round of the log
         while len(header := log.read(FRAME.size)) == FRAME.size:
             _, ends, of_round, _ = FRAME.unpack(header)
             commits[of_round] += bool(ends)
@@ -93,7 +94,7 @@ def commits_behind(database: Path, frames: int) -> int:
 
 
 def frames_taken(database: Path) -> int:
-    """How many frames of a database's log SQLite takes, found without it: 0.1 ms for each. Raises OSError."""
+    """Return how many frames of the log SQLite takes, computed without it: 0.1 ms for each. Raises OSError."""
     try:
         opened = log_of(database).open("rb")
     except FileNotFoundError:
@@ -116,7 +117,7 @@ def frames_taken(database: Path) -> int:
 
 
 def _salts(log: BinaryIO) -> bytes | None:
-    """Those of the round that the log is in; None: its header is damaged."""
+    """Return the salts of the log's current round; None if its header is damaged."""
     header = log.read(HEADER.size)
     if len(header) < HEADER.size:
         return None
@@ -126,7 +127,7 @@ def _salts(log: BinaryIO) -> bytes | None:
 
 
 def _sums(octets: bytes, order: str, before: bytes = bytes(8)) -> bytes:
-    """SQLite's checksum, going on from one before: two sums over all words, two words at a time."""
+    """Return SQLite's checksum, continued from `before`: two sums over all words, two words at a time."""
     one, two = int.from_bytes(before[:4]), int.from_bytes(before[4:])
     for first, second in iter_unpack(f"{order}II", octets):
         one = (one + first + two) & 0xFFFFFFFF

@@ -1,14 +1,14 @@
-"""The thread that writes: one commit is one transaction, synced; in between the files are kept small.
+"""Write commits in a thread: each is a transaction, synced; in between the files are kept small.
 
     commit ──> pack ──> segments ──> meta.db: objects ──> messages.db: everything else ──> durable
 
-What is appended to streams counts only once messages.db says so (segments.py); then files that are not needed go.
-A commit with objects takes two transactions, for a queue must be there before its messages are. A crash between the two
-leaves the objects alone, which nobody was told of.
+What is appended to streams counts only once messages.db says so (segments.py); then files that are not needed are
+deleted. A commit with objects takes two transactions, because a queue must be there before its messages are. A crash
+between the two leaves the objects alone, which were not confirmed to anyone.
 
-The log is copied into the database when it has grown by some MiB, or when nothing comes, and then written over. Pages
-that became free are given back to the file system in small steps: when nothing comes, and sparingly under load if half
-of the file is free.
+The log is copied into the database when it has grown by some MiB, or when no commits come, and then reused. Pages that
+became free are given back to the file system in small steps: when no commits come, and sparingly under load if half of
+the file is free.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from broker_core.store.segments import SegmentChange, Segments
 LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
 LOG_OCTETS_MAX: Final = (
     4 * LOG_OCTETS
-)  # else it is cut; to write it over takes half as long as to let it grow
+)  # then it is truncated; reusing it takes half as long as letting it grow
 COMMIT_OCTETS: Final = 8 * PAGE_OCTETS  # of the log that a commit takes besides its chunks, about
-IDLE_S: Final = 1.0  # without a commit, before the files are looked after
+IDLE_S: Final = 1.0  # without a commit, before the files are maintained
 FREE_PAGES: Final = 1024  # not given back: they will be needed again
 STEP_PAGES: Final = 256  # given back at a time: 25 ms
-TRICKLE_PAGES: Final = 32  # under load: 3 ms, every
+TRICKLE_PAGES: Final = 32  # under load: 3 ms, at most every
 TRICKLE_S: Final = 0.05
 
 Soon = Callable[[Callable[[], None]], None]
 
 
 class End:
-    """The last thing to write: a commit, and that the store was closed properly; or nothing."""
+    """The last order: a commit, and a note that the store was closed properly; with None, neither."""
 
     __slots__ = ("last",)
 
@@ -61,7 +61,7 @@ class End:
 
 
 class Writer:
-    """Writes through one connection to each database; nobody else writes."""
+    """Writes through one connection to each database, the only ones that write."""
 
     def __init__(
         self,
@@ -73,19 +73,19 @@ class Writer:
     ) -> None:
         self._messages = messages
         self._meta = meta
-        self._aside = aside  # chunks that cannot be deleted; readers know them, too
+        self._aside = aside  # chunks that cannot be deleted; shared with readers
         self._segments = segments
         self._reserve = reserve
         self._state: DatabaseState
         self._orders: SimpleQueue[Commit | End] = SimpleQueue()
         self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
         self._failed: StoreError | None = None
-        self._log_octets = self._meta_octets = 0  # of the logs, since they were copied; about
+        self._log_octets = self._meta_octets = 0  # bytes in the logs since they were copied; about
         self._trickled_at = 0.0
         self.shrinks = True  # whether free pages are given back
         self.commits = 0
 
-    # For the journal's thread.
+    # Called by the journal's thread.
 
     def start(
         self,
@@ -94,7 +94,7 @@ class Writer:
         durable: Callable[[int], None],
         failed: Callable[[Exception], None],
     ) -> None:
-        """Have `state` on disk, then take commits. Raises StoreError."""
+        """Write `state` to disk, then take commits. Raises StoreError."""
         self._state = state
         self._soon, self._durable, self._failed_with = soon, durable, failed
         try:
@@ -107,7 +107,7 @@ class Writer:
             self._mend()
             wal_tail.write_again(self._messages)
             wal_tail.write_again(self._meta)
-            if self.shrinks:  # what has no row may be all that is left of what is damaged
+            if self.shrinks:  # otherwise a file without a row may be all that is left of something damaged
                 self._segments.tidy()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(str(failure(error, "the store cannot be started"))) from None
@@ -115,7 +115,7 @@ class Writer:
         self._thread.start()
 
     def _mend(self) -> None:
-        """Write rows that were damaged again. Raises sqlite3.Error."""
+        """Write damaged rows again. Raises sqlite3.Error."""
         if self._segments.mended is None:
             return
         rows = commit_statement.rows_of(Commit(0), [], self._state.epoch, change=self._segments.mended)
@@ -123,14 +123,14 @@ class Writer:
             self._messages.execute(commit_statement.DO, rows[0])
         except sqlite3.Error as error:
             if not is_damage(error):
-                raise  # if it is, it stays so, and is found again at the next start
+                raise  # damage stays, and is found again at the next start
 
     def put(self, commit: Commit) -> None:
-        """Have a commit written. After a failure it is not, and nothing more is said."""
+        """Have a commit written. After a failure it is ignored, without another report."""
         self._orders.put(commit)
 
     def end(self, last: Commit | None) -> None:
-        """Return when all that was put is written, and the last. Raises StoreError."""
+        """Write all that was put, and the last commit, and end the thread. Raises StoreError."""
         self._orders.put(End(last))
         self._thread.join()
         if self._failed is not None and last is not None:
@@ -151,7 +151,7 @@ class Writer:
             self._finish(order.last)
 
     def _next(self) -> Commit | End:
-        """The next order; while there is none, the files are looked after."""
+        """Return the next order; while there is none, maintain the files."""
         wait_s: float | None = IDLE_S
         while True:
             try:
@@ -160,7 +160,7 @@ class Writer:
                 wait_s = 0 if self.look_after() else None
 
     def _keep(self, commit: Commit) -> None:
-        """Write a commit, and say what came of it. Raises StoreError."""
+        """Write a commit, and report the outcome. Raises StoreError."""
         number, durable, failed = commit.number, self._durable, self._failed_with
         try:
             change = self._write(commit, self._state)
@@ -174,7 +174,7 @@ class Writer:
         self._keep_small()
 
     def _finish(self, last: Commit) -> None:
-        """Write the last commit, and in the same transaction that it was the last."""
+        """Write the last commit, and in the same transaction the note that the store was closed properly."""
         try:
             self._remove(self._write(last, attrs.evolve(self._state, ended=CLOSED)))
             cut(self._messages)
@@ -184,10 +184,10 @@ class Writer:
         except sqlite3.Error:
             pass  # the commit is in the log, and durable; the next start copies it
 
-    # A commit.
+    # Commit.
 
     def _write(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
-        """Have a commit on disk, all or nothing. Returns what became of segments. Raises NoSpaceError, StoreError."""
+        """Write a commit to disk, all or nothing. Returns the changes of segments. Raises NoSpaceError, StoreError."""
         try:
             made = [chunk.pack(entries) for entries in commit.chunks]
             change = self._write_segments(commit)
@@ -206,8 +206,8 @@ class Writer:
         return change
 
     def _write_segments(self, commit: Commit) -> SegmentChange | None:
-        """Raises OSError, sqlite3.Error."""
-        if commit.appends:  # unlike rows, files cannot be had back: look before they are written
+        """Write the files of segments. Raises OSError, sqlite3.Error."""
+        if commit.appends:  # files cannot be rolled back: check first that this node may still write
             self._messages.execute(
                 commit_statement.DO, commit_statement.rows_of(Commit(0), [], self._state.epoch)[0]
             )
@@ -221,7 +221,7 @@ class Writer:
         undeletable: list[int],
         change: SegmentChange | None,
     ) -> None:
-        """Raises sqlite3.Error. `undeletable`: chunks that are to go, but stay, and are not spoken of any more."""
+        """Write all but segment files. `undeletable` are chunks to delete that stay, ignored. Raises sqlite3.Error."""
         rows = commit_statement.rows_of(commit, made, self._state.epoch, undeletable, change)
         if len(rows) == 1 and not (commit.objects or undeletable or state is not self._state):
             self._messages.execute(commit_statement.DO, rows[0])
@@ -230,7 +230,7 @@ class Writer:
         if commit.objects:
             self._messages.execute(
                 commit_statement.DO, commit_statement.rows_of(Commit(0), [], self._state.epoch)[0]
-            )  # are we fenced?
+            )  # checks that this node may still write
             self._write_objects(commit.objects)
         self._messages.executemany(commit_statement.DO, rows)
         for first in undeletable:
@@ -241,7 +241,7 @@ class Writer:
         self._aside.update(undeletable)
 
     def _undeletable(self, commit: Commit) -> list[int]:
-        """Chunks of those that are to go that are too damaged for it. Raises sqlite3.Error."""
+        """Return the chunks to be deleted that are too damaged for that. Raises sqlite3.Error."""
         self._roll_back()
         firsts = [*commit.dropped, *(first for gone, _ in commit.replaced for first in gone)]
         return [first for first in firsts if not self._can_delete(first)]
@@ -264,18 +264,18 @@ class Writer:
                 connection.execute("rollback")
 
     def _given_up(self, error: Exception) -> NoSpaceError | StoreError:
-        """Nothing of the transactions is kept. What went wrong, in our words."""
+        """Roll back the transactions, and return the error as one of ours."""
         try:
             self._roll_back()
         except sqlite3.Error as worse:
             error = worse
         why = failure(error, "a commit could not be written")
-        if isinstance(why, NoSpaceError):  # else nothing is written any more
+        if isinstance(why, NoSpaceError):  # otherwise nothing is written any more
             self._segments.take_back()
         return why
 
     def _write_objects(self, objects: Mapping[str, str | None]) -> None:
-        """Raises sqlite3.Error."""
+        """Write objects to meta.db in a transaction. Raises sqlite3.Error."""
         self._meta.execute("begin immediate")
         for key, value in objects.items():
             if value is None:
@@ -291,10 +291,10 @@ class Writer:
         self._meta.execute("commit")
         self._meta_octets += COMMIT_OCTETS
 
-    # Keeping the files small.
+    # Size of the files.
 
     def _remove(self, change: SegmentChange | None) -> None:
-        """Delete the files of segments that have gone. Raises StoreError."""
+        """Delete the files of deleted segments. Raises StoreError."""
         if change is None:
             return
         try:
@@ -303,7 +303,7 @@ class Writer:
             raise StoreError(str(failure(error, "a segment cannot be deleted"))) from None
 
     def _keep_small(self) -> None:
-        """After a commit: copy what has grown; give back a little of what is free. Raises StoreError."""
+        """Called after a commit: copy a log that has grown; give back a few free pages. Raises StoreError."""
         self._log_octets += COMMIT_OCTETS
         try:
             if self._log_octets > LOG_OCTETS:
@@ -322,7 +322,7 @@ class Writer:
             self._see_to(error)
 
     def look_after(self) -> bool:
-        """Nothing comes: do one thing for the files. Returns whether there is more to do. Raises StoreError."""
+        """Do one step of maintenance while no commits come. Returns whether there is more to do. Raises StoreError."""
         try:
             free = self._free_pages()
             if self.shrinks and free > FREE_PAGES:
@@ -348,13 +348,13 @@ class Writer:
         if self.shrinks:
             self._messages.executescript(
                 f"pragma incremental_vacuum({pages})"
-            )  # `execute` would give back one
+            )  # `execute` would give back one page
             self._log_octets += 2 * pages * PAGE_OCTETS
 
     def _see_to(self, error: sqlite3.Error) -> None:
-        """The files stay larger than they need be; everything else is fatal, and raised as StoreError."""
+        """Tolerate damage: the files stay larger than they need be. Raises StoreError for errors that are fatal."""
         if is_damage(error):
-            self.shrinks = False  # moving pages about would not make it better
+            self.shrinks = False  # moving pages would not help
             return
         why = failure(error, "the store's files cannot be looked after")
         if isinstance(why, StoreError):
