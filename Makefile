@@ -1,15 +1,15 @@
-# Everything sets itself up: a second run finds the stamps of the first and starts at once.
+# Every target sets up what it needs; a second run finds the stamps of the first and starts at once.
 
 VENV := .venv
 BIN := $(VENV)/bin
 NPM := tests/interop
 INPUTS := pyproject.toml constraints.txt scripts/setup.sh
-# The packages with their hot modules compiled; whoever has it first on the path runs it in place of the source folder.
+# The packages with their hot modules compiled; first on the path, they take the place of the source folder.
 COMPILED := build/compiled
 SOURCES := $(shell find broker_core protocols plugins pipeline perf -type f -not -name '*.pyc')
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
-# A third of the tests, and most of the time: processes, browsers, clients, Spark. What they find does not depend on
-# how the code was built often enough to run them twice each time; `make nightly` does.
+# A third of the tests, and most of the time: processes, browsers, clients, Spark. Their results rarely depend on how the
+# code was built, so that only `make nightly` runs them twice.
 EXPENSIVE := browser crash interop pipeline system tls test_install.py
 
 .PHONY: help run test nightly test-compiled test-plain test-cheap lint compile format bench crash points power rounds docs clean
@@ -19,8 +19,8 @@ EXPENSIVE := browser crash interop pipeline system tls test_install.py
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-# What it keeps is in data/, unless the arguments say where.
-run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 that keeps its data in data/
+# The data folder is data/, unless the arguments name another.
+run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 with its data in data/
 	@PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
 test: lint test-compiled test-cheap ## check format, types and imports, run every test compiled, and the cheap ones plain
@@ -54,7 +54,7 @@ bench: $(VENV)/.ready-to-test $(COMPILED)/.ready ## measure speed, compiled, bes
 crash: $(VENV)/.ready-to-test ## kill a durable node under load, 200 times (ARGS="--rounds N --seed N")
 	$(BIN)/python -m tests.crash.rounds $(ARGS)
 
-points: $(VENV)/.ready-to-test ## cut a fixed script off at each system call that writes (ARGS="--every N")
+points: $(VENV)/.ready-to-test ## interrupt a fixed script at each system call that writes (ARGS="--every N")
 	$(BIN)/python -m tests.crash.points cuts $(ARGS)
 	$(BIN)/python -m tests.crash.points starts $(ARGS)
 	$(BIN)/python -m tests.crash.points kills $(ARGS)
@@ -65,7 +65,7 @@ power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs roo
 rounds: $(VENV)/.ready-to-test ## kill Spark and the broker in mid-batch, 20 times (ARGS="--rounds N --seed N")
 	$(BIN)/python -m tests.pipeline.rounds $(ARGS)
 
-docs: $(VENV)/.ready-to-run ## print the pages that come from the code
+docs: $(VENV)/.ready-to-run ## print the pages that are generated from the code
 	$(BIN)/python -m broker_core.config.docs > docs/configuration.md
 
 clean: ## remove what was set up or built
@@ -80,7 +80,7 @@ $(VENV)/.ready-to-test: $(INPUTS)
 	@PYTHON="$(PYTHON)" scripts/setup.sh test
 	@touch $@ $(VENV)/.ready-to-run
 
-# A compiled module has in it what it knows of others, so any file that changes may change it.
+# A compiled module contains facts about the modules that it imports, so any file that changes may change it.
 $(COMPILED)/.ready: setup.py pyproject.toml $(SOURCES) | $(VENV)/.ready-to-run
 	@scripts/setup.sh compile
 	@if [ -d $(@D) ]; then touch $@; fi

@@ -1,10 +1,11 @@
-"""Builds Leveret: what pyproject.toml lists under `[tool.leveret]` is compiled with mypyc, from the same `.py` files.
+"""Build Leveret: the modules in pyproject.toml under `[tool.leveret]` are compiled with mypyc, from the same `.py`
+files.
 
-LEVERET_COMPILE=auto     the default: compile where there is a C compiler with Python's headers, else stay plain
-LEVERET_COMPILE=never    install plain Python
-LEVERET_COMPILE=always   fail where it cannot be compiled
+    LEVERET_COMPILE=auto     the default: compile where there is a C compiler with Python's headers, else stay plain
+    LEVERET_COMPILE=never    install plain Python
+    LEVERET_COMPILE=always   fail where it cannot be compiled
 
-How it went is written into `broker_core/built.txt` beside the code, for `leveret --version`
+The outcome is written into `broker_core/built.txt` beside the code, for `leveret --version`
 (`broker_core/node/build_info.py`). An editable install is always plain, and nothing is ever compiled into the source
 tree: a compiled module that lies beside its `.py` file would be imported instead of it, whatever is edited afterwards.
 """
@@ -32,11 +33,11 @@ MODE = os.environ.get("LEVERET_COMPILE") or "auto"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LISTED = PROJECT["tool"]["leveret"]["compiled"]
 BUILT = "broker_core/built.txt"
-MYPY = "mypy>=2.1,<3"  # asked for only where it is needed: it has no wheels for rare machines
+MYPY = "mypy>=2.1,<3"  # requested only where it is needed: it has no wheels for rare machines
 # Debug information doubles the time, and is of no use without the C files. Hidden symbols let modules call each
 # other without the linker's table.
 FLAGS = [] if sys.platform == "win32" else ["-g0", "-fvisibility=hidden", "-Wno-error"]
-# `make lint` is where types are checked; a newer mypy that finds more is no reason to install a slower broker.
+# Types are checked by `make lint`; a newer mypy that finds more is no reason to install a slower broker.
 CHECKS = [
     "--follow-imports=silent",
     "--no-warn-unused-ignores",
@@ -47,7 +48,7 @@ PROBE = "#include <Python.h>\nint probe(void) { return PY_VERSION_HEX; }\n"
 
 
 def missing() -> str | None:
-    """What this machine lacks for compiling; a C compiler that finds Python's headers is tried out."""
+    """Return what this machine lacks for compiling, found by trying a C compiler with Python's headers."""
     compiler = (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()
     includes = [f"-I{sysconfig.get_path(each)}" for each in ("include", "platinclude")]
     with tempfile.TemporaryDirectory() as folder:
@@ -64,7 +65,7 @@ def missing() -> str | None:
 
 
 def reason() -> str | None:
-    """Why this build is plain Python; None: it is to be compiled."""
+    """Return why this build is plain Python; None if it is to be compiled."""
     if MODE not in MODES:
         raise SystemExit(f"leveret: LEVERET_COMPILE is {MODE!r}; it may be {', '.join(MODES)}")
     if MODE == "never":
@@ -80,13 +81,13 @@ def say(text: str) -> None:
 
 
 def note(target: str, how: str) -> None:
-    """What `broker_core/node/build_info.py` reads: how it was built, and which modules would be compiled."""
+    """Write the file that `broker_core/node/build_info.py` reads: the outcome, and which modules would be compiled."""
     modules = [each.removesuffix(".py").replace("/", ".") for each in LISTED]
     Path(target, BUILT).write_text("\n".join([how, *modules, ""]))
 
 
 class Copy(build_py):
-    """Copies the Python files, and says beside them how they were built."""
+    """Copies the Python files, and notes beside them how they were built."""
 
     def run(self) -> None:
         super().run()
@@ -100,7 +101,7 @@ class Copy(build_py):
 
 
 class Compile(build_ext):
-    """Has mypyc write C when there is something to build, and compiles all of it at once, not file after file."""
+    """Has mypyc write C if there is something to build, and compiles all files in parallel."""
 
     def run(self) -> None:
         self.extensions = []
@@ -110,7 +111,7 @@ class Compile(build_ext):
         try:
             self.distribution.ext_modules = self._translated()
             self.initialize_options()
-            self.finalize_options()  # takes in the extensions that there are now
+            self.finalize_options()  # takes over the new extensions
             super().run()
         except (Exception, SystemExit) as error:  # mypyc ends the program when it cannot translate a module
             if MODE == "always":
@@ -130,7 +131,7 @@ class Compile(build_ext):
         return sorted(Path(self.build_lib).rglob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}"))
 
     def _forget(self) -> None:
-        """What an earlier build left would be installed too, though its source may be gone or changed."""
+        """Delete compiled modules of an earlier build: they would be installed, though their source may have changed."""
         for path in self._made():
             path.unlink()
 
@@ -157,7 +158,7 @@ class Compile(build_ext):
 
 
 def at_once(compiler, compile_, sources, output_dir=None, depends=None, **options):
-    """`compiler.compile` for many files: as many at a time as there are cores, and only those that have changed."""
+    """Run `compiler.compile` for many files: as many at a time as there are cores, and only those that have changed."""
 
     def one(source: str) -> list[str]:
         objects = compiler.object_filenames([source], output_dir=output_dir)
@@ -165,7 +166,7 @@ def at_once(compiler, compile_, sources, output_dir=None, depends=None, **option
             return objects
         return compile_([source], output_dir=output_dir, **options)
 
-    # The largest first: the last to end should not be one that began late.
+    # The largest first, so that no long one begins last.
     largest = sorted(sources, key=os.path.getsize, reverse=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = dict(zip(largest, pool.map(one, largest), strict=True))
@@ -178,11 +179,9 @@ def is_fresh(made: str, sources: list[str]) -> bool:
 
 SETTINGS = [__file__, str(ROOT / "pyproject.toml")]
 WHY = reason()
-# The modules that are not compiled are looked at too, for their types: so what they import has to be there.
+# mypyc reads the types of modules that are not compiled, too: what they import has to be installed.
 NEEDED = [] if WHY or find_spec("mypyc") else [MYPY, *PROJECT["project"]["dependencies"]]
-PLACEHOLDER = Extension(
-    "leveret__mypyc", []
-)  # tells setuptools early that a wheel is for one kind of machine
+PLACEHOLDER = Extension("leveret__mypyc", [])  # tells setuptools early that a wheel is for one platform
 
 setup(
     cmdclass={"build_py": Copy, "build_ext": Compile},

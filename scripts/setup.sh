@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Sets up what `make run` and `make test` need:
+# Set up what `make run` and `make test` need:
 #   setup.sh run      .venv with Leveret in it
 #   setup.sh compile  build/compiled: the packages with their hot modules compiled, if there is a C compiler
 #   setup.sh test     .venv with the tools and the Python clients of the tests, too
@@ -52,7 +52,7 @@ make_venv() {
     "$python" -m venv "$VENV"
 }
 
-# Prints the Debian packages that are missing to compile Leveret, and python-qpid-proton, which comes as C source.
+# Print the Debian packages that are missing to compile Leveret, and python-qpid-proton, which comes as C source.
 missing_to_build() {
     echo '#include <stdio.h>' | "${CC:-cc}" -E - >/dev/null 2>&1 || printf 'gcc\nlibc6-dev\n'
     "$VENV/bin/python" - <<'EOF'
@@ -62,7 +62,7 @@ if not os.path.exists(sysconfig.get_path("include") + "/Python.h"):
 EOF
 }
 
-# Succeeds if there is a C compiler with Python's headers, perhaps after it was installed.
+# Succeed if there is a C compiler with Python's headers, after installing it if possible.
 make_buildable() {
     local missing
     mapfile -t missing < <(missing_to_build)
@@ -73,9 +73,9 @@ make_buildable() {
     return 1
 }
 
-# Builds what `pip install .` would install. Whoever has the folder first on the path runs it in place of the source:
+# Build what `pip install .` would install. First on the path, the folder takes the place of the source:
 #   PYTHONPATH=build/compiled .venv/bin/leveret serve
-# A node does without, so nothing is installed on the system for it.
+# A node runs without it, so no packages of the system are installed for it.
 compile_modules() {
     local folder=build/compiled log=build/compiled.log mode="${LEVERET_COMPILE:-auto}" missing
     mapfile -t missing < <(missing_to_build)
@@ -89,13 +89,13 @@ compile_modules() {
     fi
     "$VENV/bin/python" -c 'import mypyc' 2>/dev/null || install_leveret '.[compile]'
     mkdir -p "$folder"
-    find "$folder" -name '*.py' -delete # what the source folder has no more must not be found here
+    find "$folder" -name '*.py' -delete # modules that were deleted from the source must go here, too
     "$VENV/bin/python" -W ignore setup.py -q build --build-lib "$folder" \
         > >(tee "$log" | grep --line-buffered '^leveret: ' >&2) 2>&1 ||
         { cat "$log" >&2; return 1; }
 }
 
-# Spark runs on Java; a node, and all other tests, do without.
+# Spark needs Java; a node and all other tests do not.
 make_java() {
     if [ -x "${JAVA_HOME:-}/bin/java" ] || java -version >/dev/null 2>&1; then
         return
@@ -108,15 +108,15 @@ make_java() {
 }
 
 install_leveret() {
-    # an editable install is plain in any case: what is compiled is in build/compiled
+    # an editable install is never compiled: the compiled modules are in build/compiled
     local pip=(env LEVERET_COMPILE=never "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e "$1")
     if ! "${pip[@]}" -c constraints.txt; then
-        echo "setup: the versions in constraints.txt are not to be had here; taking others" >&2
+        echo "setup: the versions in constraints.txt are not available here; taking others" >&2
         "${pip[@]}"
     fi
 }
 
-# Prints the Debian packages of the commands that are missing.
+# Print the Debian packages of the commands that are missing.
 missing_packages() {
     command -v amqp-publish >/dev/null || echo amqp-tools
     command -v node >/dev/null || echo nodejs
@@ -125,7 +125,7 @@ missing_packages() {
 
 has_browser() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null; }
 
-# The tests of the web page look at it with a real browser.
+# The tests of the web page use a real browser.
 install_browser() {
     if ! has_browser && can_install; then
         install_packages chromium || true
@@ -147,7 +147,7 @@ install_peers() {
     fi
 }
 
-# RabbitMQ's script for operators, out of Debian's package: the broker itself is not installed.
+# Extract RabbitMQ's script for operators from Debian's package; the broker itself is not installed.
 fetch_rabbitmqadmin() {
     local script="tests/interop/.fetched/rabbitmqadmin" folder
     if [ -e "$script" ] || command -v rabbitmqadmin >/dev/null; then
@@ -169,7 +169,7 @@ fetch_rabbitmqadmin() {
     rm -rf "$folder"
 }
 
-# Tests skip what is missing; on a build server that is a failure.
+# Report what is missing: tests skip it, but on a build server that is a failure.
 without() {
     echo "setup: some tests cannot run ($1)" >&2
     [ -z "${CI:-}" ]
@@ -185,7 +185,7 @@ case "${1:-}" in
         ;;
     test)
         make_venv
-        make_buildable # the tests cannot do without, a node can
+        make_buildable # the tests need it, a node does not
         install_leveret '.[test,compile,dev,interop,spark,delta,charts]'
         make_java
         ;;

@@ -424,7 +424,7 @@ class Node:
             report()
         except Exception:
             log.exception("a mistake of ours while the store reported")
-            self.keeper.journal.fail(StoreError("what it reported could not be worked off"))
+            self.keeper.journal.fail(StoreError("a report of it could not be handled"))
         self.work()
 
     def _store_failed(self, error: StoreError) -> None:

@@ -82,7 +82,7 @@ def _line(octets: bytes) -> ProxyHeader | None:
     try:
         host, local_host = (str(kind(found[at].decode("ascii"))) for at in (2, 3))
     except ValueError:
-        raise BadHeader("a PROXY line with something else than addresses") from None
+        raise BadHeader("a PROXY line with malformed addresses") from None
     port, local_port = int(found[4]), int(found[5])
     if max(port, local_port) > 65535:
         raise BadHeader("a PROXY line with a port beyond 65535")

@@ -241,7 +241,7 @@ def expires_at(pem: str) -> float:
     _, validity = fields[3]  # after serial number, algorithm and issuer
     times = list(_values(validity))
     if len(times) != 2:
-        raise ValueError("it does not say until when it holds")
+        raise ValueError("its validity cannot be read")
     return time_in(*times[1])
 
 
@@ -268,5 +268,5 @@ def time_in(tag: int, content: bytes) -> float:
     if tag == UTC_TIME:
         text = ("20" if int(text[:2]) < CENTURY else "19") + text
     elif tag != GENERALIZED_TIME:
-        raise ValueError("it does not say until when it holds")
+        raise ValueError("its validity cannot be read")
     return float(timegm(strptime(text, "%Y%m%d%H%M%SZ")))

@@ -96,7 +96,7 @@ class SecuredSocket:
                 pieces.append(piece)
                 more = self.has_more  # learning it from an exception costs 2 us
         if self._outgoing.pending and not self.flush() and self._outgoing.pending > ANSWERS_MAX:
-            raise ConnectionAbortedError("it does not read what it asks for")
+            raise ConnectionAbortedError("it does not read what TLS answers")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def send(self, piece: memoryview) -> int:

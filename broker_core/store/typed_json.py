@@ -142,7 +142,7 @@ def read_text(json: Json) -> str:
 def _signed(sign: str, said: Json) -> Value:
     reader = READERS.get(sign)
     if reader is None:
-        raise Unreadable(f"nobody knows what {sign} is")
+        raise Unreadable(f"the type {sign} is unknown")
     try:
         return reader(said)
     except (ValueError, TypeError, InvalidOperation):

@@ -356,6 +356,6 @@ class Writer:
         if is_damage(error):
             self.shrinks = False  # moving pages would not help
             return
-        why = failure(error, "the store's files cannot be looked after")
+        why = failure(error, "the store's files cannot be maintained")
         if isinstance(why, StoreError):
             raise why from error
