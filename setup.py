@@ -131,7 +131,7 @@ class Compile(build_ext):
         return sorted(Path(self.build_lib).rglob(f"*{sysconfig.get_config_var('EXT_SUFFIX')}"))
 
     def _forget(self) -> None:
-        """Delete compiled modules of an earlier build: they would be installed, though their source may have changed."""
+        """Delete the compiled modules of an earlier build, which would be installed: their source may have changed."""
         for path in self._made():
             path.unlink()
 
