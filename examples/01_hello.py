@@ -1,4 +1,4 @@
-"""Ten lines of pika: a queue, a message into it, the message out of it.
+"""Ten lines of pika: declare a queue, publish a message to it, and get the message.
 
 Start a node with `leveret serve`, then run `python examples/01_hello.py`. AMQP_URL names another broker.
 """

@@ -1,4 +1,4 @@
-"""Topics, and an alternate exchange for what nobody has subscribed to.
+"""Route messages by topic, and catch those without a subscriber with an alternate exchange.
 
 Start a node with `leveret serve`, then run `python examples/03_topics.py`. AMQP_URL names another broker.
 """

@@ -1,4 +1,4 @@
-"""Dead letters: an errand that fails is tried again after a pause, and put aside after the third attempt.
+"""Retry failed messages with dead-lettering: after a pause, and set aside after the third attempt.
 
     errands ──rejected──> errands.pause ──expired after 50 ms──> errands ──third time──> errands.failed
 
@@ -18,7 +18,7 @@ channel = connection.channel()
 
 
 def dead_letters_to(queue: str) -> dict[str, str | int]:
-    """Through the default exchange, which leads to the queue that the key names."""
+    """Return arguments that dead-letter through the default exchange, which routes to the queue named by the key."""
     return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
 
 
@@ -28,7 +28,7 @@ channel.queue_declare("errands.failed")
 
 
 def failures(properties: pika.BasicProperties) -> int:
-    """How often the message was rejected from `errands`: the broker keeps count in the header x-death."""
+    """Return how often the message was rejected from `errands`: the broker counts this in the header x-death."""
     deaths = (properties.headers or {}).get("x-death", [])
     return sum(d["count"] for d in deaths if (d["queue"], d["reason"]) == ("errands", "rejected"))
 

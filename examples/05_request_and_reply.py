@@ -1,4 +1,4 @@
-"""A question and its answer without a queue for answers: direct reply-to.
+"""Send a request and receive its reply without a reply queue: direct reply-to.
 
 Start a node with `leveret serve`, then run `python examples/05_request_and_reply.py`. AMQP_URL names another broker.
 """
@@ -39,7 +39,7 @@ def ask(questions: list[int]) -> None:
 
         channel.basic_consume(
             REPLY_TO, on_answer, auto_ack=True
-        )  # on the channel that asks, and before it asks
+        )  # on the channel that sends the requests, and before it does
         for question in questions:
             asked = pika.BasicProperties(reply_to=REPLY_TO, correlation_id=str(question))
             channel.basic_publish("", "squares", str(question).encode(), asked)

@@ -1,4 +1,4 @@
-"""A broker inside a trio program: it lives as long as its block.
+"""Run a broker inside a trio program: it lives as long as its block.
 
 Run `python examples/06_embed_in_trio.py`; nothing else has to run.
 """

@@ -1,4 +1,4 @@
-"""Tests of a program that publishes and consumes, each with a broker of its own.
+"""Test a program that publishes and consumes, with a separate broker for each test.
 
 Run `pytest examples/07_pytest_fixture.py`; Leveret brings the fixture, nothing else has to run.
 """

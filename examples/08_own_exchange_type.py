@@ -1,4 +1,4 @@
-"""An exchange type of one's own: a class in examples/plugins/json_field.py, in a folder that the configuration names.
+"""Add an exchange type: a class in examples/plugins/json_field.py, in a folder that the configuration names.
 
 Run `python examples/08_own_exchange_type.py`; nothing else has to run. A node takes the folder from its file, as
 10_leveret.toml does, and a changed class with `leveret plugins reload`.

@@ -1,14 +1,14 @@
-"""A protocol of one's own in 200 lines: messages as lines of text, on the same port as AMQP.
+"""Implement a protocol in 200 lines: messages as lines of text, on the same port as AMQP.
 
     LINE user password virtual-host   log in; has to come first
     QUEUE queue                       declare a queue
     WITH colour=red&size=9            headers of the next message
     PUB exchange key text             publish; "-" is the default exchange. Answered by TAKEN n: so many are safe
     SUB queue                         consume; messages come as MSG n exchange key text, after WITH if they have headers
-    ACK n, BACK n                     message n is done with, or goes back
+    ACK n, BACK n                     message n is done, or returns to its queue
     QUIT
 
-Run `python examples/09_line_protocol.py` to hear a conversation with an AMQP client. To serve it for good, put this
+Run `python examples/09_line_protocol.py` to see a conversation with an AMQP client. To serve it permanently, put this
 file into a plugin folder. docs/writing-a-protocol.md goes through it step by step.
 """
 
@@ -32,13 +32,13 @@ from broker_core.security.sasl import Answer, Pending, Plain, Success
 from broker_core.values import Properties, Table, printed
 
 P = ParamSpec("P")
-LINE_MAX: Final = 65_536  # octets
-LOGIN_S: Final = 10.0  # to log in within
-PREFETCH: Final = 10  # messages that a subscriber has not answered
+LINE_MAX: Final = 65_536  # bytes
+LOGIN_S: Final = 10.0  # for the login
+PREFETCH: Final = 10  # unanswered messages of a subscriber
 
 
 class LineEncoding(Encoding):
-    """Headers as in a URL, `colour=red&size=9`; there are no other properties."""
+    """An encoding with headers as in a URL, `colour=red&size=9`, and no other properties."""
 
     name = "line"
 
@@ -57,7 +57,7 @@ ENCODING: Final = LineEncoding()
 
 
 class Subscription(Consumer):
-    """One SUB: what the queue hands out goes to the connection."""
+    """A consumer for one SUB: the queue's deliveries go to the connection."""
 
     def __init__(self, connection: LineConnection, queue: Queue) -> None:
         super().__init__(queue, settled=False, credit=PREFETCH, window=Window())
@@ -75,23 +75,23 @@ class Subscription(Consumer):
 
 
 class LineConnection(FrontEnd, Publisher):
-    """One connection: lines become calls to the core, and the other way round."""
+    """A connection: its lines become calls to the core, and events of the core become lines."""
 
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
         self.broker, self.outbox, self.peer = broker, outbox, peer
-        self.client: Client | None = None  # until somebody has logged in
+        self.client: Client | None = None  # set by the login
         self.login_until = now + LOGIN_S
         self.unread = b""  # the beginning of a line
-        self.lines: deque[bytes] = deque()  # that wait until it is known who says them
-        self.pending: Pending | None = None  # until his password has been checked
-        self.virtual_host = ""  # that he wants
+        self.lines: deque[bytes] = deque()  # wait for the end of the login
+        self.pending: Pending | None = None  # while the password is checked
+        self.virtual_host = ""  # that the client asked for
         self.headers = b""  # for the next message
         self.published = 0
-        self.shown = 0  # messages; the last one's number
+        self.shown = 0  # the number of the last message
         self.subscriptions: list[Subscription] = []
         self.unsettled: dict[int, Delivery] = {}
 
-    # What the node calls.
+    # Called by the node.
 
     def receive(self, data: bytes, now: float) -> None:
         *lines, self.unread = (self.unread + data).split(b"\n")
@@ -136,7 +136,7 @@ class LineConnection(FrontEnd, Publisher):
     def attempt(self, step: Callable[P, None], *given: P.args, **named: P.kwargs) -> None:
         try:
             step(*given, **named)
-        except Failure as failure:  # the core says no, and why
+        except Failure as failure:  # the core refuses, and says why
             self.say(f"ERR {failure}")
             self.closed = self.client is None
         except ValueError:
@@ -158,7 +158,7 @@ class LineConnection(FrontEnd, Publisher):
         self.enter(Plain(self.broker.access, self.peer.loopback).login(name, password))
 
     def enter(self, answer: Answer) -> None:
-        if isinstance(answer, Pending):  # a thread checks the password, which takes long
+        if isinstance(answer, Pending):  # checking the password takes long, in a thread
             self.pending, self.waits = answer, True
             answer.waiting.tell(self.woken)
         elif isinstance(answer, Success):
@@ -193,7 +193,7 @@ class LineConnection(FrontEnd, Publisher):
         self.headers = b""
         self.published += 1
         if self not in self.broker.publishers:
-            self.broker.publishers.append(self)  # `taken` follows
+            self.broker.publishers.append(self)  # for `taken` to be called
         self.blocked = self.broker.alarms.reason is not None
 
     def mark(self) -> int:
@@ -261,7 +261,7 @@ PROTOCOL: Final = Protocol(
 
 
 def converse() -> None:
-    """A line client and an AMQP client talk to each other through one node."""
+    """Exchange messages between a line client and an AMQP client through one node."""
     import socket
 
     import pika

@@ -1,4 +1,4 @@
-"""AMQP 1.0 with Qpid Proton: a queue for as long as it takes, what becomes of messages, and a condition on them.
+"""Use AMQP 1.0 with Qpid Proton: a temporary queue, the outcomes of messages, and a filter on them.
 
 Start a node with `leveret serve`, then run `python examples/12_amqp_1_0.py`. AMQP_URL names another broker. The client
 is `pip install python-qpid-proton`.

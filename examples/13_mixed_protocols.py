@@ -1,4 +1,4 @@
-"""Two protocols, one queue: pika asks over AMQP 0-9-1, and Qpid Proton answers over AMQP 1.0.
+"""Use one queue with two protocols: pika sends requests over AMQP 0-9-1, and Qpid Proton replies over AMQP 1.0.
 
 Start a node with `leveret serve`, then run `python examples/13_mixed_protocols.py`. AMQP_URL names another broker. The
 clients are `pip install pika python-qpid-proton`.
@@ -32,12 +32,12 @@ question = receiver.receive()
 print("asked over 0-9-1:", bytes(question.body).decode())
 print("seen over 1.0:", dict(question.properties), "priority", question.priority)
 answer = Message(
-    address=question.reply_to,  # /queues/amq.gen-...: what the queue is called over 1.0
+    address=question.reply_to,  # /queues/amq.gen-...: the queue's name over 1.0
     correlation_id=question.correlation_id,
     body=b"Twelve centimetres.",
-    inferred=True,  # plain octets
+    inferred=True,  # plain bytes
 )
-helper.create_sender(None).send(answer)  # each message says where to
+helper.create_sender(None).send(answer)  # the address is in each message
 receiver.accept()
 helper.close()
 

@@ -1,4 +1,4 @@
-"""A node with a folder for its data: it is killed, started again, and has everything that it confirmed.
+"""Run a node with a data folder: it is killed and started again, and has everything that it confirmed.
 
 Run `python examples/14_durable_node.py`; nothing else has to run.
 """
@@ -21,7 +21,7 @@ def start(folder: str) -> subprocess.Popen[str]:
 
 
 def url_of(node: subprocess.Popen[str]) -> str:
-    """Where it listens, as it says once it does."""
+    """Return the node's AMQP URL, from the address that it prints once it listens."""
     for line in node.stdout:
         if found := re.search(r"(127\.0\.0\.1:\d+) +AMQP", line):
             return f"amqp://guest:guest@{found[1]}/%2F"
@@ -29,7 +29,7 @@ def url_of(node: subprocess.Popen[str]) -> str:
 
 
 def publish(url: str) -> None:
-    """With confirms: each call returns when its message is on disk."""
+    """Publish with confirms: each call returns when its message is on disk."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.confirm_delivery()
@@ -40,7 +40,7 @@ def publish(url: str) -> None:
 
 
 def consume(url: str) -> None:
-    """Nothing is declared: the queue is there."""
+    """Get the messages; the queue is still declared."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         for method, _, body in iter(lambda: channel.basic_get("orders"), (None, None, None)):
@@ -51,7 +51,7 @@ def consume(url: str) -> None:
 with tempfile.TemporaryDirectory() as folder:
     with start(folder) as node:
         publish(url_of(node))
-        node.kill()  # no goodbye: as in a crash
+        node.kill()  # as in a crash
     with start(folder) as node:
         consume(url_of(node))
-        node.terminate()  # a proper end, for which nothing more is promised
+        node.terminate()  # a proper shutdown; it makes no difference to the messages

@@ -1,4 +1,4 @@
-"""A stream, read in bulk over HTTP as Arrow, into a table of Polars: what did each sensor say?
+"""Read a stream in bulk over HTTP as Arrow, into a table of Polars: the readings of each sensor.
 
 Run `python examples/15_stream_to_polars.py`; nothing else has to run. It needs polars, and pyarrow on the node's side.
 """

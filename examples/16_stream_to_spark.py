@@ -1,4 +1,4 @@
-"""A stream of orders in Spark: a table of all there is, then a query that goes on where it was.
+"""Read a stream of orders with Spark: first as a table, then with a query that continues where it stopped.
 
     pika ──> stream "orders" ──blocks over HTTP──> Spark ──> Parquet
 

@@ -1,4 +1,4 @@
-"""Orders from a stream, priced and routed by Spark, to a topic exchange and the queues behind it: each once.
+"""Price and route orders of a stream with Spark, to a topic exchange and the queues behind it: each exactly once.
 
     pika ──> stream "orders" ──> Spark ──staged, then committed──> exchange "dispatch" ──> queues "parcels", "pallets"
 

@@ -1,4 +1,4 @@
-"""Orders into a lake of Parquet, each once; how far the lake is behind; and some of them again, to rehearse with.
+"""Archive orders in Parquet, each exactly once; measure how far the archive is behind; and replay some of them.
 
     pika ──> stream "orders" ──archive──> Parquet ──replay──> exchange "rehearsal" ──> queue "till"
 

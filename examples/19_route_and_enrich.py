@@ -1,4 +1,4 @@
-"""Readings of sensors, completed with what is known about each sensor, to an exchange: alarms under keys of their own.
+"""Enrich readings of sensors with a table of the sensors, and publish them; alarms have their own routing keys.
 
     pika ──> stream "readings" ──> Spark: join, decide ──> exchange "plant" ──> queues "alarms", "hall-1", "hall-2"
 

@@ -1,4 +1,4 @@
-"""A shop on a bad day: orders that nobody took in time, that were refused, or had no room; a table and a picture.
+"""Analyse dead letters: orders that expired, were rejected, or had no room; as a table and a picture.
 
     pika ──> queue "orders" ──died: expired, rejected, maxlen──> exchange "dead" ──> stream "dead" ──> Spark
 
@@ -47,7 +47,7 @@ def bad_day(channel, chance: random.Random) -> None:
     for _ in range(10):
         method, _, _ = channel.basic_get("parcels")
         channel.basic_reject(method.delivery_tag, requeue=False)
-    for queue in ("parcels", "letters"):  # what has expired is found when somebody looks
+    for queue in ("parcels", "letters"):  # expired messages leave when the queue is read
         channel.queue_declare(queue, passive=True)
 
 

@@ -1,4 +1,4 @@
-"""Leaving AMQP 0-10 one program at a time: a till that nobody dares to touch, and a kitchen that moves twice.
+"""Leave AMQP 0-10 one program at a time: a till that stays as it is, and a kitchen that moves twice.
 
 Run `python examples/21_migrate_from_0_10.py`; nothing else has to run. The clients of the kitchen are `pip install pika
 python-qpid-proton`. The till's would be qpid::messaging or qpid-python; as those want C++ or Python 2, it is made of
@@ -51,7 +51,7 @@ class Till:
         self.sent += 1
 
     def read(self) -> tuple[int, bytes]:
-        """What is in the next frame; what we say and hear fits one."""
+        """Return the kind and payload of the next frame; all segments here fit one frame."""
         _, kind, *size = self.stream.read(4)
         return kind, self.stream.read(int.from_bytes(size) - 4)[8:]
 
@@ -68,7 +68,7 @@ class Till:
         self.wait_until_complete(self.sent - 1)
 
     def wait_until_complete(self, command_id: int) -> None:
-        """AMQP 0-10 confirms what was sent by completing it."""
+        """Wait until the broker has completed a command, which is how AMQP 0-10 confirms it."""
         while True:
             kind, payload = self.read()
             if kind == c.SEGMENT_TYPE_CONTROL:
@@ -77,7 +77,7 @@ class Till:
                     return
 
     def answer(self) -> str:
-        """The body of the next message."""
+        """Return the body of the next message."""
         while True:
             kind, payload = self.read()
             if kind == c.SEGMENT_TYPE_BODY:

@@ -1,4 +1,4 @@
-"""Ask the broker itself: messages to an exchange of the type `system` are answered by its services.
+"""Query the broker itself: messages to an exchange of the type `system` are answered by its services.
 
 Start a node with `leveret serve`, then run `python examples/22_services_of_the_broker.py`. AMQP_URL names another one.
 """

@@ -1,4 +1,4 @@
-"""A node for each virtual host, so that each has a core of its own; a client knows a URL, and nothing else.
+"""Run a node for each virtual host, so that each has a core of its own; clients only see different URLs.
 
 Run `python examples/24_more_cores.py`; nothing else has to run.
 """
@@ -19,7 +19,7 @@ EVERYTHING = '{ configure = ".*", write = ".*", read = ".*" }'
 
 
 def start(host: str, folder: Path) -> subprocess.Popen[str]:
-    """A process with a port and a folder of its own, and with one virtual host."""
+    """Start a process with its own port, data folder and virtual host."""
     user = f'{{ name = "guest", password = "guest", permissions = {{ {host} = {EVERYTHING} }} }}'
     environ = {
         **os.environ,
@@ -32,7 +32,7 @@ def start(host: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def url_of(host: str, node: subprocess.Popen[str]) -> str:
-    """What clients of that virtual host are given, and is all that they notice."""
+    """Return the URL for clients of that virtual host."""
     for line in node.stdout:
         if found := re.search(r"(127\.0\.0\.1:\d+) +AMQP", line):
             return f"amqp://guest:guest@{found[1]}/{host}"
