@@ -1,4 +1,4 @@
-"""Everything that is measured, in one run: beside a RabbitMQ if the system has one, alternating, medians and spread.
+"""Run all measurements: beside a RabbitMQ if the system has one, alternating, with medians and spread.
 
 make bench                                # all of it compiled, a few minutes
 python -m benchmarks --rounds 3 compare   # plain
@@ -82,7 +82,7 @@ def start(rounds: int) -> None:
 
 
 def idle(rounds: int, connections: int = 1000) -> None:
-    """What a connection costs that has a channel open and does nothing."""
+    """Print what an idle connection with an open channel costs."""
     with leveret() as broker:
         for _ in range(20):
             Wire(broker.port).socket.close()
@@ -123,7 +123,7 @@ def flatness(rounds: int) -> None:
 
 
 def embedded(rounds: int) -> None:
-    """What a broker costs a test."""
+    """Print what a broker costs a test."""
     print("\n## A broker in a test: milliseconds\n", flush=True)
     embedding.main()
 

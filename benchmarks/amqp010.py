@@ -1,8 +1,8 @@
-"""Messages through one queue over AMQP 0-10: flood.py's sender and receiver, with the same bounds, in 0-10's frames.
+"""Measure messages through one queue over AMQP 0-10: flood.py's sender and receiver, with the same bounds.
 
 The sender keeps at most `window` messages incomplete. The receiver has a window of messages for credit, and completes
 and accepts a quarter of it at a time. What they send is encoded once; of what the broker sends, the frames of a
-delivery are counted and looked at no further.
+delivery are counted and not decoded further.
 
     LEVERET_PROTOCOLS__AMQP010__ENABLED=true leveret serve &
     python -m benchmarks.amqp010 --port 5672 --messages 200000 --size 256
@@ -37,8 +37,8 @@ class Wire:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = b""
         self.next_id = 0
-        self.completed = 0  # how many of our commands
-        self.messages = 0  # that came
+        self.completed = 0  # our completed commands
+        self.messages = 0  # received
         self.socket.sendall(HEADER)
         while len(self.buffer) < len(HEADER):
             self.buffer += self.socket.recv(65536)
@@ -53,7 +53,7 @@ class Wire:
         self.socket.sendall(control_frame(channel, control.encode()))
 
     def call(self, command: c.Command) -> None:
-        """A command, and wait until it is complete."""
+        """Send a command, and wait until it is complete."""
         self.socket.sendall(frames_of(command.encode(sync=True)))
         self.next_id += 1
         while self.completed < self.next_id:

@@ -1,8 +1,8 @@
-"""Messages through one queue over AMQP 1.0: one process sends, another receives and accepts, at the same time.
+"""Measure messages through one queue over AMQP 1.0: one process sends, another receives and accepts.
 
-The client is peer10.c on the C engine of Qpid Proton, compiled for the occasion. Where its headers are missing
-(Debian: apt-get install gcc libqpid-proton11-dev), peer10.py does the same on the engine's Python classes, so slowly
-that the figure is mostly its own.
+The client is peer10.c on the C engine of Qpid Proton, compiled for the occasion. Where its headers are missing (Debian:
+apt-get install gcc libqpid-proton11-dev), peer10.py does the same on the engine's Python classes, so slowly that the
+figure is mostly its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TIMEOUT_S = 300
 
 @contextmanager
 def client() -> Iterator[list[str]]:
-    """The command that is one end of a link."""
+    """Yield the command that runs one end of a link."""
     flags = _flags()
     if flags is None:
         yield [sys.executable, str(HERE / "peer10.py")]
@@ -44,7 +44,7 @@ def client() -> Iterator[list[str]]:
 
 
 def _flags() -> list[str] | None:
-    """What the compiler has to be told, or None if it cannot work."""
+    """Return the compiler's flags for the engine, or None if it cannot be compiled here."""
     if not shutil.which("cc") or not shutil.which("pkg-config"):
         return None
     asked = subprocess.run(
@@ -54,7 +54,7 @@ def _flags() -> list[str] | None:
 
 
 def flood(command: list[str], broker: Running, messages: int, size: int) -> float:
-    """Messages per second from the first credit to the last outcome, at whichever end that was."""
+    """Return messages per second from the first credit to the last outcome, at whichever end that was."""
     owner = Wire(broker.port)
     owner.call(m.QueueDelete(QUEUE), m.QueueDeleteOk)
     owner.call(m.QueueDeclare(QUEUE), m.QueueDeclareOk)

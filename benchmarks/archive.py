@@ -1,7 +1,7 @@
-"""A stream becomes a Parquet table: rows per second, what memory it takes, and how the broker answers meanwhile.
+"""Measure the archiving of a stream as a Parquet table: rows per second, memory, and the broker's latency meanwhile.
 
-python -m benchmarks.archive                          # two million messages of 100 octets on a node of its own
-python -m benchmarks.archive --messages 10000000      # does the memory stay as it is?
+    python -m benchmarks.archive                          # two million messages of 100 bytes on a node of its own
+    python -m benchmarks.archive --messages 10000000      # does the memory stay as it is?
 
 Micro-batches of 500 000 messages, body, offset and timestamp. Meanwhile a client of AMQP 0-9-1 sends messages to
 itself. Needs `leveret[spark]` and Java.
@@ -31,7 +31,7 @@ MIB = 1024  # KiB
 
 
 class Memory(threading.Thread):
-    """The resident memory of the node, of Java and of Spark's Python, as time goes by."""
+    """Samples the resident memory of the node, of Java and of Spark's Python over time."""
 
     def __init__(self, node: int) -> None:
         super().__init__(daemon=True)
@@ -52,7 +52,7 @@ class Memory(threading.Thread):
             self.samples.append((resident_kib(self._node) // MIB, java // MIB, python // MIB))
 
     def end(self) -> Iterator[list[int]]:
-        """The most of each in each quarter of the time."""
+        """Yield the maximum of each in each quarter of the time."""
         self._over.set()
         self.join()
         size = max(1, len(self.samples) // 4)
@@ -69,7 +69,7 @@ def descendants(process: int) -> Iterator[int]:
 
 
 def archive(broker: Running, http: int, folder: Path, messages: int) -> None:
-    """Fill a stream, and archive it. Prints what that took."""
+    """Fill a stream, archive it, and print the results."""
     fill(broker.port, messages)
     spark = session("benchmark", "local[2]", {"spark.driver.memory": "1g"})
     rows = spark.readStream.format("amqp").schema(COLUMNS).option("endpoints", f"http://127.0.0.1:{http}")

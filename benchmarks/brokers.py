@@ -69,7 +69,7 @@ def leveret(
 
 @contextlib.contextmanager
 def _path(tree: Path) -> Iterator[str]:
-    """Where Python finds that version, and what it offers: what is installed names the front-ends of this one."""
+    """Return PYTHONPATH for that version, with its entry points: the installed ones name the front-ends of this one."""
     if tree == ROOT or not (tree / "pyproject.toml").exists():
         yield str(tree)
         return

@@ -1,9 +1,9 @@
-"""Reading a stream in bulk over HTTP: messages and octets per second, as blocks and as Arrow, from memory and disk.
+"""Measure bulk reads of a stream over HTTP: messages and bytes per second, as blocks and Arrow, from memory and disk.
 
-python -m benchmarks.bulk
-python -m benchmarks.bulk --messages 1000000 --rounds 3
+    python -m benchmarks.bulk
+    python -m benchmarks.bulk --messages 1000000 --rounds 3
 
-And what others notice of it: round trips of single messages, meanwhile.
+Meanwhile, round trips of single messages show the effect on other clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.tables import spread
 from protocols.amqp091.codec import methods as m
 
 MESSAGES = 300_000
-SIZE = 100  # octets of a body
+SIZE = 100  # bytes of a body
 WINDOW = 1000  # unconfirmed messages while the stream is filled
 QUEUE = "bulk"
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}
@@ -68,7 +68,7 @@ def measure(title: str, port: int, kind: str, messages: int, rounds: int) -> Non
 
 
 def read(port: int, kind: str, messages: int) -> int:
-    """All of it; returns how many octets that were."""
+    """Read the whole stream; returns its bytes."""
     offset = octets = 0
     with closing(HTTPConnection("127.0.0.1", port)) as http:
         while offset < messages:
@@ -81,7 +81,7 @@ def read(port: int, kind: str, messages: int) -> int:
 
 
 def responsiveness(broker: Running, http: int) -> None:
-    """How long a message is on its way through a queue, one at a time, without and with two bulk readers."""
+    """Measure round trips of single messages through a queue, without and with two bulk readers."""
     alone = flood(broker.port, PROBES, window=1, prefetch=1)
     ended = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A picture of rates: a group of bars for each line, one a broker, with the spread; on a logarithmic axis."""
+"""Draw rates: a group of bars for each line, a bar for each broker, with the spread, on a logarithmic axis."""
 
 from __future__ import annotations
 

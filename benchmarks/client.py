@@ -1,7 +1,7 @@
-"""What `leveret perf` itself costs: messages per second of its processor time, to a sink and from a source.
+"""Measure what `leveret perf` itself costs: messages per second of its processor time, to a sink and from a source.
 
-Both are processes of their own that only read, or write the same octets over and over. In a measurement the client has
-both ends, and so carries about as many messages as 1 / (1 / one + 1 / other).
+Both are separate processes that only read, or write the same bytes over and over. In a measurement the client has both
+ends, and so carries about as many messages as 1 / (1 / one + 1 / other).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from protocols.amqp091.codec.wire import BasicProperties
 
 MESSAGES = 1_000_000
 SIZE = 100
-BLOCK = 128 << 10  # octets
-ALIKE = 500  # messages with one time, as they come from a publisher who is not paced
+BLOCK = 128 << 10  # bytes
+ALIKE = 500  # messages with the same time, as an unpaced publisher sends them
 PLAN = Plan(Url("127.0.0.1", 5672, "guest", "guest", "/"))
 
 

@@ -1,7 +1,7 @@
-"""Brokers side by side, in turn: `leveret perf` on each, round after round, and a table and a picture of what it found.
+"""Compare brokers: run `leveret perf` on each in turn, round after round, and print a table and draw a picture.
 
-python -m benchmarks compare --rounds 5 --brokers leveret,rabbitmq --picture docs/images/compare.svg
-python -m benchmarks compare --lines transient,durable --brokers leveret,other=amqp://guest:guest@127.0.0.1:5673
+    python -m benchmarks compare --rounds 5 --brokers leveret,rabbitmq --picture docs/images/compare.svg
+    python -m benchmarks compare --lines transient,durable --brokers leveret,other=amqp://guest:guest@127.0.0.1:5673
 
 The client is `leveret perf` with one process. Each broker gets as many messages as it carries in about `--seconds`, and
 the time is that from the first publish to the last delivery and confirm.
@@ -38,7 +38,7 @@ SETTINGS = {"rabbitmq": ("rabbitmq_amqp1_0",)}
 
 @attrs.frozen
 class Line:
-    """What is measured. `published`: msg/s of RabbitMQ 3.10 and LavinMQ 2.9, natively, in the issue's marks."""
+    """A measurement. `published`: msg/s of RabbitMQ 3.10 and LavinMQ 2.9, natively, in the issue's benchmarks."""
 
     title: str
     load: str
@@ -76,7 +76,7 @@ WINDOWS: Final = (1000, 10)  # of each publisher of these
 
 @attrs.frozen
 class Broker:
-    """One that runs. `process` is None of one that somebody else has started."""
+    """A running broker. `process` is None if it was not started here."""
 
     name: str
     url: str
@@ -86,7 +86,7 @@ class Broker:
 
 @contextmanager
 def brokers(names: Sequence[str], tree: Path | None) -> Iterator[list[Broker]]:
-    """Those that are asked for and are there, started; each with its defaults, and ours with a data folder."""
+    """Start the requested brokers that are installed, each with its defaults, and ours with a data folder."""
     with ExitStack() as stack:
         found = []
         for name in names:
@@ -112,7 +112,7 @@ def _started(running: Running) -> Broker:
 
 
 def load(broker: Broker, said: str, on_second: Callable[[Second], None] = lambda second: None) -> Any:
-    """What `leveret perf` tells."""
+    """Return the report of `leveret perf`."""
     parser = argparse.ArgumentParser()
     cli.COMMAND.add_to(parser, {})
     flags = broker.flags if "1.0" in said else ""
@@ -122,7 +122,7 @@ def load(broker: Broker, said: str, on_second: Callable[[Second], None] = lambda
 
 
 def rate(broker: Broker, said: str, messages: int) -> float:
-    """Messages per second, all of them having arrived."""
+    """Return messages per second, once all have arrived."""
     told = load(broker, f"{said} --messages {messages}")
     if told["messages"]["received"] != told["messages"]["sent"]:
         raise SystemExit(f"{broker.name}: {told['messages']} with {said}")
@@ -131,7 +131,7 @@ def rate(broker: Broker, said: str, messages: int) -> float:
 
 
 def messages_for(broker: Broker, said: str, seconds: float) -> int:
-    """How many it carries in about so many seconds; what is measured for that also warms it up."""
+    """Return how many messages a broker carries in about `seconds`; measuring that also warms it up."""
     count = FIRST
     for share in (4, 1):
         count = max(FIRST, int(rate(broker, said, count) * seconds / share))
@@ -142,7 +142,7 @@ Rates = dict[str, list[float]]  # by broker
 
 
 def in_turn(found: Sequence[Broker], rounds: int, once: Callable[[Broker], float]) -> Rates:
-    """One broker after the other, in each round the other way round."""
+    """Measure the brokers one after the other, with the order reversed in every other round."""
     rates: Rates = {broker.name: [] for broker in found}
     for each in range(rounds):
         for broker in found if each % 2 else reversed(found):
@@ -152,7 +152,7 @@ def in_turn(found: Sequence[Broker], rounds: int, once: Callable[[Broker], float
 
 
 def lines(found: Sequence[Broker], names: Sequence[str], rounds: int, seconds: float) -> dict[str, Rates]:
-    """The table of rates, a row as soon as it is measured."""
+    """Print the table of rates, a row as soon as it is measured."""
     ours = [broker.name for broker in found]
     others = ours[1:]
     print(f"\n| messages/s, median (lowest to highest) | {' | '.join(ours)} |", end="")
@@ -187,7 +187,7 @@ def times(rates: Rates, one: str, other: str) -> float:
 
 
 def many(found: Sequence[Broker], rounds: int, seconds: float) -> dict[str, Rates]:
-    """What a message costs a broker with a thousand publishers, consumers and queues, beside one of each."""
+    """Measure a message's cost with a thousand publishers, consumers and queues, beside one of each."""
     print(
         f"\n| messages/s, 100 B | a pair | {MANY} pairs on {MANY} queues | a message's processor time, to the pair's |"
     )
@@ -255,7 +255,7 @@ def _family(process: int) -> list[int]:
 
 
 def fairness(found: Sequence[Broker], rounds: int, seconds: float) -> dict[str, Rates]:
-    """How long messages of a paced connection take while another one floods the broker."""
+    """Measure latencies of a paced connection while another one floods the broker."""
     print(
         "\n| 500 messages/s, confirmed and acknowledged: p99 of deliveries, ms | alone | beside a firehose |"
     )
@@ -280,7 +280,7 @@ def _p99(broker: Broker, said: str) -> float:
 
 @contextmanager
 def firehose(broker: Broker, seconds: float) -> Iterator[None]:
-    """Somebody who publishes as fast as it goes, and is consumed from, in a process of its own."""
+    """Run a process that publishes as fast as it can, and consumes."""
     child = os.fork()
     if not child:
         try:

@@ -1,8 +1,8 @@
-"""Many clients at once, each of which says everything in one go: they rest, come and go, or dawdle.
+"""Run many clients at once, each of which sends everything in one go: they rest, come and go, or dawdle.
 
     python -m benchmarks.crowd rest PORT COUNT      connects, prints {"seconds": ...}, stays until standard input ends
-    python -m benchmarks.crowd churn PORT COUNT     so many, one after another, a hundred at a time
-    python -m benchmarks.crowd dawdle PORT COUNT    strangers who never get to the point, as long as they are let
+    python -m benchmarks.crowd churn PORT COUNT     connects COUNT times, a hundred clients at a time
+    python -m benchmarks.crowd dawdle PORT COUNT    clients that never log in, reconnected when they are closed
 
 A client that has logged in speaks 0-9-1, 1.0 or HTTP in turn; PORT serves all of them.
 """
@@ -26,9 +26,9 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol
 
 AT_ONCE = 100
-QUIET_S = 10.0  # without an octet, a client is given up
-PACE_S = 1.0  # between two octets of one who dawdles
-ADDRESSES = 8  # of this machine, so that there are ports enough
+QUIET_S = 10.0  # without a byte, a client gives up
+PACE_S = 1.0  # between two bytes of a dawdling client
+ADDRESSES = 8  # of this machine, so that there are enough ports
 GUEST = base64.b64encode(b"guest:guest").decode()
 
 
@@ -62,7 +62,7 @@ def request(leaves: bool) -> bytes:
     return (head + ("Connection: close\r\n" if leaves else "") + "\r\n").encode()
 
 
-# What the broker's last word to each looks like, while it stays.
+# The end of the broker's last answer to each, if it stays.
 AMQP: tuple[Callable[[bool], bytes], ...] = (login_091, login_10)
 DAWDLERS: tuple[bytes, ...] = (
     b"",  # says nothing
@@ -77,7 +77,7 @@ DAWDLERS: tuple[bytes, ...] = (
 
 
 def connected(port: int, number: int, said: bytes) -> socket.socket:
-    """A client that has said all it has to say."""
+    """Connect a client that sends all its bytes at once."""
     made = socket.socket()
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     made.bind((f"127.0.0.{2 + number % ADDRESSES}", 0))
@@ -87,7 +87,7 @@ def connected(port: int, number: int, said: bytes) -> socket.socket:
 
 
 def answered(client: socket.socket, until: bytes) -> None:
-    """Until the broker has said that, or, with nothing, has hung up."""
+    """Wait until the broker has sent those bytes or, if there are none, has closed the connection."""
     heard = b""
     client.settimeout(QUIET_S)
     while not until or until not in heard:
@@ -115,7 +115,7 @@ def rest(port: int, count: int) -> None:
 
 
 def churn(port: int, count: int) -> None:
-    """A third closes, a third hangs up at once, a third in the middle of its login."""
+    """Connect and leave: a third closes properly, a third hangs up at once, a third during its login."""
     kinds = cycle((*AMQP, request))
     started = time.perf_counter()
     for first in range(0, count, AT_ONCE):
@@ -132,7 +132,7 @@ def churn(port: int, count: int) -> None:
 
 
 def dawdle(port: int, count: int) -> None:
-    """An octet a second from each, in turn; whoever is hung up on comes again."""
+    """Send a byte a second from each client, in turn; a client whose connection is closed is replaced."""
     tell(seconds=0.0)
     numbers = iter(range(1 << 30))
     strangers = [stranger(port, next(numbers)) for _ in range(count)]
@@ -154,7 +154,7 @@ def stranger(port: int, number: int) -> socket.socket:
 
 
 def drips(client: socket.socket) -> bool:
-    """Whether it may go on."""
+    """Send a byte; returns whether the connection is still open."""
     try:
         while client.recv(4096):
             pass
@@ -175,7 +175,7 @@ def tell(**facts: float) -> None:
 
 
 def all_descriptors() -> None:
-    """As many as this process may have."""
+    """Raise the limit of open files to the most allowed."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 

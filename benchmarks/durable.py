@@ -1,6 +1,6 @@
-"""What it costs that nothing is lost: persistent messages on a durable queue, beside RabbitMQ; recovery; disk.
+"""Measure durability: persistent messages on a durable queue, beside RabbitMQ; recovery; space on disk.
 
-RabbitMQ's queue is a durable classic one, as everything with its defaults. Both confirm a message when it is synced to
+RabbitMQ's queue is a durable classic one, with all its defaults. Both brokers confirm a message when it is synced to
 disk, or has been acknowledged before that.
 """
 
@@ -20,7 +20,7 @@ from benchmarks.flood import Consumer, fill, flood
 from benchmarks.latency import Latencies, confirm_latency
 from benchmarks.tables import head, row, spread
 
-# What is sent: title, messages a round, and the arguments of `flood`.
+# The loads: title, messages a round, and the arguments of `flood`.
 LOADS: tuple[tuple[str, int, dict[str, int]], ...] = (
     ("100 B, window 1000", 100_000, {"size": 100}),
     ("1 KiB, window 1000", 60_000, {"size": 1024}),
@@ -29,12 +29,12 @@ LOADS: tuple[tuple[str, int, dict[str, int]], ...] = (
 LOAD = 0.8  # of the highest rate, for latencies
 LATENCY_S = 5.0
 
-# What is recovered: title, messages, and how many of them were on their way at once.
+# The recoveries: title, messages, and how many of them were in flight at once.
 FILLS = (
     ("1,000,000 x 100 B, published with window 1000", 1_000_000, 1000),
     ("100,000 x 100 B, published one at a time", 100_000, 1),
 )
-IDLE_S = 10.0  # for a node to give back what it does not need
+IDLE_S = 10.0  # for a node to give back space
 
 
 @contextmanager
@@ -141,5 +141,5 @@ def _wait_and_receive(consumer: Consumer) -> None:
 
 
 def mebibytes(folder: str) -> float:
-    """What the files of a folder take on disk."""
+    """Return the size of a folder's files on disk."""
     return sum(each.stat().st_blocks * 512 for each in Path(folder).rglob("*") if each.is_file()) / (1 << 20)

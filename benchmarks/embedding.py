@@ -1,4 +1,4 @@
-"""How long a test waits for its broker: the fixture, a round trip with pika, and the end, in one table.
+"""Measure how long a test waits for its broker: the fixture, a round trip with pika, and the end, in one table.
 
 python -m benchmarks.embedding
 """
@@ -29,7 +29,7 @@ def round_trip(broker: LeveretBroker) -> None:
 
 
 def a_fresh_broker(node: ThreadedNode) -> None:
-    """What the fixture `leveret_broker` costs a test."""
+    """Measure the fixture `leveret_broker`."""
     with fresh_broker(node):
         pass
 

@@ -1,8 +1,8 @@
-"""The cost of a message against the number of queues and bindings: it should not show.
+"""Measure the cost of a message against the number of queues and bindings, which should make no difference.
 
-In one process and without sockets, but with everything else: frames of basic.publish go into a 0-9-1 connection, in
-batches as a busy socket brings them, with routing keys drawn evenly from all there are, which is what the caches on the
-way like least.
+It runs in one process and without sockets, but with everything else: frames of basic.publish go into a 0-9-1
+connection, in batches as a busy socket brings them, with routing keys drawn evenly from all there are, which is the
+worst case for the caches.
 
     python -m benchmarks.flat
 """

@@ -1,4 +1,4 @@
-"""A 0-9-1 client that costs next to nothing: messages of one size, encoded once, counted by octets.
+"""Run a 0-9-1 client that costs next to nothing: messages of one size, encoded once, counted by bytes.
 
 One publisher and one consumer on one queue, each on a connection of its own, in one thread. The publisher keeps at most
 `window` messages unconfirmed and the consumer acknowledges in batches, as client libraries do. What the broker sends
@@ -23,7 +23,7 @@ from protocols.amqp091.codec.wire import BasicProperties, Method
 FRAME = wire.FRAME_START
 ACK_FRAME = Struct(">7x4sQ?x")  # a whole frame of basic.ack: method, tag, multiple
 BASIC_ACK = b"\x00\x3c\x00\x50"
-READ = 262144  # octets at a time
+READ = 262144  # bytes at a time
 BLOCK = 500  # messages in one write, at most
 
 
@@ -93,10 +93,10 @@ def properties(durable: bool) -> bytes:
 
 
 class Confirms:
-    """Which of the messages 1, 2, 3 ... a broker has confirmed, in whatever order it does."""
+    """The set of messages 1, 2, 3 ... that a broker has confirmed, in any order."""
 
     def __init__(self) -> None:
-        self.low = 0  # all up to this one
+        self.low = 0  # all up to this one are confirmed
         self.apart: set[int] = set()  # and these
         self.rest = b""
 
@@ -105,7 +105,7 @@ class Confirms:
         return self.low + len(self.apart)
 
     def receive(self, octets: bytes) -> list[range]:
-        """The messages that are confirmed by these frames of basic.ack; some of them may have been before."""
+        """Return the messages that frames of basic.ack confirm; some may have been confirmed before."""
         octets = self.rest + octets
         end = len(octets) // ACK_FRAME.size * ACK_FRAME.size
         self.rest = octets[end:]
@@ -231,7 +231,7 @@ def flood(
 def fill(
     port: int, messages: int, size: int = 100, window: int = 1000, durable: bool = True, queue: str = "filled"
 ) -> float:
-    """Messages per second, confirmed, into a new queue that nobody consumes from."""
+    """Return confirmed messages per second into a new queue without consumers."""
     declare_afresh(port, queue, durable)
     publisher = Publisher(port, queue, messages, size, durable)
     started = time.perf_counter()

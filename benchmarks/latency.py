@@ -1,8 +1,8 @@
-"""How long a confirm takes when messages come at a fixed rate, whatever the broker does: an open loop.
+"""Measure how long a confirm takes when messages come at a fixed rate, whatever the broker does: an open loop.
 
 Message i is due at i / rate after the start, and that is where its clock begins, even if the socket is full or the
 client was late: a broker that stands still for 50 ms makes all messages of these 50 ms wait, not just the one that was
-under way. What the client itself is late counts against the broker, too; it wakes every half millisecond.
+under way. The client's own lateness counts against the broker, too; it wakes every half millisecond.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The HTTP API with ten thousand queues and a thousand connections: how long an answer takes, and others because of it.
+"""Measure the HTTP API with ten thousand queues and a thousand connections: its latency, and that of others meanwhile.
 
-python -m benchmarks.management                    # half a minute
-python -m benchmarks.management --queues 2000      # with less of everything
+    python -m benchmarks.management                    # half a minute
+    python -m benchmarks.management --queues 2000      # with less of everything
 
-Every answer is asked for a few times over; meanwhile another client asks one small question after the other, and the
-longest that it has to wait is what the API has held up the node, with what the machine did besides.
+Every answer is requested a few times; meanwhile another client sends one small request after the other, and its longest
+wait is how long the API has held up the node, together with the other load of the machine.
 """
 
 from __future__ import annotations

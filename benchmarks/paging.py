@@ -1,9 +1,9 @@
-"""A queue longer than memory: persistent messages fill it, then it is drained. Memory and rates all the way.
+"""Measure a queue longer than memory: persistent messages fill it, then it is drained; memory and rates throughout.
 
-The processor time that the node takes for a message says the same as the rate, but for what else the machine has to do.
+The node's processor time for a message says the same as the rate, without the effect of other load on the machine.
 
-python -m benchmarks paging                                         # 5 000 000 of 100 B, then 5 GiB of 64 KiB
-python -m benchmarks paging --messages 500000 --size 100 --watermark 256MiB
+    python -m benchmarks paging                                         # 5 000 000 of 100 B, then 5 GiB of 64 KiB
+    python -m benchmarks paging --messages 500000 --size 100 --watermark 256MiB
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import attrs
 from benchmarks.brokers import Running, leveret, processor_s, resident_kib
 from benchmarks.flood import Consumer, Publisher, declare_afresh, turn
 
-LOADS: Final = ((5_000_000, 100), (5 * (1 << 30) // 65536, 65536))  # messages, octets of body
+LOADS: Final = ((5_000_000, 100), (5 * (1 << 30) // 65536, 65536))  # messages, bytes of the body
 STEPS: Final = 20  # lines for each way
 WINDOW: Final = 1000  # unconfirmed messages,
-WINDOW_OCTETS: Final = 4 << 20  # and octets, or one message
+WINDOW_OCTETS: Final = 4 << 20  # and bytes, or one message
 PREFETCH: Final = 200
 QUEUE: Final = "paging"
 

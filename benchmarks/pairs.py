@@ -1,9 +1,9 @@
-"""Many publishers and consumers, each pair on a queue of its own, in one thread that costs little beside the broker.
+"""Run many publishers and consumers, each pair with a queue of its own, in one thread that costs little.
 
     python -m benchmarks.pairs PORT PAIRS MESSAGES WINDOW
 
-MESSAGES are all pairs' together. Each publisher keeps at most WINDOW of its messages unconfirmed, each consumer has a
-prefetch of 200 and acknowledges, with a window of less than 50, each message.
+MESSAGES are the total of all pairs. Each publisher keeps at most WINDOW of its messages unconfirmed, each consumer has
+a prefetch of 200 and acknowledges, with a window of less than 50, each message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One end of an AMQP 1.0 link, on Qpid Proton's Python classes: peer10.c for where there is no compiler.
+"""Run one end of an AMQP 1.0 link, on Qpid Proton's Python classes: peer10.c for machines without a compiler.
 
 python benchmarks/peer10.py send|receive PORT ADDRESS MESSAGES SIZE|CREDIT
 """
@@ -11,11 +11,11 @@ import time
 import proton
 from proton import handlers, reactor
 
-WINDOW = 1000  # messages that are not answered
+WINDOW = 1000  # unanswered messages
 
 
 class Peer(handlers.MessagingHandler):
-    """What peer10.c is, with the same output."""
+    """The counterpart of peer10.c, with the same output."""
 
     def __init__(self, role: str, port: str, address: str, messages: str, amount: str) -> None:
         self.sending = role == "send"

@@ -1,4 +1,4 @@
-"""What the operations page promises, shown on this machine: crowds at rest, coming, going and dawdling; who looks on.
+"""Show on this machine what the operations page promises, with crowds that rest, come and go, dawdle, or monitor.
 
 python -m benchmarks proofs                        # all six, some minutes
 python -m benchmarks proofs --only idle churn
@@ -35,10 +35,10 @@ from protocols.amqp091.codec import wire
 AT_REST_S = 5.0
 SETTLED_S = 3.0  # after a crowd has gone
 SCRAPED_S = 1.0
-LOOKED = 5  # scrapes between two looks of the page
+LOOKED = 5  # scrapes between two requests of the page
 ROUND_S = 3.0  # of a flood, alone or watched
 BATCH_S = 2.0  # of a client's confirms, among strangers or not
-NICENESS = 10  # of those who ask or dawdle: in life they have a processor of their own
+NICENESS = 10  # of onlookers and dawdlers, which usually have a processor of their own
 PATIENCE_S = 110.0
 
 CONFIG = """
@@ -50,7 +50,7 @@ address = "127.0.0.1:{http}"
 [log]
 level = "error"
 """
-PAGE = (  # what it asks for while somebody looks at it
+PAGE = (  # the page's requests while it is open
     "/api/overview?lengths_age=600&lengths_incr=5&msg_rates_age=600&msg_rates_incr=5",
     "/api/queues?page=1&page_size=100&pagination=true",
     "/api/connections?page=1&page_size=100&pagination=true",
@@ -61,7 +61,7 @@ Told: TypeAlias = dict[str, float]
 
 @contextlib.contextmanager
 def node(folder: Path) -> Iterator[tuple[Running, int]]:
-    """One that serves every protocol on one port, and its other port, for HTTP alone."""
+    """Run a node that serves every protocol on one port; yields it and its other port, for HTTP alone."""
     port, web = free_port(), free_port()
     file = folder / "leveret.toml"
     file.write_text(CONFIG.format(port=port, http=web))
@@ -72,7 +72,7 @@ def node(folder: Path) -> Iterator[tuple[Running, int]]:
 
 @contextlib.contextmanager
 def crowd(what: str, port: int, count: int, niceness: int = 0) -> Iterator[Callable[[], Told]]:
-    """A crowd in a process of its own. What is yielded waits for its next word; at the end it goes home."""
+    """Run a crowd in a process of its own; yields a function that waits for its next report."""
     nice = ["nice", "-n", str(niceness)]
     command = [*nice, sys.executable, "-m", "benchmarks.crowd", what, str(port), str(count)]
     pipe = subprocess.PIPE
@@ -153,10 +153,10 @@ def churn(folder: Path, count: int = 100_000) -> None:
 
 
 def loris(folder: Path, count: int = 400, rounds: int = 8) -> None:
-    """A client's confirms while strangers dawdle: headers, frames and bodies that never end.
+    """Measure a client's confirms while strangers dawdle: headers, frames and bodies that never end.
 
-    Each batch among them is compared with those before and after it. How much two quiet ones in a row differ is told
-    as well: less than that means nothing.
+    Each batch among them is compared with those before and after it. The difference between two quiet batches in a row
+    is printed as well: less than that means nothing.
     """
     besieged, each, shares = [], [], []
     with node(folder) as (running, _):
@@ -188,10 +188,10 @@ def loris(folder: Path, count: int = 400, rounds: int = 8) -> None:
 
 
 def looked_on(folder: Path, rounds: int = 8, queues: int = 200) -> None:
-    """Throughput, alone and with metrics scraped each second and the page open, in turn.
+    """Measure throughput, alone and with metrics scraped each second and the page open, in turn.
 
-    The node's processor time for a message tells what it costs, whatever else the machine does; by the clock, the
-    onlooker's own work is in it, too.
+    The node's processor time for a message is its cost, whatever else the machine does; wall-clock time includes the
+    onlooker's own work.
     """
     rates: dict[bool, list[float]] = {False: [], True: []}
     costs: dict[bool, list[float]] = {False: [], True: []}
@@ -240,7 +240,7 @@ def pages(folder: Path, queues: int = 10_000, connections: int = 1000, rounds: i
                 print(f"{path}: {spread(took, 1)} ms; longest wait of another client {longest:.1f} ms")
 
 
-# Who asks, and who waits.
+# Onlookers and waiting clients.
 
 
 def ask(port: int, path: str) -> bytes:
@@ -256,7 +256,7 @@ def ask(port: int, path: str) -> bytes:
 
 @contextlib.contextmanager
 def onlooker(port: int) -> Iterator[Callable[[bool], None]]:
-    """A process that scrapes metrics and asks what the page asks, while it is told to; it begins at rest."""
+    """Run a process that scrapes metrics and requests what the page does, while it is told to; it begins paused."""
     command = ["nice", "-n", str(NICENESS), sys.executable, "-m", "benchmarks.proofs", str(port)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
@@ -266,7 +266,7 @@ def onlooker(port: int) -> Iterator[Callable[[bool], None]]:
         process.send_signal(signal.SIGCONT if may else signal.SIGSTOP)
 
     try:
-        heard(process.stdout)  # it has looked once
+        heard(process.stdout)  # it has made its first requests
         looks(False)
         yield looks
         looks(True)
@@ -276,7 +276,7 @@ def onlooker(port: int) -> Iterator[Callable[[bool], None]]:
 
 
 def look_on(port: int) -> None:
-    """Time at rest does not count: in all that it looks on, the page is asked for once in so many seconds."""
+    """Scrape for ever, and make the page's requests at every `LOOKED`th scrape; the time of a pause does not count."""
     for second in count():
         started = time.perf_counter()
         ask(port, "/metrics")
@@ -299,7 +299,7 @@ def declare(port: int, queues: int) -> None:
 
 
 def longest_wait(port: int, meanwhile: Callable[[], object]) -> float:
-    """Milliseconds: the longest of many small questions of a client, one after another, while something goes on."""
+    """Return the longest wait of a client's small requests, one after another, during `meanwhile`, in milliseconds."""
     client, over = Wire(port), threading.Event()
 
     def work() -> None:

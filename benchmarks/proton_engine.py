@@ -1,8 +1,8 @@
-"""Why the AMQP 1.0 machine is our own: what Qpid Proton's engine answers to what the protocol forbids, and its speed.
+"""Show why the AMQP 1.0 machine is our own: how Qpid Proton's engine answers violations, and how fast it is.
 
-The engine gets octets as a server gets them from a socket; the first table shows its answers. The second compares it,
+The engine gets bytes as a server gets them from a socket; the first table shows its answers. The second compares it,
 driven through the C functions of its Python binding, with protocols/amqp10, which does the same work in the same run:
-take messages and accept them, send messages and hear that they were accepted.
+receive messages and accept them, send messages and learn that they were accepted.
 
     python -m benchmarks proton
 """
@@ -30,7 +30,7 @@ from protocols.shared.machine.contract import Writer
 
 SENDER, RECEIVER = False, True  # roles
 CREDIT: Final = 10
-WINDOW: Final = 4  # frames of 512 octets that the session of the first table takes
+WINDOW: Final = 4  # frames of 512 bytes that the session of the first table accepts
 BODY: Final = b"\x00\x53\x75\xa0\x64" + b"x" * 100  # a section of data
 
 
@@ -39,7 +39,7 @@ def frame(performative: p.Record, payload: bytes = b"") -> bytes:
 
 
 def begun() -> bytes:
-    """How a client begins: header, open, begin."""
+    """Return how a client begins: header, open, begin."""
     begin = p.Begin(next_outgoing_id=0, incoming_window=1 << 30, outgoing_window=1 << 30)
     return wire.HEADER_AMQP + frame(p.Open(container_id="client")) + frame(begin)
 
@@ -80,7 +80,7 @@ def flow(
     )
 
 
-# What it answers.
+# The engine's answers.
 
 CASES: Final = (
     ("S168", "a handle in use: end, handle-in-use", [attach(SENDER), attach(SENDER, name="other")]),
@@ -160,7 +160,7 @@ def performatives(sent: bytes) -> list[p.Record]:
 
 
 def answer(statement: str, frames: list[bytes]) -> str:
-    """What the engine makes of the last of these frames, in a few words."""
+    """Return the engine's reaction to the last of these frames, in a few words."""
     probe = Probe(WINDOW if statement == "S170" else 1000)
     probe.answers(begun())
     *before, last = frames
@@ -186,7 +186,7 @@ def answers() -> None:
         print(f"| {statement} | {asked} | {answer(statement, frames)} |")
 
 
-# How fast it is.
+# Speed.
 
 MESSAGES: Final = 50_000
 BATCH: Final = 100  # messages in one read, and sent between two
@@ -204,7 +204,7 @@ class Engine(ABC):
 
     @abstractmethod
     def take(self, data: bytes) -> None:
-        """Octets from the client: each message is accepted."""
+        """Process bytes from the client: each message is accepted."""
 
     @abstractmethod
     def send(self, count: int) -> None:
@@ -212,7 +212,7 @@ class Engine(ABC):
 
     @abstractmethod
     def sent(self) -> bytes:
-        """What has to go to the client."""
+        """Return the bytes for the client."""
 
 
 class ByC(Engine):
@@ -298,7 +298,7 @@ class Ours(Engine):
 
 
 class Pieces(Writer):
-    """What is to be sent, as a list."""
+    """Collects output as a list."""
 
     def __init__(self) -> None:
         self.found: list[bytes] = []

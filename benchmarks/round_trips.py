@@ -1,4 +1,4 @@
-"""How long one message is on its way through a queue and back, again and again until standard input ends (0-9-1).
+"""Measure a message's way through a queue and back, again and again until standard input ends (0-9-1).
 
     python -m benchmarks.round_trips 5672        prints: count, and p50, p99 and the longest in ms
 
@@ -17,7 +17,7 @@ from subprocess import PIPE, Popen
 from benchmarks.flood import Wire, delivery_size, properties, publish_frames
 from protocols.amqp091.codec import methods as m
 
-SIZE = 100  # octets of the body
+SIZE = 100  # bytes of the body
 PAUSE_S = 0.005  # between two of them
 QUEUE = "round-trips"
 

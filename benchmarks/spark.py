@@ -1,9 +1,9 @@
-"""How fast a stream comes into Spark: rows per second, body and offset, and all columns.
+"""Measure how fast Spark reads a stream: rows per second, body and offset, and all columns.
 
-python -m benchmarks.spark                       # a million messages of 100 octets on a node of its own
-python -m benchmarks.spark --messages 200000
+    python -m benchmarks.spark                       # a million messages of 100 bytes on a node of its own
+    python -m benchmarks.spark --messages 200000
 
-Spark counts the rows and the octets of their bodies, so that every batch goes through it. Needs `leveret[spark]` and
+Spark counts the rows and the bytes of their bodies, so that every batch goes through it. Needs `leveret[spark]` and
 Java.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SERVE = (sys.executable, "-m", "broker_core.cli", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
-# What is read: title, the schema given, and what Spark makes of each batch.
+# The reads: title, the schema given, and what Spark computes from each batch.
 READS = (
     ("body and offset", "body binary, offset bigint", ("sum(octet_length(body))", "sum(offset)")),
     (

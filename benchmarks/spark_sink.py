@@ -1,7 +1,7 @@
-"""How fast Spark writes to exchanges: rows per second, from the first row to all of them in the queue and on disk.
+"""Measure how fast Spark writes to exchanges: rows per second, from the first row until all are queued and on disk.
 
-python -m benchmarks.spark_sink                  # half a million messages of 100 octets on a node of its own
-python -m benchmarks.spark_sink --messages 200000
+    python -m benchmarks.spark_sink                  # half a million messages of 100 bytes on a node of its own
+    python -m benchmarks.spark_sink --messages 200000
 
 The queue is emptied by deleting it, between the rounds. Needs `leveret[spark]` and Java.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 STREAM = {"x-queue-type": "stream"}
 BODY = "cast(lpad(cast(id as string), {size}, '-') as binary) as body"
-# What is written: title, columns besides the body, options, and the queue's arguments.
+# The writes: title, columns besides the body, options, and the queue's arguments.
 WRITES: tuple[tuple[str, tuple[str, ...], dict[str, str], dict[str, str]], ...] = (
     ("to a queue", (), {}, {}),
     ("to a stream", (), {}, STREAM),

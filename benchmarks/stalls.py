@@ -1,8 +1,8 @@
-"""How long the loop is with one thing at a time, while operators ask: the processor's time of its longest turn.
+"""Measure the longest turn of the loop, in processor time, while operators send requests.
 
-A node in this process, with 10,000 queues and 1000 connections; everything over HTTP that is long is asked for, once.
-The time is that of the loop's own thread, so whatever else runs on the machine does not count. The whole takes longer
-than it would elsewhere: the client is in the same process.
+A node runs in this process, with 10,000 queues and 1000 connections; every long request of the HTTP API is made once.
+The time is that of the loop's own thread, so other load on the machine does not count. The turns take longer than they
+would elsewhere: the client is in the same process.
 
     python -m benchmarks proofs --only stalls
 """
@@ -109,7 +109,7 @@ async def client(port: int, number: int) -> socket.socket:
 
 
 def ask(port: int, path: str) -> int:
-    """How many octets come back."""
+    """Make a request; returns the bytes of the answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", path, headers={"Authorization": f"Basic {crowd.GUEST}"})
     response = connection.getresponse()

@@ -1,4 +1,4 @@
-"""Rows of a table: the same done by several brokers in turn, medians and spread, and the ratio round by round."""
+"""Print rows of a table: the same done by several brokers in turn, with median, spread, and the ratio by round."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.brokers import Running
 
-BREATH_S = 0.3  # what a broker has left to do after one measurement should not fall into another's
+BREATH_S = 0.3  # so that a broker's remaining work does not fall into the next measurement
 
 
 def head(title: str, brokers: Sequence[Running]) -> None:

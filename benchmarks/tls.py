@@ -1,4 +1,4 @@
-"""What TLS costs: the same flood in clear and encrypted, on two listeners of one node, in turn.
+"""Measure the cost of TLS: the same flood in clear and encrypted, on two listeners of one node, in turn.
 
 python -m benchmarks tls
 """
@@ -101,7 +101,7 @@ def main(rounds: int) -> None:
 
 
 def _opened(end: Running, connect: Callable[[tuple[str, int]], object]) -> str:
-    """How long it takes to log in and open a channel, and what a connection holds afterwards."""
+    """Measure the time to log in and open a channel, and the memory of a connection afterwards."""
     with speaking(connect):
         for _ in range(20):
             Wire(end.port).socket.close()

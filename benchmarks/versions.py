@@ -1,4 +1,4 @@
-"""This version beside an earlier one, on messages that need no disk: what the store must not have made slower.
+"""Compare this version with an earlier one, on messages that need no disk: the store must not slow them down.
 
 git worktree add ../earlier 44547d8
 python -m benchmarks --against ../earlier versions

@@ -28,7 +28,7 @@ def work(name: str, done: list[str]) -> None:
 
 
 def publish(jobs: list[bytes]) -> None:
-    """Returns when the broker has taken every job; raises if it could not."""
+    """Publish the jobs, and return when the broker has confirmed all of them; raises if it could not."""
     with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
         channel = connection.channel()
         channel.queue_declare("jobs", durable=True)
