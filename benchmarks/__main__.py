@@ -47,7 +47,7 @@ LOADS_10 = (("100 B", 100_000, 100), ("1 KiB", 60_000, 1024))
 
 
 def throughput10(rounds: int) -> None:
-    """The same over AMQP 1.0, sender and receiver being processes of their own; both outcomes are waited for."""
+    """Print throughput over AMQP 1.0, with sender and receiver in separate processes that both wait for outcomes."""
     print("\n## Throughput over AMQP 1.0: messages per second, median (lowest to highest)\n")
     with ExitStack() as stack:
         command = stack.enter_context(amqp10.client())
@@ -60,7 +60,7 @@ def throughput10(rounds: int) -> None:
 
 
 def throughput010(rounds: int) -> None:
-    """The same over AMQP 0-10, beside 0-9-1 on the same node."""
+    """Print throughput over AMQP 0-10, beside 0-9-1 on the same node."""
     print("\n## Throughput over AMQP 0-10: messages per second, median (lowest to highest)\n")
     os.environ["LEVERET_PROTOCOLS__AMQP010__ENABLED"] = "true"
     with leveret() as broker:
@@ -71,7 +71,7 @@ def throughput010(rounds: int) -> None:
 
 
 def start(rounds: int) -> None:
-    """From nothing to the first answer on the AMQP port."""
+    """Measure the time from the start of a process to the first answer on the AMQP port."""
     times = []
     for _ in range(rounds + 1):
         started = time.perf_counter()
@@ -95,7 +95,7 @@ def idle(rounds: int, connections: int = 1000) -> None:
 
 
 def large(rounds: int, size: int = 16 << 20) -> None:
-    """One large body in and out: peak memory over the size of the body."""
+    """Measure peak memory over the size of one large body, in and out."""
     with leveret() as broker:
         publisher, consumer = Wire(broker.port), Wire(broker.port)
         consumer.call(m.QueueDeclare("large"), m.QueueDeclareOk)
@@ -117,7 +117,7 @@ def large(rounds: int, size: int = 16 << 20) -> None:
 
 
 def flatness(rounds: int) -> None:
-    """The cost of a message against the number of queues and bindings."""
+    """Print the cost of a message against the number of queues and bindings."""
     print("\n## Cost against the number of queues and bindings, in process\n")
     flat.main()
 

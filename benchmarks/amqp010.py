@@ -153,7 +153,7 @@ class Receiver:
 def flood(
     port: int, messages: int, size: int = 256, window: int = 1000, prefetch: int = 200, accepts: bool = True
 ) -> float:
-    """Messages per second from the first transfer to the last delivery and the last completion."""
+    """Return messages per second from the first transfer to the last delivery and the last completion."""
     sender = Sender(port, messages, size)
     receiver = Receiver(port, messages, prefetch, accepts)
     both = (receiver.wire.socket, sender.wire.socket)

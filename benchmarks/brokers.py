@@ -46,7 +46,7 @@ def free_port() -> int:
 def leveret(
     *flags: str, name: str = "Leveret", tree: Path = TREE, configured_port: int | None = None
 ) -> Iterator[Running]:
-    """This project's node, with its defaults but for the ports; `tree`: the source, perhaps of another version.
+    """Run this project's node, with its defaults except for the ports; `tree` is a source folder, perhaps older.
 
     `configured_port` is the one that a configuration among the flags gives.
     """
@@ -84,7 +84,7 @@ def has_rabbitmq() -> bool:
 
 @contextlib.contextmanager
 def rabbitmq(*plugins: str) -> Iterator[Running]:
-    """The RabbitMQ of the system's packages, with its defaults but for the port, its folders and the plug-ins."""
+    """Run the system's RabbitMQ, with its defaults except for the port, its folders and the plug-ins."""
     port = free_port()
     name = f"bench{port}@localhost"
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +108,7 @@ def rabbitmq(*plugins: str) -> Iterator[Running]:
 
 
 def _rabbitmq_process(environment: Mapping[str, str], port: int) -> contextlib.AbstractContextManager[int]:
-    """Debian's script logs its user in, which leaves it 1024 descriptors; as root we can do without."""
+    """Start the server. Debian's script would limit it to 1024 descriptors; root can avoid that."""
     if os.geteuid() == 0 and RABBITMQ.exists():
         home = pwd.getpwnam("rabbitmq").pw_dir
         return _process([str(RABBITMQ)], {**environment, "HOME": home}, port, user="rabbitmq")
@@ -117,7 +117,7 @@ def _rabbitmq_process(environment: Mapping[str, str], port: int) -> contextlib.A
 
 @contextlib.contextmanager
 def lavinmq() -> Iterator[Running]:
-    """The LavinMQ on the path, with its defaults but for the ports and the folder."""
+    """Run the LavinMQ on the path, with its defaults except for the ports and the folder."""
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         ports = ["--bind", "127.0.0.1", "--amqp-port", str(port), "--http-port", str(free_port())]
@@ -160,18 +160,18 @@ def wait_for(port: int) -> None:
 
 
 def resident_kib(process: int) -> int:
-    """The memory of a process, without its children (Linux)."""
+    """Return the memory of a process, without its children (Linux)."""
     pages = int(Path(f"/proc/{process}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") // 1024
 
 
 def processor_s(process: int) -> float:
-    """The processor time of a process so far, over all its threads (Linux)."""
+    """Return the processor time of a process so far, over all its threads (Linux)."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_kib(process: int) -> int:
-    """The most memory that a process ever had (Linux)."""
+    """Return the most memory that a process ever had (Linux)."""
     status = Path(f"/proc/{process}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])

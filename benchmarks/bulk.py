@@ -31,7 +31,7 @@ PROBES = 300  # single messages, meanwhile
 
 
 def bulk(rounds: int, messages: int = MESSAGES) -> None:
-    """Prints a table."""
+    """Measure all kinds of reads, and print a table."""
     print(f"\n## {messages:,} messages of {SIZE} octets from a stream, median (lowest to highest)\n")
     print("| | messages per second | MB per second |\n|---|---:|---:|")
     formats = ["blocks", *(["arrow"] if find_spec("pyarrow") else [])]

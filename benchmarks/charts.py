@@ -11,7 +11,7 @@ HEIGHT = 0.8  # of a group, of the room it has
 
 
 def bars(path: Path, titles: Mapping[str, str], results: Mapping[str, Mapping[str, Sequence[float]]]) -> None:
-    """Messages per second, the longer the better. Needs the extra `charts`."""
+    """Draw bars of messages per second. Needs the extra `charts`."""
     from matplotlib import rcParams
     from matplotlib.figure import Figure
 

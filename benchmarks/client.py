@@ -92,7 +92,7 @@ def _pour(end: socket.socket) -> None:
 
 @contextmanager
 def peer(work: Callable[[socket.socket], None]) -> Iterator[socket.socket]:
-    """A connection to a process that does this."""
+    """Connect to a process that runs this function."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         child = os.fork()
         if not child:

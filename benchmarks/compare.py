@@ -179,7 +179,7 @@ def lines(found: Sequence[Broker], names: Sequence[str], rounds: int, seconds: f
 
 
 def times(rates: Rates, one: str, other: str) -> float:
-    """The median of the ratios round by round."""
+    """Return the median of the ratios by round."""
     return statistics.median(a / b for a, b in zip(rates[one], rates[other], strict=True))
 
 
@@ -207,9 +207,10 @@ def many(found: Sequence[Broker], rounds: int, seconds: float) -> dict[str, Rate
 
 
 def _crowded(broker: Broker, window: int, rounds: int, seconds: float) -> Rates:
-    """Messages per second of one pair and of many, each with so many unconfirmed, and how their costs compare.
+    """Return messages per second of one pair and of many, each with a window, and how their costs compare.
 
-    As many may be unacknowledged: with fewer, publishers outrun their consumers, and what waits in queues is measured.
+    The prefetch equals the window: if it were smaller, publishers would outrun their consumers, and waiting in queues
+    would be measured.
     """
     said = f"--confirms {window} --prefetch {window} --ack-every {min(window // 2, 50)} --time {seconds} --warm-up 1"
     crowd = f"--publishers {MANY} --consumers {MANY} --queues {MANY}"
@@ -224,7 +225,7 @@ def _crowded(broker: Broker, window: int, rounds: int, seconds: float) -> Rates:
 
 
 def _with_cost(broker: Broker, said: str) -> tuple[float, float]:
-    """Messages per second, and the broker's processor time for one, once all are connected and warm."""
+    """Return messages per second, and the broker's processor time for one, once all are connected and warm."""
     spent: list[tuple[float, int]] = []  # at the end of a second, and what was sent and received in it
 
     def on_second(second: Second) -> None:
@@ -236,7 +237,7 @@ def _with_cost(broker: Broker, said: str) -> tuple[float, float]:
 
 
 def _processor(broker: Broker) -> float:
-    """With its children: RabbitMQ's main process is a script."""
+    """Return a broker's processor time with its children: RabbitMQ's main process is a script."""
     if broker.process is None:
         return 0.0
     return sum(processor_s(each) for each in _family(broker.process))
@@ -323,7 +324,7 @@ def main(given: argparse.Namespace) -> None:
     if unknown:
         raise SystemExit(f"no such lines: {', '.join(sorted(unknown))}")
     print("\n## Brokers side by side")
-    all_descriptors()  # brokers have as many as who starts them
+    all_descriptors()  # the brokers inherit the limit
     results: dict[str, dict[str, Rates]] = {}
     with brokers(given.brokers.split(","), given.tree) as found:
         wanted = [name for name in names if name in LINES]

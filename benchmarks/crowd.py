@@ -65,7 +65,7 @@ def request(leaves: bool) -> bytes:
 # The end of the broker's last answer to each, if it stays.
 AMQP: tuple[Callable[[bool], bytes], ...] = (login_091, login_10)
 DAWDLERS: tuple[bytes, ...] = (
-    b"",  # says nothing
+    b"",  # sends nothing
     b"AMQP\x00\x00\x09",  # nearly a header
     b"AMQP\x00\x00\x09\x01\x01\x00\x00\x7f\xff\xff\xff" + b"x" * 64,  # a frame of two gigabytes
     b"AMQP\x03\x01\x00\x00\xff\xff\xff\xff\x02\x01\x00\x00" + b"x" * 64,  # and of four

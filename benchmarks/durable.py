@@ -48,7 +48,7 @@ def _brokers() -> Iterator[list[Running]]:
 
 
 def durable(rounds: int) -> None:
-    """Messages per second through one durable queue, persistent, confirmed and acknowledged."""
+    """Print messages per second through one durable queue, persistent, confirmed and acknowledged."""
     print("\n## Persistent messages per second, median (lowest to highest)\n")
     with _brokers() as brokers:
         head("persistent messages", brokers)
@@ -61,7 +61,7 @@ def _flood(broker: Running, **load: int) -> float:
 
 
 def latency(rounds: int) -> None:
-    """From when a message was due to its confirm, at 80 % of what the broker did just before with a window."""
+    """Print the time from a message's due time to its confirm, at 80 % of the broker's rate with a window."""
     print("\n## Confirms of persistent messages at 80 % load: milliseconds, median (lowest to highest)\n")
     with _brokers() as brokers:
         print(
@@ -84,13 +84,13 @@ def latency(rounds: int) -> None:
 
 
 def _sustained(broker: Running) -> float:
-    """Messages per second, for as long as latencies are measured then: a burst is faster than what can be kept up."""
+    """Return messages per second over as long as a latency measurement: a burst is faster than the sustained rate."""
     burst = _flood(broker, messages=60_000, size=100)
     return _flood(broker, messages=int(burst * LATENCY_S), size=100)
 
 
 def recovery(rounds: int) -> None:
-    """A node killed with a full queue: how long until it listens and delivers again, and what the disk holds."""
+    """Kill a node with a full queue; measure when it listens and delivers again, and its space on disk."""
     print("\n## Recovery after kill -9: seconds since the start of the process, median (lowest to highest)\n")
     print("| what waits | listens | first message | drained per second | MiB on disk | and drained |")
     print("|---|---:|---:|---:|---:|---:|")
@@ -109,7 +109,7 @@ def recovery(rounds: int) -> None:
 
 
 def _recover(folder: str, messages: int) -> tuple[float, float]:
-    """Seconds from the start of the process until it listens, and until its first message has arrived."""
+    """Return seconds from the start of the process until it listens, and until its first message has arrived."""
     started = time.perf_counter()
     with leveret("--data", folder) as broker:
         listens = time.perf_counter() - started
@@ -123,7 +123,7 @@ def _recover(folder: str, messages: int) -> tuple[float, float]:
 
 
 def _drain(folder: str, messages: int) -> tuple[float, float]:
-    """Messages per second until all are received and acknowledged, and MiB on disk a while later."""
+    """Return messages per second until all are received and acknowledged, and MiB on disk a while later."""
     with leveret("--data", folder) as broker:
         started = time.perf_counter()
         consumer = Consumer(broker.port, "filled", messages, 100, durable=True)

@@ -30,7 +30,7 @@ BATCH = 500  # messages in one read
 
 
 def connection(broker: Broker) -> Connection091:
-    """A 0-9-1 connection with channel 1 open, as far as the broker can tell."""
+    """Return a 0-9-1 connection with channel 1 open, without a socket."""
     broker.access.add_user("guest", "guest")
     broker.access.set_permissions("guest", "/", ".*", ".*", ".*")
     front = Connection091(broker, Config(), Outbox([]), Peer("127.0.0.1", 1, "127.0.0.1", 5672, True), 0.0)
@@ -46,7 +46,7 @@ def connection(broker: Broker) -> Connection091:
 
 
 def cost_us(exchange: Exchange, keys: list[str]) -> float:
-    """Microseconds per message, the best of five runs."""
+    """Return microseconds per message, the best of five runs."""
     broker = exchange.virtual_host.broker
     front = connection(broker)
     properties = BasicProperties(delivery_mode=1).encode()
@@ -66,7 +66,7 @@ def cost_us(exchange: Exchange, keys: list[str]) -> float:
 
 
 def queues(count: int) -> float:
-    """The default exchange in front of `count` queues."""
+    """Measure the default exchange in front of `count` queues."""
     host = _host()
     names = [f"queue.{n}" for n in range(count)]
     for name in names:
@@ -75,7 +75,7 @@ def queues(count: int) -> float:
 
 
 def bindings(kind: str, count: int) -> float:
-    """`count` bindings to ten queues; one in ten is a pattern on a topic exchange."""
+    """Measure `count` bindings to ten queues; one in ten is a pattern on a topic exchange."""
     host = _host()
     exchange = host.declare_exchange("x", kind)
     targets = [host.declare_queue(f"queue.{n}") for n in range(10)]

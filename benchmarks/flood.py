@@ -69,7 +69,7 @@ class Wire:
 
 
 def declare_afresh(port: int, queue: str, durable: bool) -> None:
-    """An empty queue of this name."""
+    """Declare an empty queue of this name."""
     owner = Wire(port)
     owner.call(m.QueueDelete(queue), m.QueueDeleteOk)
     owner.call(m.QueueDeclare(queue, durable=durable), m.QueueDeclareOk)
@@ -213,7 +213,7 @@ def flood(
     durable: bool = False,
     queue: str = "flood",
 ) -> float:
-    """Messages per second from the first publish to the last delivery (and, with `confirms`, the last confirm)."""
+    """Return messages per second from the first publish to the last delivery (with `confirms`, the last confirm)."""
     declare_afresh(port, queue, durable)
     consumer = Consumer(port, queue, messages, size, durable, prefetch if acks else 0)
     publisher = Publisher(port, queue, messages, size, durable, confirms)

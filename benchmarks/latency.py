@@ -14,7 +14,7 @@ import attrs
 
 from benchmarks.flood import Consumer, Publisher, declare_afresh, turn
 
-PACE_S = 0.0005  # between two looks at what is due
+PACE_S = 0.0005  # between two checks of what is due
 WARM_UP_S = 1.0  # not counted
 BEHIND_S = 5.0  # so much later than due, the last confirm is not waited for
 

@@ -55,7 +55,7 @@ def measure(queues: int, connections: int, rounds: int) -> None:
 
 
 def asked(port: int, web: int, path: str, rounds: int) -> tuple[list[float], float]:
-    """Milliseconds: what each answer took, and the longest that another client waited."""
+    """Return milliseconds: of each answer, and the longest that another client waited."""
     took: list[float] = []
 
     def ask_all() -> None:

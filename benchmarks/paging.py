@@ -38,7 +38,7 @@ class Way:
     resident: list[int] = attrs.Factory(list)  # KiB: the most seen since the step before
 
     def described(self, what: str) -> str:
-        """The first fifth against the last, and what was the slowest step."""
+        """Compare the first fifth with the last, and name the slowest step."""
         first, last = _ends(self.rates)
         cheap, dear = _ends(self.processor)
         return (
@@ -49,13 +49,13 @@ class Way:
 
 
 def _ends(values: list[float]) -> tuple[float, float]:
-    """The means of the first and the last fifth."""
+    """Return the means of the first and the last fifth."""
     part = max(1, len(values) // 5)
     return statistics.mean(values[:part]), statistics.mean(values[-part:])
 
 
 def watched(broker: Running, messages: int, done: Callable[[], int], go_on: Callable[[], None]) -> Way:
-    """Go on until everything is done, and note what happens on the way."""
+    """Run until everything is done, and record rates and memory at each step."""
     way = Way()
     step, most = max(1, messages // STEPS), 0
     began, before, looked, spent = time.perf_counter(), 0, 0.0, processor_s(broker.process)
@@ -123,7 +123,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(given: argparse.Namespace) -> None:
-    """Both loads, or what is given."""
+    """Measure both loads, or the given one."""
     print("\n## A queue longer than memory")
     loads = LOADS if given.messages is None else ((given.messages, given.size),)
     for messages, size in loads:

@@ -58,7 +58,7 @@ class Pairs:
         return sum(consumer.received for consumer in self.consumers)
 
     def run(self, messages: int) -> float:
-        """Messages per second, from the first publish until every pair has had its share."""
+        """Return messages per second, from the first publish until every pair has had its share."""
         share = messages // len(self.publishers)
         for publisher, consumer in zip(self.publishers, self.consumers, strict=True):
             publisher.messages = consumer.messages = consumer.received + share

@@ -109,7 +109,7 @@ def threads(process: int) -> int:
 
 
 def idle(folder: Path, count: int = 10_000) -> None:
-    """Connections that have logged in, opened a channel or a session, and say nothing."""
+    """Measure connections that have logged in, opened a channel or a session, and send nothing."""
     with node(folder) as (running, _):
         process = running.process
         before = resident_kib(process)
@@ -130,7 +130,7 @@ def idle(folder: Path, count: int = 10_000) -> None:
 
 
 def churn(folder: Path, count: int = 100_000) -> None:
-    """Connections that come and go, in three protocols and three manners."""
+    """Measure connections that come and go, in three protocols and three manners."""
     with node(folder) as (running, web):
         process = running.process
         with crowd("churn", running.port, count // 20) as warm:
@@ -219,7 +219,7 @@ def looked_on(folder: Path, rounds: int = 8, queues: int = 200) -> None:
 
 
 def pages(folder: Path, queues: int = 10_000, connections: int = 1000, rounds: int = 10) -> None:
-    """A page of 100 of many queues and connections, and the longest that others wait meanwhile."""
+    """Measure pages of 100 of many queues and connections, and the longest wait of another client meanwhile."""
     with node(folder) as (running, web):
         declare(running.port, queues)
         with crowd("rest", running.port, connections) as held:

@@ -208,7 +208,7 @@ class Engine(ABC):
 
     @abstractmethod
     def send(self, count: int) -> None:
-        """So many messages to the client."""
+        """Send `count` messages to the client."""
 
     @abstractmethod
     def sent(self) -> bytes:
@@ -394,7 +394,7 @@ class Sending(OutgoingOwner):
 
 
 def receiving(engine: Engine) -> float:
-    """Transfers per second that come in and are accepted."""
+    """Return transfers per second that come in and are accepted."""
     numbers = range(0, MESSAGES, BATCH)
     reads = [b"".join(transfer(first + each) for each in range(BATCH)) for first in numbers]
     engine.sent()
@@ -408,7 +408,7 @@ def receiving(engine: Engine) -> float:
 
 
 def sending(engine: Engine) -> float:
-    """Transfers per second that go out and are told to be accepted."""
+    """Return transfers per second that go out and whose acceptance comes in."""
     numbers = range(0, MESSAGES, BATCH)
     outcomes = [frame(_accepted(first, first + BATCH - 1)) for first in numbers]
     engine.sent()

@@ -43,7 +43,7 @@ def main() -> None:
 
 @contextmanager
 def round_trips(port: int) -> Iterator[list[float]]:
-    """Meanwhile: afterwards the list has count, p50, p99 and the longest, in milliseconds."""
+    """Run round trips within the context; afterwards the list has count, p50, p99 and the longest, in milliseconds."""
     found: list[float] = []
     probe = Popen(
         [sys.executable, "-m", "benchmarks.round_trips", str(port)], stdin=PIPE, stdout=PIPE, text=True

@@ -50,7 +50,7 @@ READS = (
 
 @contextmanager
 def served() -> Iterator[tuple[str, str]]:
-    """A node with its data in a folder: its URLs for AMQP and HTTP."""
+    """Run a node with its data in a folder; yields its URLs for AMQP and HTTP."""
     with tempfile.TemporaryDirectory() as folder:
         node = subprocess.Popen(
             [*SERVE, "--data", folder], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -69,7 +69,7 @@ def served() -> Iterator[tuple[str, str]]:
 
 
 def fill(url: str, messages: int, size: int) -> None:
-    """A stream with two headers and a content type in each message."""
+    """Fill a stream with messages that have two headers and a content type."""
     properties = pika.BasicProperties(
         content_type="application/json", headers={"source": "till-7", "retries": 0}
     )
@@ -84,7 +84,7 @@ def fill(url: str, messages: int, size: int) -> None:
 
 
 def read(spark: SparkSession, http: str, schema: str | None, made: tuple[str, ...], tasks: int) -> float:
-    """Seconds for one read of everything."""
+    """Return the seconds for one read of everything."""
     reader = spark.read.format("amqp").option("endpoints", http).option("subscribe", "orders")
     if schema is not None:
         reader = reader.schema(schema)

@@ -34,7 +34,7 @@ WRITES: tuple[tuple[str, tuple[str, ...], dict[str, str], dict[str, str]], ...] 
 
 
 def declare(url: str, arguments: dict[str, str]) -> None:
-    """An empty one."""
+    """Declare an empty queue."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.queue_delete("written")
@@ -46,7 +46,7 @@ def table(spark: SparkSession, messages: int, tasks: int, size: int, columns: tu
 
 
 def write(rows: DataFrame, http: str, options: dict[str, str]) -> float:
-    """Seconds."""
+    """Return the seconds for writing all messages."""
     writer = (
         rows.write.format("amqp").mode("append").options(endpoints=http, exchange="", routingKey="written")
     )

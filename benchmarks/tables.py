@@ -33,5 +33,5 @@ def row(title: str, brokers: Sequence[Running], rounds: int, measure: Callable[[
 
 
 def spread(found: Sequence[float], digits: int = 0) -> str:
-    """Median, lowest and highest."""
+    """Format median, lowest and highest."""
     return f"{statistics.median(found):,.{digits}f} ({min(found):,.{digits}f} to {max(found):,.{digits}f})"

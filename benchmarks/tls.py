@@ -66,7 +66,7 @@ class Secured:
 
 @contextmanager
 def speaking(connect: Callable[[tuple[str, int]], object]) -> Iterator[None]:
-    """The flood's connections are made by this."""
+    """Have the flood connect with this function."""
     Wire.connect = staticmethod(connect)
     try:
         yield
@@ -75,7 +75,7 @@ def speaking(connect: Callable[[tuple[str, int]], object]) -> Iterator[None]:
 
 
 def main(rounds: int) -> None:
-    """Throughput, handshakes, and memory of connections at rest."""
+    """Measure throughput, handshakes, and memory of idle connections."""
     print("\n## In clear and over TLS, transient messages per second\n")
     with tempfile.TemporaryDirectory() as made:
         folder, plain, secured = Path(made), free_port(), free_port()
@@ -117,7 +117,7 @@ def _opened(end: Running, connect: Callable[[tuple[str, int]], object]) -> str:
 
 
 def _certified(folder: Path) -> ssl.SSLContext:
-    """A server's certificate in the folder, with an elliptic curve as is usual now, and a client that trusts it."""
+    """Create a server's certificate (elliptic curve) in the folder, and return a client context that trusts it."""
     authority = trustme.CA()
     issued = authority.issue_cert("localhost")
     issued.private_key_pem.write_to_path(folder / "server.key")

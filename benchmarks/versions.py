@@ -23,7 +23,7 @@ LOADS: tuple[tuple[str, int, dict[str, int | bool]], ...] = (
 
 
 def versions(against: Path, rounds: int) -> None:
-    """Transient messages: with nothing on disk at all, and with a data folder that they do not go to."""
+    """Measure transient messages: with nothing on disk at all, and with a data folder that they do not use."""
     print("\n## Transient messages per second, beside an earlier version\n")
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())

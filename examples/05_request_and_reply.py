@@ -13,7 +13,7 @@ REPLY_TO = "amq.rabbitmq.reply-to"  # stands for this channel
 
 
 def serve(listening: threading.Event, questions: int) -> None:
-    """Answer so many questions: each goes back to where it says it came from."""
+    """Answer this many questions, each at the address that it names."""
     with pika.BlockingConnection(pika.URLParameters(URL)) as connection:
         channel = connection.channel()
         channel.queue_declare("squares", auto_delete=True)

@@ -10,7 +10,7 @@ from broker_core import Node, embedded
 
 
 def greet(url: str) -> str:
-    """Any client will do; this one blocks, so it goes into a thread."""
+    """Publish and get a message with pika. It blocks, so it runs in a thread; any client would do."""
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         channel = connection.channel()
         channel.queue_declare("greetings")

@@ -15,7 +15,7 @@ URL = urlsplit(os.environ.get("AMQP_URL", "amqp://guest:guest@localhost:5672/%2F
 
 
 def connect() -> BlockingConnection:
-    """In AMQP 1.0 the host name says which virtual host is meant; any other name means the default one."""
+    """Connect. In AMQP 1.0 the host name selects the virtual host; any unknown name means the default one."""
     return BlockingConnection(
         f"amqp://{URL.hostname}:{URL.port}",
         user=URL.username,

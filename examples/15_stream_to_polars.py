@@ -28,7 +28,7 @@ def publish(url: str) -> None:
 
 
 def answers(address: str):
-    """Everything there is, one answer after the other: each says where the next one begins."""
+    """Yield answers until the stream is read; each says where the next one begins."""
     offset = -1
     following = 0
     with closing(HTTPConnection(address)) as http:

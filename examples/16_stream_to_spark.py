@@ -23,7 +23,7 @@ ARTICLES = ("carrot", "turnip", "clover")
 
 
 def start(folder: Path) -> tuple[subprocess.Popen[str], str, str]:
-    """A node, and where it listens for AMQP and for HTTP."""
+    """Start a node, and return it with its URLs for AMQP and HTTP."""
     command = [*SERVE, "--data", str(folder)]
     node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     found = []
@@ -46,7 +46,7 @@ def order(amqp: str, begin: int, end: int) -> None:
 
 
 def show_what_is_there(spark, http: str) -> None:
-    """A batch: from the first message to the last there is now."""
+    """Read a batch: from the first message to the last at this moment."""
     rows = spark.read.format("amqp").option("endpoints", http).option("subscribe", "orders").load()
     orders = rows.selectExpr("from_json(cast(body as string), 'article string, pieces int') as order")
     for article, pieces in orders.groupBy("order.article").sum("order.pieces").orderBy("article").collect():
@@ -54,7 +54,7 @@ def show_what_is_there(spark, http: str) -> None:
 
 
 def archive(spark, http: str, folder: Path) -> None:
-    """A streaming query that ends when it has read what is there. The checkpoint knows how far that was."""
+    """Run a streaming query until it has read what is there. The checkpoint records how far that was."""
     rows = (
         spark.readStream.format("amqp")
         .schema("body binary, offset bigint")  # what is not named is not decoded

@@ -25,7 +25,7 @@ QUEUES = {"parcels": "order.small.*", "pallets": "order.large.*"}
 
 
 def start(folder: Path) -> tuple[subprocess.Popen[str], str, str]:
-    """A node, and where it listens for AMQP and for HTTP."""
+    """Start a node, and return it with its URLs for AMQP and HTTP."""
     command = [*SERVE, "--data", str(folder)]
     node = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     found = []
@@ -56,7 +56,7 @@ def order(channel, chance: random.Random, begin: int, end: int) -> None:
 
 
 def dispatch(spark, http: str, folder: Path) -> None:
-    """A streaming query that ends when it has written what there is. The checkpoint knows how far that was."""
+    """Run a streaming query until it has written what is there. The checkpoint records how far that was."""
     rows = (
         spark.readStream.format("amqp")
         .schema("body binary")
@@ -89,7 +89,7 @@ def dispatch(spark, http: str, folder: Path) -> None:
 
 
 def taken(channel, queue: str) -> list[dict]:
-    """Everything that is in a queue."""
+    """Return all messages of a queue."""
     found = []
     while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
         found.append(json.loads(got[2]))

@@ -46,7 +46,7 @@ def order(channel, chance: random.Random, begin: int, end: int) -> None:
 
 
 def archive_what_is_there(spark, reach: BrokerEndpoint, lake: Path) -> None:
-    """The checkpoint beside the lake knows how far the last run came."""
+    """Archive new orders. The checkpoint beside the archive records how far the last run came."""
     reading = reach.reading(["orders"], {"startingOffsets": "earliest"})
     rows = spark.readStream.format("amqp").options(**reading).load()
     archive(rows, Target(str(lake), by=("day",))).awaitTermination()
@@ -54,13 +54,13 @@ def archive_what_is_there(spark, reach: BrokerEndpoint, lake: Path) -> None:
 
 
 def show_lag(reach: BrokerEndpoint, lake: Path) -> None:
-    """Without Spark: from the checkpoint, and what the broker says."""
+    """Print how far the archive is behind, from the checkpoint and the broker's answer, without Spark."""
     for lag in measure([Path(checkpoint_of(str(lake)))], reach):
         print(f"{lag.source}: at {lag.position} of {lag.end}, {lag.behind} behind")
 
 
 def taken(channel, queue: str) -> list[dict]:
-    """Everything that is in a queue."""
+    """Return all messages of a queue."""
     found = []
     while (got := channel.basic_get(queue, auto_ack=True))[0] is not None:
         found.append(json.loads(got[2]))

@@ -40,7 +40,7 @@ def measure(channel, chance: random.Random, count: int) -> None:
 
 
 def completed(messages):
-    """DataFrame to DataFrame: what comes in are the source's columns, what goes out are those of the sink."""
+    """Turn a DataFrame with the source's columns into one with the sink's."""
     known = messages.sparkSession.createDataFrame(SENSORS, "sensor string, hall string, hottest double")
     readings = messages.selectExpr("from_json(cast(body as string), 'sensor string, celsius double') as said")
     return (

@@ -26,7 +26,7 @@ COUNTRIES = ("fi", "pt", "ie")
 
 
 def declare(channel) -> None:
-    """Dead letters of all queues go to one stream, which keeps them for a look."""
+    """Declare queues whose dead letters go to one stream, which keeps them for analysis."""
     channel.exchange_declare("dead", "fanout", durable=True)
     channel.queue_declare("dead", durable=True, arguments=STREAM)
     channel.queue_bind("dead", "dead")
@@ -37,7 +37,7 @@ def declare(channel) -> None:
 
 
 def bad_day(channel, chance: random.Random) -> None:
-    """45 parcels for 40 places, of which ten are refused; 15 letters that do not wait."""
+    """Send 45 parcels for 40 places, of which ten are rejected, and 15 letters that expire."""
     for number in range(60):
         size = "small" if number % 4 == 0 else "large"
         patience = "1" if size == "small" else None
