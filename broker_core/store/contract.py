@@ -233,8 +233,7 @@ class Reader(ABC):
 
     @abstractmethod
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
-        """Return whole blocks of a segment, in order: from the one that has `offset` up to `until`, where no block
-        begins.
+        """Return whole blocks of a segment, from the one that has `offset` on; none begins at `until` or later.
 
         They have at most `octets` bytes, but at least one block is returned. Raises DamagedError, whose `next` is the
         offset after the damage, and StoreError.
