@@ -1,5 +1,4 @@
-"""Build Leveret: the modules in pyproject.toml under `[tool.leveret]` are compiled with mypyc, from the same `.py`
-files.
+"""Build Leveret: modules in pyproject.toml's `[tool.leveret]` are compiled with mypyc, from the same `.py` files.
 
     LEVERET_COMPILE=auto     the default: compile where there is a C compiler with Python's headers, else stay plain
     LEVERET_COMPILE=never    install plain Python

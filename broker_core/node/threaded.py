@@ -79,8 +79,7 @@ class ThreadedNode:
             raise
 
     def stop(self) -> None:
-        """Close every client's connection, close every socket and end the thread. Raises the error that ended the node,
-        if any.
+        """Close every client's connection and every socket, and end the thread. Raises the error that ended the node.
 
         Does nothing if the node does not run.
         """
