@@ -1,1 +1,1 @@
-"""AMQP 0-10 as bytes: types, commands, structs and frames, to values and back. Pure functions."""
+"""AMQP 0-10 types, commands, structs and frames: decode bytes as values and encode them. Pure functions."""

@@ -1,11 +1,11 @@
-"""AMQP 0-10 packed structs: what the generated classes of commands.py share, and the fields they are made of.
+"""AMQP 0-10 packed structs: what the generated classes of commands.py share, and how their fields are read and written.
 
-A control, a command and a struct are the same thing inside: flag octets that say which fields are there (field i is bit
-i mod 8 of octet i div 8), then those fields, one after the other. A bit is its flag, and has no octets. What comes
-behind the last field that is known is passed over, and no field is required: clients leave out what they like.
+A control, a command and a struct have the same contents: flag bytes that say which fields are present (field i is bit i
+mod 8 of byte i div 8), then those fields, one after the other. A bit is its flag and takes no bytes of its own. Bytes
+behind the last known field are ignored, and no field is required, because clients leave out what they like.
 
-`x_at(data, at, end)` reads an x and answers it with the offset after it; it believes no size that leads beyond
-`end`, and raises MalformedError. `encode_x` raises ValueError for what the wire cannot say.
+`x_at(data, at, end)` reads an x and returns it with the offset after it; it accepts no size that leads beyond `end`,
+and raises MalformedError. `encode_x` raises ValueError for what the wire cannot represent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CODE_STRUCT32: Final = 0xAB
 BYTE_RANGE: Final = Layout(">QQ")
 
 
-class UnknownCommand(MalformedError):  # noqa: N818 - it is what was received
+class UnknownCommand(MalformedError):  # noqa: N818 - it names what was received
     """A control or command that is in no table."""
 
     def __init__(self, class_code: int, code: int) -> None:
@@ -37,14 +37,14 @@ class UnknownCommand(MalformedError):  # noqa: N818 - it is what was received
 
 
 class Packed(ABC):
-    """Equal by class and fields."""
+    """A control, command or struct. Two are equal if their classes and fields are."""
 
     __slots__ = ()
 
     CLASS_CODE: ClassVar[int]
     CODE: ClassVar[int]  # within its class
     NAME: ClassVar[str]  # 'message.transfer'
-    FIELDS: ClassVar[tuple[str, ...]] = ()  # in the order of the wire and of the constructor's arguments
+    FIELDS: ClassVar[tuple[str, ...]] = ()  # in the order of the wire and of the constructor
     SECRET: ClassVar[str] = ""  # the field that must not be printed
 
     @classmethod
@@ -54,10 +54,10 @@ class Packed(ABC):
 
     @abstractmethod
     def encode_fields(self) -> bytes:
-        """Flags and fields. Raises ValueError for a value that its field cannot have."""
+        """Return the encoded flags and fields. Raises ValueError for a value that its field cannot have."""
 
     def fields(self) -> dict[str, object]:
-        """Every field by its name."""
+        """Return every field by its name."""
         return {name: getattr(self, name) for name in self.FIELDS}
 
     def __eq__(self, other: object) -> bool:
@@ -74,7 +74,7 @@ class Packed(ABC):
 
 
 class Control(Packed):
-    """What has no number and may be answered at once."""
+    """A control: it has no command id and may be answered at once."""
 
     __slots__ = ()
 
@@ -86,7 +86,7 @@ class Control(Packed):
 
 
 class Command(Packed):
-    """What is counted, executed in order, and completed."""
+    """A command: it is counted, executed in order, and completed."""
 
     __slots__ = ()
 
@@ -97,31 +97,32 @@ class Command(Packed):
         COMMANDS[cls.CLASS_CODE << 8 | cls.CODE] = cls
 
     def encode(self, sync: bool = False) -> bytes:
-        """With the session header in front of the fields: its size, and the flag that asks for completion."""
+        """Return the command with the session header in front of its fields: its size, and the flag that asks for
+        completion."""
         return bytes((self.CLASS_CODE, self.CODE, 1, sync)) + self.encode_fields()
 
 
 class Struct(Packed):
-    """What is a field, a result, or a part of a header segment."""
+    """A struct, which is a field, a result, or a part of a header segment."""
 
     __slots__ = ()
 
     CODED: ClassVar[bool] = True  # whether its code is on the wire
-    SIZE_WIDTH: ClassVar[int] = 4  # octets of the size in front
+    SIZE_WIDTH: ClassVar[int] = 4  # bytes of the size in front
 
     def __init_subclass__(cls) -> None:
         if cls.CODED:
             STRUCTS[cls.CLASS_CODE << 8 | cls.CODE] = cls
 
     def encode(self) -> bytes:
-        """With size and code in front, as its table asks for."""
+        """Return the struct with size and code in front, as its class says."""
         code = bytes((self.CLASS_CODE, self.CODE)) if self.CODED else b""
         octets = code + self.encode_fields()
         return len(octets).to_bytes(self.SIZE_WIDTH, "big") + octets if self.SIZE_WIDTH else octets
 
     @classmethod
     def at(cls, data: bytes, at: int, end: int) -> tuple[Self, int]:
-        """One of this class, with size and code; one that has no size takes all there is."""
+        """Read a struct of this class with its size and code; a class without a size takes everything up to `end`."""
         begin, after = at, end
         if cls.SIZE_WIDTH:
             begin, after = _sized_at(cls.SIZE_WIDTH, data, at, end)
@@ -141,7 +142,7 @@ STRUCTS: Final[dict[int, type[Struct]]] = {}
 
 
 def control_at(data: bytes, at: int, end: int) -> Control:
-    """The control that is all of `data[at:end]`. Raises MalformedError; UnknownCommand if no table has it."""
+    """Decode the control that fills `data[at:end]`. Raises MalformedError; UnknownCommand if no table has it."""
     if at + 2 > end:
         raise MalformedError("a control is cut short")
     of = CONTROLS.get(data[at] << 8 | data[at + 1])
@@ -155,13 +156,14 @@ def control_at(data: bytes, at: int, end: int) -> Control:
 
 
 def command_at(data: bytes, at: int, end: int) -> tuple[Command, bool]:
-    """The command that is all of `data[at:end]`, and whether its completion is asked for. Raises as control_at."""
+    """Decode the command that fills `data[at:end]`; return it and whether its completion is asked for. Raises as
+    control_at."""
     if at + 3 > end or at + 3 + data[at + 2] > end:
         raise MalformedError("a command is cut short")
     of = COMMANDS.get(data[at] << 8 | data[at + 1])
     if of is None:
         raise UnknownCommand(data[at], data[at + 1])
-    header_size = data[at + 2]  # one octet as far as is known, and the flag is in the first
+    header_size = data[at + 2]  # 1 from all known clients; the flag is in the first byte
     try:
         command = of.decode(data, at + 3 + header_size, end)
     except MalformedError as error:
@@ -171,7 +173,7 @@ def command_at(data: bytes, at: int, end: int) -> tuple[Command, bool]:
 
 
 def struct_at(data: bytes, at: int, end: int) -> tuple[Struct | Struct32, int]:
-    """A struct by the code behind its size of four octets; one that no table has stays as it is."""
+    """Decode a struct by the code behind its four-byte size; one with an unknown code becomes a Struct32."""
     begin, after = _sized_at(4, data, at, end)
     if begin + 2 > after:
         raise MalformedError("a struct has no code")
@@ -227,7 +229,7 @@ def vbin32_at(data: bytes, at: int, end: int) -> tuple[bytes, int]:
 
 
 def byte_ranges_at(data: bytes, at: int, end: int) -> tuple[list[tuple[int, int]], int]:
-    """Pairs of the first and the last octet of each range."""
+    """Read pairs of the first and the last byte of each range."""
     begin, after = _sized_at(2, data, at, end)
     if (after - begin) % BYTE_RANGE.size:
         raise MalformedError("half a byte range")
@@ -245,7 +247,7 @@ def str16_array_at(data: bytes, at: int, end: int) -> tuple[list[str], int]:
 
 
 def structs_at(of: type[StructT], data: bytes, at: int, end: int) -> tuple[list[StructT], int]:
-    """An array of structs of one class."""
+    """Read an array of structs of one class."""
     array, at = array_at(data, at, end)
     found: list[StructT] = []
     for item in array:
@@ -256,7 +258,7 @@ def structs_at(of: type[StructT], data: bytes, at: int, end: int) -> tuple[list[
 
 
 def _sized_at(width: int, data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Where the octets behind a size of that width begin, and where they end."""
+    """Return where the bytes behind a size of that width begin and end."""
     begin = at + width
     after = begin + int.from_bytes(data[at:begin], "big")
     if begin > end or after > end:

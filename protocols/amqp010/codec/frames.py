@@ -1,12 +1,13 @@
-"""AMQP 0-10 frames: segments to octets. Pure functions, no state.
+"""AMQP 0-10 frames: encode segments as bytes. Pure functions, no state.
 
 A control is one segment on track 0, a command one on track 1, where a header and a body may follow it. A segment is one
-frame, or several if it is long. A frame is twelve octets and its part of the segment:
+frame, or several if it is long. A frame is twelve bytes and its part of the segment:
 
-    flags  type  size (2, of all)  0  track  channel (2)  0 0 0 0
+    flags  type  size (2, of the frame)  0  track  channel (2)  0 0 0 0
 
 The flags say whether the segment is the first or the last of its control or command, and whether the frame is the first
-or the last of its segment. Flags and type are one number here, a kind; track and channel another, a place.
+or the last of its segment. This module treats flags and type as one number, a kind, and track and channel as another, a
+place.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ WHOLE: Final = FIRST_FRAME | LAST_FRAME
 
 HEAD: Final = Struct(">HHII")  # kind, size, place, reserved
 HEAD_SIZE: Final = 12
-FRAME_MAX: Final = 65_535  # whatever was tuned: the size has two octets
-COMMANDS: Final = TRACK_COMMAND << 16  # place of channel 0; the others follow
+FRAME_MAX: Final = 65_535  # whatever was tuned: the size has two bytes
+COMMANDS: Final = TRACK_COMMAND << 16  # the place of channel 0; the other channels follow
 PLACES: Final = COMMANDS + 0x10000
 
-# Kinds of segments that have one frame.
+# Kinds of segments that fit one frame.
 LONE_CONTROL: Final = (FIRST_SEGMENT | LAST_SEGMENT | WHOLE) << 8 | SEGMENT_TYPE_CONTROL
 LONE_COMMAND: Final = (FIRST_SEGMENT | LAST_SEGMENT | WHOLE) << 8 | SEGMENT_TYPE_COMMAND
 FIRST_COMMAND: Final = (FIRST_SEGMENT | WHOLE) << 8 | SEGMENT_TYPE_COMMAND
@@ -44,11 +45,11 @@ LAST_HEADER: Final = (LAST_SEGMENT | WHOLE) << 8 | SEGMENT_TYPE_HEADER
 LAST_BODY: Final = (LAST_SEGMENT | WHOLE) << 8 | SEGMENT_TYPE_BODY
 
 KINDS: Final = frozenset(flags << 8 | of for flags in range(16) for of in range(4))
-SMALL_BODY_MAX: Final = 16_384  # up to here a copy costs less than another piece to send
+SMALL_BODY_MAX: Final = 16_384  # bytes; up to here a copy costs less than sending another piece
 
 
 def control_frame(channel: int, payload: bytes, frame_max: int = FRAME_MAX) -> bytes:
-    """A control; in one frame, if it has room for it."""
+    """Return a control as one frame, or as several joined if it is longer than `frame_max`."""
     if HEAD_SIZE + len(payload) <= frame_max:
         return HEAD.pack(LONE_CONTROL, HEAD_SIZE + len(payload), channel, 0) + payload
     out: list[bytes] = []
@@ -59,10 +60,12 @@ def control_frame(channel: int, payload: bytes, frame_max: int = FRAME_MAX) -> b
 def append_frames(
     out: list[bytes], channel: int, command: bytes, header: bytes | None, body: bytes | None, frame_max: int
 ) -> int:
-    """Append a command, and its header and body unless they are None; answer the octets appended.
+    """Append the frames of a command, and of its header and body unless they are None; return the number of bytes
+    appended.
 
-    A body of no octets is there all the same: to Python clients a message without one has None. No frame is longer
-    than `frame_max`. A small message becomes one bytes object; a large body is sliced once and otherwise left alone.
+    An empty body is sent as an empty segment: Python clients see None as the body of a message without that segment. No
+    frame is longer than `frame_max`. A small message becomes one bytes object; a large body is sliced once and
+    otherwise left alone.
     """
     place = COMMANDS | channel
     if header is not None and body is not None and len(body) <= SMALL_BODY_MAX:
@@ -99,7 +102,7 @@ def append_transfers(
     contents: Sequence[tuple[bytes, bytes | None]],
     frame_max: int,
 ) -> int:
-    """As `append_frames` for several messages, each a header and perhaps a body, behind the same command."""
+    """Append several messages, each a header and perhaps a body, behind the same command, as `append_frames` does."""
     place, room = COMMANDS | channel, min(frame_max - HEAD_SIZE, SMALL_BODY_MAX)
     if len(command) > room:
         return sum(append_frames(out, channel, command, *content, frame_max) for content in contents)
@@ -127,7 +130,7 @@ def append_transfers(
 
 
 def _append_segment(out: list[bytes], kind: int, place: int, octets: bytes, frame_max: int) -> int:
-    """The frames of one segment, of which `kind` says what it were if it had only one."""
+    """Append the frames of one segment; `kind` is the kind that it would have as a single frame."""
     size, room = len(octets), frame_max - HEAD_SIZE
     if size <= room:
         out.append(HEAD.pack(kind, HEAD_SIZE + size, place, 0))

@@ -1,6 +1,6 @@
-"""AMQP 0-10 values: octets to Python objects. Pure functions, no state.
+"""AMQP 0-10 values: decode bytes as Python objects. Pure functions, no state.
 
-A function `x_at(data, at, end)` reads an x and answers it with the offset after it. It believes no size and no count
+A function `x_at(data, at, end)` reads an x and returns it with the offset after it. It accepts no size and no count
 that leads beyond `end`, and raises MalformedError.
 """
 
@@ -36,16 +36,16 @@ Reader: TypeAlias = Callable[[bytes, int, int, int], tuple[Value, int]]  # data,
 
 DEPTH_MAX: Final = 64  # maps in lists in maps ...; 128 Python frames at most
 
-# Octets of a value by the high nibble of its code: of all of it, or of the size in front.
+# Bytes of a value, or of the size in front of it, by the high nibble of its code.
 WIDTHS: Final = {0x0: 1, 0x1: 2, 0x2: 4, 0x3: 8, 0x4: 16, 0x5: 32, 0x6: 64, 0x7: 128, 0xC: 5, 0xD: 9, 0xF: 0}
 SIZE_WIDTHS: Final = {0x8: 1, 0x9: 2, 0xA: 4}
 
 VOID: Final = 0xF0
-ARRAY_HEAD: Final = Struct(">BI")  # code of the elements, how many
+ARRAY_HEAD: Final = Struct(">BI")  # code of the elements, their number
 
 
 def map_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[dict[str, Value], int]:
-    """A map with its size; one of size zero is empty. Of two entries with one key the later counts."""
+    """Read a map with its size; one of size zero is empty. The later of two entries with one key counts."""
     count, at, after = _counted_at(data, at, end, depth)
     found: dict[str, Value] = {}
     for _ in range(count):
@@ -66,7 +66,7 @@ def list_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[list[Value]
 
 
 def array_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Array, int]:
-    """An array with its size; one of size zero has no code but void's."""
+    """Read an array with its size; one of size zero has void's code."""
     size, at = uint32_at(data, at, end)
     after = _after(at, size, end, depth)
     if not size:
@@ -75,7 +75,7 @@ def array_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Array, int
         raise MalformedError("an array is cut short")
     code, count = ARRAY_HEAD.unpack_from(data, at)
     at += 5
-    # An element has an octet at least: void ones would cost us memory and the peer none.
+    # An element has at least one byte: void elements would cost us memory and the peer nothing.
     if count > after - at:
         raise MalformedError(f"an array of {count} elements in {after - at} octets")
     found = Array(code)
@@ -88,7 +88,7 @@ def array_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Array, int
 
 
 def struct32_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Struct32, int]:
-    """A struct with its size and its code."""
+    """Read a struct with its size and code."""
     size, at = uint32_at(data, at, end)
     after = _after(at, size, end, depth)
     if size < 2:
@@ -97,7 +97,7 @@ def struct32_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Struct3
 
 
 def value_at(data: bytes, at: int, end: int, depth: int = 0) -> tuple[Value, int]:
-    """A value with its type code in front."""
+    """Read a value with its type code in front."""
     if at >= end:
         raise MalformedError("a value is missing")
     return READERS[data[at]](data, at + 1, end, depth)
@@ -110,7 +110,8 @@ def uint32_at(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def str8_at(data: bytes, at: int, end: int) -> tuple[str, int]:
-    """Stray octets are kept by surrogateescape: names leave as they came."""
+    """Read a short string. Bytes that are not UTF-8 are kept by surrogateescape, so that names are sent as they
+    came."""
     if at >= end or at + 1 + data[at] > end:
         raise MalformedError("a string is cut short")
     after = at + 1 + data[at]
@@ -118,7 +119,7 @@ def str8_at(data: bytes, at: int, end: int) -> tuple[str, int]:
 
 
 def _counted_at(data: bytes, at: int, end: int, depth: int) -> tuple[int, int, int]:
-    """How many entries a map or list has, where the first is, and where the last ends."""
+    """Return how many entries a map or list has, where the first begins, and where the last ends."""
     size, at = uint32_at(data, at, end)
     after = _after(at, size, end, depth)
     if not size:
@@ -154,7 +155,7 @@ def _fixed(layout: str, of: Callable[..., Value]) -> Reader:
 
 
 def _sized(width: int, of: Callable[[bytes], Value]) -> Reader:
-    """What has a size of `width` octets in front."""
+    """Return a reader of values that have a size of `width` bytes in front."""
 
     def read(data: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:
         if at + width > end:
@@ -167,7 +168,7 @@ def _sized(width: int, of: Callable[[bytes], Value]) -> Reader:
 
 
 def _kept(code: int) -> Reader:
-    """What is not looked into: as long as the high nibble of its code says."""
+    """Return a reader that keeps a value undecoded, as long as the high nibble of its code says."""
     kind = code >> 4
     if kind in WIDTHS:
         size = WIDTHS[kind]
@@ -194,7 +195,7 @@ def _kept(code: int) -> Reader:
 
 
 def _text(code: int, of: type[str], width: int, alphabet: str) -> Reader:
-    """Text in another alphabet; kept as octets if they do not spell anything in it."""
+    """Return a reader of text in another alphabet, which keeps the bytes as `Opaque` if they do not decode."""
     keep = _kept(code)
 
     def read(data: bytes, at: int, end: int, depth: int) -> tuple[Value, int]:

@@ -1,11 +1,11 @@
-"""Numbers of 32 bits that begin again at 0 (RFC 1982), and sets of them: to and from octets.
+"""32-bit ids that wrap around to 0 (RFC 1982), and sets of them: decode from bytes and encode.
 
-Of two ids the one is before the other if less than 2^31 steps lead there: "before" is no order of all ids, only of
-those that are close together. So a set never reaches further than 2^31 from its first id to its last, and within it
-everything is ordered. Inside it the ids are counted on beyond 2^32, so that plain comparisons and bisection do.
+An id is before another if fewer than 2^31 steps lead from it to the other: "before" orders only ids that are close
+together. So a set never reaches further than 2^31 from its first id to its last, and everything within it is ordered.
+Internally its ids are counted on beyond 2^32, so that plain comparisons and bisection work.
 
-A set of a peer may name 2^31 ids in 8 octets. It costs what its ranges cost; nobody walks over its ids before `within`
-has cut it down to ids that exist.
+A peer's set may name 2^31 ids in 8 bytes. It costs what its ranges cost; its ids must not be iterated over before
+`within` has cut it down to ids that exist.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Id: TypeAlias = int  # 0..2^32-1
 
 MASK: Final = 0xFFFF_FFFF
 HALF: Final = 0x8000_0000
-SIZE_OF_ID: Final = 4  # octets
+SIZE_OF_ID: Final = 4  # bytes
 RANGE_SIZE: Final = 2 * SIZE_OF_ID
-FEW: Final = 8  # ranges; more are merged in one pass, if those they meet are not far more
-RANGES_MAX: Final = 0xFFFF // RANGE_SIZE  # that the 16 bits of the size can say
+FEW: Final = 8  # ranges; more are merged in one pass, unless the set that they join has far more
+RANGES_MAX: Final = 0xFFFF // RANGE_SIZE  # as many as the 16 bits of the size can express
 
 SIZE: Final = struct.Struct(">H")
 ONE_RANGE: Final = struct.Struct(">HII")
@@ -40,27 +40,26 @@ def preceding(id: Id) -> Id:
 
 
 def distance(a: Id, b: Id) -> int:
-    """How many steps lead from a to b; negative if b is before a. From -2^31 to 2^31-1."""
+    """Return how many steps lead from a to b, from -2^31 to 2^31-1; negative if b is before a."""
     return ((b - a + HALF) & MASK) - HALF
 
 
 def is_before(a: Id, b: Id) -> bool:
-    """Whether a < b as RFC 1982 has it. Of two ids that are 2^31 apart neither is before the other."""
+    """Return whether a < b by RFC 1982. Of two ids that are 2^31 apart neither is before the other."""
     return 0 < (b - a) & MASK < HALF
 
 
 class SequenceSet:
-    """Ids as ranges, merged and in order. A question costs O(log ranges), a change at most O(ranges), at the end O(1).
+    """Ids as ranges, merged and in order. A query costs O(log ranges), a change at most O(ranges), at the end O(1).
 
-    Ranges are given as (lower, upper), both inclusive. ValueError: one is inverted, or too far from the others.
+    Ranges are given as (lower, upper), both inclusive. ValueError is raised for a range that is inverted, or too far
+    from the others.
     """
 
     __slots__ = ("_highs", "_lows")
 
     def __init__(self) -> None:
-        self._lows: list[
-            int
-        ] = []  # the first one is the id, or that and a multiple of 2^32; the others count on
+        self._lows: list[int] = []  # the first is an id, perhaps plus a multiple of 2^32; the others count on
         self._highs: list[int] = []
 
     @classmethod
@@ -84,7 +83,7 @@ class SequenceSet:
         made._highs = highs
         return made
 
-    # Questions.
+    # Queries.
 
     def __bool__(self) -> bool:
         return bool(self._lows)
@@ -97,7 +96,7 @@ class SequenceSet:
         return index >= 0 and place <= self._highs[index]
 
     def __iter__(self) -> Iterator[Id]:
-        """Every id: as many as there are, so cut down first what a peer has sent."""
+        """Yield every id. A peer's set must have been cut down with `within` before."""
         for low, high in zip(self._lows, self._highs, strict=True):
             for place in range(low, high + 1):
                 yield place & MASK
@@ -120,17 +119,17 @@ class SequenceSet:
 
     @property
     def count(self) -> int:
-        """How many ids these are."""
+        """The number of ids."""
         return sum(self._highs) - sum(self._lows) + len(self._lows)
 
     @property
     def first(self) -> Id:
-        """The id all others come after. IndexError: there is none."""
+        """The id that all others come after. Raises IndexError if the set is empty."""
         return self._lows[0] & MASK
 
     @property
     def first_range(self) -> tuple[Id, Id]:
-        """IndexError: there is none."""
+        """The first range. Raises IndexError if the set is empty."""
         return self._lows[0] & MASK, self._highs[0] & MASK
 
     @property
@@ -141,7 +140,7 @@ class SequenceSet:
         return SequenceSet._made(self._lows.copy(), self._highs.copy())
 
     def within(self, lower: Id, upper: Id) -> SequenceSet:
-        """The ids that are in that range too."""
+        """Return the ids that are also in that range."""
         if not self._lows:
             return SequenceSet()
         low, high = self._places(lower, upper)
@@ -154,8 +153,8 @@ class SequenceSet:
         return SequenceSet._made(lows, highs)
 
     def without(self, other: SequenceSet) -> SequenceSet:
-        """The ids that are not in the other set; O(ranges of this, times the logarithm of those of the other, and those
-        of the other that lie within)."""
+        """Return the ids that are not in the other set. Takes O(ranges of this set, times the logarithm of those of the
+        other, plus the ranges of the other that lie within)."""
         if not self._lows or not other._lows:
             return self.copy()
         shift = self._place(other.first) - other._lows[0]
@@ -190,7 +189,7 @@ class SequenceSet:
         lows, highs = self._lows, self._highs
         if lows and max(high, highs[-1]) - min(low, lows[0]) >= HALF:
             raise ValueError(f"{lower}-{upper} is too far from {self.first}-{self.last}")
-        start = bisect_left(highs, low - 1)  # the first range that it touches, and the first one beyond
+        start = bisect_left(highs, low - 1)  # the first range that it touches; `end` is the first beyond
         end = bisect_right(lows, high + 1)
         if start < end:
             low = min(low, lows[start])
@@ -199,7 +198,8 @@ class SequenceSet:
         highs[start:end] = [high]
 
     def update(self, other: SequenceSet) -> None:
-        """Add the ids of the other set; O(ranges of both), and far less if this one has many and the other has few."""
+        """Add the ids of the other set. Takes O(ranges of both), and far less if this set has many and the other has
+        few."""
         if other.range_count <= FEW + len(self._lows) // 32:
             for lower, upper in other.ranges:
                 self.add_range(lower, upper)
@@ -237,10 +237,10 @@ class SequenceSet:
         if self._lows and self._lows[0] < place:
             self._lows[0] = place
 
-    # Octets.
+    # Encoding.
 
     def encode(self) -> bytes:
-        """With the 16 bits of its size. ValueError: more than RANGES_MAX ranges."""
+        """Return the set with its 16-bit size. Raises ValueError if it has more than RANGES_MAX ranges."""
         lows, highs = self._lows, self._highs
         if len(lows) == 1:
             return ONE_RANGE.pack(RANGE_SIZE, lows[0] & MASK, highs[0] & MASK)
@@ -250,11 +250,11 @@ class SequenceSet:
         return struct.pack(f">H{len(bounds)}I", RANGE_SIZE * len(lows), *bounds)
 
     def beginning(self, ranges: int) -> SequenceSet:
-        """The ids of the first so many ranges."""
+        """Return the ids of the first `ranges` ranges."""
         return SequenceSet._made(self._lows[:ranges], self._highs[:ranges])
 
     def _place(self, id: Id) -> int:
-        """The number that stands for an id here, next to those of the set."""
+        """Return the number that stands for an id in this set, near those of the set."""
         if not self._lows:
             return id
         origin = self._lows[0]
@@ -269,10 +269,8 @@ class SequenceSet:
 
 
 def sequence_set_at(data: bytes, at: int, end: int) -> tuple[SequenceSet, int]:
-    """Read a set; its ranges must ascend and be disjoint, as those that `encode` writes are.
-
-    MalformedError: they do not, or are cut off.
-    """
+    """Read a set and return it with the offset after it. Raises MalformedError if it is cut off, or its ranges do not
+    ascend or overlap."""
     if at + SIZE.size > end:
         raise MalformedError("a sequence-set without its size")
     (size,) = SIZE.unpack_from(data, at)
@@ -299,9 +297,9 @@ def sequence_set_at(data: bytes, at: int, end: int) -> tuple[SequenceSet, int]:
 
 
 def _plain_at(data: bytes, at: int, size: int) -> SequenceSet | None:
-    """A set whose ranges ascend, do not touch, and do not pass 2^32.
+    """Return a set whose ranges ascend, do not touch, and do not pass 2^32; None if they are not like that.
 
-    A peer may send 8191 ranges at a time: in a fifth of the time that it takes to go through them one by one.
+    A peer may send 8191 ranges at a time, and this takes a fifth of the time of going through them one by one.
     """
     bounds = struct.unpack_from(f">{size // SIZE_OF_ID}I", data, at)
     lows, highs = list(bounds[::2]), list(bounds[1::2])

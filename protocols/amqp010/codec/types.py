@@ -1,12 +1,13 @@
-"""AMQP 0-10 types: octets to values and back. One door to `values` (the classes), `reading` and `writing`.
+"""AMQP 0-10 types: decode bytes as values and encode values. The one import for `values` (the classes), `reading` and
+`writing`.
 
-What was decoded is encoded to the same octets, but for keys that came twice and booleans other than 0 and 1. A plain
-int goes out as uint64 if it is too large for int64, a str or bytes of more than 65535 octets as vbin32, a Decimal as
-dec64 if it needs it. A type code that nobody knows tells by its high nibble how long its value is (0-10 final, 3.2):
-such a value is `Opaque`, as are the bin types, bit, and text that its alphabet cannot explain, and goes out as it came.
-Stray octets in UTF-8 are kept by surrogateescape.
+A decoded value is encoded to the same bytes, except for repeated keys of a map and booleans other than 0 and 1. A plain
+int is sent as uint64 if it is too large for int64, a str or bytes of more than 65535 bytes as vbin32, a Decimal as
+dec64 if it needs that. The high nibble of an unknown type code tells how long its value is (0-10 final, 3.2): such a
+value becomes `Opaque`, as do the bin types, bit, and text that its alphabet cannot decode, and is sent as it came.
+Bytes that are not UTF-8 are kept by surrogateescape.
 
-`value_at`, `map_at`, `list_at`, `array_at` and `struct32_at` take `(data, at, end)`, answer the value and the offset
+`value_at`, `map_at`, `list_at`, `array_at` and `struct32_at` take `(data, at, end)`, return the value and the offset
 after it, and raise MalformedError. The encoders raise ValueError.
 """
 

@@ -1,9 +1,9 @@
-"""AMQP 0-10 values as Python objects: a class for every type that Python has no name for.
+"""AMQP 0-10 values as Python objects, with a class for every wire type that Python has no name for.
 
     None  bool  int (int64)  float (double)  str (str16)  bytes (vbin16)  UUID  Decimal (dec32)  list  dict (map)
 
-stand for themselves. What else there is subclasses the type nearest to it, and so remembers the wire type. All of them
-are to be treated as values: nobody changes one.
+stand for themselves. Every other type is a subclass of the nearest Python type and so remembers its wire type. All of
+them are values: they must not be changed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from protocols.shared.codec.integers import Number
 
 
 class MalformedError(ValueError):
-    """Octets that do not say what they should. The codes are those of the command that they spoil, if it is known."""
+    """Bytes that cannot be decoded. `class_code` and `code` name the command that they spoil, if it is known."""
 
     class_code = 0
     code = 0
 
 
-Int64: TypeAlias = int  # what clients send an integer as
+Int64: TypeAlias = int  # the type that clients send integers with
 
 
 class Datetime(Number):
@@ -33,19 +33,19 @@ class Datetime(Number):
 
 
 class Dec64(Decimal):
-    """A decimal that goes out with 64 bits however small it is."""
+    """A decimal that is sent with 64 bits, however small it is."""
 
     __slots__ = ()
 
 
 class Char(str):
-    """One character in one octet."""
+    """One character in one byte."""
 
     __slots__ = ()
 
 
 class CharUtf32(str):
-    """One character of Unicode."""
+    """One Unicode character in four bytes."""
 
     __slots__ = ()
 
@@ -79,7 +79,7 @@ class Vbin32(bytes):
 
 
 class Array(list["Value"]):
-    """Values of one type, whose code it is."""
+    """Values that all have the type with this code."""
 
     __slots__ = ("code",)
 
@@ -100,7 +100,7 @@ class Array(list["Value"]):
 
 
 class _Kept:
-    """Octets that nobody reads, and the code in front of them."""
+    """Bytes that are kept undecoded, and the code in front of them."""
 
     __slots__ = ("code", "octets")
 
@@ -127,12 +127,12 @@ class Opaque(_Kept):
 
 
 class Struct32(_Kept):
-    """A struct as its code (class << 8 | struct) and its octets: flags and fields."""
+    """A struct as its code (class << 8 | struct) and its bytes, which are flags and fields."""
 
     __slots__ = ()
 
     def encode(self) -> bytes:
-        """As it stands in a header segment: size, code, flags and fields."""
+        """Return the struct as it stands in a header segment: size, code, flags and fields."""
         size, code = len(self.octets) + 2, self.code
         return size.to_bytes(4, "big") + code.to_bytes(2, "big") + self.octets
 

@@ -1,7 +1,7 @@
-"""AMQP 0-10 values: Python objects to octets. Pure functions, no state.
+"""AMQP 0-10 values: encode Python objects as bytes. Pure functions, no state.
 
-`encode_x` writes an x as a field holds it, `encode` a value with its type code in front, as maps and lists hold it.
-Both raise ValueError for what the wire cannot say.
+`encode_x` writes an x as a field holds it; `encode` writes a value with its type code in front, as maps and lists hold
+it. All of them raise ValueError for what the wire cannot represent.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ from protocols.amqp010.codec.values import (
 )
 from protocols.shared.codec.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
 
-Writer: TypeAlias = Callable[..., bytes]  # of a value of the one class it stands for, with its code in front
+Writer: TypeAlias = Callable[..., bytes]  # encodes a value of one class, its code in front
 
 SIZE_AND_COUNT: Final = Struct(">II")
-ARRAY_START: Final = Struct(">IBI")  # octets, code of the elements, how many
+ARRAY_START: Final = Struct(">IBI")  # size in bytes, code of the elements, their number
 INT64_MAX: Final = 2**63 - 1
 UINT16_MAX: Final = 2**16 - 1
 
 
 def encode(value: Value) -> bytes:
-    """A value with its type code."""
+    """Return a value with its type code in front. Raises ValueError if its class is no AMQP type, or it does not
+    fit."""
     for of in type(value).__mro__:  # nearly always the first
         if of in WRITERS:
             return WRITERS[of](value)
@@ -61,7 +62,7 @@ def encode_list(values: Iterable[Value]) -> bytes:
 
 
 def encode_array(array: Array) -> bytes:
-    """Raises ValueError also for elements that have not the type of the array."""
+    """Return an array with its size. Raises ValueError also for an element that is not of the array's type."""
     parts = [encode(value) for value in array]
     if any(part[0] != array.code for part in parts):
         raise ValueError(f"an element of {array!r} is of another type")
@@ -69,7 +70,7 @@ def encode_array(array: Array) -> bytes:
 
 
 def encode_elements(code: int, parts: list[bytes]) -> bytes:
-    """An array of elements that are encoded already."""
+    """Return an array whose elements are encoded already."""
     octets = b"".join(parts)
     return ARRAY_START.pack(len(octets) + 5, code, len(parts)) + octets
 
@@ -130,7 +131,8 @@ def _integer(value: int) -> bytes:
 
 
 def _text(code: int, width: int, alphabet: str) -> Writer:
-    """Text behind a size of `width` octets, or without one. What the alphabet lacks is a ValueError."""
+    """Return a writer of text behind a size of `width` bytes, or without a size if that is 0. The writer raises
+    ValueError for characters that the alphabet lacks."""
 
     def write(text: str) -> bytes:
         octets = text.encode(alphabet)
@@ -148,7 +150,7 @@ def _binary(octets: bytes) -> bytes:
 
 
 def _binary_of(code: int, octets: bytes) -> bytes:
-    """There is no text longer than str16 has: what is longer goes out as octets."""
+    """Return a value with its type code. There is no text type longer than str16, so longer text becomes a vbin32."""
     if len(octets) > UINT16_MAX:
         return b"\xa0" + encode_vbin32(octets)
     return bytes((code,)) + encode_vbin16(octets)
