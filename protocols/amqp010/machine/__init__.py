@@ -1,1 +1,1 @@
-"""The AMQP 0-10 state machine: connection, session and execution layers. It knows no broker, socket or clock."""
+"""The AMQP 0-10 state machine: the layers of connection, session and execution. It knows no broker, socket or clock."""

@@ -1,9 +1,9 @@
-"""Frames in, whole segments out: what one track of one channel keeps from frame to frame.
+"""Assemble frames into whole segments: the state that one track of one channel keeps from frame to frame.
 
     idle ──command──> command ──header──> header ──body──> idle        a control: idle ──control──> idle
 
-Header and body may be missing. Which segment is the last one its frames say, and so the way back to idle is open from
-everywhere. A frame goes on with the segment that is open or, if none is, begins the next one.
+Header and body may be missing. The frames say which segment is the last, so every state can lead back to idle. A frame
+continues the segment that is open or, if none is, begins the next one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ WHICH: Final = FIRST_SEGMENT | LAST_SEGMENT
 
 
 class FramingError(Exception):
-    """Frames that cannot be put together."""
+    """Raised for frames that cannot be put together."""
 
 
 class Assembly:
-    """One channel's commands, or its controls: the segment that is open, and the segments before it.
+    """The commands of one channel, or its controls: the open segment, and the segments before it.
 
     `frame` is the whole frame of the channel's last message.transfer and `transfer` the command in it; both stay the
     same objects while the channel repeats itself.
@@ -68,29 +68,29 @@ class Assembly:
         self.reset()
 
     def reset(self) -> None:
-        self.segment = NONE  # that is open
-        self.last = NONE  # that was closed
-        self._flags = 0  # of the one that is open
-        # One growing array, not a list of parts: a million tiny frames must not cost more than their octets.
+        self.segment = NONE  # the open one
+        self.last = NONE  # the one closed last
+        self._flags = 0  # of the open segment
+        # One growing array, not a list of parts: a million tiny frames must not cost more than their bytes.
         self.parts = bytearray()
-        self.passing = False  # over everything that follows
+        self.passing = False  # ignoring everything until the command ends
         self.command: Command | None = None
         self.sync = False
         self.header: bytes | None = None
         self.body: bytes | None = None
 
     def is_idle(self) -> bool:
-        """Whether the next frame has to begin a command."""
+        """Return whether the next frame has to begin a command."""
         return self.segment == NONE and self.last == NONE
 
     def begin(self) -> None:
-        """The transfer that is remembered has come again, and more of it will follow."""
+        """Begin with the remembered transfer, which has come again and has segments that follow."""
         self.command = self.transfer
         self.sync = self.transfer_sync
         self.last = SEGMENT_TYPE_COMMAND
 
     def expect_content(self) -> None:
-        """More than the command will follow. Raises MalformedError if it is one that has no more."""
+        """Check that the command may be followed by a header and body. Raises MalformedError if it may not."""
         command = self.command
         if command is not None and not command.HAS_CONTENT:
             error = MalformedError(f"{command.NAME} has no header and no body")
@@ -98,7 +98,7 @@ class Assembly:
             raise error
 
     def take(self, flags: int, of: int, data: bytes, at: int, end: int) -> bytes | None:
-        """Take the frame whose part of the segment is `data[at:end]`; answer the segment if it is whole now.
+        """Take the frame whose part of the segment is `data[at:end]`; return the segment if it is whole now.
 
         While the assembly is passing over everything, all segments are empty. Raises FramingError.
         """
@@ -123,7 +123,7 @@ class Assembly:
         return whole
 
     def pass_over(self) -> None:
-        """Forget what came, and what will come until the end."""
+        """Drop what has come of the command, and ignore the rest of it."""
         self.passing = True
         self.command = self.header = self.body = None
         self.parts = bytearray()

@@ -1,16 +1,16 @@
 """The server's side of one AMQP 0-10 connection: bytes in, calls to a handler and to sessions, bytes for an outbox out.
 
-A connection is awaited (its eight octets), introduces itself (start, secure, tune, open, each answered before the
+A connection awaits the peer's eight-byte header, introduces itself (start, secure, tune, open, each answered before the
 next), is open, and ends: by a close and its close-ok, by silence, or because the transport is gone. The table STEPS
-holds every connection control that is welcome in a state; what is not in it is a framing error, and ends the
-connection: there is no softer word in 0-10. While the handler checks a password, what comes is kept for later. However
-a connection ends, its sessions lose their channels first and then, once, the handler is told; only after that the peer
-reads close-ok. While we are closing, whatever comes but a close is dropped without a word.
+holds every connection control that is allowed in a state; any other one is a framing error and ends the connection, as
+0-10 has no milder error. Input that arrives while the handler checks a password is kept for later. However a connection
+ends, first its sessions lose their channels, then the handler is told, once, and only then the peer is sent close-ok.
+While we are closing, everything but a close is dropped silently.
 
-An open connection has channels, and a channel carries a session or none. Which one it is, attach says, and that is
-all this machine knows of sessions: their controls and commands go to the `Session` on the channel as they come. On a
-channel without one there is nobody who could be told what is wrong with a command, so nothing is done about it;
-whoever leaves a session that is not there reads that it is not.
+An open connection has channels, and a channel carries at most one session. Attach says which one, and this machine
+knows nothing else of sessions: it passes their controls and commands to the `Session` on the channel as they come. On a
+channel without a session there is no way to report an error in a command, so the command is ignored; a detach of a
+session that is not attached is answered by not-attached.
 
 Time is passed in. The machine knows no clock, no socket and no broker: `deadline` says when it wants to be called
 again, `closed` that the outbox is to be flushed and the transport closed.
@@ -42,13 +42,13 @@ __all__ = ["AmqpError", "Connection", "State"]
 
 CLASS_CONNECTION: Final = c.ConnectionStart.CLASS_CODE
 CLASS_SESSION: Final = c.SessionAttach.CLASS_CODE
-TEXT_MAX: Final = 255  # octets of a str8
-RANGES_FEW: Final = 64  # of commands done out of order; to look at more takes as long as many commands
-NAME_MAX: Final = 1024  # octets of a session's name, which is kept as long as the session
+TEXT_MAX: Final = 255  # bytes of a str8
+RANGES_FEW: Final = 64  # of commands completed out of order; examining more takes as long as many commands
+NAME_MAX: Final = 1024  # bytes of a session's name, which is kept as long as the session
 
 
 class ChannelLine(Line):
-    """One channel, for the session on it."""
+    """The line of the session on one channel."""
 
     __slots__ = ("_channel", "_connection")
 
@@ -85,7 +85,7 @@ class ChannelLine(Line):
 
 
 class Connection(Reader):
-    """One connection, from its first octet to its last. See the top of the module."""
+    """One connection, from its first byte to its last. See the top of the module."""
 
     __slots__ = (
         "_heard",
@@ -102,13 +102,13 @@ class Connection(Reader):
         super().__init__(tuning.body_size_max, outbox, now, tuning.handshake_timeout_s)
         self.handler = handler
         self.tuning = tuning
-        self.frame_max = tuning.frame_max  # of what we send, as agreed
+        self.frame_max = tuning.frame_max  # of sent frames, as agreed
         self.sessions: dict[int, Session] = {}  # by channel
-        self.transfers = 0  # that have come, ever
-        self._heard: dict[int, None] = {}  # channels whose sessions have not been settled since
+        self.transfers = 0  # received, ever
+        self._heard: dict[int, None] = {}  # channels with input whose sessions have not been settled since
 
     def _check(self) -> None:
-        """Go on with what was kept, if the handler knows by now who it is."""
+        """Process the input that was kept, if the handler has finished checking the password."""
         try:
             self._proceed(self.handler.on_checked())
         except AmqpError as error:
@@ -117,14 +117,14 @@ class Connection(Reader):
             self._take(b"")
 
     def flush(self) -> None:
-        """End a batch of input: sessions that heard something say what they owe."""
+        """End a batch of input: settle the sessions that received something."""
         heard, self._heard = self._heard, {}
         for channel in heard:
             session = self.sessions.get(channel)
             if session is not None:
                 session.settle()
 
-    # What the reader found.
+    # Callbacks of the reader.
 
     def _may_assemble(self, channel: int) -> bool:
         return channel in self.sessions
@@ -187,7 +187,7 @@ class Connection(Reader):
             session.fail(error, None, command)
 
     def _on_framing_error(self, why: str) -> None:
-        """Where the next frame begins is not known: there is no waiting for a close-ok."""
+        """Close at once: as it is unknown where the next frame begins, no close-ok can be awaited."""
         self.fail(AmqpError(c.CLOSE_CODE_FRAMING_ERROR, why))
         self.state = State.CLOSED
 
@@ -199,7 +199,7 @@ class Connection(Reader):
                 self.fail(error)
 
     def _too_early(self, what: str) -> None:
-        """Or too late, and then nobody minds."""
+        """Raise a framing error, unless the connection is ending: then it does not matter."""
         if self.state not in ENDING:
             raise _framing_error(f"unexpected {what} in connection state {self.state.value}")
 
@@ -225,7 +225,7 @@ class Connection(Reader):
         self._proceed(self.handler.on_secure_ok(control.response or b""))
 
     def _proceed(self, challenge: bytes | Wait | None) -> None:
-        """Go on with the next challenge or, there being none, with the limits."""
+        """Send the next challenge or, if there is none, the limits."""
         if isinstance(challenge, Wait):
             self.state = State.CHECKING
             self.halted = True  # what follows in this read is kept
@@ -239,7 +239,8 @@ class Connection(Reader):
         self._say(c.ConnectionTune(tuning.session_max, tuning.frame_max, 0, tuning.heartbeat_s))
 
     def _tune_ok(self, control: Control) -> None:
-        """What a client leaves out is as we said. Its channel-max is not looked at: sessions are counted."""
+        """Adopt the limits; a value that the client leaves out stays as offered. Its channel-max is ignored: sessions
+        are counted."""
         assert isinstance(control, c.ConnectionTuneOk)
         frame_max = control.max_frame_size or self.frame_max
         if frame_max < c.MIN_MAX_FRAME_SIZE:
@@ -257,7 +258,7 @@ class Connection(Reader):
         self._say(c.ConnectionOpenOk([]))
 
     def _beat(self, control: Control) -> None:
-        """It has been heard: every octet is a sign of life."""
+        """Do nothing: every byte received counts as a sign of life already."""
 
     def _close_asked(self, control: Control) -> None:
         assert isinstance(control, c.ConnectionClose)
@@ -280,7 +281,7 @@ class Connection(Reader):
             self._heard[channel] = None
             session.on_control(control)
             if type(control) is c.SessionFlush or session.execution.range_count > RANGES_FEW:
-                self.halted = True  # a few octets that may ask for many, or have many ranges looked at
+                self.halted = True  # a few bytes may ask for many, or have many ranges examined
         elif isinstance(control, c.SessionDetach):
             self._refuse(channel, control.name or b"", c.DETACH_CODE_NOT_ATTACHED)
 
@@ -289,7 +290,7 @@ class Connection(Reader):
         if here is not None:
             if here.name != name:
                 self._refuse(channel, name, c.DETACH_CODE_TRANSPORT_BUSY)
-            return  # who attaches it twice has been answered
+            return  # the first attach has been answered
         if len(self.sessions) >= self.tuning.session_max or len(name) > NAME_MAX:
             self._refuse(channel, name, c.DETACH_CODE_TRANSPORT_BUSY)
             return
@@ -305,7 +306,7 @@ class Connection(Reader):
         self.outbox.write(control_frame(channel, c.SessionDetached(name, code).encode(), self.frame_max))
 
     def release(self, channel: int) -> None:
-        """The session has left the channel by itself."""
+        """Free a channel that its session has left by itself."""
         session = self.sessions.pop(channel, None)
         if session is not None:
             self._forget(channel)
@@ -314,10 +315,10 @@ class Connection(Reader):
     # Ending.
 
     def fail(self, error: AmqpError) -> None:
-        """End the connection for this reason; nothing happens if it is ending already."""
+        """End the connection for this reason; do nothing if it is ending already."""
         if self.state in ENDING:
             return
-        if self.state is State.AWAITING_HEADER:  # nobody to talk to yet
+        if self.state is State.AWAITING_HEADER:  # the peer has not sent its header yet
             self._drop(error.text)
             return
         self.state = State.CLOSING

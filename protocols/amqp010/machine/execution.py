@@ -1,7 +1,7 @@
-"""The execution layer of the draft of 2007, one direction at a time: which commands came, and which are done with.
+"""The execution layer of the draft of 2007, one direction at a time: which commands came, and which are complete.
 
-Peers send each other commands without waiting, and each keeps a picture of what the other will have become. The picture
-lags behind, and it may be wrong. The layer lets a peer tell what it assumes from what it knows, with few numbers:
+Peers send each other commands without waiting, and each keeps a picture of the other's future state. The picture lags
+behind, and it may be wrong. The layer lets a peer tell its assumptions from what it knows, with few numbers:
 
     C(n)      a command has the next number, of 32 bits, from 0 on; the number is counted, not sent
     DUP(ids)  something updates the disposition of these commands. None of them may be marked complete before
@@ -11,19 +11,19 @@ lags behind, and it may be wrong. The layer lets a peer tell what it assumes fro
     sync      asks, with a command, for the mark as soon as that command is complete
     flush     asks for the mark as it is now
 
-A command that the mark reaches without a DUP for it has ended normally. One that ends abnormally must be named by a DUP
-before: until then no mark can pass it.
+A command that the mark reaches without a DUP for it has ended normally. A command that ends abnormally must be named by
+a DUP before: until then no mark can pass it.
 
-The published 0-10 says the same in other words, and here they are one projection of the machine: `session.completed`
-carries CEM and REM in one set, less what the peer has said that it knows (`session.known-completed`); `session.flush`
-is the flush, the bit of a command's header the sync, and `execution.sync` a command that is complete when all before it
-are. `execution.result` and `execution.exception` are DUPs; after the exception the session is over.
+The published 0-10 expresses the same differently, and here both are one machine: `session.completed` carries CEM and
+REM in one set, without the ids that the peer has said it knows (`session.known-completed`); `session.flush` is the
+flush, the bit of a command's header the sync, and `execution.sync` a command that is complete when all before it are.
+`execution.result` and `execution.exception` are DUPs; after the exception the session is over.
 
-`Execution` is the side to which commands come, `Sending` the one from which they do. A session has one of each, and
+`Execution` is the side to which commands come, `Sending` the side from which they go. A session has one of each, and
 they know nothing of each other: the two directions are independent.
 
-Counting goes on for ever, while ids can be compared over 2^31 at most. So nothing further back than REACH is spoken of:
-what a peer has not acknowledged by then it has forgotten as well.
+Counting goes on for ever, while ids can be compared over 2^31 at most. So nothing further back than REACH is reported:
+a peer that has not acknowledged it by then has forgotten it as well.
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ from protocols.amqp010.codec.sequences import (
 )
 
 REACH: Final = 1 << 30  # ids
-KNOWN_RANGES_MAX: Final = 64  # beyond these it is forgotten what the peer knows: then it is told again
-UPDATED_RANGES_MAX: Final = 64  # of commands that the peer has told something of, and not completed
+KNOWN_RANGES_MAX: Final = 64  # beyond, what the peer knows is forgotten, and it is told again
+UPDATED_RANGES_MAX: Final = 64  # of commands that have a result and are not completed
 
 
 class SequenceError(ValueError):
-    """What a peer said of ids cannot be."""
+    """Raised for a statement of a peer about ids that cannot be true."""
 
 
 def correlated(*named: Id | tuple[Id, int]) -> SequenceSet:
-    """The commands that a correlation context of the draft names: an id, or an id and how many more follow it."""
+    """Return the commands that a correlation context of the draft names: each an id, or an id and how many more follow
+    it."""
     ids = SequenceSet()
     for one in named:
         id, offset = one if isinstance(one, tuple) else (one, 0)
@@ -60,10 +61,10 @@ def correlated(*named: Id | tuple[Id, int]) -> SequenceSet:
 
 
 class Execution:
-    """The commands that come from a peer: [floor, unknown_from) it knows to be complete, [unknown_from,
-    first_incomplete) are, of the others up to next_id some may be (`_ahead`). The numbers are ids.
+    """The commands that come from a peer. The peer knows that [floor, unknown_from) are complete; [unknown_from,
+    first_incomplete) are complete; of the others up to next_id some may be (`_ahead`). These numbers are ids.
 
-    Raises SequenceError for what only the peer can have got wrong, ValueError for what only we can.
+    Raises SequenceError for mistakes that only the peer can make, ValueError for those that only we can.
     """
 
     __slots__ = (
@@ -88,13 +89,13 @@ class Execution:
     def __init__(self, point: Id = 0) -> None:
         self._ahead = SequenceSet()  # complete, after first_incomplete
         self._barriers = SequenceSet()  # complete as soon as all before them are
-        self._owed = SequenceSet()  # ended abnormally, and no DUP has said so yet
+        self._owed = SequenceSet()  # ended abnormally, and no DUP has named them yet
         self._held = False  # one of these three is not empty
         self._gaps = SequenceSet()  # never to come, after next_id
         self._repeats = 0  # commands to come that have come before
         self._unusual = False  # one of these two is not empty
         self._known = SequenceSet()  # what the peer knows to be complete, after unknown_from
-        self._sync_point: Id | None = None  # the last sync that was not answered yet
+        self._sync_point: Id | None = None  # the last command with a sync that is not answered yet
         self._asked = False
         self._news = 0  # completed ahead since the peer was told
         self._start(point)
@@ -110,11 +111,11 @@ class Execution:
 
     @property
     def begun(self) -> bool:
-        """Whether any command has come."""
+        """True if any command has come."""
         return self.next_id != self.floor
 
     def expect(self, point: Id) -> None:
-        """The next command has this id; those that have come before are to be passed over."""
+        """Continue with this id: commands from it on that have come before are to be passed over."""
         if not self.begun:
             self._gaps = SequenceSet()
             self._unusual = False
@@ -127,7 +128,8 @@ class Execution:
         self._unusual = repeats > 0 or bool(self._gaps)
 
     def receive(self) -> Id | None:
-        """C(n): a command came. None: it has come before (`repeated` says which it is)."""
+        """Count a command that came (C(n)) and return its id, or None if it has come before (`repeated` says which it
+        is)."""
         if self._unusual:
             return self._receive_unusual()
         id = self.next_id
@@ -146,20 +148,21 @@ class Execution:
 
     @property
     def coming(self) -> Id:
-        """The command that comes next, for the first time or again."""
+        """The id of the command that comes next, for the first time or again."""
         return (self.next_id - self._repeats) & MASK
 
     @property
     def repeated(self) -> Id:
-        """The command for which `receive` has just answered None."""
+        """The id of the command for which `receive` has just returned None."""
         return preceding(self.coming)
 
     def interrupts(self, ids: SequenceSet) -> bool:
-        """Whether some of these are among the commands that come again: counting needs a new point then."""
+        """Return whether some of these are among the commands that come again: counting needs a new point then."""
         return self._repeats > 0 and bool(ids.within(self.coming, preceding(self.next_id)))
 
     def gap(self, ids: SequenceSet) -> None:
-        """These commands will never come. They count as complete; those that came already are not affected."""
+        """Note that these commands will never come. They count as complete; commands that came already are not
+        affected."""
         if not ids:
             return
         if distance(self.next_id, ids.last) > REACH:
@@ -176,22 +179,22 @@ class Execution:
             self._complete_range(lower, upper)
         self._unusual = self._repeats > 0 or bool(gaps)
 
-    # What is done.
+    # Completion.
 
     @property
     def mark(self) -> Id | None:
-        """The execution mark: up to here every command is complete. None: the first is not."""
+        """The execution mark: every command up to it is complete. None if the first is not."""
         return None if self.first_incomplete == self.floor else preceding(self.first_incomplete)
 
     def complete(self, id: Id) -> None:
-        """The command has been executed. Nothing happens if that was known."""
+        """Note that the command has been executed; do nothing if that is known."""
         if id == self.first_incomplete and not self._held and id != self.next_id:
             self.first_incomplete = (id + 1) & MASK
         else:
             self._complete_range(id, id)
 
     def complete_through(self, id: Id) -> None:
-        """All commands up to this one have been executed."""
+        """Note that all commands up to this one have been executed."""
         first = self.first_incomplete
         if (id - first) & MASK >= HALF:
             return
@@ -201,18 +204,19 @@ class Execution:
             self.first_incomplete = (id + 1) & MASK
 
     def barrier(self, id: Id) -> None:
-        """execution.sync: the command is complete as soon as all before it are."""
+        """Note an execution.sync: the command is complete as soon as all before it are."""
         self._barriers.add(id)
         self._advance()
 
     def abnormal(self, id: Id) -> None:
-        """The command has ended abnormally: no mark passes it until a DUP has named it."""
+        """Note that the command has ended abnormally: no mark passes it until a DUP has named it."""
         self._require_incomplete(SequenceSet.of_range(id, id))
         self._owed.add(id)
         self._held = True
 
     def dup(self, ids: SequenceSet) -> None:
-        """DUP(ids): the peer is being told something of these commands. ValueError: one of them is complete."""
+        """Note that the peer is being told something about these commands (DUP(ids)). Raises ValueError if any is
+        complete."""
         self._require_incomplete(ids)
         self._owed = self._owed.without(ids)
         self._advance()
@@ -240,7 +244,8 @@ class Execution:
         self._advance()
 
     def _advance(self) -> None:
-        """Take in what was complete ahead, and the barriers that have nothing incomplete before them."""
+        """Move first_incomplete past commands completed ahead, and past barriers with nothing incomplete before
+        them."""
         for ids in (self._ahead, self._barriers):
             ids.discard_until(self.first_incomplete)
         moved = True
@@ -253,17 +258,18 @@ class Execution:
                     moved = True
         self._held = bool(self._ahead or self._barriers or self._owed)
 
-    # What the peer is told.
+    # Reports to the peer.
 
     def sync(self, id: Id) -> None:
-        """The peer wants to know when this command is complete."""
+        """Note that the peer asked to be told when this command is complete."""
         if is_before(id, self.first_incomplete) or id in self._ahead:
             self._asked = True
         elif self._sync_point is None or is_before(self._sync_point, id):
             self._sync_point = id
 
     def due(self, every: int) -> bool:
-        """Whether the peer is to be told: it asked and there is news, or all is complete, or so much has become so."""
+        """Return whether to report: the peer asked, or there is news and a sync is pending, all is complete, or `every`
+        are."""
         if self._asked:
             return True
         if self._told == self.first_incomplete and not self._news:
@@ -273,11 +279,11 @@ class Execution:
 
     @property
     def untold(self) -> bool:
-        """Whether anything is complete that the peer was not told of."""
+        """True if any command is complete that the peer was not told of."""
         return self._told != self.first_incomplete or self._news > 0
 
     def told(self) -> None:
-        """The peer is being told `completed` as it is now."""
+        """Note that the peer is being told `completed` as it is now."""
         self._told = self.first_incomplete
         self._news = 0
         self._asked = False
@@ -285,27 +291,28 @@ class Execution:
             self._sync_point = None
 
     def retell(self) -> None:
-        """What the peer was told may have been lost."""
+        """Report again, because the last reports may have been lost."""
         self._asked = bool(self.completed)
 
     @property
     def one_range(self) -> bool:
-        """Whether `completed` is [unknown_from, first_incomplete) and nothing else, and not empty."""
+        """True if `completed` is [unknown_from, first_incomplete) and nothing else, and not empty."""
         return not self._held and not self._known and self.unknown_from != self.first_incomplete
 
     @property
     def completed(self) -> SequenceSet:
-        """Everything that is complete and that the peer is not known to know: the unknown-completed set."""
+        """The complete commands that the peer is not known to know of: the unknown-completed set."""
         done = self._completed(self._ahead.range_count)
         return done.without(self._known) if self._known else done
 
     def completed_first(self, ranges: int) -> SequenceSet:
-        """The first so many ranges of that, at the price of those only."""
+        """Return the first `ranges` ranges of `completed`; takes time for those only."""
         done = self._completed(ranges)
         return (done.without(self._known) if self._known else done).beginning(ranges)
 
     def _completed(self, ranges: int) -> SequenceSet:
-        """What is complete, and may be known to the peer: of what is complete ahead so many ranges."""
+        """Return complete commands, which the peer may know of: all before first_incomplete, and `ranges` ranges of
+        those ahead."""
         if self.unknown_from != self.first_incomplete:
             done = SequenceSet.of_range(self.unknown_from, preceding(self.first_incomplete))
         else:
@@ -315,18 +322,18 @@ class Execution:
 
     @property
     def rem(self) -> SequenceSet:
-        """REM: what is complete after the mark and something incomplete."""
+        """REM: the commands that are complete although some before them are not."""
         return self._ahead.copy()
 
     @property
     def received(self) -> SequenceSet:
-        """Everything that has come and is not known to be complete by the peer."""
+        """The commands that have come and that the peer does not know to be complete."""
         if self.unknown_from == self.next_id:
             return SequenceSet()
         return SequenceSet.of_range(self.unknown_from, preceding(self.next_id))
 
     def known(self, ids: SequenceSet) -> None:
-        """The peer knows that these are complete. Those that are not are passed over."""
+        """Note that the peer knows these commands to be complete. Those that are not complete are passed over."""
         if not ids:
             return
         if not self.begun or distance(self.next_id, ids.last) >= 0:
@@ -339,19 +346,19 @@ class Execution:
         if self._known.range_count > KNOWN_RANGES_MAX:
             self._known = SequenceSet()
 
-    # What it costs.
+    # Memory.
 
     @property
     def range_count(self) -> int:
-        """The ranges that are remembered, of ids that are complete or gaps: memory."""
+        """The number of ranges that are kept, of complete ids, gaps and barriers: a measure of memory."""
         if not self._held and not self._unusual:
             return 0
         return self._ahead.range_count + self._gaps.range_count + self._barriers.range_count
 
     def forget(self) -> None:
-        """Let go of ids too far back to be compared; to be called once REACH ids lie between floor and next_id.
+        """Forget ids too far back to be compared; to be called once REACH ids lie between floor and next_id.
 
-        SequenceError: there are incomplete ones among them.
+        Raises SequenceError if there are incomplete commands among them.
         """
         if (self.next_id - self.first_incomplete) & MASK > REACH // 2:
             raise SequenceError(f"command {self.first_incomplete} has been incomplete for too long")
@@ -362,9 +369,8 @@ class Execution:
 
 
 class Sending:
-    """The commands that go to a peer: up to first_incomplete they are complete, of the others up to next_id some may
-    be (`_ahead`).
-    """
+    """The commands that go to a peer: those before first_incomplete are complete, of the others up to next_id some may
+    be (`_ahead`)."""
 
     __slots__ = ("_ahead", "_updated", "first_incomplete", "next_id")
 
@@ -375,13 +381,14 @@ class Sending:
         self._updated = SequenceSet()  # incomplete, and a DUP has named them
 
     def send(self) -> Id:
-        """C(n): the id of the command that is sent next."""
+        """Count the command that is sent next (C(n)) and return its id."""
         id = self.next_id
         self.next_id = (id + 1) & MASK
         return id
 
     def dup(self, ids: SequenceSet) -> None:
-        """DUP(ids): the peer tells something of these. SequenceError: it has marked some of them complete before."""
+        """Note that the peer tells something about these commands (DUP(ids)). Raises SequenceError if it has marked any
+        complete."""
         self.require_sent(ids)
         incomplete = self._incomplete_of(ids)
         if incomplete.count != ids.count:
@@ -391,8 +398,10 @@ class Sending:
             raise SequenceError("too many commands have results and are not complete")
 
     def cem(self, mark: Id) -> tuple[SequenceSet, SequenceSet]:
-        """CEM(m): all up to m are complete. Answers the ids that were not known to be, and which of them no DUP had
-        named: these have ended normally."""
+        """Mark all commands up to this one complete (CEM(m)).
+
+        Returns the ids that were incomplete so far, and which of them no DUP had named: these have ended normally.
+        """
         if is_before(mark, self.first_incomplete):
             return SequenceSet(), SequenceSet()
         if not is_before(mark, self.next_id):
@@ -400,7 +409,7 @@ class Sending:
         return self.rem(SequenceSet.of_range(self.first_incomplete, mark))
 
     def rem(self, ids: SequenceSet) -> tuple[SequenceSet, SequenceSet]:
-        """REM(ids): these are complete. Answers as `cem` does."""
+        """Mark these commands complete (REM(ids)). Returns as `cem` does."""
         if ids.range_count == 1 and not self._ahead and not self._updated:  # 2 us instead of 6
             first = self.first_incomplete
             lower, upper = ids.first_range
@@ -432,11 +441,12 @@ class Sending:
 
     @property
     def range_count(self) -> int:
-        """As that of Execution."""
+        """The number of ranges that are kept, as for Execution."""
         return self._ahead.range_count + self._updated.range_count
 
     def forget(self) -> None:
-        """Let go of what the peer has not completed, to be called once REACH ids are open: no peer will by now."""
+        """Forget commands that the peer has not completed; to be called once REACH ids are open, when no peer ever
+        will."""
         self.first_incomplete = (self.next_id - REACH // 2) & MASK
         for ids in (self._ahead, self._updated):
             ids.discard_until(self.first_incomplete)

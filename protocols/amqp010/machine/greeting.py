@@ -1,8 +1,9 @@
-"""The first eight octets: whether a peer speaks 0-10, and what one that does not speaks instead."""
+"""The protocol header, the first eight bytes of a connection, and the recognition of peers that speak another
+protocol."""
 
 from typing import Final
 
-HEADER: Final = b"AMQP\x01\x01\x00\x0a"  # also what everybody else is answered: it is what is spoken here
+HEADER: Final = b"AMQP\x01\x01\x00\x0a"  # also the answer to any other header
 OTHER_AMQP: Final = {
     b"\x00\x00\x09\x01": "AMQP 0-9-1",
     b"\x01\x01\x00\x09": "AMQP 0-9",
@@ -17,7 +18,7 @@ HTTP_METHODS: Final = frozenset(
 
 
 def recognise(octets: bytes) -> str:
-    """What a peer speaks that begins with these."""
+    """Return the name of the protocol that begins with these bytes."""
     verb = octets.split(b" ")[0].decode("latin-1")
     if verb in HTTP_METHODS:
         return f"HTTP {verb}"

@@ -1,14 +1,14 @@
-"""The quick corner of AMQP 0-10: bytes as they come in, whole controls and commands out.
+"""The hot path of AMQP 0-10 input: received bytes in, whole controls and commands out.
 
 Nearly all traffic is transfers whose frames lie whole in one read: `_take_frames` handles them in straight code, with
-one call of `_on_command` each and no other call of ours. A transfer is looked up by the octets of its whole frame, and
+one call of `_on_command` each and no other call of ours. A transfer is looked up by the bytes of its whole frame, and
 either its header and its body lie behind it, in a frame each, or its channel is left expecting them. Every other frame
-goes to `_take_frame`, and what is in more than one frame to the assembly of its channel. Channels interleave as they
-like, and so do the two tracks of a channel.
+goes to `_take_frame`, and a segment of several frames to the assembly of its channel. Channels may interleave freely,
+and so may the two tracks of a channel.
 
-Only a channel that may assemble keeps commands: one that carries a session. Controls may come on every channel, and
-what is kept of unfinished ones is bounded for all of them together. What is incomplete at the end of a read is kept
-in the pieces it came in and joined once.
+Only a channel that carries a session may assemble commands. Controls may come on every channel, and the total size of
+unfinished ones is bounded for all channels together. An incomplete frame at the end of a read is kept in the pieces it
+came in and joined once.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ from protocols.shared.machine.states import State
 GREETING_SIZE: Final = 8
 TRANSFER: Final = bytes((MessageTransfer.CLASS_CODE, MessageTransfer.CODE))
 
-COMMAND_SIZE_MAX: Final = 128 << 10  # each octet may become fifty in a map, and maps of arguments are kept
+COMMAND_SIZE_MAX: Final = 128 << 10  # each byte may become fifty in a map, and maps of arguments are kept
 HEADER_SIZE_MAX: Final = 1 << 20
-INITIAL_SIZE_MAX: Final = 8192  # of a frame, and of all that is not whole yet, before the connection is open
-CONTROLS_SIZE_MAX: Final = 256 << 10  # of all controls that are not whole yet
-CONTROL_COST: Final = 512  # of one of them, however short it is
-TRANSFERS_MAX: Final = 64  # that are remembered, by their frames
-TRANSFER_SIZE_MAX: Final = 300  # of a frame that is; one with the longest destination has 276
+INITIAL_SIZE_MAX: Final = 8192  # of a frame, and of all unfinished controls, before the connection is open
+CONTROLS_SIZE_MAX: Final = 256 << 10  # of all unfinished controls
+CONTROL_COST: Final = 512  # added for each unfinished control
+TRANSFERS_MAX: Final = 64  # remembered by their frames
+TRANSFER_SIZE_MAX: Final = 300  # of a remembered frame; one with the longest destination has 276
 
 
 class Reader(Machine):
-    """The frames of one connection. A subclass is told what they say."""
+    """The frames of one connection. A subclass implements the callbacks."""
 
     __slots__ = (
         "_commands",
@@ -84,54 +84,55 @@ class Reader(Machine):
     def __init__(self, body_size_max: int, outbox: Writer, now: float, handshake_timeout_s: float) -> None:
         super().__init__(State.AWAITING_HEADER, outbox, now, handshake_timeout_s)
         self._commands: dict[int, Assembly] = {}  # by place: channels that carry a session
-        self._controls: dict[int, Assembly] = {}  # by channel: controls that are not whole yet
+        self._controls: dict[int, Assembly] = {}  # by channel: unfinished controls
         self._controls_size = 0
         self._controls_max = INITIAL_SIZE_MAX
         self._frame_size_max = INITIAL_SIZE_MAX
         self._transfers: dict[bytes, tuple[Command, bool]] = {}  # by their whole frames
-        # The channel of the last transfer, if it expects a command.
+        # The channel of the last transfer, if it is to begin with a command again.
         self._transferring: Assembly | None = None
         self._size_max = {
             SEGMENT_TYPE_COMMAND: COMMAND_SIZE_MAX,
             SEGMENT_TYPE_HEADER: HEADER_SIZE_MAX,
             SEGMENT_TYPE_BODY: body_size_max,
         }
-        self._whole_max = HEAD_SIZE + min(body_size_max, FRAME_MAX)  # of a body's frame
+        self._whole_max = HEAD_SIZE + min(body_size_max, FRAME_MAX)  # of the frame of a body
         self._greeted = False
-        self._lost = False  # nothing that comes means anything any more
+        self._lost = False  # framing is broken: all further input is ignored
         self._needed = GREETING_SIZE
 
     @abstractmethod
     def _may_assemble(self, channel: int) -> bool:
-        """Whether commands are heard on this channel."""
+        """Return whether commands are accepted on this channel."""
 
     @abstractmethod
     def _on_greeting(self, octets: bytes) -> bool:
-        """The first eight octets; answer whether to go on."""
+        """Called with the first eight bytes; returns whether to go on."""
 
     @abstractmethod
     def _on_control(self, channel: int, control: Control) -> None:
-        """A whole control."""
+        """Called with a whole control."""
 
     @abstractmethod
     def _on_command(
         self, channel: int, command: Command, sync: bool, header: bytes | None, body: bytes | None
     ) -> None:
-        """A whole command. A header or body that is None was not there. Nobody may change the command: a transfer that
-        says the same as another one may be the same object."""
+        """Called with a whole command. A header or body that is None was absent. The command must not be changed: equal
+        transfers may be the same object."""
 
     @abstractmethod
     def _on_malformed(self, channel: int, track: int, error: MalformedError) -> None:
-        """A control or command that cannot be read, or that nobody knows, or that nobody is there for. What follows of
-        it is passed over."""
+        """Called for a control or command that is malformed, unknown, or on a channel without a session. The rest of it
+        is passed over."""
 
     @abstractmethod
     def _on_too_large(self, channel: int, size: int) -> None:
-        """A command has `size` octets or more in one of its segments, and that is too much. It is passed over."""
+        """Called for a command of which one segment has `size` bytes or more, which is too large. The rest of it is
+        passed over."""
 
     @abstractmethod
     def _on_framing_error(self, why: str) -> None:
-        """What comes now means nothing any more. Nothing more is read."""
+        """Called when the input cannot be divided into frames any more. Nothing more is read."""
 
     def _take(self, data: bytes) -> None:
         if self._lost:
@@ -157,17 +158,17 @@ class Reader(Machine):
         self._tail_size = len(rest)
 
     def _opened(self) -> None:
-        """The user has logged in: frames may be as large as they can, and more of them unfinished."""
+        """Raise the limits after the login: frames may have their full size, and more controls may be unfinished."""
         self._frame_size_max = FRAME_MAX
         self._controls_max = CONTROLS_SIZE_MAX
 
     def _forget(self, channel: int) -> None:
-        """No command is under way on this channel any more: the session has left it."""
+        """Drop the unfinished command of a channel that its session has left."""
         if self._commands.pop(COMMANDS | channel, None) is self._transferring:
             self._transferring = None
 
     def _take_frames(self, data: bytes, at: int) -> int:
-        """Handle every whole frame from `at` on, until halted; answer where the first one that is left begins."""
+        """Handle every whole frame from `at` on, until halted; return where the first unhandled one begins."""
         end = len(data)
         unpack = HEAD.unpack_from
         while at + HEAD_SIZE <= end and not self.halted:
@@ -180,7 +181,7 @@ class Reader(Machine):
                 if kind not in KINDS or size < HEAD_SIZE or place >= PLACES:
                     self._lose(
                         "what follows does not begin as a frame does"
-                    )  # it may be anything: a password
+                    )  # the text is not quoted: it may be a password
                     return end
                 if size > self._frame_size_max:
                     self._lose(f"a frame has at most {INITIAL_SIZE_MAX} octets until the connection is open")
@@ -195,7 +196,7 @@ class Reader(Machine):
                     at = after
                     continue
                 at = after
-            # A transfer on the channel of `assembly`. If its header and body lie here in a frame each, hand it on.
+            # A transfer on the channel of `assembly`. If its header and body follow in a frame each, hand it on.
             if at + HEAD_SIZE <= end:
                 kind, size, place, _ = unpack(data, at)
                 body_at = at + size
@@ -221,7 +222,8 @@ class Reader(Machine):
         return at
 
     def _remember(self, assembly: Assembly, data: bytes, at: int, after: int) -> bool:
-        """Whether this frame is the beginning of a transfer, and nothing else is under way on the channel."""
+        """Remember a frame that begins a transfer, and return True. Return False if it does not, or if it cannot be
+        remembered."""
         if not assembly.is_idle() or not data.startswith(TRANSFER, at + HEAD_SIZE):
             return False
         if after - at > TRANSFER_SIZE_MAX:
@@ -233,7 +235,7 @@ class Reader(Machine):
                 try:
                     transfer = command_at(frame, HEAD_SIZE, len(frame))
                 except MalformedError:
-                    return False  # and it will be said there
+                    return False  # `_take_frame` reports it
                 if len(self._transfers) >= TRANSFERS_MAX:
                     self._transfers.clear()
                 self._transfers[frame] = transfer
@@ -243,7 +245,7 @@ class Reader(Machine):
         return True
 
     def _take_frame(self, kind: int, place: int, data: bytes, at: int, end: int) -> None:
-        """Handle one frame, whatever it is, that has `data[at:end]` behind its head."""
+        """Handle one frame of any kind, with `data[at:end]` behind its head."""
         flags, of, channel = kind >> 8, kind & 0xFF, place & 0xFFFF
         try:
             if place >= COMMANDS:
@@ -270,7 +272,7 @@ class Reader(Machine):
     # Controls.
 
     def _take_control_frame(self, channel: int, flags: int, data: bytes, at: int, end: int) -> None:
-        """A frame of a control that has several."""
+        """Handle a frame of a control that has several."""
         if flags & WHICH != WHICH:
             raise FramingError("a control is not all there is of it")
         assembly = self._controls.get(channel)
@@ -297,7 +299,7 @@ class Reader(Machine):
     # Commands.
 
     def _read_lone_command(self, channel: int, data: bytes, at: int, end: int) -> None:
-        """A command that is all in one frame, as nearly all are."""
+        """Handle a command in a single frame, as nearly all are."""
         try:
             command, sync = command_at(data, at, end)
         except MalformedError as error:
@@ -326,7 +328,8 @@ class Reader(Machine):
             self._end(assembly)
 
     def _assembly(self, channel: int, flags: int) -> Assembly | None:
-        """What keeps the commands of the channel; None, and said where one begins, if they are not heard."""
+        """Return the assembly of the channel. Without a session there is none: report the beginning of a command,
+        return None."""
         place = COMMANDS | channel
         if not self._may_assemble(channel):
             self._forget(channel)
@@ -351,7 +354,7 @@ class Reader(Machine):
             self._on_malformed(assembly.channel, TRACK_COMMAND, error)
 
     def _end(self, assembly: Assembly) -> None:
-        """The last segment is whole: hand on what came, unless it was passed over."""
+        """Hand on the command after its last segment, unless it was passed over."""
         command, sync, header, body = assembly.command, assembly.sync, assembly.header, assembly.body
         assembly.reset()
         if command is not None:

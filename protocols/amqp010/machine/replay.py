@@ -1,8 +1,8 @@
-"""What was sent and may have to be sent again: the commands that the peer is not known to have, as octets.
+"""Sent commands, as bytes, that the peer is not known to have received and that may have to be sent again.
 
-It is kept for sessions that may be resumed only. After every so many octets (the soft limit) the peer is to be asked
-what it has; at the hard limit nothing can be kept any more, and the session not be resumed. Deliveries wait from half
-of that on: what was not asked for yet is a quarter at most, so that an answer lets them go on.
+They are kept only for sessions that may be resumed. Each time the soft limit is exceeded the peer is to be asked what
+it has; at the hard limit nothing more can be kept, and the session cannot be resumed. Deliveries wait from half of the
+hard limit on: at most a quarter has not been asked about yet, so an answer lets them go on.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from protocols.amqp010.codec.sequences import MASK, Id
 
-ENTRY: Final = 128  # octets that an entry takes besides its own, roughly
+ENTRY: Final = 128  # bytes that an entry takes besides its content, roughly
 Kept: TypeAlias = tuple[bytes, bytes | None, bytes | None]  # command, header, body
 
 
@@ -24,10 +24,10 @@ class Replay:
 
     def __init__(self, first_id: Id, soft: int, hard: int) -> None:
         self.first_id = first_id
-        self.soft = min(soft, hard // 4)  # octets
+        self.soft = min(soft, hard // 4)  # bytes
         self.hard = hard
         self.octets = 0
-        self.unasked = 0  # octets kept since the peer was asked
+        self.unasked = 0  # bytes kept since the peer was asked
         self.overfull = False
         self._commands: deque[Kept] = deque()
 
@@ -52,7 +52,7 @@ class Replay:
         self.unasked += size
 
     def trim(self, point: Id) -> None:
-        """Let go of what comes before `point`; nothing happens if it is before the first or after the last."""
+        """Drop the commands before `point`; do nothing if it is before the first or after the last."""
         count = (point - self.first_id) & MASK
         if not 0 < count <= len(self._commands):
             return
@@ -61,11 +61,11 @@ class Replay:
         self.first_id = point
 
     def holds_from(self, point: Id) -> bool:
-        """Whether everything from `point` on is here."""
+        """Return whether everything from `point` on is kept here."""
         return (point - self.first_id) & MASK <= len(self._commands)
 
     def crowded(self) -> bool:
-        """Whether half of the room is taken: deliveries should wait, so that answers still find some."""
+        """Return whether half of the room is taken: deliveries should then wait, so that answers still find some."""
         return self.octets >= self.hard // 2
 
 

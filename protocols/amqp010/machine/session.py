@@ -1,7 +1,8 @@
-"""One AMQP 0-10 session: who may say what when, ids of commands both ways, and what outlives the connection.
+"""One AMQP 0-10 session: which command or control is allowed when, command ids both ways, and what outlives the
+connection.
 
 A session is attached to a channel (`line`), told where the peer's counting begins (`session.command-point`), and then
-commands are counted. The ids, and what is done with, are `execution`'s; here is the wire's side: what is told when.
+commands are counted. `execution` keeps the ids and which commands are complete; this module decides what is sent when.
 
     DETACHED ──attach──> ATTACHED ──command-point──> OPEN
         ^                   │                          │      detach, detached, loss of the transport:
@@ -9,15 +10,15 @@ commands are counted. The ids, and what is done with, are `execution`'s; here is
                                                         │      an exception, ours or the peer's:
                                                         └──> FAILED ──detach, detached, loss──> ENDED
 
-The peer is told what is complete at `settle`, all of it that it is not known to know: as soon as there is news of what
-it asked for (sync), whenever nothing is left incomplete, and every `complete_every` commands. A flush is answered at
+`settle` reports completed commands to the peer, all that it is not known to know of: as soon as there is news of a
+command with sync, whenever no command is left incomplete, and every `complete_every` commands. A flush is answered at
 once.
 
 **Resuming.** Once the peer has asked for a timeout, everything that is sent is kept until the peer has it (`replay`).
-Attached again, we ask what the peer expects; until it has answered, commands are kept and not sent. The answer says
-where to begin: command-point, and everything from there again. What comes again is counted and passed over. A peer that
-expects nothing (the empty set), or something that is not kept any more, has lost the session, or we have: it is
-detached with unknown-ids, and over, so that the next attach of its name begins afresh.
+When attached again, we ask what the peer expects; until it has answered, commands are kept and not sent. The answer
+says where to begin: command-point, and everything from there again. Commands that the peer repeats are counted and
+passed over. If the peer expects nothing (the empty set), or something that is not kept any more, one side has lost the
+session: it is detached with unknown-ids and has ended, so that the next attach of its name begins afresh.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from protocols.amqp010.machine.contract import Line, SessionError, SessionLimits
 from protocols.amqp010.machine.execution import REACH, Execution, Sending, SequenceError
 from protocols.amqp010.machine.replay import Replay
 
-DESCRIPTION_MAX: Final = 1024  # characters of what an exception says
+DESCRIPTION_MAX: Final = 1024  # characters of the description of an exception
 ONE_RANGE: Final = struct.Struct(">BBHHII")  # class, code, flags and a set of one range: its size, from, to
 COMPLETED: Final = (c.SessionCompleted.CLASS_CODE, c.SessionCompleted.CODE, 0x0100, 8)
 FLUSH_ALL: Final = c.SessionFlush(expected=True, confirmed=True, completed=True).encode()
@@ -43,9 +44,9 @@ FLUSH_DONE: Final = c.SessionFlush(confirmed=True, completed=True).encode()
 
 class SessionState(Enum):
     DETACHED = auto()
-    ATTACHED = auto()  # and the peer has not said where its ids begin
+    ATTACHED = auto()  # but the peer has not said where its ids begin
     OPEN = auto()
-    FAILED = auto()  # over, and the channel not free yet
+    FAILED = auto()  # over, but the channel is not free yet
     ENDED = auto()
 
 
@@ -53,7 +54,7 @@ OPEN: Final = SessionState.OPEN  # 30 ns less than through the class
 CONTROLS: Final = frozenset(
     control for control in c.CONTROLS.values() if control.CLASS_CODE == c.SessionAttach.CLASS_CODE
 )
-# What a session listens to. Anything else is illegal, or passed over when it has failed.
+# The controls allowed in a state. Any other one is illegal, or passed over when the session has failed.
 HEARD: Final[dict[SessionState, frozenset[type[Control]]]] = {
     SessionState.ATTACHED: CONTROLS - {c.SessionAttached, c.SessionGap},
     SessionState.OPEN: CONTROLS - {c.SessionAttached},
@@ -62,9 +63,9 @@ HEARD: Final[dict[SessionState, frozenset[type[Control]]]] = {
 
 
 class Session:
-    """See the top of the module. The owner completes the commands it is given, now or later, in any order.
+    """One session; see the top of the module. The owner completes the commands it is given, now or later, in any order.
 
-    `timeout_s` is how long the session is to be kept without a line; whoever keeps it has the clock.
+    `timeout_s` is how long the session is to be kept without a line; the keeper of the session has the clock.
     """
 
     __slots__ = (
@@ -98,7 +99,7 @@ class Session:
         self._attachments = 0
         self._resuming = False  # until the peer has said what it expects
         self._replay: Replay | None = None
-        self._out: Line | None = None  # the line, if commands go out on it and nothing of them is kept
+        self._out: Line | None = None  # the line, if commands are sent on it and not kept for replay
 
     @property
     def attached(self) -> bool:
@@ -112,7 +113,7 @@ class Session:
     # Attached and detached.
 
     def attach(self, line: Line, channel: int) -> None:
-        """The session has a channel. Tells the peer."""
+        """Put the session on a channel and tell the peer."""
         assert self._state is SessionState.DETACHED, "a session has one channel at a time"
         self.line = line
         self.channel = channel
@@ -128,7 +129,8 @@ class Session:
             self.owner.on_attached()
 
     def detached(self, code: int | None = None) -> None:
-        """The transport is lost; or, with a DETACH_CODE, the session is taken away, and the peer is told."""
+        """Take the session off its channel: the transport is lost or, with a DETACH_CODE, the session is taken away and
+        the peer is told."""
         line = self.line
         if line is None:
             return
@@ -139,11 +141,11 @@ class Session:
             line.released()
 
     def end(self, why: str) -> None:
-        """Over for good, whatever its timeout; nothing happens if it is already."""
+        """End the session for good, whatever its timeout; do nothing if it has ended."""
         self.fail(SessionError(c.ERROR_CODE_RESOURCE_DELETED, why))
 
     def _leave(self) -> None:
-        """Without a line. The peer has been told, or cannot be."""
+        """Drop the line. The peer has been told, or cannot be."""
         self.line = self._out = None
         self._resuming = False
         if self.ended or not self.timeout_s:
@@ -162,7 +164,7 @@ class Session:
     def fail(
         self, error: SessionError, id: Id | None = None, command: Command | Control | None = None
     ) -> None:
-        """End the session with an exception; the peer is heard no more but for detach and detached."""
+        """End the session with an exception; after that only detach and detached are accepted."""
         if self.ended:
             return
         if id is not None:
@@ -185,10 +187,10 @@ class Session:
         if self._replay is None:
             self._out = line
 
-    # What the peer says.
+    # Input from the peer.
 
     def on_command(self, command: Command, sync: bool, header: bytes | None, body: bytes | None) -> None:
-        """A whole command, of any class but connection and session."""
+        """Called with a whole command, of any class but connection and session."""
         if self._state is not OPEN:
             self._on_early(command)
             return
@@ -238,7 +240,7 @@ class Session:
             self.owner.on_result(id, result.value)
 
     def on_control(self, control: Control) -> None:
-        """A control of class session that came on the session's channel."""
+        """Called with a control of class session that came on the session's channel."""
         if self.line is None:
             return
         if type(control) not in HEARD[self._state]:
@@ -289,7 +291,7 @@ class Session:
         line.released()
 
     def _on_request_timeout(self, line: Line, asked: c.SessionRequestTimeout) -> None:
-        """Absent means for ever, which nobody gets."""
+        """Grant the timeout, up to the owner's maximum. An absent timeout means for ever and gets that maximum."""
         longest = self.owner.timeout_max_s
         self.timeout_s = longest if asked.timeout is None else min(asked.timeout, longest)
         line.control(c.SessionTimeout(self.timeout_s).encode())
@@ -343,7 +345,7 @@ class Session:
             line.control(c.SessionCompleted(execution.completed_first(RANGES_MAX), True).encode())
 
     def _expected(self) -> SequenceSet:
-        """The next command. A session that is new expects nothing: so it is told from one that is known."""
+        """Return the next command's id. A new session expects nothing, which tells it from a known one."""
         if self._attachments == 1 and not self.execution.begun:
             return SequenceSet()
         return SequenceSet.of_range(self.execution.next_id, self.execution.next_id)
@@ -351,12 +353,12 @@ class Session:
     # Sending again.
 
     def _on_expected(self, line: Line, ids: SequenceSet) -> None:
-        """What the peer needs next; nobody else than a session that is resumed has asked for it."""
+        """Resume from the command that the peer needs next. Only a session that is being resumed has asked for it."""
         if not self._resuming:
             return
         replay = self._replay
         if not ids and not self.execution.begun and not self.next_id:
-            ids = SequenceSet.of_range(0, 0)  # both ends have forgotten nothing, as there was nothing
+            ids = SequenceSet.of_range(0, 0)  # neither end has lost anything, as nothing was sent
         if replay is None or not ids or not replay.holds_from(ids.first):
             line.control(c.SessionDetached(self.name, c.DETACH_CODE_UNKNOWN_IDS).encode())
             self.timeout_s = 0
@@ -380,7 +382,7 @@ class Session:
         if was_crowded and not replay.crowded():
             self.owner.on_room()
 
-    # What the owner says.
+    # Calls of the owner.
 
     def complete(self, id: Id) -> None:
         self.execution.complete(id)
@@ -389,7 +391,8 @@ class Session:
         self.execution.complete_through(id)
 
     def result(self, id: Id, value: Struct) -> None:
-        """Answer a command that has a result; then it may be completed. ValueError: it is complete already."""
+        """Send the result of a command, which may be completed after that. Raises ValueError if it is complete
+        already."""
         self.execution.dup(SequenceSet.of_range(id, id))
         self.send(c.ExecutionResult(id, value))
 
@@ -397,8 +400,8 @@ class Session:
         return self.send_transfer(command.encode(sync), None, None)
 
     def send_transfer(self, command: bytes, header: bytes | None, body: bytes | None) -> Id:
-        """Send an encoded command, of any kind, and answer its id. Without a line it waits for one; nothing happens
-        if the session has ended."""
+        """Send an encoded command, of any kind, and return its id. Without a line it waits for one; do nothing if the
+        session has ended."""
         sending = self.sending
         id = sending.next_id
         sending.next_id = (id + 1) & MASK
@@ -410,7 +413,8 @@ class Session:
         return id
 
     def send_transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes | None]]) -> Id:
-        """Several, each with a header and a body behind the same encoded command; answers the id of the first."""
+        """Send several messages, each a header and a body, behind the same encoded command; return the id of the
+        first."""
         sending = self.sending
         first = sending.next_id
         out = self._out
@@ -435,7 +439,8 @@ class Session:
                 line.control(FLUSH_DONE)
 
     def room(self) -> int:
-        """How many octets may be sent before deliveries ought to wait; the owner is told when there are any again."""
+        """Return how many bytes may be sent before deliveries ought to wait; the owner is told when there is room
+        again."""
         if self._out is not None:
             return self._out.room()
         if self.line is None or self._replay is None or self._resuming or self._replay.crowded():
@@ -443,7 +448,7 @@ class Session:
         return self.line.room()
 
     def settle(self) -> None:
-        """What came has been worked through: tell the peer what it is to be told, and see that nothing grows."""
+        """End a batch of input: report what is due to the peer, and enforce the limits on memory."""
         line = self.line
         if line is None or self.ended:
             return
