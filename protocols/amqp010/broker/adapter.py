@@ -1,9 +1,9 @@
-"""AMQP 0-10 on the broker: the machine on one side, a `Client` of the core on the other.
+"""The front-end of AMQP 0-10, between the protocol's machine and a `Client` of the core.
 
     node ──bytes──> Connection ──> Session ──> ServedSession ──> publishing, subscriptions, ... ──> broker_core
-    node <──outbox── frames <───── Session <── those who serve it
+    node <──outbox── frames <───── Session <── modules of the served session
 
-A session may outlive its connection: who has which is known to the `Sessions` of the virtual host.
+A session may outlive its connection: the `Sessions` of the virtual host know which user has which session.
 """
 
 from __future__ import annotations
@@ -37,13 +37,11 @@ from protocols.shared.broker.outbox_writer import OutboxWriter
 from protocols.shared.machine.contract import Wait
 
 log: Final = logging.getLogger("leveret.amqp010")
-WORK_MAX: Final = (
-    10_000  # copies that one read makes, or what takes as long, before others have a turn: 10 to 30 ms
-)
+WORK_MAX: Final = 10_000  # copies, or as much other work, in one read before others have a turn: 10 to 30 ms
 
 
 class Connection010(ServedConnection, Handler):
-    """One connection: authentication, the virtual host, its sessions' coming and going, and alarms."""
+    """One connection: authentication, the virtual host, the attaching and detaching of its sessions, and alarms."""
 
     TITLE: ClassVar[str] = "AMQP 0-10"
     LOG: ClassVar[logging.Logger] = log
@@ -53,7 +51,7 @@ class Connection010(ServedConnection, Handler):
         super().__init__(broker, config, outbox, peer, config.protocols.amqp010.mechanisms)
         self._asked = ""  # the mechanism whose first response the client was asked for
         self.client_properties: Table = {}
-        self._has_complained = False  # of sessions that were refused
+        self._has_complained = False  # in the log, about a refused session
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
 
     def _tuning(self) -> Tuning:
@@ -75,7 +73,7 @@ class Connection010(ServedConnection, Handler):
         self.wire.receive(data, now)
         self.wire.flush()
         if self.wire.transfers != heard_before and self._entered and self.broker.alarms.reason:
-            self.hold_back()  # but one that has left is read to its end
+            self.hold_back()  # a connection that has left is read to its end
 
     def facts(self) -> ConnectionFacts | None:
         return facts.connection_facts(self) if self._entered else None
@@ -90,7 +88,7 @@ class Connection010(ServedConnection, Handler):
     def shut_down(self, reason: str) -> None:
         self.wire.fail(AmqpError(CLOSE_CODE_CONNECTION_FORCED, reason))
 
-    # Alarms. There is no word for them in 0-10: who publishes is not read from, and notices that nothing completes.
+    # Alarms. 0-10 has no word for them: publishers are not read from, and notice that nothing completes.
 
     def alarm(self, reason: str | None) -> None:
         if reason is None and self.blocked:
@@ -104,7 +102,7 @@ class Connection010(ServedConnection, Handler):
         self.client_properties = facts.few_of(client_properties)
         if response is None and mechanism != Anonymous.name:
             self._asked = mechanism
-            return b""  # RFC 4422, 5.1: who could have begun and has not is asked to
+            return b""  # RFC 4422, 5.1: an empty challenge asks for the initial response
         return self.answered(self._login.begin, mechanism, response or b"")
 
     def on_secure_ok(self, response: bytes) -> bytes | Wait | None:
@@ -135,10 +133,8 @@ class Connection010(ServedConnection, Handler):
         entrance = Entrance(self.broker, self.config, self.client, self.peer.name)
         try:
             return self.client.host.kept(Sessions).attach(entrance, name, force)
-        except (
-            Failure
-        ) as failure:  # there is no word for that either, and the sessions that are there may go on
-            if not self._has_complained:  # once: he may ask as often as he likes
+        except Failure as failure:  # 0-10 has no better code, and existing sessions may go on
+            if not self._has_complained:  # log once: the client may ask any number of times
                 self._has_complained = True
                 log.warning("%s: session refused: %s", self.peer.name, failure)
             raise AttachRefused(DETACH_CODE_TRANSPORT_BUSY) from None

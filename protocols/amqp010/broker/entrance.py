@@ -1,4 +1,4 @@
-"""What a session is given of the connection that brought it in. It outlives that connection, so this is not it."""
+"""The parts of a connection that a session is given. It outlives the connection, so it does not get that itself."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(eq=False)
 class Entrance:
-    """Where a session came in."""
+    """The connection through which a session came in."""
 
     broker: Broker
     config: Config

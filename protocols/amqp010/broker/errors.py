@@ -1,4 +1,4 @@
-"""What the core refuses, in AMQP 0-10's words: a `Failure` becomes the exception that ends the session."""
+"""Translate the core's failures into AMQP 0-10: a `Failure` becomes the exception that ends the session."""
 
 from __future__ import annotations
 
@@ -33,6 +33,6 @@ CODES: Final[dict[type[Failure], int]] = {
 
 
 def refusal(failure: Failure) -> SessionError:
-    """The error for a failure of the core."""
+    """Return the session error for a failure of the core."""
     code = next(CODES[kind] for kind in type(failure).__mro__ if kind in CODES)
     return SessionError(code, str(failure))

@@ -1,4 +1,4 @@
-"""What a node is told of AMQP 0-10 at its start: its first bytes, and where connections come from.
+"""The registration of AMQP 0-10 with a node: its first bytes, and the factory of its connections.
 
 The front-end itself is imported with the first connection, or once a node has been up for a while, as AMQP 1.0's is.
 """
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
-    """The front-end for one connection."""
+    """Return the front-end for one connection."""
     from protocols.amqp010.broker.adapter import Connection010
 
     return Connection010(broker, config, outbox, peer, now)
 
 
 def encoding() -> Encoding:
-    """How its messages are read."""
+    """Return the encoding of its messages."""
     from protocols.amqp010.broker.encoding import ENCODING
 
     return ENCODING

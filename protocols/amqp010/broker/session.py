@@ -1,21 +1,22 @@
-"""One session as the broker serves it: what the peer's commands do, when they complete, and what the session holds.
+"""The broker's side of one session: it executes the peer's commands, completes them, and keeps the session's state.
 
-| commands                                         | are done by                |
-|--------------------------------------------------|----------------------------|
-| message.transfer                                 | publishing.py              |
-| message.subscribe, cancel, flow, flush, stop     | subscriptions.py           |
-| message.accept, reject, release, acquire         | unsettled.py               |
-| exchange.*, queue.*                              | declarations.py            |
-| tx.*                                             | transactions.py            |
-| dtx.*                                            | distributed.py             |
-| file.*, stream.*, message.resume                 | nobody: not-implemented    |
+| commands                                         | module                          |
+|--------------------------------------------------|---------------------------------|
+| message.transfer                                 | publishing.py                   |
+| message.subscribe, cancel, flow, flush, stop     | subscriptions.py                |
+| message.accept, reject, release, acquire         | unsettled.py                    |
+| exchange.*, queue.*                              | declarations.py                 |
+| tx.*                                             | transactions.py                 |
+| dtx.*                                            | distributed.py                  |
+| file.*, stream.*, message.resume                 | none: answered not-implemented  |
 
-A command other than a transfer finds done what came before it. Its handler completes it, at once or later. A transfer
-completes when the broker has taken responsibility for the message: when it is with its queues, and on disk where it has
-to be. That is what 0-10 has for publisher confirms; where the peer asked for acceptance too, that is said first.
+Before a command other than a transfer is executed, everything before it has taken effect. Its handler completes it, at
+once or later. A transfer completes when the broker has taken responsibility for the message: when its queues have it,
+and the disk where it has to be there. This is the publisher confirm of 0-10; where the peer asked for acceptance too,
+message.accept is sent first.
 
-The session outlives its connection, and so keeps nothing of it but who came in and where. What the core refuses is
-raised as a `Failure`; here it becomes the exception that ends the session.
+The session outlives its connection, and so keeps of it only the user and the peer's address. The core refuses by
+raising a `Failure`; here it becomes the exception that ends the session.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
     from protocols.amqp010.machine.session import Session
 
 LAST_ID: Final = 0xFFFF_FFFF
-LOOKS: Final = 8  # that take as long as the copy of a message
+LOOKS: Final = 8  # at bindings, messages, ... that take as long as the copy of a message
 COMMAND: Final = 10  # copies that take as long as a command
-WINDOWED_MAX: Final = 1 << 20  # transfers that the peer may leave incomplete, where somebody waits for it
+WINDOWED_MAX: Final = 1 << 20  # transfers in windows that the peer may leave incomplete
 
 
 class ServedSession(SessionOwner, Publisher):
@@ -88,7 +89,7 @@ class ServedSession(SessionOwner, Publisher):
         "windowed_max",
     )
 
-    session: Session  # set by who makes both
+    session: Session  # set by `Sessions`, which makes both
 
     def __init__(self, entrance: Entrance, name: bytes) -> None:
         self.name = name
@@ -99,21 +100,21 @@ class ServedSession(SessionOwner, Publisher):
         self.timeout_max_s = entrance.config.protocols.amqp010.session_timeout_max_s
         self.subscriptions: dict[
             str, Subscription
-        ] = {}  # by destination; who was served longest ago comes first
+        ] = {}  # by destination; the one served longest ago comes first
         self.unsettled: Sent[Delivery] = Sent()
         self.windowed: Sent[Grant] = Sent()  # transfers whose credit comes back when the peer completes them
         self.windowed_max = WINDOWED_MAX
         self.browsed = Browsed()
         self.publishing = Publishing(self)
-        self.tx: Work | None = None  # where transfers and accepts go instead
-        self.distributed: object | None = None  # what dtx.select has made of it
+        self.tx: Work | None = None  # takes transfers and accepts while the session is transactional
+        self.distributed: object | None = None  # its `Participant` after dtx.select
         self.at_end: list[Callable[[], object]] = []  # called when the session ends, before its client leaves
         self.ended = False
         self.executing: Command | None = None  # the command whose handler runs
         self.persistent = False
         # Counts for operators, in messages.
-        self.published = self.confirmed = 0  # taken from the peer, and of these, those that are complete
-        self.delivered = self.delivered_settled = 0  # sent, and of these, those that nobody is to accept
+        self.published = self.confirmed = 0  # received, and of these, those that are complete
+        self.delivered = self.delivered_settled = 0  # sent, and of these, those that need no accept
         self.accepted = 0  # by the peer
         self._pending: set[Id] = set()  # commands that are not complete, transfers apart
         self._received: list[Id] = []  # transfers since the last mark,
@@ -123,7 +124,8 @@ class ServedSession(SessionOwner, Publisher):
         self._marks: deque[tuple[int, list[Id], list[Id]]] = deque()  # each with its transfers
 
     def may_be_of(self, client: Client) -> bool:
-        """Whether its user, who is back, may go on: with the scopes of another token, if he may read what he does."""
+        """Return whether the user, who is back, may resume: with other scopes of a token, they must be allowed to read
+        its queues."""
         if client.user.scopes is self.client.user.scopes:
             return True
         access, host = client.broker.access, self.client.host.name
@@ -131,7 +133,7 @@ class ServedSession(SessionOwner, Publisher):
         return all(access.allowed(client.user, host, Permission.READ, name) for name in queues)
 
     def came_in_by(self, client: Client) -> None:
-        """The session has a connection again; its user may be another one meanwhile, of the same name."""
+        """Move the session to a new connection, whose user has the same name but may have other rights by now."""
         self.client.change_user(client.user)
         self.client.peer = self.publishing.peer = client.peer
         for subscription in self.subscriptions.values():
@@ -139,7 +141,7 @@ class ServedSession(SessionOwner, Publisher):
         if isinstance(self.distributed, Participant):
             self.distributed.user = client.user
 
-    # What the peer sends.
+    # Input from the peer.
 
     def on_transfer(
         self, id: Id, transfer: MessageTransfer, header: bytes | None, body: bytes | None, sync: bool
@@ -147,10 +149,10 @@ class ServedSession(SessionOwner, Publisher):
         try:
             self.publishing.publish(transfer, header or b"", body)
         except Failure as failure:
-            self.broker.settle()  # what came before it has happened, and is told
+            self.broker.settle()  # the commands before it have taken effect and are reported
             raise refusal(failure) from None
         self._received.append(id)
-        if transfer.accept_mode == c.ACCEPT_MODE_EXPLICIT:  # Python clients leave it out, and want none
+        if transfer.accept_mode == c.ACCEPT_MODE_EXPLICIT:  # Python clients leave it out and want none
             self._accepting.append(id)
         if not self._announced:
             self._announced = True
@@ -177,26 +179,27 @@ class ServedSession(SessionOwner, Publisher):
     def on_completed(self, ids: SequenceSet) -> None:
         subscriptions.completed(self, ids)
 
-    # What it is answered.
+    # Answers.
 
     def complete(self, id: Id) -> None:
-        """A command other than a transfer is done."""
+        """Complete a command other than a transfer."""
         self._pending.discard(id)
         self.session.complete(id)
 
     def result(self, id: Id, value: Struct) -> None:
-        """What a command had to find out. To be said before it is complete."""
+        """Send the result of a command, before it is completed."""
         self.session.result(id, value)
 
     def send(self, command: Command) -> Id:
         return self.session.send(command)
 
     def has_looked_at(self, count: int) -> None:
-        """At so many bindings, messages, ...: what takes long is work, and after so much others have their turn."""
+        """Count the work of looking at `count` bindings, messages, ...: after so much work other connections have their
+        turn."""
         self.broker.work += count // LOOKS
 
     def fail_soon(self, error: SessionError) -> None:
-        """End the session, but not while a queue is at work."""
+        """End the session later, as a queue may be dispatching now."""
         self.broker.timers.at(self.broker.now, lambda now: self._fail(error))
 
     def _fail(self, error: SessionError) -> None:
@@ -251,14 +254,14 @@ class ServedSession(SessionOwner, Publisher):
         self.wake_all()
 
     def on_detached(self) -> None:
-        """Without a line nobody has room. A flush is over: what there is cannot be delivered."""
+        """End flushes: without a line no subscription has room, so nothing more can be delivered."""
         for subscription in list(self.subscriptions.values()):
             subscription.finish_flush()
 
     def on_ended(self) -> None:
-        """What nobody has accepted goes back; subscriptions end, and exclusive queues with the session.
+        """Release unaccepted deliveries, and end subscriptions and exclusive queues.
 
-        In this order: a queue that goes with its last subscriber leaves what was in it to its alternate exchange.
+        In this order: a queue that is deleted with its last subscriber sends its messages to its alternate exchange.
         """
         self.ended = True
         transactions.session_ended(self)
@@ -273,7 +276,7 @@ class ServedSession(SessionOwner, Publisher):
 
 
 def set_of(ids: list[Id]) -> SequenceSet:
-    """Ids in the order in which they came, as ranges."""
+    """Return ids, in the order in which they came, as ranges."""
     first, last = ids[0], ids[-1]
     if last - first == len(ids) - 1:
         return SequenceSet.of((first, last))

@@ -1,7 +1,8 @@
-"""The sessions of a virtual host: names of users to sessions, for as long as those are attached or kept.
+"""The sessions of a virtual host by user and name, for as long as they are attached or kept.
 
-A session is known by the user and the name he gave it. Its transport may go and another come; in between it is kept
-for the timeout that it asked for, which is none unless it asked, and so most sessions end with their transport.
+A session is known by its user and the name that the client gave it. Its transport may be lost and another one come; in
+between it is kept for the timeout that the client asked for. Without a timeout a session ends with its transport, as
+most do.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ CROWDED_OUT: Final = "its user has too many detached sessions"
 
 
 class _Place:
-    """What is known here of one session."""
+    """The bookkeeping of one session."""
 
     __slots__ = ("entrance", "name", "timer")
 
@@ -56,15 +57,15 @@ class Sessions(FrontEndState):
         return len(self._places)
 
     def attach(self, entrance: Entrance, name: bytes, force: bool) -> Session:
-        """The session of that name, which is on no channel: kept, stolen, or new.
+        """Return the session of that name, detached: a kept one, one taken from another channel, or a new one.
 
-        Raises AttachRefused if it is in use, and LimitReached if its user has no more.
+        Raises AttachRefused if it is in use, and LimitReached if its user may have no more.
         """
         session = self._named.get((entrance.client.user.name, name))
         if session is not None and session.attached and not session.ended:
             if not force:
                 raise AttachRefused(DETACH_CODE_SESSION_BUSY)
-            session.detached(DETACH_CODE_SESSION_BUSY)  # whose it was is told
+            session.detached(DETACH_CODE_SESSION_BUSY)  # this tells the peer that had it
         if session is None or session.ended:
             return self._make(entrance, name)
         assert isinstance(session.owner, ServedSession)
@@ -86,7 +87,7 @@ class Sessions(FrontEndState):
         return session
 
     def left(self, session: Session) -> None:
-        """It is on no channel any more: its time begins to run, unless it has ended with that."""
+        """Note that the session has left its channel: its timeout begins to run, unless it has ended."""
         if session.ended:
             self._forget(session)
             return
@@ -108,7 +109,7 @@ class Sessions(FrontEndState):
         self._stop_clock(session)
         place = self._places.pop(session)
         name = (place.user, place.name)
-        if self._named[name] is session:  # and not one that came when this one was about to go
+        if self._named[name] is session:  # and not a new one that has replaced it
             del self._named[name]
         place.entrance.client.close_channel()
 

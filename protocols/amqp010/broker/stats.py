@@ -1,4 +1,4 @@
-"""What operators are told of a 0-10 connection and its sessions, from what their machines know anyway."""
+"""Statistics of a 0-10 connection and its sessions for operators, read from state that their machines have anyway."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ TEXT_MAX: Final = 128  # characters
 
 
 def few_of(properties: Mapping[str, Value]) -> Table:
-    """What is kept of a client's properties, of which a frame holds many, from anybody: a few, if they are short."""
+    """Return the client properties that are kept: a few short ones, because a frame holds many and any peer may send
+    it."""
     short = {
         name: value
         for name, value in islice(properties.items(), PROPERTIES_MAX)
@@ -36,14 +37,14 @@ def is_short(value: Value) -> bool:
 
 
 def connection_facts(connection: Connection010) -> ConnectionFacts:
-    """Of a connection that has opened its virtual host."""
+    """Return the facts of a connection that has opened its virtual host."""
     wire = connection.wire
     properties = connection.client_properties
     return connection.facts_with(properties, wire.tuning.session_max, wire.frame_max, len(wire.sessions))
 
 
 def session_facts(session: Session) -> ChannelFacts:
-    """Counted over all connections that it has had. Every transfer is completed, which is what a confirm is."""
+    """Return a session's facts, counted over all its connections. Every completed transfer counts as a confirm."""
     owner = session.owner
     assert isinstance(owner, ServedSession)
     return ChannelFacts(

@@ -1,12 +1,12 @@
-"""What a client says of its subscriptions: message.subscribe, cancel, set-flow-mode, flow, flush and stop.
+"""The commands for subscriptions: message.subscribe, cancel, set-flow-mode, flow, flush and stop.
 
 | argument of subscribe | |
 |---|---|
-| `x-apache-selector` | only messages that suit this condition |
+| `x-apache-selector` | only messages that match this condition |
 | `x-priority` | its rank among the queue's subscriptions |
 | `x-stream-offset` | where in a stream it begins |
 
-Other arguments are nothing to us, as they are to qpidd.
+Other arguments are ignored, as qpidd does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 SELECTOR: Final = "x-apache-selector"
 PRIORITY: Final = "x-priority"
-SELECTOR_WORK: Final = 4  # copies of messages that take as long as to compile a character
+SELECTOR_WORK: Final = 4  # copies of messages that take as long as compiling a character
 
 
 def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscribe) -> None:
@@ -53,7 +53,7 @@ def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscrib
         session.broker.work += SELECTOR_WORK * len(subscription.selector.text)
     try:
         session.client.consume(subscription)
-    except AccessRefused as failure:  # S099: no permission is missing, somebody else is there
+    except AccessRefused as failure:  # S099: no permission is missing, the queue has another consumer
         raise SessionError(c.ERROR_CODE_RESOURCE_LOCKED, str(failure)) from None
     session.subscriptions[destination] = subscription
     session.complete(id)
@@ -83,7 +83,7 @@ def _starting_point(asked: Mapping[str, Value]) -> Table:
 
 
 def message_cancel(session: ServedSession, id: Id, command: c.MessageCancel) -> None:
-    """What was transferred is still the session's."""
+    """End a subscription. Transfers that were sent stay with the session."""
     subscription = _found(session, command.destination)
     del session.subscriptions[subscription.destination]
     subscription.finish_flush()
@@ -116,7 +116,7 @@ def message_flush(session: ServedSession, id: Id, command: c.MessageFlush) -> No
 
 
 def message_stop(session: ServedSession, id: Id, command: c.MessageStop) -> None:
-    """No transfer follows its completion."""
+    """Drop the credit: no transfer follows the completion of this command."""
     subscription = _found(session, command.destination)
     subscription.finish_flush()
     subscription.reset_credit()
@@ -131,7 +131,7 @@ def _found(session: ServedSession, destination: str | None) -> Subscription:
 
 
 def completed(session: ServedSession, ids: SequenceSet) -> None:
-    """The peer has completed commands: transfers of a window give their credit back."""
+    """Give credit back for the transfers of windows that the peer has completed."""
     taken = session.windowed.take(ids, session.last_sent)
     counts = Counter(taken.values())
     octets: Counter[Grant] = Counter()
