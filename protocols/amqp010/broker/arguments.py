@@ -1,11 +1,11 @@
-"""What clients of 0-10 ask of queues in arguments, in the core's words; and what they are shown of that.
+"""Translate queue arguments of 0-10 clients into the core's, and back into those that are shown to clients.
 
     qpid.max_count = "5" ── core_arguments ──> the same, and x-max-length = 5, x-overflow = reject-publish
                          <── shown ──────────  without what was added
 
-`MEANINGS` says what has an effect here, besides the shares of levels, whose names have numbers in them. Everything else
-is kept and shown, as brokers of 0-10 do, and means nothing.
-Numbers and truths are taken in whatever form they come, because clients differ: 5, "5", 1 for true.
+`MEANINGS` lists the arguments that have an effect, besides the fair shares of single levels, whose names contain
+numbers. Every other argument is kept and shown, as brokers of 0-10 do, and has no effect. Numbers and booleans are
+accepted in any form, because clients differ: 5, "5", 1 for true.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"  # of exchanges
 ALTERNATE_OF_QUEUE: Final = "x-alternate-exchange"
-LVQ_KEY: Final = "qpid.LVQ_key"  # the header where a queue for last values names none
+LVQ_KEY: Final = "qpid.LVQ_key"  # the header for a last-value queue that names none
 LEVELS_MAX: Final = PRIORITY_MAX + 1
 COUNT_MAX: Final = (1 << 63) - 1
 
 Meaning: TypeAlias = Callable[[str, Table], Table]
-"""The core's arguments for one of a client's. It is there, and the others are at hand."""
+"""Return the core's arguments for one that the client has given, with all given ones at hand."""
 
 
 def core_arguments(
     asked: Mapping[str, Value] | None, alternate: str | None = None, field_index: int = 0
 ) -> Table:
-    """A declaration's arguments, with those of the core that they mean. Raises SessionError (invalid-argument)."""
+    """Return a declaration's arguments with the core's arguments that they mean. Raises SessionError
+    (invalid-argument)."""
     given = table(asked or {})
     try:
         meant = meaning_of(given)
@@ -49,10 +50,10 @@ def core_arguments(
 
 
 def shown(arguments: Table) -> dict[str, Value]:
-    """A queue's arguments, as they were given."""
+    """Return a queue's arguments as they were given."""
     try:
         added = {*meaning_of(arguments), ALTERNATE_OF_QUEUE}
-    except ValueError:  # they were given over another protocol, where they mean nothing
+    except ValueError:  # they came over another protocol, where they have no effect
         added = {ALTERNATE_OF_QUEUE}
     return _wire({name: value for name, value in arguments.items() if name not in added})
 
@@ -68,7 +69,7 @@ def _wire(arguments: Table) -> dict[str, Value]:
 
 
 def meaning_of(given: Table) -> Table:
-    """Raises ValueError, naming the argument and what is wrong with it."""
+    """Return the core's arguments for these. Raises ValueError, naming the argument and what is wrong with it."""
     found: dict[str, Neutral] = {}
     for name, meaning in MEANINGS.items():
         if name in given:
@@ -77,7 +78,7 @@ def meaning_of(given: Table) -> Table:
     return found
 
 
-# Values in whatever form they come.
+# Values in any form.
 
 
 def whole(name: str, given: Table, most: int = COUNT_MAX) -> int:
@@ -112,7 +113,7 @@ def text(name: str, given: Table) -> str:
     return value
 
 
-# What they mean.
+# Meanings.
 
 
 def _count(name: str, given: Table) -> Table:
@@ -124,7 +125,7 @@ def _size(name: str, given: Table) -> Table:
 
 
 def _limit(ours: str, number: int, given: Table) -> Table:
-    """0 is no limit; nor is any where messages flow to disk, as they do here anyway."""
+    """Return the limit. 0 means none, and so does flow_to_disk, because messages go to disk here anyway."""
     policy = given.get("qpid.policy_type", "reject")
     overflow = OVERFLOWS.get(printed(policy).lower())
     if not number or overflow == "":
@@ -157,7 +158,7 @@ def _last_value_key(name: str, given: Table) -> Table:
 
 
 def _priorities(name: str, given: Table) -> Table:
-    """So many levels for the ten priorities that 0-10 has: those around the default share the lowest."""
+    """Map the ten priorities of 0-10 to the given number of levels: those around the default share the lowest."""
     levels = whole(name, given, LEVELS_MAX)
     if levels < 2:
         return {}
@@ -184,7 +185,8 @@ def _delay(name: str, given: Table) -> Table:
 
 
 def _fair_shares(given: Table) -> Table:
-    """How many of each level in a row, by one argument for all and one for each that differs. 0 is no limit."""
+    """Return how many messages of each level are delivered in a row: one argument is for all, others for one each. 0:
+    no limit."""
     asked = [name for name in given if name in FAIR_SHARES or name.startswith(FAIR_SHARES_OF)]
     if not asked:
         return {}
@@ -208,7 +210,7 @@ def _level(name: str) -> int:
 
 
 FAIR_SHARES: Final = ("qpid.fairshare", "x-qpid-fairshare")  # of all levels
-FAIR_SHARES_OF: Final = ("qpid.fairshare-", "x-qpid-fairshare-")  # of one, its number follows
+FAIR_SHARES_OF: Final = ("qpid.fairshare-", "x-qpid-fairshare-")  # of one level, whose number follows
 PRIORITIES: Final = ("qpid.priorities", "x-qpid-priorities")
 
 MEANINGS: Final[Mapping[str, Meaning]] = {
@@ -218,7 +220,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "qpid.last_value_queue": _last_value,
     "qpid.last_value_queue_no_browse": _last_value,
     "qpid.last_value_queue_key": _last_value_key,
-    **dict.fromkeys(PRIORITIES, _priorities),  # the second is what it was called at first
+    **dict.fromkeys(PRIORITIES, _priorities),  # the second is an older name
     "qpid.group_header_key": _groups,
     "qpid.queue_msg_sequence": _sequence,
     "no-local": _no_local,
@@ -245,4 +247,4 @@ WITHOUT_EFFECT: Final = (
     "qpid.trace.exclude",
     "qpid.trace.id",
 )
-"""Kept and shown, as every argument that is in neither table is; these are named because clients do use them."""
+"""Arguments that are kept and shown like any unknown one; they are listed because clients use them."""

@@ -1,11 +1,11 @@
-"""The header segment of AMQP 0-10 as neutral properties, and back.
+"""Convert the header segment of AMQP 0-10 to neutral properties, and back.
 
 | neutral, 0-9-1                    | AMQP 0-10                                                                        |
 |-----------------------------------|----------------------------------------------------------------------------------|
 | durable, priority, ttl, timestamp | delivery-mode 2, priority, ttl, timestamp (in seconds) of delivery-properties    |
 | message_id, a UUID                | message-id                                                                       |
 | message_id, anything else         | header `x-message-id`                                                            |
-| correlation_id                    | the octets of its text: a UUID's is `urn:uuid:...`, a number's are its digits    |
+| correlation_id                    | the bytes of its text: a UUID's is `urn:uuid:...`, a number's are its digits     |
 | reply_to, a queue's name          | reply-to without an exchange, the name is the routing key                        |
 | reply_to `/exchanges/x/key`       | reply-to with an exchange, and both names as they are                            |
 | content_type, content_encoding    | the same                                                                         |
@@ -15,8 +15,8 @@
 | `subject` of 1.0                  | header `qpid.subject`                                                            |
 | a body that is a map or a list    | content-type `amqp/map`, `amqp/list`                                             |
 
-The text `urn:uuid:...` is a UUID, as it is in 1.0. What 0-10 alone has (expiration, resume-id, fragment-properties,
-types that nobody knows, ...) concerns 0-10 alone. What one side cannot say is left out.
+The text `urn:uuid:...` is a UUID, as it is in 1.0. What only 0-10 has (expiration, resume-id, fragment-properties,
+unknown types, ...) is not converted, and what one side cannot represent is left out.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ MAP: Final = b"amqp/map"  # content types
 LIST: Final = b"amqp/list"
 
 
-# What a message of 0-10 says.
+# From 0-10 to neutral properties.
 
 
 def read(header: bytes) -> Properties:
-    """The neutral properties of a header segment."""
+    """Return the neutral properties of a header segment."""
     begin, end = e.delivery_at(header)
     delivery, message = e.delivery_fields(header[begin:end]), e.message_fields(header)
     given = _headers(message[e.HEADERS])
@@ -74,7 +74,7 @@ def read(header: bytes) -> Properties:
 
 
 def headers(header: bytes) -> Table:
-    """The application-headers; none if they are too many to look into."""
+    """Return the application-headers; none if they are too large to be decoded."""
     begin, end = e.message_at(header)
     if begin == end:
         return {}
@@ -105,7 +105,7 @@ def _correlation_id(message: list[bytes | None], given: dict[str, values.Value])
 
 
 def _id(header: str, given: dict[str, values.Value]) -> Id | None:
-    """An id that the property itself could not say, out of the header that has it instead."""
+    """Return an id out of the header that carries it because the property itself could not; remove that header."""
     value = given.get(header)
     if isinstance(value, bool) or not isinstance(value, str | bytes | bytearray | int):
         return None
@@ -116,7 +116,7 @@ def _id(header: str, given: dict[str, values.Value]) -> Id | None:
 
 
 def reply_to_of(octets: bytes | None) -> str | None:
-    """A reply-to as a queue's name, or as the address of an exchange with a routing key."""
+    """Return a reply-to as a queue's name, or as the address of an exchange with a routing key."""
     if octets is None:
         return None
     exchange, key = map(e.text, e.reply_fields(octets))
@@ -136,7 +136,8 @@ def _decoded(name: str) -> str:
 
 
 def body_value(header: bytes, body: bytes) -> values.Value:
-    """The map or list that a body is, by its content type, if other protocols can be told all of it; else None."""
+    """Return the map or list that a body is by its content type; None if it is neither, or cannot be converted
+    completely."""
     if len(body) > e.LOOKED_INTO_MAX:
         return None
     content_type = e.message_fields(header)[e.CONTENT_TYPE]
@@ -151,11 +152,11 @@ def body_value(header: bytes, body: bytes) -> values.Value:
         return None
 
 
-# What a message of 0-10 would say.
+# From neutral properties to 0-10.
 
 
 def write(properties: Properties, subject: values.Value = None) -> bytes:
-    """Delivery-properties and message-properties; a struct with nothing in it is left out."""
+    """Return delivery-properties and message-properties as a header segment; an empty struct is left out."""
     given = dict(properties.headers or {})
     delivery = [
         *(None, None, None),  # discard-unroutable, immediate, redelivered
@@ -185,7 +186,7 @@ def write(properties: Properties, subject: values.Value = None) -> bytes:
 
 
 def body_of(value: values.Value) -> tuple[str, bytes] | None:
-    """A content type and the body of which that says this; None: not all of it can be said."""
+    """Return a content type and a body that represent this value; None if it cannot be represented completely."""
     if isinstance(value, str):
         return "text/plain", value.encode()
     try:
@@ -215,7 +216,7 @@ def _octets(text: str | None, most: int) -> bytes | None:
 
 
 def _uuid(given: Id | None, headers: dict[str, values.Value]) -> bytes | None:
-    """A message-id. One that is no UUID goes into a header of its own."""
+    """Return a message-id; an id that is no UUID goes into a header of its own instead."""
     if isinstance(given, str) and URN.fullmatch(given):
         given = UUID(given)
     if isinstance(given, UUID):
@@ -226,7 +227,7 @@ def _uuid(given: Id | None, headers: dict[str, values.Value]) -> bytes | None:
 
 
 def _octets_of_id(given: Id | None, headers: dict[str, values.Value]) -> bytes | None:
-    """A correlation-id. One that is too long goes into a header of its own."""
+    """Return a correlation-id; one that is too long goes into a header of its own instead."""
     if given is None:
         return None
     if isinstance(given, UUID):
@@ -245,7 +246,7 @@ def _value(given: str | bytes | int) -> values.Value:
 
 
 def _reply_to(said: str | None) -> bytes | None:
-    """The octets of a reply-to, for a queue's name or an address of version 2."""
+    """Return an encoded reply-to for a queue's name or an address of version 2."""
     if not said:
         return None
     exchange, key = "", said
@@ -258,7 +259,7 @@ def _reply_to(said: str | None) -> bytes | None:
 
 
 def entries_of(given: Table) -> dict[str, bytes]:
-    """Headers as entries of a map: those that 0-10 can say."""
+    """Return the headers that 0-10 can represent, as encoded entries of a map."""
     entries: dict[str, bytes] = {}
     for name, value in given.items():
         if is_name(name):
@@ -273,9 +274,9 @@ def entries_of(given: Table) -> dict[str, bytes]:
 
 
 def edited(header: bytes, added: Mapping[str, bytes], removed: frozenset[str] = frozenset()) -> bytes:
-    """The header segment with entries added to its headers, or in their place; every other octet stays.
+    """Return the header segment with entries added to its headers or replaced in them, and the rest as it is.
 
-    Headers that are too many to look into stay as they are.
+    Headers that are too large to be decoded stay as they are.
     """
     begin, end = e.message_at(header)
     fields = e.message_fields(header)

@@ -1,8 +1,9 @@
-"""Neutral values as AMQP 0-10 types, and back: every number keeps its width, every text and octet string its octets.
+"""Convert neutral values to AMQP 0-10 types, and back, so that numbers keep their width, and texts and binaries their
+bytes.
 
-Arrays become lists, characters and texts of other alphabets strings. What one side has no type for raises ValueError,
-or is left out where it is nested: types of 0-10 that nobody knows, structs, names of more than 255 octets, and nesting
-without end.
+Arrays become lists; characters and texts of other alphabets become strings. A value that the other side has no type for
+raises ValueError, or is left out where it is nested: unknown types of 0-10, structs, names of more than 255 bytes, and
+values nested too deep.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from protocols.amqp010.codec import types
 from protocols.amqp010.codec.types import encode
 from protocols.shared.broker.conversion import each_that_can
 
-DEPTH_MAX: Final = 62  # lists in maps ...: a header that is nested deeper would not be read again
-NAME_SIZE_MAX: Final = 255  # octets
+DEPTH_MAX: Final = 62  # lists in maps ...: a header nested deeper could not be decoded again
+NAME_SIZE_MAX: Final = 255  # bytes
 
 
 def neutral(value: types.Value) -> values.Value:
-    """Raises ValueError for what other protocols cannot say."""
+    """Return the neutral value. Raises ValueError for a type that other protocols do not have."""
     convert = NEUTRAL.get(type(value))
     if convert is None:
         raise ValueError(f"no other protocol has a {type(value).__name__}")
@@ -31,7 +32,7 @@ def neutral(value: types.Value) -> values.Value:
 
 
 def table(pairs: Mapping[str, types.Value]) -> dict[str, values.Value]:
-    """A map as a table, without what other protocols cannot say."""
+    """Return a map as a table, without the values that other protocols cannot represent."""
     found: dict[str, values.Value] = {}
     for name, value in pairs.items():
         try:
@@ -46,7 +47,7 @@ def _list(items: Iterable[types.Value]) -> list[values.Value]:
 
 
 def _string(text: str) -> str | bytes:
-    """A text, if it is one: stray octets make it octets, as other protocols have them."""
+    """Return a text, or bytes if it contains bytes that are not UTF-8, as other protocols do."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -89,7 +90,7 @@ NEUTRAL: Final[dict[type, Callable[..., values.Value]]] = {
 
 
 def wire(value: values.Value, depth: int = 0) -> types.Value:
-    """Raises ValueError for what 0-10 cannot say."""
+    """Return the value as a 0-10 type. Raises ValueError if 0-10 has none for it."""
     if depth > DEPTH_MAX:
         raise ValueError(f"a value is nested more than {DEPTH_MAX} deep")
     if isinstance(value, Mapping):
@@ -99,7 +100,7 @@ def wire(value: values.Value, depth: int = 0) -> types.Value:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return each_that_can(lambda item: wire(item, depth + 1), value)
     found = _scalar(value)
-    encode(found)  # knows what fits
+    encode(found)  # raises if it does not fit
     return found
 
 
@@ -115,7 +116,7 @@ def _map(pairs: Table, depth: int) -> dict[str, types.Value]:
 
 
 def is_name(text: str) -> bool:
-    """Whether a map can have such a name."""
+    """Return whether a map can have such a name."""
     return len(text) <= NAME_SIZE_MAX // 4 or len(text.encode("utf-8", "surrogateescape")) <= NAME_SIZE_MAX
 
 

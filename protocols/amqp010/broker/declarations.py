@@ -1,8 +1,8 @@
-"""The exchange and queue classes of 0-10: each command on a session, and what comes of it.
+"""The commands of the exchange and queue classes of 0-10, executed for a session.
 
-Who declares what is there already gets it as it is; only another type or alternate exchange is a contradiction. What is
-exclusive belongs to the session, which owns the queue while it lasts: together with auto-delete the queue goes with it,
-alone it stays, and is for all again.
+Declaring an exchange or queue that exists leaves it as it is; only another type or alternate exchange is an error. An
+exclusive queue belongs to the session, which owns it while it lasts: with auto-delete the queue is deleted with the
+session, without it the queue stays and is then open to all.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def exchange_declare(session: ServedSession, id: Id, command: c.ExchangeDeclare)
         _require_same(session.client.find_exchange(name), command.type or "", alternate, passive=True)
         session.complete(id)
         return
-    session.client.require_declarable("exchange", name)  # or he would be told what is there
+    session.client.require_declarable("exchange", name)  # else the errors below would reveal what exists
     current = session.host.exchanges.get(name)
     if current is None:
         _make_exchange(session, name, command, alternate)
@@ -69,7 +69,7 @@ def _make_exchange(
 
 
 def _require_exchange_name(session: ServedSession, name: str) -> None:
-    """X091: the draft's characters where they are asked for, its length in any case."""
+    """Check the length of a name (X091), and its characters as the draft has them where strict_names is set."""
     if name.startswith(RESERVED):
         raise _not_allowed(f"exchange names beginning with {' or '.join(RESERVED)} are reserved: '{name}'", 1)
     if len(name) > EXCHANGE_NAME_MAX:
@@ -79,7 +79,7 @@ def _require_exchange_name(session: ServedSession, name: str) -> None:
 
 
 def _require_type(session: ServedSession, type_: str) -> None:
-    """S243: who offers a type of his own calls it x-something; other names are not his to give."""
+    """Check the type (S243): names of non-standard types begin with x-."""
     if type_ not in session.broker.exchange_types:
         raise SessionError(c.ERROR_CODE_NOT_FOUND, f"unknown exchange type '{type_}'", 2)
     if type_ not in STANDARD_TYPES and not type_.startswith("x-"):
@@ -115,7 +115,7 @@ def _is_alternate(session: ServedSession, name: str) -> bool:
 
 
 def exchange_query(session: ServedSession, id: Id, command: c.ExchangeQuery) -> None:
-    """A missing exchange is an answer, no error."""
+    """Describe an exchange. A missing exchange is an answer, not an error."""
     exchange = session.client.known_exchange(command.name or "")
     if exchange is None:
         session.result(id, c.ExchangeQueryResult(not_found=True))
@@ -134,13 +134,13 @@ def exchange_bind(session: ServedSession, id: Id, command: c.ExchangeBind) -> No
     key, arguments = command.binding_key or "", table(command.arguments or {})
     try:
         session.client.bind(exchange, queue, False, key, arguments)
-    except PreconditionFailed as fault:  # what the type thinks of the arguments
+    except PreconditionFailed as fault:  # the exchange type rejects the arguments
         raise _invalid(str(fault), 4) from None
     session.complete(id)
 
 
 def exchange_unbind(session: ServedSession, id: Id, command: c.ExchangeUnbind) -> None:
-    """All bindings with that key go, whatever their arguments; there may be none."""
+    """Remove all bindings with that key, whatever their arguments; there may be none."""
     queue = _required(command.queue, "queue", c.ERROR_CODE_INVALID_ARGUMENT, 1)
     exchange = _required(command.exchange, "exchange", c.ERROR_CODE_INVALID_ARGUMENT, 2)
     client, key = session.client, command.binding_key or ""
@@ -152,10 +152,10 @@ def exchange_unbind(session: ServedSession, id: Id, command: c.ExchangeUnbind) -
 
 
 def exchange_bound(session: ServedSession, id: Id, command: c.ExchangeBound) -> None:
-    """Five bits, each of which says no. What is empty or absent is not asked for."""
+    """Answer five bits, each set if the thing asked for is missing. Empty or absent fields are not asked for."""
     exchange = session.client.known_exchange(command.exchange or "")
     queue = session.client.known_queue(command.queue) if command.queue else None
-    if not command.exchange and command.binding_key:  # which is the name of a queue there
+    if not command.exchange and command.binding_key:  # the default exchange's keys are names of queues
         session.client.known_queue(command.binding_key)
     no_queue = bool(command.queue) and queue is None
     if exchange is None or no_queue:
@@ -169,7 +169,8 @@ def exchange_bound(session: ServedSession, id: Id, command: c.ExchangeBound) -> 
 
 
 def _match(exchange: Exchange, queue: Queue | None, key: str, arguments: Table) -> c.ExchangeBoundResult:
-    """If no binding has all that was asked for, each of it is asked for alone, and the key also for the queue."""
+    """Find what does not match: if no binding has all that was asked for, each part is looked up alone, the key also
+    with the queue."""
     if _is_bound(exchange, queue, key, arguments):
         return c.ExchangeBoundResult()
     no_queue = queue is not None and not _is_bound(exchange, queue, "", {})
@@ -183,7 +184,7 @@ def _match(exchange: Exchange, queue: Queue | None, key: str, arguments: Table) 
 
 
 def _is_bound(exchange: Exchange, queue: Queue | None, key: str, arguments: Table) -> bool:
-    """Whether there is a binding like that. Types that do not look at keys, or at arguments, are not asked for them."""
+    """Return whether there is such a binding. The key or arguments are ignored for types that do not look at them."""
     if exchange.name == "":
         name = queue.name if queue is not None else key
         return (not key or key == name) and (not name or name in exchange.virtual_host.queues)
@@ -193,7 +194,7 @@ def _is_bound(exchange: Exchange, queue: Queue | None, key: str, arguments: Tabl
     elif looks_at is LooksAt.KEY:
         arguments = {}
     asked = frozen(arguments)
-    hash(asked)  # or each comparison would be of as many arguments as there are
+    hash(asked)  # computed once: else each comparison would compare all arguments
     return any(
         (not key or binding.key == key) and (not arguments or binding.frozen_arguments == asked)
         for binding in _bindings(exchange, queue)
@@ -202,7 +203,7 @@ def _is_bound(exchange: Exchange, queue: Queue | None, key: str, arguments: Tabl
 
 
 def _bindings(exchange: Exchange, queue: Queue | None) -> Collection[Binding]:
-    """Of this exchange, or those of all exchanges to this queue."""
+    """Return the bindings of this exchange, or those of all exchanges to this queue."""
     return exchange.bindings if queue is None else exchange.virtual_host.bindings_to(queue)
 
 
@@ -225,7 +226,7 @@ def queue_declare(session: ServedSession, id: Id, command: c.QueueDeclare) -> No
 
 
 def _find_queue(session: ServedSession, name: str, exclusive: bool) -> None:
-    """Also another session's: clients look for the queue that they are to reply to."""
+    """Find a queue, even another session's: clients look for the queue that they are to reply to."""
     queue = session.client.known_queue(name) or session.client.find_queue(name)
     if exclusive and queue.owner is not session.client:
         raise SessionError(c.ERROR_CODE_RESOURCE_LOCKED, f"{queue.described} is not this session's", 5)
@@ -233,7 +234,8 @@ def _find_queue(session: ServedSession, name: str, exclusive: bool) -> None:
 
 
 def _make_queue(session: ServedSession, name: str, command: c.QueueDeclare, alternate: str | None) -> None:
-    """What goes with its session is the core's exclusive queue; what is exclusive only is owned for a while."""
+    """Declare a queue. With auto-delete an exclusive one is the core's exclusive queue; otherwise the session only owns
+    it."""
     if name.startswith("amq."):
         raise _not_allowed(f"queue names beginning with amq. are reserved: '{name}'", 1)
     if _is_strict(session) and STRICT_QUEUE_FIRST.match(name) is None:  # X091
@@ -253,9 +255,7 @@ def _redeclare(
     session: ServedSession, current: Queue, command: c.QueueDeclare, alternate: str | None
 ) -> None:
     kept = current.durable, current.exclusive, current.auto_delete, current.arguments
-    session.client.declare_queue(
-        current.name, *kept
-    )  # nothing changes, but whoever says so must be allowed to
+    session.client.declare_queue(current.name, *kept)  # checks permissions; nothing changes
     if alternate is not None and alternate != current.limits.alternate_exchange:
         raise _not_allowed(f"{current.described} has another alternate exchange than '{alternate}'", 2)
     if command.exclusive:
@@ -265,7 +265,7 @@ def _redeclare(
 def queue_delete(session: ServedSession, id: Id, command: c.QueueDelete) -> None:
     name = _required(command.queue, "queue", c.ERROR_CODE_INVALID_ARGUMENT, 1)
     session.client.require_declarable("queue", name)
-    session.client.own_queue(name)  # it is there, and not another session's
+    session.client.own_queue(name)  # it exists, and is not another session's
     session.client.delete_queue(name, command.if_unused, command.if_empty)
     session.complete(id)
 
@@ -276,7 +276,7 @@ def queue_purge(session: ServedSession, id: Id, command: c.QueuePurge) -> None:
 
 
 def queue_query(session: ServedSession, id: Id, command: c.QueueQuery) -> None:
-    """A missing queue is an answer, no error: with every field absent."""
+    """Describe a queue. A missing queue is an answer, not an error: every field is absent."""
     queue = session.client.known_queue(command.queue) if command.queue else None
     session.result(id, c.QueueQueryResult() if queue is None else _described(queue))
     session.complete(id)
@@ -295,7 +295,7 @@ def _described(queue: Queue) -> c.QueueQueryResult:
     )
 
 
-# What has to be said.
+# Checks and errors.
 
 
 def _required(name: str | None, what: str, code: int, field_index: int) -> str:

@@ -1,15 +1,16 @@
-"""Distributed transactions (class dtx, X/Open XA): a session works in branches, and anybody decides about them.
+"""Distributed transactions (class dtx, X/Open XA): a session works in branches, and other sessions may decide about
+them.
 
     demarcation    select, start, end               by the session that does the work
-    coordination   prepare, commit, rollback,       by any session of the user who started the branch, or of an
+    coordination   prepare, commit, rollback,       by any session of the user that started the branch, or of an
                    recover, forget, timeouts        administrator; it need not have selected dtx
 
-What a branch is, and when it may be asked for what, is the core's (`broker_core/xa/branch.py`). While the session works
-in one, its transfers and accepts go there. What it has accepted is the branch's then: a rollback puts it into its
-queue, whether or not the session is still there.
+The core defines branches, and which operation is allowed when (`broker_core/xa/branch.py`). While the session works in
+a branch, its transfers and accepts go there. The deliveries that it has accepted belong to the branch then: a rollback
+returns them to their queues, whether or not the session is still there.
 
-An answer is not sent before all that it says is on disk. Where the specification and qpidd do not agree on an error,
-clients know qpidd's.
+An answer is sent only when everything that it reports is on disk. Where the specification and qpidd disagree on an
+error, qpidd's is sent, because clients know it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from protocols.amqp010.broker.session import ServedSession
     from protocols.amqp010.codec.sequences import Id
 
-ID_MAX: Final = 64  # octets of each part of an xid
+ID_MAX: Final = 64  # bytes of each part of an xid
 STATUS: Final[dict[Verdict, int]] = {
     Verdict.OK: c.XA_STATUS_XA_OK,
     Verdict.ROLLED_BACK: c.XA_STATUS_XA_RBROLLBACK,
@@ -42,7 +43,7 @@ STATUS: Final[dict[Verdict, int]] = {
 
 
 class InBranch(Work):
-    """What a session does while it works in a branch."""
+    """Takes a session's transfers and accepts while it works in a branch."""
 
     __slots__ = ("branch",)
 
@@ -60,7 +61,7 @@ class InBranch(Work):
 
 
 def dtx_select(session: ServedSession, id: Id, command: c.DtxSelect) -> None:
-    """Once a session, and not after tx.select."""
+    """Make the session work in branches, once, and not after tx.select."""
     if session.distributed is not None or session.tx is not None:
         raise SessionError(c.ERROR_CODE_ILLEGAL_STATE, "the session is transactional already")
     session.distributed = participant = Participant(session.host, session.client.user)
@@ -69,7 +70,7 @@ def dtx_select(session: ServedSession, id: Id, command: c.DtxSelect) -> None:
 
 
 def dtx_start(session: ServedSession, id: Id, command: c.DtxStart) -> None:
-    """If the branch is undone already, the session has no part in it."""
+    """Begin work in a branch. If the branch is rolled back already, the session does not take part in it."""
     participant = _participant(session)
     if command.join and command.resume:
         raise SessionError(c.ERROR_CODE_COMMAND_INVALID, "a session joins a branch or resumes it, not both")
@@ -80,7 +81,7 @@ def dtx_start(session: ServedSession, id: Id, command: c.DtxStart) -> None:
 
 
 def dtx_end(session: ServedSession, id: Id, command: c.DtxEnd) -> None:
-    """What comes next is no part of the branch."""
+    """End work in the branch: the commands that follow are not part of it."""
     participant = _participant(session)
     if command.fail and command.suspend:
         raise SessionError(c.ERROR_CODE_COMMAND_INVALID, "a session suspends its work or fails, not both")
@@ -120,7 +121,7 @@ def dtx_forget(session: ServedSession, id: Id, command: c.DtxForget) -> None:
 
 
 def dtx_recover(session: ServedSession, id: Id, command: c.DtxRecover) -> None:
-    """Those that are prepared, and those of which an operator has decided otherwise."""
+    """Answer the branches that are prepared, and those that an operator has decided."""
     _hold(session)
     found = session.host.branches.in_doubt(session.client.user)
     session.result(id, c.RecoverResult([c.Xid(*each) for each in found]))
@@ -128,7 +129,7 @@ def dtx_recover(session: ServedSession, id: Id, command: c.DtxRecover) -> None:
 
 
 def dtx_get_timeout(session: ServedSession, id: Id, command: c.DtxGetTimeout) -> None:
-    """In seconds; 0: none."""
+    """Answer the branch's timeout in seconds; 0 means none."""
     session.result(id, c.GetTimeoutResult(_branch(session, command.xid).timeout_s))
     session.complete(id)
 
@@ -159,7 +160,8 @@ def _decide(session: ServedSession, id: Id, xid: c.Xid | None, verb: Verb) -> No
 
 
 def _hold(session: ServedSession) -> None:
-    """The answer waits for the disk, also if nothing is done now: what it is based on may be on its way there."""
+    """Let the answer wait for the disk even if nothing is written now: what it reports may still be on its way
+    there."""
     if session.broker.journal is not None:
         session.broker.journal.holds = True
 

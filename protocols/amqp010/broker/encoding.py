@@ -1,10 +1,10 @@
-"""Messages of AMQP 0-10: what the core reads of them, and what a consumer is shown.
+"""The encoding of AMQP 0-10 messages: read facts for the core, and render messages for consumers.
 
-    header ── envelope_of ──> facts and where to       header segment: the publisher's octets, kept as `properties`
+    header ── envelope_of ──> facts, routing key       header segment: the publisher's bytes, kept as `properties`
     message ── rendered ───> header, body              delivery-properties made anew, the rest as it came
 
-A message-properties struct, fragment-properties and whatever nobody knows go out octet by octet. Only what has a
-history (deaths, a place in a stream) or comes from another protocol has its headers made anew; that stays with it.
+Message-properties, fragment-properties and unknown structs are sent unchanged. Only messages with a history (deaths, a
+position in a stream) or from another protocol get new headers, which are kept with the message.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from protocols.amqp010.codec.types import MalformedError
 
 __all__ = ["ENCODING", "Encoding010", "Envelope", "envelope_of", "rendered"]
 
-HEADER_MAX: Final = 1 << 20  # octets of a header segment
+HEADER_MAX: Final = 1 << 20  # bytes of a header segment
 NO_BODY: Final = (
-    b"\x00\x00\x00\x02\xff\xff"  # a struct that nobody has: the publisher sent no body, not an empty one
+    b"\x00\x00\x00\x02\xff\xff"  # an unknown struct: the publisher sent no body, not an empty one
 )
-OFFSET: Final = "x-stream-offset"  # where in a stream a delivery comes from
+OFFSET: Final = "x-stream-offset"  # the position of a delivery in its stream
 
 
 class Encoding010(Encoding):
@@ -48,7 +48,7 @@ class Encoding010(Encoding):
         return conversion.body_value(message.properties, message.body)
 
     def published(self, properties: bytes) -> tuple[Facts, bytes]:
-        """What only a transfer heeds, an expiration and routing key, is passed over."""
+        """Return the facts and properties. An expiration and a routing key have an effect in transfers only."""
         if len(properties) > HEADER_MAX:
             raise PreconditionFailed(
                 f"the properties have {len(properties)} octets, {HEADER_MAX} are the most"
@@ -73,7 +73,7 @@ class Encoding010(Encoding):
 ENCODING: Final = Encoding010()
 
 
-# What a consumer sees.
+# Rendering for consumers.
 
 # Delivery-properties as they are sent, by those of the publisher, exchange, key, and whether they are redelivered.
 remembered: Final[dict[tuple[bytes, str, str, bool], bytes]] = {}
@@ -82,10 +82,10 @@ remembered: Final[dict[tuple[bytes, str, str, bool], bytes]] = {}
 def rendered(
     message: Message, redelivered: bool = False, ttl_left_ms: int | None = None
 ) -> tuple[bytes, bytes | None]:
-    """Header segment and body for a consumer; None: the publisher sent none, which to Python clients is not the same as
-    an empty one. Raises what another protocol's encoding raises.
+    """Return header segment and body for a consumer. The body is None if the publisher sent none, which Python clients
+    tell from an empty one. Raises what another protocol's encoding raises.
 
-    `ttl_left_ms`: how long the message has to live, if its publisher limited that (`facts.ttl_ms` is not None).
+    `ttl_left_ms` is how long the message has to live, if its publisher limited that (`facts.ttl_ms` is not None). Takes
     1.5 us for a message without a history.
     """
     header, body = given(message)
@@ -103,7 +103,7 @@ def rendered(
 
 
 def given(message: Message) -> tuple[bytes, bytes | None]:
-    """Header segment and body as a publisher of 0-10 sent them."""
+    """Return header segment and body as a publisher of 0-10 sent them."""
     header, body = message.properties, message.body
     if not body and header.endswith(NO_BODY):
         return header[: -len(NO_BODY)], None
@@ -111,7 +111,8 @@ def given(message: Message) -> tuple[bytes, bytes | None]:
 
 
 def _delivery(looks: tuple[bytes, str, str, bool], ttl_left_ms: int | None) -> bytes:
-    """Delivery-properties as a consumer gets them: where from, whether again, and what is left of the TTL."""
+    """Return delivery-properties for a consumer, with exchange, routing key, redelivered, and what is left of the
+    TTL."""
     given, exchange, key, redelivered = looks
     fields = e.delivery_fields(given)
     fields[e.REDELIVERED] = b"" if redelivered else None
@@ -130,12 +131,12 @@ def _delivery(looks: tuple[bytes, str, str, bool], ttl_left_ms: int | None) -> b
 
 
 def _cut(name: str) -> bytes:
-    """A name as a str8: other protocols have longer ones, of which the beginning has to do."""
+    """Return a name as a str8, cut at 255 bytes: other protocols have longer names."""
     return name.encode("utf-8", "surrogateescape")[: e.SHORT_MAX]
 
 
 class Shown:
-    """A message rendered for 0-10 but for its delivery-properties, remembered on it."""
+    """A message rendered for 0-10 except for its delivery-properties, kept with the message."""
 
     __slots__ = ("body", "header")
     body: bytes | None
@@ -152,7 +153,7 @@ class Shown:
                     content_type = said.content_type or content_type
                 said = attrs.evolve(
                     said, content_type=content_type, type=None
-                )  # it is not `amqp-1.0` any more
+                )  # its type `amqp-1.0` does not apply here
             header = conversion.write(said, encoding.property(message.properties, "subject"))
         if notes is not None:
             header = _noted(header, message, notes)
@@ -172,13 +173,14 @@ DEATH_HEADERS: Final = frozenset(
 
 
 def _noted(header: bytes, message: Message, notes: Notes) -> bytes:
-    """X031-X036: x-death newest first, the first and last death, no CC once it was replaced; the offset."""
+    """Add the headers of X031-X036: x-death newest first, the first and last death, the offset; remove a replaced
+    CC."""
     added: dict[str, values.Value] = {}
     removed: frozenset[str] = frozenset()
     if notes.deaths:
         replaced = (
             message.encoding is not ENCODING and not message.facts.cc
-        )  # a CC of 0-10 is a header like others
+        )  # in 0-10 CC is an ordinary header
         removed = DEATH_HEADERS | {"CC"} if replaced else DEATH_HEADERS
         added["x-death"] = [_death(death) for death in notes.deaths]
         for which, death in (("first", notes.first_death), ("last", notes.last_death)):

@@ -1,12 +1,12 @@
-"""The header segment of a transfer: its structs found, read as far as the broker needs, edited, and made anew.
+"""The header segment of a transfer: find its structs, read what the broker needs, edit it, and build it anew.
 
     struct32*: size, code, flags, fields              delivery-properties    rewritten for each consumer
                                                       message-properties     as they came, but for headers we add
                                                       any other              as they came
 
-Structs are packed: a flag for each field, then the fields that are there, without padding (0-10 final, section 3.3). So
-one walk over the flags that are set tells where every field is, and no object is made of it. Of what clients send, the
-delivery-properties are mostly the same again and again; what follows from them is remembered by their octets.
+Structs are packed: a flag for each field, then the fields that are present, without padding (0-10 final, section 3.3).
+So one walk over the flags that are set tells where every field is, without making an object. Clients mostly repeat the
+same delivery-properties; what follows from them is remembered by their bytes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 DURABLE: Final = b"\x02"  # delivery-mode
-PRIORITY: Final = 4  # of who says none
-LOOKED_INTO_MAX: Final = 131_072  # octets of headers; more are passed on, and not read
-REMEMBERED_MAX: Final = 4096  # distinct beginnings, and as many to be sent
-REMEMBERED_SIZE_MAX: Final = 128  # octets; longer ones hardly come twice
-SHORT_MAX: Final = 255  # octets of a str8
+PRIORITY: Final = 4  # of messages that give none
+LOOKED_INTO_MAX: Final = 131_072  # bytes of headers; larger ones are passed on undecoded
+REMEMBERED_MAX: Final = 4096  # entries in each of the tables of what was seen before
+REMEMBERED_SIZE_MAX: Final = 128  # bytes; longer ones rarely come twice
+SHORT_MAX: Final = 255  # bytes of a str8
 
 DELIVERY: Final = b"\x04\x01"
 MESSAGE: Final = b"\x04\x03"
@@ -37,8 +37,8 @@ DELIVERY_CODE: Final = 0x0401
 FRAGMENT_CODE: Final = 0x0402
 MESSAGE_CODE: Final = 0x0403
 
-# The fields of the two structs in the order of the specification, and how many octets each has; less than zero: in how
-# many octets their number stands in front.
+# The fields of the two structs in the order of the specification, and how many bytes each has; less than zero: how many
+# bytes its size in front of it has.
 (DISCARD_UNROUTABLE, IMMEDIATE, REDELIVERED, PRIORITY_AT, DELIVERY_MODE, TTL) = range(6)
 (TIMESTAMP, EXPIRATION, EXCHANGE, ROUTING_KEY, RESUME_ID, RESUME_TTL) = range(6, 12)
 DELIVERY_WIDTHS: Final = (0, 0, 0, 1, 1, 8, 8, 8, -1, -1, -2, 8)
@@ -51,11 +51,11 @@ FRAGMENT_WIDTHS: Final = (0, 0, 8)
 
 UINT32: Final = Struct(">I")
 STRUCT_BEGIN: Final = Struct(">IHH")  # size, code, flags
-FIELDS_AT: Final = 6  # octets of a struct in front of its flags
+FIELDS_AT: Final = 6  # bytes of a struct in front of its flags
 
 
 class Envelope:
-    """What the broker reads of a message's header segment. Shared by messages that say the same."""
+    """The parts of a message's header segment that the broker reads. Messages with equal properties share it."""
 
     __slots__ = ("discard_unroutable", "expiration", "facts", "immediate", "routing_key")
 
@@ -67,14 +67,14 @@ class Envelope:
         immediate: bool,
         expiration: int | None,
     ) -> None:
-        self.facts = facts  # the same object wherever the facts are
+        self.facts = facts  # one object for equal facts
         self.routing_key = routing_key
         self.discard_unroutable = discard_unroutable
         self.immediate = immediate
         self.expiration = expiration  # seconds since 1970-01-01 UTC, if there is no TTL
 
     def facts_at(self, wall: float) -> Facts:
-        """The facts with the TTL that an expiration means at this time, in seconds since 1970-01-01 UTC."""
+        """Return the facts, with the TTL that an expiration means at this time, in seconds since 1970-01-01 UTC."""
         if self.expiration is None:
             return self.facts
         facts = self.facts
@@ -88,16 +88,16 @@ class Envelope:
         )
 
 
-remembered: Final[dict[bytes, Envelope]] = {}  # by whole header segments that have no headers
+remembered: Final[dict[bytes, Envelope]] = {}  # by whole header segments without headers
 # By delivery-properties, user-id, and whether there are headers.
 remembered_parts: Final[dict[tuple[bytes, str | None, bool], Envelope]] = {}
 remembered_facts: Final[dict[tuple[bool, int, int | None, str | None, bool], Facts]] = {}
 
 
 def envelope_of(header: bytes) -> Envelope:
-    """What a header segment says to the broker; there need not be one: b"". Raises MalformedError.
+    """Return what the broker reads of a header segment; b"" if there is none. Raises MalformedError.
 
-    2 us for what C++ clients send, 0.1 where it repeats. Headers are checked here, for somebody will read them.
+    Takes 2 us for what C++ clients send, 0.1 where it repeats. Headers are checked here, because they are read later.
     """
     found = remembered.get(header)
     if found is not None:
@@ -130,9 +130,9 @@ def envelope_of(header: bytes) -> Envelope:
 
 
 def _said_at(octets: bytes, at: int, end: int, flags: int) -> tuple[str | None, bool]:
-    """The user-id, and whether there are headers, of message-properties whose fields are here.
+    """Return the user-id, and whether there are headers, of message-properties whose fields are here.
 
-    As `fields_at` with MESSAGE_WIDTHS, in a quarter of the time. An empty user-id is none: C++ clients send it.
+    Works as `fields_at` with MESSAGE_WIDTHS, in a quarter of the time. An empty user-id is none: C++ clients send it.
     """
     user_id, has_headers = None, False
     if flags & 0x0100:  # content-length
@@ -164,7 +164,7 @@ def _said_at(octets: bytes, at: int, end: int, flags: int) -> tuple[str | None, 
 
 def _envelope(delivery: bytes, user_id: str | None, has_headers: bool) -> Envelope:
     given = delivery_fields(delivery)
-    ttl_ms = _number(given[TTL]) or None  # zero is none, to qpidd as well
+    ttl_ms = _number(given[TTL]) or None  # zero means none, as for qpidd
     looks = (
         given[DELIVERY_MODE] == DURABLE,
         PRIORITY if given[PRIORITY_AT] is None else _number(given[PRIORITY_AT]),
@@ -201,7 +201,7 @@ def _number(octets: bytes | None) -> int:
 
 
 def text(octets: bytes | None) -> str | None:
-    """A text, or None for none; stray octets in it are kept."""
+    """Return the bytes as text, or None for none; bytes that are not UTF-8 are kept."""
     return None if octets is None else octets.decode("utf-8", "surrogateescape")
 
 
@@ -211,7 +211,7 @@ steps: Final[dict[tuple[int, tuple[int, ...]], tuple[tuple[int, int], ...]]] = {
 
 
 def fields_at(octets: bytes, at: int, end: int, widths: tuple[int, ...]) -> dict[int, tuple[int, int]]:
-    """Where the fields are that are there, without their sizes, by number. `at`: of the flags."""
+    """Return where the present fields are, without their sizes, by number. `at` is the offset of the flags."""
     flags = int.from_bytes(octets[at : at + 2], "little")
     walk = steps.get((flags, widths)) or _steps(flags, widths)
     at += 2
@@ -229,7 +229,7 @@ def fields_at(octets: bytes, at: int, end: int, widths: tuple[int, ...]) -> dict
 
 
 def _steps(flags: int, widths: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The numbers and widths of the fields that flags announce; flags without a field mean nothing."""
+    """Return the numbers and widths of the fields whose flags are set; flags without a field are ignored."""
     walk = tuple((field, width) for field, width in enumerate(widths) if flags >> field & 1)
     if len(steps) < REMEMBERED_MAX:
         steps[flags, widths] = walk
@@ -237,13 +237,13 @@ def _steps(flags: int, widths: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def struct_of(code: bytes, values: Sequence[bytes | None], widths: tuple[int, ...]) -> bytes:
-    """A struct with these fields, None: not there. The values fit their widths."""
+    """Return a struct with these fields, None for absent ones. The values fit their widths."""
     packed = packed_of(values, widths)
     return UINT32.pack(len(packed) + 2) + code + packed
 
 
 def packed_of(values: Sequence[bytes | None], widths: tuple[int, ...]) -> bytes:
-    """Flags and fields."""
+    """Return flags and fields."""
     flags, parts = 0, [b""]
     for field, value in enumerate(values):
         if value is None:
@@ -257,18 +257,18 @@ def packed_of(values: Sequence[bytes | None], widths: tuple[int, ...]) -> bytes:
 
 
 def delivery_fields(delivery: bytes) -> list[bytes | None]:
-    """The fields of delivery-properties, a whole struct or nothing. Raises MalformedError."""
+    """Return the fields of delivery-properties, a whole struct or nothing. Raises MalformedError."""
     return _fields(delivery, 0, len(delivery), DELIVERY_WIDTHS)
 
 
 def message_fields(header: bytes) -> list[bytes | None]:
-    """The fields of a header segment's message-properties; all None if there are none."""
+    """Return the fields of a header segment's message-properties; all None if there are none."""
     begin, end = message_at(header)
     return _fields(header, begin, end, MESSAGE_WIDTHS)
 
 
 def reply_fields(octets: bytes) -> list[bytes | None]:
-    """Exchange and routing key of a reply-to."""
+    """Return exchange and routing key of a reply-to."""
     return _fields(b"\x00" * FIELDS_AT + octets, 0, FIELDS_AT + len(octets), REPLY_WIDTHS)
 
 
@@ -281,12 +281,12 @@ def _fields(octets: bytes, begin: int, end: int, widths: tuple[int, ...]) -> lis
 
 
 def message_at(header: bytes) -> tuple[int, int]:
-    """Where the message-properties begin and end in a header segment; the same twice if there are none."""
+    """Return where the message-properties begin and end in a header segment; equal offsets if there are none."""
     return _struct_at(header, MESSAGE)
 
 
 def delivery_at(header: bytes) -> tuple[int, int]:
-    """Where the delivery-properties begin and end in a header segment; the same twice if there are none."""
+    """Return where the delivery-properties begin and end in a header segment; equal offsets if there are none."""
     return _struct_at(header, DELIVERY)
 
 
@@ -307,7 +307,7 @@ COMPOSITE: Final = (0xA8, 0xA9, 0xAA, 0xAB)  # map, list, array, struct32
 
 
 def _width(code: int) -> int | None:
-    """How long the value behind a type code is, as in `*_WIDTHS`; None: it has to be looked into."""
+    """Return the length of the value behind a type code, as in `*_WIDTHS`; None for a composite value."""
     kind = code >> 4
     if code in COMPOSITE:
         return None
@@ -318,9 +318,9 @@ CODE_WIDTHS: Final = [_width(code) for code in range(256)]
 
 
 def _has_entries(octets: bytes, begin: int, end: int) -> bool:
-    """Whether headers say anything, as far as we look.
+    """Check that headers can be decoded, and return whether there are any; those above LOOKED_INTO_MAX count as none.
 
-    Checks that they can be read, 0.3 us an entry where reading is 1. Raises MalformedError, or IndexError.
+    Takes 0.3 us an entry, where decoding takes 1. Raises MalformedError, or IndexError.
     """
     if begin == end or end - begin > LOOKED_INTO_MAX:
         return False
@@ -344,7 +344,8 @@ def _has_entries(octets: bytes, begin: int, end: int) -> bool:
 
 
 def entries_at(octets: bytes) -> dict[str, bytes]:
-    """The entries of a map without its size, by name: code and value as they came; a later one of a name counts."""
+    """Return the entries of a map without its size, by name: code and value as they came. The last of each name
+    counts."""
     entries: dict[str, bytes] = {}
     at, end = 4, len(octets)
     while at < end:
@@ -355,7 +356,7 @@ def entries_at(octets: bytes) -> dict[str, bytes]:
 
 
 def map_of(entries: Mapping[str, bytes]) -> bytes:
-    """A map without its size. The names fit a str8."""
+    """Return a map without its size. The names fit a str8."""
     parts = [UINT32.pack(len(entries))]
     for name, octets in entries.items():
         said = name.encode("utf-8", "surrogateescape")

@@ -1,11 +1,12 @@
-"""Transfers from a client: a destination to a checked exchange, a header segment to facts, a message to the broker.
+"""Publish transfers from a client: check the destination's exchange, read the header segment, hand a message to the
+broker.
 
-The hot path. What a transfer needs to be allowed is found out once for each exchange, and remembered as long as neither
+This is the hot path. The checks for a destination are made once for each exchange, and remembered as long as neither
 topology nor permissions change.
 
 A message that no queue takes goes to the exchange's alternate, or is dropped, and is completed and accepted all the
-same: what discard-unroutable says makes no difference, as in Apache Qpid. One that is to be delivered immediately goes
-only to queues that can do that. A full queue ends the session: the peer has no other way to hear of it.
+same: discard-unroutable makes no difference, as in Apache Qpid. A message with the flag immediate goes only to queues
+that can deliver it at once. A full queue ends the session: the peer cannot be told in any other way.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Publishing:
-    """What one session publishes."""
+    """Publishes the messages of one session."""
 
     __slots__ = (
         "_access",
@@ -55,7 +56,7 @@ class Publishing:
         self._target = Target(self._host.default_exchange, False, -1)
 
     def publish(self, transfer: c.MessageTransfer, header: bytes, body: bytes | None) -> None:
-        """One message. Raises Failure, or SessionError."""
+        """Publish one message. Raises Failure, or SessionError."""
         target = self._target
         if (
             transfer is not self._transfer
@@ -75,7 +76,7 @@ class Publishing:
         if body is None:
             header, body = header + NO_BODY, b""
         message = Message(ENCODING, exchange.name, envelope.routing_key, header, body, facts)
-        message.peer = self.peer  # as long as it is in memory: for queues with no-local
+        message.peer = self.peer  # kept in memory only, for queues with no-local
         if (work := self._session.tx) is not None:
             work.publish(exchange, message)
             return
@@ -89,7 +90,7 @@ class Publishing:
             self._session.persistent = True
 
     def _aim(self, transfer: c.MessageTransfer) -> Target:
-        """Where a transfer goes. Raises what the checks raise (S046, S047, S087)."""
+        """Return the checked target of a transfer. Raises what the checks raise (S046, S047, S087)."""
         name = transfer.destination or ""
         target = self._targets.by_name.get(name)
         if (
@@ -102,7 +103,7 @@ class Publishing:
         return target
 
     def _check(self, target: Target, envelope: Envelope, facts: Facts) -> None:
-        """S088, S089."""
+        """Check the user-id (S088) and the permission for the topic (S089)."""
         if facts.user_id is not None:
             try:
                 self._client.require_user_id(facts.user_id)
@@ -112,7 +113,7 @@ class Publishing:
             self._client.check_topics(target.exchange, (envelope.routing_key,))
 
     def _refused(self) -> None:
-        self._broker.settle()  # what came before it has happened, and is told
+        self._broker.settle()  # the commands before it have taken effect and are reported
         host, queue = self._host.name, self._broker.refused_by
         raise SessionError(
             c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED,

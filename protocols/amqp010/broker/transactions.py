@@ -3,11 +3,11 @@
     tx.select ──> open ──commit────> messages to their queues, accepted deliveries gone; it begins anew
                    └────rollback──> messages forgotten, deliveries unsettled as before; it begins anew
 
-Messages are routed when they come (S122). A transfer completes when it is held: its completion says no more than that
-it will take part. A commit is all or nothing: if a queue has no room for all that it would get, nothing of it happens
-and the session ends, as it does for a single message. Reject and release are not part of a transaction: they take
-effect at once, also for what was accepted in it, which then was not. Whoever has rolled back still holds what he had
-accepted.
+Messages are routed when they come (S122). A transfer completes when it is held: its completion only means that it will
+take part. A commit is all or nothing: if a queue has no room for all the messages that it would get, nothing takes
+effect and the session ends, as it does for a single message. Reject and release are not part of a transaction: they
+take effect at once, and cancel an accept of the same delivery in it. After a rollback the session still holds the
+deliveries that it had accepted.
 """
 
 from __future__ import annotations
@@ -29,33 +29,31 @@ if TYPE_CHECKING:
     from protocols.amqp010.broker.session import ServedSession
     from protocols.amqp010.codec.sequences import Id, SequenceSet
 
-HELD_SIZE_MAX: Final = 1 << 28  # octets of one session's transaction; sixteen of the largest messages
-OVERHEAD: Final = 512  # octets that a message or an accepted delivery takes besides its own, roughly
+HELD_SIZE_MAX: Final = 1 << 28  # bytes of one session's transaction; sixteen of the largest messages
+OVERHEAD: Final = 512  # bytes that a message or an accepted delivery takes besides its content, roughly
 
 
 class Work(ABC):
-    """Where a session's transfers and accepts go as long as it works in a transaction."""
+    """Takes a session's transfers and accepts while it works in a transaction."""
 
     __slots__ = ()
 
     @abstractmethod
     def publish(self, exchange: Exchange, message: Message) -> bool:
-        """Hold a message, every check done. False: it is unroutable, as things stand. Raises SessionError."""
+        """Hold a checked message; return False if it is unroutable at present. Raises SessionError."""
 
     @abstractmethod
     def accept(self, deliveries: dict[Id, Delivery]) -> None:
-        """Hold these deliveries, by the ids of their transfers, of which the session knows nothing any more.
-
-        Raises SessionError.
-        """
+        """Hold these deliveries, by the ids of their transfers; the session has dropped them already. Raises
+        SessionError."""
 
     def take_back(self, ids: SequenceSet) -> dict[Id, Delivery]:
-        """Those of these transfers whose deliveries are held here, and still the session's: they are held no more."""
+        """Remove the deliveries of these transfers that are held here for the session, and return them."""
         return {}
 
 
 class Local(Work):
-    """The transaction of a session that has said tx.select."""
+    """The transaction of a session that has called tx.select."""
 
     __slots__ = ("_accepted", "_session", "_size", "_size_max", "_tx")
 
@@ -85,7 +83,7 @@ class Local(Work):
             )
 
     def commit(self) -> None:
-        """Everything takes effect. Raises SessionError if it cannot; then it is to be rolled back."""
+        """Let everything take effect. Raises SessionError if it cannot; then it is to be rolled back."""
         if (full := self._tx.obstacle()) is not None:
             raise SessionError(
                 c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, f"{full.described} has no room for the transaction"
@@ -96,11 +94,11 @@ class Local(Work):
         self._size = 0
         refused = self._tx.commit()
         self._session.broker.hold_answer()
-        if refused:  # by an exchange that should have held them: no queue does that after `obstacle`
+        if refused:  # by an exchange that holds messages: no queue refuses after `obstacle`
             raise SessionError(c.ERROR_CODE_INTERNAL_ERROR, f"{refused} messages were not taken")
 
     def roll_back(self) -> None:
-        """Messages are forgotten; deliveries are the session's again, unsettled."""
+        """Forget the messages and give the deliveries back to the session, unsettled."""
         self._tx.rollback()
         self._session.unsettled.put_back(self._accepted.by_id)
         self._accepted.by_id.clear()
@@ -108,7 +106,7 @@ class Local(Work):
 
 
 def tx_select(session: ServedSession, id: Id, command: c.TxSelect) -> None:
-    """Once a session."""
+    """Make the session transactional, which is possible once."""
     if session.tx is not None or session.distributed is not None:
         raise SessionError(c.ERROR_CODE_ILLEGAL_STATE, "the session is transactional already")
     session.tx = Local(session)
@@ -116,19 +114,19 @@ def tx_select(session: ServedSession, id: Id, command: c.TxSelect) -> None:
 
 
 def tx_commit(session: ServedSession, id: Id, command: c.TxCommit) -> None:
-    """The completion is sent when all of it is on disk that must be."""
+    """Commit. The completion is sent when everything that must be on disk is there."""
     _local(session).commit()
     session.complete(id)
 
 
 def tx_rollback(session: ServedSession, id: Id, command: c.TxRollback) -> None:
-    """What was accepted in the transaction stays with the session, which may release it."""
+    """Roll back. The session keeps the deliveries that were accepted in the transaction, and may release them."""
     _local(session).roll_back()
     session.complete(id)
 
 
 def session_ended(session: ServedSession) -> None:
-    """An open transaction is rolled back."""
+    """Roll back an open transaction."""
     if isinstance(session.tx, Local):
         session.tx.roll_back()
 

@@ -1,13 +1,12 @@
-"""What a session has sent, by command id, until the peer says what became of it: accept, reject, release, acquire.
+"""The transfers that a session has sent, by command id, until the peer accepts, rejects, releases or acquires them.
 
     pre-acquired ──sent──> unsettled ──accept──> gone
                                ├──reject──> its queue's alternate exchange, or dead
                                └──release─> back at its old place
-    not-acquired ──sent──> browsed ──acquire──> unsettled, or gone if nobody is to accept it
+    not-acquired ──sent──> browsed ──acquire──> unsettled, or gone if no accept is needed
 
-Ids that the session does not hold are passed over: they may have been settled before. A set of ids is a claim, which
-may name four thousand million of them in ten octets; only those count that were sent, and of those, in the time of what
-is held.
+Ids that the session does not hold are passed over: they may have been settled before. A set in ten bytes may name four
+thousand million ids; only those that were sent count, in time proportional to what is held.
 """
 
 from __future__ import annotations
@@ -24,38 +23,38 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-BROWSED_MAX: Final = 65_536  # messages that were shown: of the last so many, at least, any may be acquired
-FAR: Final = 1 << 30  # half of what two ids may be apart and still be compared
+BROWSED_MAX: Final = 65_536  # messages; at least this many of those shown last may be acquired
+FAR: Final = 1 << 30  # half the distance over which two ids can be compared
 
 
 class Sent(Generic[T]):
-    """Something about transfers, by their command ids: put there as they are sent, taken out by sets of ids."""
+    """A table of transfers by their command ids: filled as they are sent, emptied by sets of ids."""
 
     __slots__ = ("by_id", "looked_at", "oldest")
 
     def __init__(self) -> None:
         self.by_id: dict[Id, T] = {}
-        self.oldest: Id = 0  # none of those here is older
-        self.looked_at = 0  # ids, by the last `take`
+        self.oldest: Id = 0  # no id here is older
+        self.looked_at = 0  # ids that the last `take` examined
 
     def begin(self, id: Id) -> dict[Id, T]:
-        """Where to put transfers, of which the next has this id."""
+        """Return the dict to put transfers into, of which the next has this id."""
         if not self.by_id:
             self.oldest = id
         return self.by_id
 
     def put_back(self, held: dict[Id, T]) -> None:
-        """These are here again."""
+        """Put these back."""
         for id, each in held.items():
             self.begin(id)[id] = each
             if is_before(id, self.oldest):
                 self.oldest = id
 
     def take(self, ids: SequenceSet, last: Id) -> dict[Id, T]:
-        """Take out those of `ids` that are here; `last`: the last id that was sent.
+        """Remove the entries with these ids and return those that were there. `last` is the last id that was sent.
 
-        Whoever takes a long backlog in small steps from its front does not pay for the whole of it with each step, and
-        who names more than there is pays for what there is.
+        Taking a long backlog in small steps from its front does not cost the whole of it with each step, and a set of
+        more ids than there are costs no more than what there is.
         """
         held = self.by_id
         self.looked_at = 0
@@ -82,7 +81,7 @@ class Sent(Generic[T]):
 
 
 class Browsed:
-    """Where the messages stand that were shown and not taken: the last `size_max` of them, and no more than twice so
+    """The positions of messages that were shown and not acquired: the last `size_max` of them, and at most twice as
     many."""
 
     __slots__ = ("_older", "_recent", "_size_max", "looked_at")
@@ -91,16 +90,16 @@ class Browsed:
         self._size_max = size_max
         self._recent: dict[Id, tuple[Queue, int, bool]] = {}
         self._older: dict[Id, tuple[Queue, int, bool]] = {}
-        self.looked_at = 0  # ids, by the last `take`
+        self.looked_at = 0  # ids that the last `take` examined
 
     def add(self, id: Id, queue: Queue, position: int, settled: bool) -> None:
-        """`settled`: nobody will accept it when it is acquired."""
+        """Note a shown message. `settled` means that the peer will not accept it after it has acquired it."""
         if len(self._recent) >= self._size_max:
             self._older, self._recent = self._recent, {}
         self._recent[id] = queue, position, settled
 
     def take(self, ids: SequenceSet) -> dict[Id, tuple[Queue, int, bool]]:
-        """Those of `ids` that are here, which they are not any more."""
+        """Remove the messages with these ids and return those that were there."""
         found: dict[Id, tuple[Queue, int, bool]] = {}
         self.looked_at = 4 * min(ids.count, len(self._older) + len(self._recent))
         for shown in (self._older, self._recent):
@@ -117,11 +116,11 @@ class Browsed:
         self._older.clear()
 
 
-# What the peer says became of them.
+# Commands of the peer.
 
 
 def message_accept(session: ServedSession, id: Id, command: c.MessageAccept) -> None:
-    """Dealt with; in a transaction, when that is committed."""
+    """Remove deliveries that the peer has dealt with; in a transaction, when that is committed."""
     if taken := _taken(session, command.transfers):
         session.accepted += len(taken)
         if session.tx is not None:
@@ -133,14 +132,14 @@ def message_accept(session: ServedSession, id: Id, command: c.MessageAccept) -> 
 
 
 def message_reject(session: ServedSession, id: Id, command: c.MessageReject) -> None:
-    """Not wanted, by nobody else either."""
+    """Reject deliveries: they go to the alternate exchange, are dead-lettered or dropped, and never redelivered."""
     for delivery in _taken_back(session, command.transfers).values():
         delivery.queue.reject(delivery)
     session.complete(id)
 
 
 def message_release(session: ServedSession, id: Id, command: c.MessageRelease) -> None:
-    """Back to its old place; it counts as a failed delivery if it is to be marked as delivered before."""
+    """Return deliveries to their old places. Those to be marked as redelivered count as failed deliveries."""
     marked = command.set_redelivered
     for delivery in _taken_back(session, command.transfers).values():
         delivery.queue.release(delivery, failed=marked, redelivered=marked)
@@ -148,13 +147,13 @@ def message_release(session: ServedSession, id: Id, command: c.MessageRelease) -
 
 
 def message_acquire(session: ServedSession, id: Id, command: c.MessageAcquire) -> None:
-    """What was only shown is to be the session's, as far as it still waits; the result names what it got."""
+    """Acquire shown messages that still wait in their queues; the result names those that were acquired."""
     acquired = SequenceSet()
     if command.transfers:
         shown = session.browsed.take(command.transfers)
         session.has_looked_at(session.browsed.looked_at)
         for queue in {queue for queue, _, _ in shown.values() if not queue.deleted}:
-            session.client.readable_queue(queue.name)  # as if he subscribed to it now
+            session.client.readable_queue(queue.name)  # the same check as for subscribing to it now
         for each, (queue, position, settled) in shown.items():
             delivery = None if queue.deleted else queue.acquire(position)
             if delivery is None:
@@ -169,7 +168,7 @@ def message_acquire(session: ServedSession, id: Id, command: c.MessageAcquire) -
 
 
 def release_all(session: ServedSession) -> None:
-    """The session has ended: what nobody has answered goes back, marked as delivered before."""
+    """Release all unsettled deliveries of a session that has ended, marked as redelivered."""
     for delivery in session.unsettled.by_id.values():
         delivery.queue.release(delivery)
     session.unsettled.by_id.clear()
@@ -185,6 +184,6 @@ def _taken(session: ServedSession, ids: SequenceSet | None) -> dict[Id, Delivery
 
 
 def _taken_back(session: ServedSession, ids: SequenceSet | None) -> dict[Id, Delivery]:
-    """Also what was accepted in a transaction that is not over: it is not accepted after all."""
+    """Return these deliveries, including those accepted in an open transaction, of which the accept is cancelled."""
     taken = _taken(session, ids)
     return taken | session.tx.take_back(ids) if ids and session.tx is not None else taken

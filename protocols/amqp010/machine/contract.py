@@ -138,7 +138,7 @@ class SessionOwner(ABC):
 
 @attrs.frozen
 class SessionLimits:
-    """How much a session remembers, and how often it reports completion."""
+    """Limits of what a session remembers, and how often it reports completion."""
 
     replay_soft_bytes: int = 1_048_576  # of sent commands not known to have arrived; beyond, flush asks
     replay_max_bytes: int = 16_777_216  # beyond, the session cannot be resumed
