@@ -37,8 +37,7 @@ Meaning: TypeAlias = Callable[[str, Table], Table]
 def core_arguments(
     asked: Mapping[str, Value] | None, alternate: str | None = None, field_index: int = 0
 ) -> Table:
-    """Return a declaration's arguments with the core's arguments that they mean. Raises SessionError
-    (invalid-argument)."""
+    """Return a declaration's arguments and the core's that they mean. Raises SessionError (invalid-argument)."""
     given = table(asked or {})
     try:
         meant = meaning_of(given)
@@ -185,8 +184,8 @@ def _delay(name: str, given: Table) -> Table:
 
 
 def _fair_shares(given: Table) -> Table:
-    """Return how many messages of each level are delivered in a row: one argument is for all, others for one each. 0:
-    no limit."""
+    """Return how many messages of each level are delivered in a row, by arguments for all levels or one. 0 is no
+    limit."""
     asked = [name for name in given if name in FAIR_SHARES or name.startswith(FAIR_SHARES_OF)]
     if not asked:
         return {}

@@ -136,8 +136,7 @@ def _decoded(name: str) -> str:
 
 
 def body_value(header: bytes, body: bytes) -> values.Value:
-    """Return the map or list that a body is by its content type; None if it is neither, or cannot be converted
-    completely."""
+    """Return the map or list that a body is by its content type; None if it cannot be converted completely."""
     if len(body) > e.LOOKED_INTO_MAX:
         return None
     content_type = e.message_fields(header)[e.CONTENT_TYPE]

@@ -169,8 +169,8 @@ def exchange_bound(session: ServedSession, id: Id, command: c.ExchangeBound) -> 
 
 
 def _match(exchange: Exchange, queue: Queue | None, key: str, arguments: Table) -> c.ExchangeBoundResult:
-    """Find what does not match: if no binding has all that was asked for, each part is looked up alone, the key also
-    with the queue."""
+    """Find what does not match. Unless a binding has everything, each part is looked up alone, the key also with the
+    queue."""
     if _is_bound(exchange, queue, key, arguments):
         return c.ExchangeBoundResult()
     no_queue = queue is not None and not _is_bound(exchange, queue, "", {})
@@ -234,7 +234,7 @@ def _find_queue(session: ServedSession, name: str, exclusive: bool) -> None:
 
 
 def _make_queue(session: ServedSession, name: str, command: c.QueueDeclare, alternate: str | None) -> None:
-    """Declare a queue. With auto-delete an exclusive one is the core's exclusive queue; otherwise the session only owns
+    """Declare a queue. An exclusive one is the core's exclusive queue if it is auto-delete, else the session just owns
     it."""
     if name.startswith("amq."):
         raise _not_allowed(f"queue names beginning with amq. are reserved: '{name}'", 1)

@@ -160,8 +160,7 @@ def _decide(session: ServedSession, id: Id, xid: c.Xid | None, verb: Verb) -> No
 
 
 def _hold(session: ServedSession) -> None:
-    """Let the answer wait for the disk even if nothing is written now: what it reports may still be on its way
-    there."""
+    """Let the answer wait for the disk even if nothing is written now: what it reports may not be there yet."""
     if session.broker.journal is not None:
         session.broker.journal.holds = True
 

@@ -111,8 +111,7 @@ def given(message: Message) -> tuple[bytes, bytes | None]:
 
 
 def _delivery(looks: tuple[bytes, str, str, bool], ttl_left_ms: int | None) -> bytes:
-    """Return delivery-properties for a consumer, with exchange, routing key, redelivered, and what is left of the
-    TTL."""
+    """Return delivery-properties for a consumer: exchange, routing key, redelivered, and what is left of the TTL."""
     given, exchange, key, redelivered = looks
     fields = e.delivery_fields(given)
     fields[e.REDELIVERED] = b"" if redelivered else None
@@ -173,8 +172,7 @@ DEATH_HEADERS: Final = frozenset(
 
 
 def _noted(header: bytes, message: Message, notes: Notes) -> bytes:
-    """Add the headers of X031-X036: x-death newest first, the first and last death, the offset; remove a replaced
-    CC."""
+    """Add the headers of X031-X036: x-death newest first, first and last death, offset; remove a replaced CC."""
     added: dict[str, values.Value] = {}
     removed: frozenset[str] = frozenset()
     if notes.deaths:

@@ -344,8 +344,7 @@ def _has_entries(octets: bytes, begin: int, end: int) -> bool:
 
 
 def entries_at(octets: bytes) -> dict[str, bytes]:
-    """Return the entries of a map without its size, by name: code and value as they came. The last of each name
-    counts."""
+    """Return the entries of a map without its size, by name: code and value as they came. The last of a name counts."""
     entries: dict[str, bytes] = {}
     at, end = 4, len(octets)
     while at < end:

@@ -124,8 +124,7 @@ class ServedSession(SessionOwner, Publisher):
         self._marks: deque[tuple[int, list[Id], list[Id]]] = deque()  # each with its transfers
 
     def may_be_of(self, client: Client) -> bool:
-        """Return whether the user, who is back, may resume: with other scopes of a token, they must be allowed to read
-        its queues."""
+        """Return whether the returning user may resume: under other token scopes, only if they may read its queues."""
         if client.user.scopes is self.client.user.scopes:
             return True
         access, host = client.broker.access, self.client.host.name
@@ -194,8 +193,7 @@ class ServedSession(SessionOwner, Publisher):
         return self.session.send(command)
 
     def has_looked_at(self, count: int) -> None:
-        """Count the work of looking at `count` bindings, messages, ...: after so much work other connections have their
-        turn."""
+        """Count looking at `count` bindings, messages, ... as work: after so much of it others have their turn."""
         self.broker.work += count // LOOKS
 
     def fail_soon(self, error: SessionError) -> None:

@@ -22,8 +22,7 @@ TEXT_MAX: Final = 128  # characters
 
 
 def few_of(properties: Mapping[str, Value]) -> Table:
-    """Return the client properties that are kept: a few short ones, because a frame holds many and any peer may send
-    it."""
+    """Return the client properties that are kept: a few short ones, as a frame from any peer may hold many."""
     short = {
         name: value
         for name, value in islice(properties.items(), PROPERTIES_MAX)

@@ -230,8 +230,7 @@ class Subscription(Consumer, Publisher):
             self._act_soon()
 
     def _was_served(self) -> None:
-        """Move this subscription to the end, so that the one served longest ago comes first when there is room
-        again."""
+        """Move this subscription to the end, so that the one served longest ago comes first in the next round."""
         subscriptions = self.session.subscriptions
         if len(subscriptions) > 1 and self.destination in subscriptions:
             del subscriptions[self.destination]

@@ -81,8 +81,7 @@ class Sent(Generic[T]):
 
 
 class Browsed:
-    """The positions of messages that were shown and not acquired: the last `size_max` of them, and at most twice as
-    many."""
+    """The positions of messages that were shown and not acquired: the last `size_max`, at most twice as many."""
 
     __slots__ = ("_older", "_recent", "_size_max", "looked_at")
 

@@ -97,8 +97,7 @@ class Command(Packed):
         COMMANDS[cls.CLASS_CODE << 8 | cls.CODE] = cls
 
     def encode(self, sync: bool = False) -> bytes:
-        """Return the command with the session header in front of its fields: its size, and the flag that asks for
-        completion."""
+        """Return the command with the session header (its size, and the flag `sync`) in front of its fields."""
         return bytes((self.CLASS_CODE, self.CODE, 1, sync)) + self.encode_fields()
 
 
@@ -156,7 +155,7 @@ def control_at(data: bytes, at: int, end: int) -> Control:
 
 
 def command_at(data: bytes, at: int, end: int) -> tuple[Command, bool]:
-    """Decode the command that fills `data[at:end]`; return it and whether its completion is asked for. Raises as
+    """Decode the command that fills `data[at:end]`; return it and whether it asks for completion. Raises as
     control_at."""
     if at + 3 > end or at + 3 + data[at + 2] > end:
         raise MalformedError("a command is cut short")

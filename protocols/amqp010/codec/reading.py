@@ -110,8 +110,7 @@ def uint32_at(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 
 def str8_at(data: bytes, at: int, end: int) -> tuple[str, int]:
-    """Read a short string. Bytes that are not UTF-8 are kept by surrogateescape, so that names are sent as they
-    came."""
+    """Read a short string. Bytes that are not UTF-8 are kept by surrogateescape: names are sent as they came."""
     if at >= end or at + 1 + data[at] > end:
         raise MalformedError("a string is cut short")
     after = at + 1 + data[at]

@@ -198,8 +198,7 @@ class SequenceSet:
         highs[start:end] = [high]
 
     def update(self, other: SequenceSet) -> None:
-        """Add the ids of the other set. Takes O(ranges of both), and far less if this set has many and the other has
-        few."""
+        """Add the ids of the other set. Takes O(ranges of both), and far less if the other has few ranges."""
         if other.range_count <= FEW + len(self._lows) // 32:
             for lower, upper in other.ranges:
                 self.add_range(lower, upper)

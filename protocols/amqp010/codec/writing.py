@@ -41,8 +41,8 @@ UINT16_MAX: Final = 2**16 - 1
 
 
 def encode(value: Value) -> bytes:
-    """Return a value with its type code in front. Raises ValueError if its class is no AMQP type, or it does not
-    fit."""
+    """Return a value with its type code in front. Raises ValueError if it is no AMQP value, or does not fit its
+    type."""
     for of in type(value).__mro__:  # nearly always the first
         if of in WRITERS:
             return WRITERS[of](value)

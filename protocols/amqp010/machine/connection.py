@@ -239,8 +239,7 @@ class Connection(Reader):
         self._say(c.ConnectionTune(tuning.session_max, tuning.frame_max, 0, tuning.heartbeat_s))
 
     def _tune_ok(self, control: Control) -> None:
-        """Adopt the limits; a value that the client leaves out stays as offered. Its channel-max is ignored: sessions
-        are counted."""
+        """Adopt the limits; absent ones stay as offered. The client's channel-max is ignored: sessions are counted."""
         assert isinstance(control, c.ConnectionTuneOk)
         frame_max = control.max_frame_size or self.frame_max
         if frame_max < c.MIN_MAX_FRAME_SIZE:

@@ -40,8 +40,7 @@ class AttachRefused(Exception):  # noqa: N818 - not an error of ours
 
 
 class SessionError(Exception):
-    """An error that ends a session. `code` is an ERROR_CODE; `field_index` counts the fields of the command from 1, 0:
-    none."""
+    """An error that ends a session. `code` is an ERROR_CODE; `field_index` is the command's field, from 1, or 0."""
 
     def __init__(self, code: int, description: str, field_index: int = 0) -> None:
         super().__init__(description)
@@ -51,8 +50,7 @@ class SessionError(Exception):
 
 
 class Line(ABC):
-    """The channel of a connection that an attached session writes to. The session must not write after its `detached`
-    was called."""
+    """The channel that an attached session writes to. It must not be written to after the session's `detached`."""
 
     __slots__ = ()
 
@@ -74,8 +72,7 @@ class Line(ABC):
 
     @abstractmethod
     def abandon(self) -> None:
-        """Called when the peer will not send the rest of a command that has begun: the part that has come is
-        dropped."""
+        """Called when the peer will not send the rest of a command that has begun: what has come is dropped."""
 
     @abstractmethod
     def room(self) -> int:
@@ -108,8 +105,7 @@ class SessionOwner(ABC):
 
     @abstractmethod
     def on_completed(self, ids: SequenceSet) -> None:
-        """Called when the peer has completed these commands of ours; only ids that were sent and incomplete are among
-        them."""
+        """Called when the peer has completed these commands, which were sent and incomplete."""
 
     @abstractmethod
     def on_attached(self) -> None:
@@ -185,18 +181,15 @@ class Handler(ABC):
 
     @abstractmethod
     def on_detached(self, session: Session) -> None:
-        """Called when the session has left its channel, for whatever reason: it is kept for its timeout, or it has
-        ended."""
+        """Called when the session has left its channel, for whatever reason: it is kept for its timeout, or over."""
 
     def is_enough(self) -> bool:
-        """Return whether to interrupt this read so that other connections have their turn; called after each
-        command."""
+        """Return whether to interrupt this read so that other connections have a turn; called after each command."""
         return False
 
     @abstractmethod
     def on_closed(self) -> None:
-        """Called once when the connection has ended, whatever ended it: after its sessions were told and before the
-        peer is."""
+        """Called once when the connection has ended, however: after its sessions and before the peer are told."""
 
 
 @attrs.frozen

@@ -51,8 +51,7 @@ class SequenceError(ValueError):
 
 
 def correlated(*named: Id | tuple[Id, int]) -> SequenceSet:
-    """Return the commands that a correlation context of the draft names: each an id, or an id and how many more follow
-    it."""
+    """Return the commands that a correlation context of the draft names: ids, or pairs of an id and how many follow."""
     ids = SequenceSet()
     for one in named:
         id, offset = one if isinstance(one, tuple) else (one, 0)
@@ -128,8 +127,7 @@ class Execution:
         self._unusual = repeats > 0 or bool(self._gaps)
 
     def receive(self) -> Id | None:
-        """Count a command that came (C(n)) and return its id, or None if it has come before (`repeated` says which it
-        is)."""
+        """Count a command that came (C(n)) and return its id, or None if it has come before (see `repeated`)."""
         if self._unusual:
             return self._receive_unusual()
         id = self.next_id
@@ -161,8 +159,7 @@ class Execution:
         return self._repeats > 0 and bool(ids.within(self.coming, preceding(self.next_id)))
 
     def gap(self, ids: SequenceSet) -> None:
-        """Note that these commands will never come. They count as complete; commands that came already are not
-        affected."""
+        """Note that these commands will never come, and count them as complete; those that came are not affected."""
         if not ids:
             return
         if distance(self.next_id, ids.last) > REACH:
@@ -215,8 +212,7 @@ class Execution:
         self._held = True
 
     def dup(self, ids: SequenceSet) -> None:
-        """Note that the peer is being told something about these commands (DUP(ids)). Raises ValueError if any is
-        complete."""
+        """Note that the peer is told something about these (DUP(ids)). Raises ValueError if any is complete."""
         self._require_incomplete(ids)
         self._owed = self._owed.without(ids)
         self._advance()
@@ -244,8 +240,7 @@ class Execution:
         self._advance()
 
     def _advance(self) -> None:
-        """Move first_incomplete past commands completed ahead, and past barriers with nothing incomplete before
-        them."""
+        """Move first_incomplete past commands completed ahead, and past barriers that have become complete."""
         for ids in (self._ahead, self._barriers):
             ids.discard_until(self.first_incomplete)
         moved = True
@@ -268,8 +263,7 @@ class Execution:
             self._sync_point = id
 
     def due(self, every: int) -> bool:
-        """Return whether to report: the peer asked, or there is news and a sync is pending, all is complete, or `every`
-        are."""
+        """Return whether to report: the peer asked; or there is news, and a sync waits, all is complete, or `every`."""
         if self._asked:
             return True
         if self._told == self.first_incomplete and not self._news:
@@ -311,8 +305,7 @@ class Execution:
         return (done.without(self._known) if self._known else done).beginning(ranges)
 
     def _completed(self, ranges: int) -> SequenceSet:
-        """Return complete commands, which the peer may know of: all before first_incomplete, and `ranges` ranges of
-        those ahead."""
+        """Return complete commands, known or not: all before first_incomplete, and `ranges` ranges of those ahead."""
         if self.unknown_from != self.first_incomplete:
             done = SequenceSet.of_range(self.unknown_from, preceding(self.first_incomplete))
         else:
@@ -369,8 +362,7 @@ class Execution:
 
 
 class Sending:
-    """The commands that go to a peer: those before first_incomplete are complete, of the others up to next_id some may
-    be (`_ahead`)."""
+    """The commands that go to a peer: complete before first_incomplete, perhaps complete up to next_id (`_ahead`)."""
 
     __slots__ = ("_ahead", "_updated", "first_incomplete", "next_id")
 
@@ -387,8 +379,8 @@ class Sending:
         return id
 
     def dup(self, ids: SequenceSet) -> None:
-        """Note that the peer tells something about these commands (DUP(ids)). Raises SequenceError if it has marked any
-        complete."""
+        """Note that the peer tells something about these (DUP(ids)). Raises SequenceError if any is complete
+        already."""
         self.require_sent(ids)
         incomplete = self._incomplete_of(ids)
         if incomplete.count != ids.count:
@@ -445,8 +437,8 @@ class Sending:
         return self._ahead.range_count + self._updated.range_count
 
     def forget(self) -> None:
-        """Forget commands that the peer has not completed; to be called once REACH ids are open, when no peer ever
-        will."""
+        """Forget commands that the peer has not completed; to be called once REACH ids are open: no peer will by
+        now."""
         self.first_incomplete = (self.next_id - REACH // 2) & MASK
         for ids in (self._ahead, self._updated):
             ids.discard_until(self.first_incomplete)

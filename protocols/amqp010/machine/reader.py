@@ -122,13 +122,11 @@ class Reader(Machine):
 
     @abstractmethod
     def _on_malformed(self, channel: int, track: int, error: MalformedError) -> None:
-        """Called for a control or command that is malformed, unknown, or on a channel without a session. The rest of it
-        is passed over."""
+        """Called for a command or control that is malformed, unknown, or without a session. Its rest is passed over."""
 
     @abstractmethod
     def _on_too_large(self, channel: int, size: int) -> None:
-        """Called for a command of which one segment has `size` bytes or more, which is too large. The rest of it is
-        passed over."""
+        """Called for a command with a segment of `size` bytes or more, which is too large. Its rest is passed over."""
 
     @abstractmethod
     def _on_framing_error(self, why: str) -> None:
@@ -222,8 +220,7 @@ class Reader(Machine):
         return at
 
     def _remember(self, assembly: Assembly, data: bytes, at: int, after: int) -> bool:
-        """Remember a frame that begins a transfer, and return True. Return False if it does not, or if it cannot be
-        remembered."""
+        """Remember a frame that begins a transfer. Return False if it does not, or cannot be remembered."""
         if not assembly.is_idle() or not data.startswith(TRANSFER, at + HEAD_SIZE):
             return False
         if after - at > TRANSFER_SIZE_MAX:
@@ -328,8 +325,7 @@ class Reader(Machine):
             self._end(assembly)
 
     def _assembly(self, channel: int, flags: int) -> Assembly | None:
-        """Return the assembly of the channel. Without a session there is none: report the beginning of a command,
-        return None."""
+        """Return the assembly of the channel; without a session, report the beginning of a command and return None."""
         place = COMMANDS | channel
         if not self._may_assemble(channel):
             self._forget(channel)

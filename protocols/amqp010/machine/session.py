@@ -129,8 +129,7 @@ class Session:
             self.owner.on_attached()
 
     def detached(self, code: int | None = None) -> None:
-        """Take the session off its channel: the transport is lost or, with a DETACH_CODE, the session is taken away and
-        the peer is told."""
+        """Take the session off its channel: the transport is lost or, with a DETACH_CODE, the peer is told why."""
         line = self.line
         if line is None:
             return
@@ -391,8 +390,7 @@ class Session:
         self.execution.complete_through(id)
 
     def result(self, id: Id, value: Struct) -> None:
-        """Send the result of a command, which may be completed after that. Raises ValueError if it is complete
-        already."""
+        """Send the result of a command, which may be completed then. Raises ValueError if it is complete already."""
         self.execution.dup(SequenceSet.of_range(id, id))
         self.send(c.ExecutionResult(id, value))
 
@@ -400,8 +398,8 @@ class Session:
         return self.send_transfer(command.encode(sync), None, None)
 
     def send_transfer(self, command: bytes, header: bytes | None, body: bytes | None) -> Id:
-        """Send an encoded command, of any kind, and return its id. Without a line it waits for one; do nothing if the
-        session has ended."""
+        """Send an encoded command of any kind and return its id. Without a line it is kept if the session may
+        resume."""
         sending = self.sending
         id = sending.next_id
         sending.next_id = (id + 1) & MASK
@@ -413,8 +411,7 @@ class Session:
         return id
 
     def send_transfers(self, command: bytes, contents: Sequence[tuple[bytes, bytes | None]]) -> Id:
-        """Send several messages, each a header and a body, behind the same encoded command; return the id of the
-        first."""
+        """Send several messages, each a header and a body, behind the same command; return the id of the first."""
         sending = self.sending
         first = sending.next_id
         out = self._out
@@ -439,7 +436,7 @@ class Session:
                 line.control(FLUSH_DONE)
 
     def room(self) -> int:
-        """Return how many bytes may be sent before deliveries ought to wait; the owner is told when there is room
+        """Return how many bytes may be sent before deliveries ought to wait; `on_room` tells when there is room
         again."""
         if self._out is not None:
             return self._out.room()
