@@ -1,1 +1,1 @@
-"""Streams of a broker as tables of Spark: `spark.readStream.format("amqp")` (docs/spark.md)."""
+"""The Spark data source of a broker: `spark.readStream.format("amqp")` reads its streams and queues (docs/spark.md)."""

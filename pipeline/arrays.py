@@ -1,6 +1,6 @@
-"""The little of pyarrow that writing needs, with types: octets as they lie in memory, and equal rows as one.
+"""The part of pyarrow that writing needs, with types: access to an array's bytes in memory, and grouping of equal rows.
 
-Rows that are equal are found by Arrow, column by column, so that Python sees each distinct one once.
+Arrow finds equal rows, column by column, so that Python sees each distinct row once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Buffered(Array, Protocol):
-    """An array as it lies in memory."""
+    """An array whose buffers in memory can be read."""
 
     null_count: int
     offset: int
@@ -30,14 +30,14 @@ class Buffered(Array, Protocol):
 
 
 class Encoded(Protocol):
-    """What is distinct in an array, and which of it each row has."""
+    """A dictionary-encoded array: its distinct values, and the index of each row's value."""
 
     indices: Array
     dictionary: Array
 
 
 class Nested(Buffered, Protocol):
-    """Of structs, lists or maps; what an array of the others has raises AttributeError."""
+    """An array of structs, lists or maps. Attributes that its kind does not have raise AttributeError."""
 
     offsets: Array
     values: Nested
@@ -52,13 +52,13 @@ def nulls_in(array: Array) -> int:
 
 
 def as_octets(array: Array) -> Array:
-    """Texts, too, and what has wide offsets. Only the latter is copied."""
+    """Return texts or binaries as binaries with narrow offsets. Only an array with wide offsets is copied."""
     found: Array = pc.cast(array, pa.binary())
     return found
 
 
 def as_whole_numbers(array: Array) -> Array:
-    """Times as well: microseconds since 1970."""
+    """Return an array as int64; times become microseconds since 1970."""
     found: Array = pc.cast(array, pa.int64())
     return found
 
@@ -68,7 +68,7 @@ def is_time(array: Array) -> bool:
 
 
 class Octets:
-    """Octet strings one after the other, none of them null."""
+    """Binaries stored one after the other, none of them null."""
 
     __slots__ = ("_array", "_ends", "_octets")
 
@@ -83,7 +83,7 @@ class Octets:
         return as_whole_numbers(pc.binary_length(self._array))
 
     def ends(self, low: int, high: int) -> memoryview[int]:
-        """0, then where each of the rows [low, high) ends."""
+        """Return 0, then where each of the rows [low, high) ends."""
         buffers = [None, self._array.buffers()[1]]
         count, offset = high - low + 1, self._array.offset + low
         absolute = pa.Array.from_buffers(pa.int32(), count, buffers, offset=offset)
@@ -93,19 +93,19 @@ class Octets:
         return memoryview(octets).cast("b").cast("I")[:count]
 
     def octets(self, low: int, high: int) -> memoryview[int]:
-        """What is in those rows."""
+        """Return the bytes of those rows."""
         return self._octets[self._ends[low] : self._ends[high]]
 
 
 @attrs.frozen
 class Groups(Generic[T_co]):
-    """The distinct values of some rows, and which of them each row has; None: all have the first."""
+    """The distinct values of some rows, and the index of each row's value; None: all have the first."""
 
     which: Array | None
     distinct: Sequence[T_co]
 
     def within(self, low: int, high: int) -> Groups[T_co]:
-        """Of the rows [low, high)."""
+        """Return the groups of the rows [low, high)."""
         if self.which is None:
             return self
         encoded = _encoded(self.which.slice(low, high - low))
@@ -122,7 +122,7 @@ def _groups(encoded: Encoded, distinct: Sequence[T]) -> Groups[T]:
 
 
 def grouped(array: Array) -> Groups[object]:
-    """By value. None stands for null."""
+    """Group an array by value. None stands for null."""
     if nulls_in(array) == len(array):
         return Groups(None, [None])
     encoded = _encoded(array)
@@ -130,7 +130,7 @@ def grouped(array: Array) -> Groups[object]:
 
 
 def paired(one: Groups[T], other: Groups[S]) -> Groups[tuple[T, S]]:
-    """By both."""
+    """Group rows by the values of both."""
     if one.which is None:
         return Groups(other.which, [(one.distinct[0], each) for each in other.distinct])
     if other.which is None:
@@ -143,7 +143,8 @@ def paired(one: Groups[T], other: Groups[S]) -> Groups[tuple[T, S]]:
 
 
 def grouped_structs(array: Array, names: Sequence[str]) -> Groups[tuple[tuple[str, object], ...]]:
-    """By all fields. What differs most comes last, so that a tuple of all is made once for each distinct row."""
+    """Group structs by all fields. The most varied field comes last, so that a full tuple is made once per distinct
+    row."""
     fields = cast(Nested, array).flatten()
     columns = [grouped(as_whole_numbers(each) if is_time(each) else each) for each in fields]
     order = sorted(range(len(columns)), key=lambda at: len(columns[at].distinct))
@@ -155,9 +156,9 @@ def grouped_structs(array: Array, names: Sequence[str]) -> Groups[tuple[tuple[st
 
 
 def grouped_pairs(array: Array) -> Groups[tuple[tuple[object, object], ...] | None]:
-    """Maps, and lists of structs of two: by what they hold, in order.
+    """Group maps, or lists of structs of two fields, by their entries, in order.
 
-    A list of numbers, one for each distinct pair, is an octet string, and those Arrow compares.
+    Each list becomes a binary of numbers, one number for each distinct pair, because Arrow can compare binaries.
     """
     nested = cast(Nested, array)
     names, values = (nested.keys, nested.items) if _is_map(nested) else nested.values.flatten()
@@ -183,18 +184,18 @@ def _is_map(array: Nested) -> bool:
 
 
 def taken(distinct: Sequence[bytes], which: Array) -> Octets:
-    """Octet strings by their places."""
+    """Return the binaries at these indices."""
     return Octets(pa.array(distinct, type=pa.binary()).take(which))
 
 
 def lengths_of(groups: Groups[bytes]) -> Array:
-    """Of each row's octets. There must be several."""
+    """Return the number of bytes of each row. There must be several distinct values."""
     found: Array = pa.array(list(map(len, groups.distinct)), type=pa.int64()).take(groups.which)
     return found
 
 
 def running_sum(numbers: Sequence[Array], each: int) -> memoryview[int]:
-    """Of all of them, and `each` for every row."""
+    """Return the running sum over rows of all these columns, plus `each` for every row."""
     total: Array = pa.scalar(each, type=pa.int64())
     for column in numbers:
         total = pc.add(total, column)
@@ -204,7 +205,7 @@ def running_sum(numbers: Sequence[Array], each: int) -> memoryview[int]:
 
 
 def as_places(which: Array) -> memoryview[int]:
-    """Indices of groups as a block has them."""
+    """Return indices of groups as 32-bit numbers, as a block stores them."""
     narrow: Buffered = pc.cast(which, pa.uint32())
     (_, octets) = narrow.buffers()
     assert octets is not None

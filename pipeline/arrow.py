@@ -1,4 +1,4 @@
-"""The little of pyarrow that is used here, with types, of which pyarrow has none."""
+"""The part of pyarrow that is used here, with types, because pyarrow has none."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Batch(Protocol):
 
 
 def schema_of(columns: StructType) -> Schema:
-    """What Spark compares the first batch with."""
+    """Return the Arrow schema of these columns, with which Spark compares the first batch."""
     schema: Schema = to_arrow_schema(columns, timezone="UTC")
     return schema
 
 
 def fields_of(kind: Kind) -> Sequence[Field]:
-    """Of a struct."""
+    """Return the fields of a struct type."""
     fields: Sequence[Field] = list(kind)  # type: ignore[call-overload]
     return fields
 
@@ -65,24 +65,24 @@ def repeated(value: object, count: int, kind: Kind) -> Array:
 
 
 def numbers_of(column: Column, kind: Kind) -> Array:
-    """Whole numbers, taken as they lie in memory."""
+    """Return whole numbers as an array without copying them."""
     array: Array = pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
     return array
 
 
 def flags_of(column: Column) -> Array:
-    """Of octets that are 0 or 1."""
+    """Return bytes that are 0 or 1 as booleans."""
     array: Array = pc.cast(numbers_of(column, pa.uint8()), pa.bool_())
     return array
 
 
 def places_of(column: Column) -> Array:
-    """Indices for `take`."""
+    """Return indices for `take`."""
     return numbers_of(column, pa.uint32())
 
 
 def binary_of(ends: Column, octets: memoryview[int]) -> Array:
-    """Octet strings, taken as they lie in memory. Raises ValueError if `ends` do not rise, or leave the octets."""
+    """Return binaries without copying them. Raises ValueError if `ends` do not rise, or leave the bytes."""
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(octets)]
     array = pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
     array.validate(full=True)
@@ -91,7 +91,7 @@ def binary_of(ends: Column, octets: memoryview[int]) -> Array:
 
 
 def counted(first: int, count: int) -> Array:
-    """first, first + 1, ..."""
+    """Return first, first + 1, ..."""
     global upwards
     if len(upwards) < count:
         upwards = pa.array(range(max(count, 1 << 16)), type=pa.int64())
@@ -103,7 +103,7 @@ upwards: Array = pa.array((), type=pa.int64())
 
 
 def joined(arrays: Sequence[Array]) -> Array:
-    """One after the other."""
+    """Return the arrays concatenated."""
     array: Array = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
     return array
 
@@ -118,7 +118,7 @@ def is_struct(kind: Kind) -> bool:
 
 
 def variants_of(values: Sequence[VariantVal | None], kind: Kind) -> Array:
-    """`kind`: Spark's struct of a value and its names."""
+    """Return variants as an array; `kind` is Spark's struct of a value and its names."""
     parts = [
         [b"" if each is None else getattr(each, field.name) for each in values] for field in fields_of(kind)
     ]

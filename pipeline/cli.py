@@ -1,4 +1,4 @@
-"""`leveret pipeline ...`: what each job can be told. The jobs themselves, and Spark, are loaded when one runs.
+"""The arguments of `leveret pipeline ...`. The jobs themselves, and Spark, are imported when a job runs.
 
 Exit codes are those of `leveret`: 0 done, 1 refused or failed, 2 wrong usage, 3 the broker cannot be reached or does
 not let us in; 130 if Ctrl-C ended a job that had more to do.
@@ -65,7 +65,7 @@ Actions = argparse._SubParsersAction  # the type of `add_subparsers`, which argp
 
 
 class Pipeline:
-    """The command, as `leveret` wants it."""
+    """The command `pipeline`, in the form that `leveret` loads."""
 
     text = TEXT
 
@@ -166,7 +166,7 @@ def _add_lag(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, st
     adding.add_argument("--json", action="store_true", help="print JSON; with --watch, a line each time")
 
 
-# What several have.
+# Arguments of several jobs.
 
 
 def _add(
@@ -176,7 +176,7 @@ def _add(
     text: str,
     examples: str,
 ) -> argparse.ArgumentParser:
-    """A job, with the options of its connection."""
+    """Add a job, with the options of its connection."""
     adding = actions.add_parser(
         name,
         help=text,
@@ -217,7 +217,7 @@ def _loaded(name: str) -> Run:
 
 
 def _add_query(adding: argparse.ArgumentParser, checkpoint: str | None) -> None:
-    """A streaming query. `checkpoint`: where it is, if nothing is said."""
+    """Add the options of a streaming query. `checkpoint` describes the default place of the checkpoint."""
     default = f" (default: {checkpoint})" if checkpoint else ""
     adding.add_argument(
         "--checkpoint",
@@ -281,7 +281,7 @@ def _add_times(adding: argparse.ArgumentParser) -> None:
         )
 
 
-# How a text is read.
+# Parsers of values.
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -312,7 +312,7 @@ def _function(text: str) -> str:
 
 
 def _interval(text: str) -> str:
-    """As Spark says it."""
+    """Return an interval in Spark's notation."""
     found = re.fullmatch(r"([0-9]{1,9})(ms|s|m|h)", text)
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 500ms, 10s, 5m, 1h")
@@ -320,7 +320,7 @@ def _interval(text: str) -> str:
 
 
 def _time(text: str) -> int:
-    """In ms since 1970."""
+    """Return a time in ms since 1970."""
     try:
         given = datetime.fromisoformat(text)
     except ValueError:

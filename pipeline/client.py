@@ -1,7 +1,7 @@
-"""Questions to the broker's HTTP front-end and its answers: streams, leases, blocks (docs/bulk-access.md).
+"""A client of the broker's HTTP API for reading: streams, leases, blocks (docs/bulk-access.md).
 
-Errors name the stream, the queue or the option. What is asked of streams changes nothing on the broker, and what is
-asked of leases changes it once, however often it is asked.
+Errors name the stream, the queue or the option. Requests about streams change nothing on the broker, and those about
+leases may be repeated without further effect.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from pipeline.requests import TEXT_MAX, Answer, Asker
 
 Json: TypeAlias = Mapping[str, object]
 
-BLOCKS_MAX: Final = (1 << 31) + (16 << 20)  # a block, and what was asked for
+BLOCKS_MAX: Final = (1 << 31) + (16 << 20)  # the largest block, and the bytes asked for
 BLOCKS_TYPE: Final = "application/vnd.leveret.blocks"
 
 
 @attrs.frozen
 class Stream:
-    """One stream, or one partition of a super stream, as the broker says it is now."""
+    """The present state of one stream, or of one partition of a super stream, by the broker's answer."""
 
     name: str
     incarnation: str
     first: int  # offset of the oldest message
-    next: int  # and that behind the newest that may be read
+    next: int  # offset behind the newest message that may be read
     messages: int
     octets: int  # of their bodies
 
 
 @attrs.frozen
 class Lease:
-    """What a reader has of a queue, as the broker says it is now. What is below `first` is settled."""
+    """The present state of a reader's lease of a queue, by the broker's answer. Messages below `first` are settled."""
 
     queue: str
     incarnation: str
     first: int
     next: int  # the offset behind the last message that is reserved
-    messages: int  # that are reserved
+    messages: int  # reserved ones
     octets: int  # of their bodies
     ready: int  # messages that wait in the queue
 
 
 @attrs.frozen
 class Listed:
-    """A name in the list of streams. `partitions`: their names, if it is a super stream."""
+    """An entry of the list of streams. `partitions` holds their names if it is a super stream."""
 
     name: str
     partitions: tuple[str, ...] | None
@@ -59,14 +59,14 @@ class Listed:
 
 @attrs.frozen
 class Fetched:
-    """Whole blocks, of which the first may begin before the offset that was asked for."""
+    """Whole blocks, of which the first may begin before the requested offset."""
 
     octets: bytes
-    next: int  # to ask for next
+    next: int  # the offset to request next
 
 
 class Client:
-    """What a reader asks of the broker. Not for several threads at once."""
+    """Makes a reader's requests to the broker. Not to be shared by threads."""
 
     def __init__(
         self,
@@ -86,16 +86,16 @@ class Client:
     # Streams.
 
     def listed(self) -> list[Listed]:
-        """All streams that the user may read, by name."""
+        """Return all streams that the user may read, by name."""
         found = _content(self._answer("GET", self._streams, {}, "streams"))
         if not isinstance(found, list):
             raise _strange("a list of streams")
         return sorted(map(_listed, found), key=lambda each: each.name)
 
     def partitions(self, name: str) -> list[Stream]:
-        """The partitions of a super stream in order, or the one stream. Raises Missing, NoStream."""
+        """Return the partitions of a super stream in order, or the one stream. Raises Missing, NoStream."""
         answer = self._asker.ask("GET", self._stream_path(name), most=TEXT_MAX)
-        if answer.status == 400:  # nothing else can be wrong with this question
+        if answer.status == 400:  # nothing else can be wrong with this request
             raise NoStream(answer.reason)
         what = self._stream(name) if self._options.reader_name is None else f"stream or {self._queue(name)}"
         found = _mapping(_content(self._good(answer, what)))
@@ -105,13 +105,14 @@ class Client:
         return [_stream(_mapping(each)) for each in cast("list[object]", partitions)]
 
     def offset_since(self, name: str, timestamp: int) -> int:
-        """The first offset of what arrived at `timestamp` (ms since 1970) or later; behind the last, if nothing did."""
+        """Return the first offset of messages that arrived at `timestamp` (ms since 1970) or later; if none did, the
+        end."""
         path = self._stream_path(name) + "/offset"
         found = self._answer("GET", path, {"timestamp": timestamp}, self._stream(name))
         return _whole(_mapping(_content(found)), "offset")
 
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched:
-        """Some of the messages [first, until). Raises Expired, Remade, Ahead, Missing."""
+        """Fetch some of the messages [first, until). Raises Expired, Remade, Ahead, Missing."""
         asked: dict[str, object] = {"from": first, "until": until}
         return self._blocks(self._stream_path(name), incarnation, asked, self._stream(name))
 
@@ -124,16 +125,17 @@ class Client:
     # Leases, in the name of the option readerName.
 
     def open_lease(self, queue: str) -> tuple[Lease, int]:
-        """Make it if need be, and shut out who has opened it before; its fence. Raises Missing."""
+        """Open the lease, or create it, and return it with its fence, which shuts out earlier readers. Raises
+        Missing."""
         found = self._asked_of_lease("PUT", queue, "", {})
         return _lease(found), _whole(found, "fence")
 
     def settle(self, queue: str, fence: int, until: int) -> Lease:
-        """Done with what is below `until`. Raises Fenced, Ahead, Missing."""
+        """Settle the messages below `until`. Raises Fenced, Ahead, Missing."""
         return _lease(self._asked_of_lease("POST", queue, "/settle", {"fence": fence, "to": until}))
 
     def reserve(self, queue: str, fence: int, begin: int, messages: int, octets: int) -> Lease:
-        """Done with what is below `begin`; so much of what follows is to be reserved.
+        """Settle the messages below `begin`, and reserve up to so many messages and bytes of those that follow.
 
         Raises Fenced, Expired, Ahead, Missing.
         """
@@ -141,7 +143,7 @@ class Client:
         return _lease(self._asked_of_lease("POST", queue, "/reserve", asked))
 
     def leased_blocks(self, queue: str, fence: int, incarnation: str, first: int, until: int) -> Fetched:
-        """Some of the messages [first, until). Raises Fenced, Expired, Remade, Ahead, Missing."""
+        """Fetch some of the messages [first, until). Raises Fenced, Expired, Remade, Ahead, Missing."""
         asked: dict[str, object] = {"from": first, "until": until, "fence": fence}
         return self._blocks(self._lease_path(queue), incarnation, asked, self._queue(queue))
 
@@ -173,7 +175,7 @@ class Client:
     def _answer(
         self, method: str, path: str, asked: Mapping[str, object], what: str, most: int = TEXT_MAX
     ) -> Answer:
-        """`what`: for errors, what the question is about. Raises PipelineError."""
+        """Make a request; `what` is its subject, for errors. Raises PipelineError."""
         return self._good(self._asker.ask(method, path, asked, most=most), what)
 
     def _good(self, answer: Answer, what: str) -> Answer:
@@ -182,7 +184,7 @@ class Client:
         return answer
 
     def _refuse(self, answer: Answer, what: str) -> NoReturn:
-        """Raise what an answer other than 200 means."""
+        """Raise the error that an answer other than 200 means."""
         status, reason, user = answer.status, answer.reason, self._options.username
         if status == 401:
             raise Refused(
@@ -207,7 +209,7 @@ class Client:
         raise Refused(f"{self._asker.url} answers {status} for {what}: {reason}")
 
 
-# What answers hold.
+# Contents of answers.
 
 
 def _content(answer: Answer) -> object:
@@ -222,7 +224,7 @@ def _loaded(octets: bytes) -> object:
 
 
 def _more(answer: Answer) -> Json:
-    """What a refusal says besides its reason."""
+    """Return the members of a refusal's JSON object."""
     try:
         found = json.loads(answer.octets)
     except (ValueError, RecursionError):

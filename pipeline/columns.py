@@ -1,4 +1,4 @@
-"""Which column of a table becomes what of a message. Mistakes are found here, before any task runs."""
+"""Map the columns of a table to the parts of a message. Mistakes are found here, before any task runs."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from pipeline.sink_options import SinkOptions
 
 @attrs.frozen
 class Columns:
-    """Names of columns, each for one thing. None: rows have none."""
+    """The names of the columns that hold each part of a message; None if there is no such column."""
 
     body: str
     exchange: str | None
     routing_key: str | None
     properties: str | None
     headers: str | None
-    fields: tuple[str, ...] = ()  # of properties
-    has_variants: bool = False  # instead of maps of headers
+    fields: tuple[str, ...] = ()  # of the column of properties
+    has_variants: bool = False  # headers are variants, not maps
 
 
 def is_octets(kind: DataType) -> bool:
@@ -45,7 +45,7 @@ def is_text(kind: DataType) -> bool:
 
 
 def are_headers(kind: DataType) -> bool:
-    """A map of strings; a variant; or what Kafka's sink takes."""
+    """Return whether a type can hold headers: a map of strings, a variant, or the type of Kafka's sink."""
     if isinstance(kind, VariantType):
         return True
     if isinstance(kind, MapType):
@@ -60,7 +60,7 @@ def are_properties(kind: DataType) -> bool:
     return isinstance(kind, StructType) and bool(kind.fields)
 
 
-# Each thing: the columns that may hold it, whether a type will do, and what types do.
+# For each part: the columns that may hold it, a test of their type, and a description of the types allowed.
 PARTS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[DataType], bool], str]]] = {
     "body": (("body", "value"), is_octets, "binary or string"),
     "exchange": (("exchange",), is_text, "string"),
@@ -73,14 +73,14 @@ PARTS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[DataType], bool], str
     ),
 }
 KNOWN: Final = tuple(name for names, _, _ in PARTS.values() for name in names)
-# What our own source says of where a message was, so that its rows may be written as they are.
+# Columns of our own source that are ignored, so that its rows may be written as they are.
 PASSED_OVER: Final = {ANNOTATIONS.name, *(name for each in SCHEMAS.values() for name in each.names)} - set(
     KNOWN
 )
 
 
 def columns_of(schema: StructType, options: SinkOptions) -> Columns:
-    """Raises BadRow, naming the column."""
+    """Return the columns of the parts of a message. Raises BadRow, naming the column."""
     kinds: dict[str, DataType] = {}
     for field in schema.fields:
         if field.name in kinds:
@@ -96,7 +96,7 @@ def columns_of(schema: StructType, options: SinkOptions) -> Columns:
         columns = attrs.evolve(columns, fields=_fields(kinds[columns.properties]))
     if columns.headers is not None and isinstance(kinds[columns.headers], VariantType):
         columns = attrs.evolve(columns, has_variants=True)
-    if options.exchange is not None:  # an option is for all rows, as `topic` is in Kafka's sink
+    if options.exchange is not None:  # an option overrides the column, as `topic` does in Kafka's sink
         columns = attrs.evolve(columns, exchange=None)
     if options.routing_key is not None:
         columns = attrs.evolve(columns, routing_key=None)

@@ -1,10 +1,10 @@
-"""Blocks of a stream to Arrow record batches (broker_core/store/block.py has the format).
+"""Decode blocks of a stream as Arrow record batches (broker_core/store/block.py has the format).
 
-    octets ── pieces ──> rows of one block ── gathered ──> runs ── a column at a time ──> batches
+    bytes ── pieces ──> rows of one block ── gathered ──> runs ── a column at a time ──> batches
 
-Bodies of AMQP 0-9-1 are not copied: the block's arrays are Arrow's. Properties are decoded once for all messages that
-have the same octets, and only if a column wants them. Batches are bounded: small blocks go into one, and a block is cut
-up where what its messages share (properties, names) would have to be repeated too often.
+Bodies of AMQP 0-9-1 are not copied: Arrow uses the block's arrays. Properties are decoded once for all messages with
+the same bytes, and only if a column needs them. Batches are bounded: small blocks are gathered into one, and a block is
+cut where values that its messages share (properties, names) would have to be repeated too often.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from protocols.amqp10.broker.encoding import ENCODING as AMQP10
 from protocols.amqp10.codec.sections import octets_of
 
 MANY_ROWS: Final = (
-    8  # of a block, on average: then its bodies are taken as they lie, 10 us, and not one by one
+    8  # of a block, on average; from here on its bodies are one slice, 10 us, not copied one by one
 )
 RUN_ROWS: Final = 16_384  # rows of small blocks in a batch; a block may have more of its own
-RUN_OCTETS: Final = 4 << 20  # the same in octets
-REPEATED_MAX: Final = 8 << 20  # octets that rows of a batch repeat
+RUN_OCTETS: Final = 4 << 20  # bytes in a batch of small blocks
+REPEATED_MAX: Final = 8 << 20  # bytes that the rows of a batch may repeat
 REMEMBERED_MAX: Final = 4096  # distinct properties that are kept decoded
-REMEMBERED_SIZE_MAX: Final = 1024  # octets; longer ones hardly come twice
-LOG_APPEND_TIME: Final = 1  # Kafka's word for a time that the broker has taken
+REMEMBERED_SIZE_MAX: Final = 1024  # bytes; longer ones rarely come twice
+LOG_APPEND_TIME: Final = 1  # Kafka's code for a timestamp taken by the broker
 
-NOTES: Final = -3  # in an origin, before exchange and routing key
+NOTES: Final = -3  # index in an origin, before exchange and routing key
 Looks: TypeAlias = tuple[str, bytes, bool]  # encoding, properties, whether the body is sections of AMQP 1.0
 
 ENCODINGS: Final[Mapping[str, Encoding]] = {each.name: each for each in (AMQP010, AMQP091, AMQP10)}
 
 
 class Piece:
-    """Rows [low, high) of a block."""
+    """The rows [low, high) of a block."""
 
     __slots__ = ("block", "high", "low", "shared")
 
@@ -75,24 +75,24 @@ class Piece:
         self.block = block
         self.low = low
         self.high = high
-        self.shared = shared  # octets that the block has once, and each row may repeat
+        self.shared = shared  # bytes that the block has once, and each row may repeat
 
     def __len__(self) -> int:
         return self.high - self.low
 
     @property
     def first(self) -> int:
-        """Offset of the first row."""
+        """The offset of the first row."""
         return self.block.header.first + self.low
 
     @property
     def next(self) -> int:
-        """And that behind the last."""
+        """The offset behind the last row."""
         return self.block.header.first + self.high
 
     @property
     def octets(self) -> int:
-        """Of what the rows become, about."""
+        """The approximate size of the decoded rows in bytes."""
         ends = self.block.body_ends
         octets = ends[self.high] - ends[self.low] + len(self) * self.shared
         if self.block.property_ends is not None:
@@ -100,7 +100,7 @@ class Piece:
         return octets
 
     def encodings(self) -> list[Encoding]:
-        """Of each of the block's origins. Raises DamagedError."""
+        """Return the encoding of each of the block's origins. Raises DamagedError."""
         found = []
         for origin in self.block.origins:
             encoding = ENCODINGS.get(str(origin[0]))
@@ -110,7 +110,7 @@ class Piece:
         return found
 
     def which(self, at: int) -> int:
-        """The origin of a row."""
+        """Return the index of a row's origin."""
         return self.block.which[at] if self.block.which is not None else 0
 
     def body(self, at: int) -> bytes:
@@ -124,7 +124,7 @@ class Piece:
 
 
 def pieces(octets: bytes, first: int, until: int) -> Iterator[Piece]:
-    """Rows of the blocks in `octets` whose offsets are in [first, until), in order. Raises DamagedError."""
+    """Yield the rows of the blocks whose offsets are in [first, until), in order. Raises DamagedError."""
     at = 0
     while at < len(octets):
         head = header(octets, at)
@@ -149,7 +149,7 @@ def _shared(block: Block) -> int:
 
 
 def runs(found: Iterator[Piece]) -> Iterator[list[Piece]]:
-    """Neighbours together, as long as they are small. A run has no gaps."""
+    """Yield neighbouring pieces together, as long as they are small. A run has no gaps."""
     run: list[Piece] = []
     rows = octets = 0
     for piece in found:
@@ -165,7 +165,7 @@ def runs(found: Iterator[Piece]) -> Iterator[list[Piece]]:
 
 
 class Decoder:
-    """Batches of one partition of a stream, with the columns of a schema."""
+    """Decodes batches of one partition of a stream, with the columns of a schema."""
 
     def __init__(self, schema: Schema, columns: str, stream: str, partition: int) -> None:
         self._schema = schema
@@ -175,7 +175,7 @@ class Decoder:
         self._remembered: dict[Looks, Properties] = {}
 
     def batches(self, octets: bytes, first: int, until: int) -> Iterator[tuple[Batch, int, int]]:
-        """A batch, its first offset and that behind its last. Raises DamagedError."""
+        """Yield each batch with its first offset and the offset behind its last. Raises DamagedError."""
         for run in runs(pieces(octets, first, until)):
             rows = Rows(run, self._stream, self._partition, self._remembered)
             made = batch_of([column(rows, kind) for column, kind in self._columns], self._schema)
@@ -184,7 +184,7 @@ class Decoder:
 
 @attrs.define(slots=False)
 class Rows:
-    """What becomes a batch: some pieces, and what their columns share."""
+    """The pieces that become one batch, and values that its columns share."""
 
     pieces: Sequence[Piece]
     stream: str
@@ -197,13 +197,13 @@ class Rows:
 
     @cached_property
     def properties(self) -> tuple[list[Properties], Array]:
-        """The distinct ones, and which of them each row has."""
+        """The distinct properties, and the index of each row's."""
         looks, which = self.looks
         return list(map(self._decoded, looks)), which
 
     @cached_property
     def looks(self) -> tuple[Sequence[Looks], Array]:
-        """What properties are decoded from: as above."""
+        """The distinct keys from which properties are decoded, and the index of each row's."""
         places: dict[Looks, int] = {}
         which = array("I")
         for piece in self.pieces:
@@ -234,7 +234,7 @@ class Rows:
 
     @cached_property
     def headers(self) -> tuple[list[Table | None], Array]:
-        """As consumers of AMQP 0-9-1 see them: those of dead letters say why and where they died."""
+        """The headers as consumers of AMQP 0-9-1 see them: those of dead letters tell why and where they died."""
         if any(origin[NOTES] for piece in self.pieces for origin in piece.block.origins):
             return self._headers_with_deaths()
         distinct, which = self.properties
@@ -259,7 +259,7 @@ class Rows:
         return found, places_of(which)
 
     def of_origin(self, at: int, kind: Kind, convert: Callable[[str], object]) -> Array:
-        """What stands at `at` in each row's origin."""
+        """Return the item `at` of each row's origin as a column."""
         found: list[object] = []
         which = array("I")
         for piece in self.pieces:
@@ -274,7 +274,7 @@ class Rows:
 
 
 def _history(origin: list[object]) -> str:
-    """What of an origin says how headers look; nothing, if the message has not died."""
+    """Return the part of an origin that determines headers; "" if the message has not died."""
     return json.dumps(origin[: NOTES + 1]) if origin[NOTES] else ""
 
 
@@ -284,7 +284,7 @@ def _with_deaths(encoding: Encoding, properties: bytes, origin: list[object]) ->
     return AMQP091.headers(rendered(dead)[0])
 
 
-# Columns: rows to an array of a kind.
+# Columns: functions that return a column of the rows as an array of a type.
 
 
 def body(rows: Rows, kind: Kind) -> Array:
@@ -302,7 +302,7 @@ def body(rows: Rows, kind: Kind) -> Array:
 
 
 def _is_plain(piece: Piece) -> bool:
-    """Whether bodies are the publisher's octets and nothing else."""
+    """Return whether the bodies are exactly the publisher's bytes."""
     return all(encoding is not AMQP10 for encoding in piece.encodings())
 
 
@@ -316,7 +316,7 @@ def _bodies(piece: Piece) -> Iterator[bytes]:
 
 
 def _octets(octets: bytes, in_sections: bool) -> bytes:
-    """What data sections hold; a body that is something else remains what it is (S232)."""
+    """Return the contents of data sections; a body of other sections stays as it is (S232)."""
     plain = octets_of(octets) if in_sections else None
     return octets if plain is None else plain
 
@@ -346,7 +346,7 @@ def offset(rows: Rows, kind: Kind) -> Array:
 
 
 def timestamp(rows: Rows, kind: Kind) -> Array:
-    """When the broker took the message; in microseconds, as Spark has times."""
+    """Return when the broker received each message, in microseconds, as Spark represents times."""
     found = array("q")
     for piece in rows.pieces:
         found.extend(array("q", (piece.block.header.arrived * 1000,)) * len(piece))
@@ -358,7 +358,8 @@ def timestamp_type(rows: Rows, kind: Kind) -> Array:
 
 
 def redelivered(rows: Rows, kind: Kind) -> Array:
-    """What a lease has may have been delivered before; out of a stream nothing is taken, so nothing comes back."""
+    """Return which messages were delivered before. Only those of a lease can be: reading a stream takes nothing from
+    it."""
     columns = [piece.block.positions for piece in rows.pieces]
     if not any(columns):
         return repeated(False, rows.count, kind)
@@ -378,7 +379,7 @@ def properties(rows: Rows, kind: Kind) -> Array:
 
 
 def headers(rows: Rows, kind: Kind) -> Array:
-    """A map of texts, or, where it was asked for, what Spark calls a variant."""
+    """Return headers as a map of texts, or as a Spark variant if the option asks for it."""
     distinct, which = rows.headers
     if is_struct(kind):
         return variants_of([None if each is None else variant(each) for each in distinct], kind).take(which)
@@ -386,7 +387,7 @@ def headers(rows: Rows, kind: Kind) -> Array:
 
 
 def annotations_column(rows: Rows, kind: Kind) -> Array:
-    """Those of AMQP 1.0 messages; other protocols have none."""
+    """Return the annotations of AMQP 1.0 messages; other protocols have none."""
     looks, which = rows.looks
     return array_of([_annotations(*each) for each in looks], kind).take(which)
 
@@ -398,7 +399,7 @@ def _annotations(encoding: str, properties: bytes, _: bool) -> list[tuple[str, s
 
 
 def octet_headers(rows: Rows, kind: Kind) -> Array:
-    """As Kafka has them: a list, the values octets."""
+    """Return headers as Kafka has them: a list, with values as bytes."""
     distinct, which = rows.headers
     found = [
         [{"key": name, "value": value} for name, value in _pairs(each, _encoded) or ()] for each in distinct

@@ -1,11 +1,11 @@
-"""Arrow record batches to blocks of messages for the broker (broker_core/store/block.py has the format).
+"""Encode Arrow record batches as blocks of messages for the broker (broker_core/store/block.py has the format).
 
     batch ── equal addresses, equal properties ──> groups ── pieces of about 1 MiB ──> blocks
 
-Bodies are not touched: the column's octets and ends are the block's. Exchanges, routing keys and properties are made
-once for each distinct one; what costs a moment of Python for every row is only a property that is another in every row.
+Bodies are not touched: the block has the column's bytes and ends. Exchanges, routing keys and properties are encoded
+once for each distinct value; only properties that differ in every row cost Python time for every row.
 
-An origin in these blocks says exchange and routing key. The broker reads the facts from the properties itself.
+An origin in these blocks holds exchange and routing key. The broker reads the facts from the properties itself.
 """
 
 from __future__ import annotations
@@ -41,35 +41,31 @@ from pipeline.row_properties import Fields, Pairs, from_pairs, from_variant, wri
 from pipeline.sink_options import SHORT_MAX, SinkOptions
 from protocols.amqp091.broker.encoding import ENCODING
 
-REQUEST_OCTETS: Final = 1 << 20  # of blocks in a request, unless one row has more
-ORIGINS_OCTETS: Final = 64 << 10  # of origins; if there are more, they are counted for each row
-BLOCK_OCTETS: Final = REQUEST_OCTETS - 1024  # of rows, what each needs besides, and what they share
-ROW_OCTETS: Final = 12  # which origin, where the properties end, where the body ends
-VARIANT: Final = ("value", "metadata")  # what a variant is to Arrow
-REMEMBERED_MAX: Final = 4096  # distinct properties whose octets are kept
-REMEMBERED_SIZE_MAX: Final = 1024  # octets; longer ones hardly come twice
+REQUEST_OCTETS: Final = 1 << 20  # bytes of blocks in a request, unless one row has more
+ORIGINS_OCTETS: Final = 64 << 10  # bytes of origins; if there are more, they are counted for each row
+BLOCK_OCTETS: Final = REQUEST_OCTETS - 1024  # bytes of rows, with the extra of each, and of shared values
+ROW_OCTETS: Final = 12  # extra of a row: its origin, the end of its properties, the end of its body
+VARIANT: Final = ("value", "metadata")  # the fields of a variant in Arrow
+REMEMBERED_MAX: Final = 4096  # distinct properties whose bytes are kept
+REMEMBERED_SIZE_MAX: Final = 1024  # bytes; longer ones rarely come twice
 ORIGIN: Final = json.dumps(
     [ENCODING.name, False, 0, None, None, None, [], [], False, None], separators=(",", ":")
 )
-KEY_LISTS: Final = frozenset(
-    ("CC", "BCC")
-)  # headers of further routing keys, which the broker wants as lists
+KEY_LISTS: Final = frozenset(("CC", "BCC"))  # headers with further routing keys, which must be lists
 
-Seen: TypeAlias = (
-    "tuple[Fields, Pairs | None]"  # of a row: its properties and headers as the columns have them
-)
+Seen: TypeAlias = "tuple[Fields, Pairs | None]"  # properties and headers of a row as the columns have them
 
 
 @attrs.frozen
 class Made:
-    """A block, or some, and how many rows are in it."""
+    """One or more blocks, and the number of their rows."""
 
     octets: bytes
     rows: int
 
 
 def together(blocks: Iterable[Made]) -> Iterator[Made]:
-    """As many as fit a request: small batches are one request, and one commit of the broker."""
+    """Join as many blocks as fit a request: small batches become one request, and one commit of the broker."""
     held: list[bytes] = []
     octets = rows = 0
     for block in blocks:
@@ -84,7 +80,7 @@ def together(blocks: Iterable[Made]) -> Iterator[Made]:
 
 
 class Encoder:
-    """Blocks of the rows of a query."""
+    """Encodes the rows of a query as blocks."""
 
     def __init__(self, columns: Columns, options: SinkOptions) -> None:
         self._columns = columns
@@ -92,7 +88,7 @@ class Encoder:
         self._remembered: dict[Seen, bytes] = {}
 
     def blocks(self, batch: Batch) -> Iterator[Made]:
-        """All rows in order. Raises BadRow."""
+        """Yield all rows in order. Raises BadRow."""
         if not batch.num_rows:
             return
         bodies = self._bodies(batch)
@@ -111,7 +107,7 @@ class Encoder:
             )
         return Octets(as_octets(column))
 
-    # Where rows go.
+    # Addresses.
 
     def _origins(self, batch: Batch) -> Groups[bytes]:
         addresses = paired(self._exchanges(batch), self._keys(batch))
@@ -161,7 +157,7 @@ class Encoder:
 
 
 def _name(column: str, given: object) -> str:
-    """An exchange or a routing key. Octets that are no UTF-8 travel as surrogates."""
+    """Return an exchange or a routing key. Bytes that are not UTF-8 become surrogates."""
     if given is None:
         return ""
     octets = given if isinstance(given, bytes) else str(given).encode()
@@ -177,7 +173,7 @@ def _origin(exchange: str, key: str) -> bytes:
 
 
 def _cut(bodies: Octets, origins: Groups[bytes], properties: Groups[bytes]) -> Iterator[tuple[int, int]]:
-    """Rows [low, high) that are a block each."""
+    """Yield the rows [low, high) of each block."""
     lengths = [bodies.lengths()]
     shared = sum(map(len, origins.distinct))
     if shared > ORIGINS_OCTETS:
@@ -198,7 +194,7 @@ def _cut(bodies: Octets, origins: Groups[bytes], properties: Groups[bytes]) -> I
 
 
 def _block(origins: Groups[bytes], properties: Groups[bytes], bodies: Octets, low: int, high: int) -> bytes:
-    """Rows [low, high), of which the groups are already."""
+    """Return the block of the rows [low, high), with groups of just these rows."""
     kinds = b"[" + b",".join(origins.distinct) + b"]"
     flags = 0
     parts: list[bytes | memoryview[int]] = [kinds]
@@ -218,5 +214,5 @@ def _block(origins: Groups[bytes], properties: Groups[bytes], bodies: Octets, lo
 
 
 def _listed(numbers: memoryview[int]) -> bytes | memoryview[int]:
-    """As a block has them: little-endian."""
+    """Return numbers as a block stores them, little-endian."""
     return octets_of(array("I", numbers)) if BIG_ENDIAN else numbers.cast("B")

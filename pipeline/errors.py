@@ -1,10 +1,10 @@
-"""What can go wrong between Spark and a broker, each said once, in the words of the person who wrote the query."""
+"""The errors between Spark and a broker; their texts are for the author of the query."""
 
 from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """Anything below: the query ends with it."""
+    """The base of all errors here: the query ends with it."""
 
 
 class BadOption(PipelineError):  # noqa: N818 - a state of affairs, not a mistake of ours
@@ -12,35 +12,35 @@ class BadOption(PipelineError):  # noqa: N818 - a state of affairs, not a mistak
 
 
 class BadRow(PipelineError):  # noqa: N818
-    """A column that cannot be published, or what stands in one of its rows."""
+    """A column that cannot be published, or a value in one of its rows."""
 
 
 class Refused(PipelineError):  # noqa: N818
-    """The broker has understood, and will not: wrong password, no permission, no such stream."""
+    """Raised when the broker refuses a request: wrong password, no permission, no such stream."""
 
 
 class Missing(Refused):
-    """There is no such stream."""
+    """Raised when there is no such stream."""
 
 
 class NoStream(Refused):
-    """It is a queue, which is read through a lease."""
+    """Raised for a queue where a stream is expected; a queue is read through a lease."""
 
 
 class Fenced(PipelineError):  # noqa: N818
-    """Another query has opened the lease since this one did."""
+    """Raised when another query has opened the lease since this one did."""
 
 
 class Unreachable(PipelineError):  # noqa: N818
-    """No endpoint has answered, however often it was asked."""
+    """Raised when no endpoint has answered after all retries."""
 
 
 class DataLoss(PipelineError):  # noqa: N818
-    """Messages that the query has not seen are gone, or may be: see the option failOnDataLoss."""
+    """Raised when messages that the query has not read are gone, or may be: see the option failOnDataLoss."""
 
 
 class Expired(DataLoss):
-    """Retention has taken messages that were asked for. What is left begins at `first`."""
+    """Raised when retention has deleted the requested messages. The remaining ones begin at `first`."""
 
     def __init__(self, text: str, first: int) -> None:
         super().__init__(text, first)  # both, as errors travel between processes pickled
@@ -51,8 +51,8 @@ class Expired(DataLoss):
 
 
 class Remade(DataLoss):
-    """The stream was deleted, and another one has its name."""
+    """Raised when the stream was deleted and another one has its name."""
 
 
 class Ahead(DataLoss):
-    """The stream ends before the offset that was asked for."""
+    """Raised when the stream ends before the requested offset."""

@@ -1,6 +1,6 @@
-"""What a writer asks of the broker: to stage pieces of a batch, to commit it, to publish (docs/bulk-access.md).
+"""A client of the broker's HTTP API for writing: stage pieces of a batch, commit it, publish (docs/bulk-access.md).
 
-Every request may come twice: pieces are numbered, and a batch that was committed stays committed. Errors name the
+Every request may be repeated: pieces are numbered, and a batch that was committed stays committed. Errors name the
 exchange, the option, the user.
 """
 
@@ -20,14 +20,14 @@ from pipeline.sink_options import SinkOptions
 
 Part: TypeAlias = tuple[int, int, int]  # partition, attempt, rows
 
-# A commit is answered after 25 s at the latest: published, or to be asked for again. Rows that are published at once
-# may have to wait for the disk.
+# A commit is answered after 25 s at the latest, as published or to be repeated. Rows that are published at once may
+# have to wait for the disk.
 PATIENCE_S: Final = 40
 
 
 @attrs.frozen
 class Taken:
-    """Rows of a part that are staged so far. `repeated`: the batch was committed before, and nothing was taken."""
+    """The rows of a part that are staged so far. `repeated`: the batch was committed before, and nothing was taken."""
 
     rows: int
     repeated: bool
@@ -35,7 +35,7 @@ class Taken:
 
 @attrs.frozen
 class Published:
-    """Rows that queues got, and rows that none did. `repeated`: they were committed before."""
+    """The rows that reached a queue, and those that reached none. `repeated`: they were committed before."""
 
     rows: int
     unroutable: int
@@ -44,14 +44,14 @@ class Published:
 
 @attrs.frozen
 class State:
-    """Of a name: the last batch committed, -1 if none was; rows of committed batches not yet published."""
+    """The state of a name: its last committed batch, or -1, and how many committed rows are not yet published."""
 
     batch: int
     publishing: int
 
 
 class Publisher:
-    """Not for several threads at once."""
+    """Makes a writer's requests to the broker. Not to be shared by threads."""
 
     def __init__(
         self,
@@ -74,16 +74,16 @@ class Publisher:
     # Staging.
 
     def stage(self, name: str, batch: int, partition: int, attempt: int, piece: int, blocks: bytes) -> Taken:
-        """Raises PipelineError."""
+        """Stage a piece of a part. Raises PipelineError."""
         path = f"{self._staging(name)}/{batch}/{partition}/{attempt}"
         answer = self._asker.ask("POST", path, {"piece": piece, **self._asked}, blocks)
         found = self._content(answer)
         return Taken(_whole(found, "rows"), found.get("repeated") is True)
 
     def commit(self, name: str, batch: int, parts: Sequence[Part]) -> Published:
-        """Returns when everything is in its queues. Raises PipelineError.
+        """Commit a batch, and return when everything is in its queues. Raises PipelineError.
 
-        Queues may have no room for a while: that is waited for, as long as some rows find room.
+        Full queues are waited for as long as some rows find room.
         """
         waiting = sum(rows for _, _, rows in parts)
         while True:
@@ -108,19 +108,19 @@ class Publisher:
         return _published(self._content(answer, (404, 409)))
 
     def drop(self, name: str, batch: int) -> None:
-        """What is staged of a batch. One that is committed stays."""
+        """Drop the staged rows of a batch. A committed batch stays."""
         answer = self._asker.ask("DELETE", f"{self._staging(name)}/{batch}")
         if answer.status not in (404, 409):
             self._content(answer)
 
     def forget(self, name: str) -> None:
-        """All that is known of a name."""
+        """Drop everything that the broker knows of a name."""
         answer = self._asker.ask("DELETE", self._staging(name))
         if answer.status != 404:
             self._content(answer)
 
     def state(self, name: str) -> State | None:
-        """None: the broker knows nothing of that name."""
+        """Return the state of a name, or None if the broker does not know it."""
         answer = self._asker.ask("GET", self._staging(name))
         if answer.status == 404:
             return None
@@ -130,17 +130,18 @@ class Publisher:
     def _staging(self, name: str) -> str:
         return f"/api/leveret/staging/{self._vhost}/{quote(name, safe='')}"
 
-    # At once.
+    # Without staging.
 
     def publish(self, blocks: bytes) -> Published:
-        """Twice, if the answer was lost. Raises PipelineError."""
+        """Publish rows at once; twice if the answer was lost. Raises PipelineError."""
         answer = self._patient.ask("POST", f"/api/leveret/publish/{self._vhost}", self._asked, blocks)
         return _published(self._content(answer))
 
     # Answers.
 
     def _content(self, answer: Answer, lost: Sequence[int] = (409,)) -> Mapping[str, object]:
-        """Of an answer that is one. `lost`: what it says if nothing is staged. Raises PipelineError."""
+        """Return the object of a successful answer. `lost` are the statuses if nothing is staged. Raises
+        PipelineError."""
         if answer.status in lost:
             raise Refused(f"the broker does not have what was staged (any more): {answer.reason}")
         if answer.status != 200:

@@ -1,7 +1,7 @@
-"""Requests to the broker's HTTP front-end and its answers, whatever they are about.
+"""HTTP requests to the broker, with retries at all endpoints.
 
-An asker keeps one connection. Whatever may be over in a while (nobody listens, a connection breaks, the broker is busy)
-is asked again, at the next endpoint, after a pause that grows. So every request must be one that may come twice.
+An asker keeps one connection. Failures that may be temporary (a refused or broken connection, a busy broker) are
+retried at the next endpoint, after growing pauses. So every request must be repeatable.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import attrs
 
 from pipeline.errors import BadOption, PipelineError, Unreachable
 
-SOON: Final = frozenset((408, 429, 502, 503, 504))  # over in a while, perhaps
+SOON: Final = frozenset((408, 429, 502, 503, 504))  # statuses that may be temporary
 PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
-TEXT_MAX: Final = 16 << 20  # octets of an answer that is no blocks
+TEXT_MAX: Final = 16 << 20  # bytes of an answer other than blocks
 PASSWORD_MAX: Final = 64 << 10
 
 
 class Reach(Protocol):
-    """Options that say where the broker is, and who asks."""
+    """Options that say where the broker is, and the user to log in as."""
 
     @property
     def endpoints(self) -> tuple[str, ...]: ...
@@ -50,7 +50,7 @@ class Reach(Protocol):
 
 @attrs.frozen
 class Answer:
-    """Names of headers are in lower case."""
+    """An answer to a request. Names of headers are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -58,7 +58,7 @@ class Answer:
 
     @property
     def reason(self) -> str:
-        """Why not, in the broker's words, as far as they are any."""
+        """The broker's reason for a refusal, or the beginning of the body if it gives none."""
         try:
             found = json.loads(self.octets)
             return str(found.get("reason") or found.get("error") or "no reason given")[:1000]
@@ -67,7 +67,7 @@ class Answer:
 
 
 def password_of(options: Reach, environ: Mapping[str, str]) -> str:
-    """Raises BadOption."""
+    """Return the password from its file or the environment. Raises BadOption."""
     if options.password_file is None:
         return environ.get("LEVERET_PASSWORD", "guest")
     try:
@@ -82,7 +82,7 @@ def password_of(options: Reach, environ: Mapping[str, str]) -> str:
 
 
 def trust_of(options: Reach) -> ssl.SSLContext:
-    """Whom to trust at https URLs, and the certificate to show there. Raises BadOption."""
+    """Return a TLS context with the certificates to trust and the one to present. Raises BadOption."""
     try:
         context = ssl.create_default_context(cafile=options.ca_file)
     except OSError as error:
@@ -92,7 +92,7 @@ def trust_of(options: Reach) -> ssl.SSLContext:
             raise BadOption("option tls.keyFile needs tls.certFile, the certificate of that key")
         return context
     try:
-        # A key with a password would have OpenSSL ask for it at the terminal.
+        # Without this, OpenSSL would ask at the terminal for the password of a key.
         context.load_cert_chain(options.cert_file, options.key_file, password=lambda: "")
     except (OSError, ValueError) as error:
         shown = options.cert_file + (f"' with tls.keyFile '{options.key_file}" if options.key_file else "")
@@ -103,7 +103,7 @@ def trust_of(options: Reach) -> ssl.SSLContext:
 
 
 class Asker:
-    """Asks one broker. Not for several threads at once."""
+    """Makes requests to one broker. Not to be shared by threads."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Asker:
 
     @property
     def url(self) -> str:
-        """Of the endpoint that was asked last."""
+        """The URL of the endpoint that was asked last."""
         return self._options.endpoints[self._endpoint]
 
     def ask(
@@ -140,7 +140,7 @@ class Asker:
         content_type: str = "application/octet-stream",
         most: int = TEXT_MAX,
     ) -> Answer:
-        """The answer, unless its status is one of `SOON`. `most`: octets of it. Raises PipelineError."""
+        """Return the answer, of at most `most` bytes; statuses of `SOON` are retried. Raises PipelineError."""
         target = path + ("?" + urlencode(asked) if asked else "")
         headers = self._headers if body is None else {**self._headers, "Content-Type": content_type}
         give_up = self._now() + self._options.retry_s

@@ -1,4 +1,4 @@
-"""What properties and headers hold, as Spark has it: texts, numbers that fit, JSON for what is nested."""
+"""Convert properties and headers to Spark's values: texts, numbers that fit, and JSON for nested values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyspark.sql.types import VariantVal
 
 from broker_core.values import Properties, Table, Value, printed
 
-SECONDS_MAX: Final = 253_402_300_799  # the end of the year 9999: nobody can read a later time
+SECONDS_MAX: Final = 253_402_300_799  # the end of the year 9999: Python cannot represent a later time
 PRIORITY_MAX: Final = (1 << 31) - 1
 TTL_MAX: Final = (1 << 63) - 1
 
 
 def said(value: Value) -> str | None:
-    """A header as text: what is nested is JSON, octets are UTF-8 as far as they can be."""
+    """Return a header as text: nested values become JSON, bytes are decoded as UTF-8 as far as possible."""
     if value is None:
         return None
     if isinstance(value, Mapping) or (
@@ -39,12 +39,12 @@ def plain(value: Value) -> object:
 
 
 def variant(headers: Table) -> VariantVal:
-    """Headers with the types they have: Spark's own form of JSON."""
+    """Return headers with their types, as a variant, which is Spark's own form of JSON."""
     return VariantVal.parseJson(json.dumps(plain(headers), ensure_ascii=False))
 
 
 def readable(text: str) -> str:
-    """Octets that are no UTF-8 travel as surrogates, which Arrow does not take."""
+    """Escape surrogates, which stand for bytes that are not UTF-8, because Arrow does not accept them."""
     if text.isascii():
         return text
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
