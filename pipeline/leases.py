@@ -1,7 +1,7 @@
-"""Queues as the planner wants them: something with a first and a last offset, of which a micro-batch has a part.
+"""Queues in the form that the planner needs: with a first and a last offset, of which a micro-batch gets a part.
 
-A queue has no offsets. Its lease gives them to messages as they are reserved, so the end of a queue is a guess: what is
-reserved and as many more as wait now. What a micro-batch really gets is known when it has reserved it.
+A queue has no offsets. Its lease assigns them to messages as they are reserved, so the end of a queue is an estimate:
+the reserved messages and as many more as wait now. The real end of a micro-batch is known when it has reserved them.
 
     opened ── settled up to where the last micro-batch ended ── reserved ──> read by tasks ── settled ...
 
@@ -19,12 +19,12 @@ from pipeline.client import Fetched, Lease, Stream
 from pipeline.errors import Ahead, Missing
 from pipeline.offsets import Mark
 
-MESSAGES_MAX: Final = 1_000_000  # of a queue that are reserved at a time: the broker's own limits
+MESSAGES_MAX: Final = 1_000_000  # of a queue reserved at a time: the broker's own limits
 OCTETS_MAX: Final = 1 << 30
 
 
 class LeaseBroker(Protocol):
-    """Whom to ask: a `Client`."""
+    """The requests about leases, which a `Client` can make."""
 
     def open_lease(self, queue: str) -> tuple[Lease, int]: ...
     def settle(self, queue: str, fence: int, until: int) -> Lease: ...
@@ -38,42 +38,42 @@ class Opened:
     __slots__ = ("done", "fence", "lease")
 
     def __init__(self, lease: Lease, fence: int) -> None:
-        self.lease = lease  # as it was when the broker last spoke of it
+        self.lease = lease  # as in the broker's last answer
         self.fence = fence
-        self.done = lease.first  # what is below is in the table
+        self.done = lease.first  # messages below are in the table
 
 
 class Leases:
-    """Those of one query, in the driver."""
+    """The leases of one query, in the driver."""
 
     def __init__(self, broker: LeaseBroker) -> None:
         self._broker = broker
         self._opened: dict[str, Opened] = {}
 
     def look(self, queue: str, done: Mark | None = None) -> Stream:
-        """What there is now. What is below `done` is in the table, and settled. Raises Fenced, Missing."""
+        """Return the present state. Messages below `done` are in the table, and are settled. Raises Fenced, Missing."""
         opened = self._opened.get(queue) or self._open(queue)
         if done is not None and done.incarnation == opened.lease.incarnation:
             opened.done = max(opened.done, min(done.next, opened.lease.next))
         try:
             opened.lease = self._broker.settle(queue, opened.fence, opened.done)
-        except (Missing, Ahead):  # gone, perhaps with the queue, or begun anew: to open it tells
+        except (Missing, Ahead):  # gone, perhaps with the queue, or begun anew: opening it tells
             opened = self._open(queue)
         lease = opened.lease
         end = lease.next + lease.ready
         return Stream(queue, lease.incarnation, lease.first, end, lease.messages, lease.octets)
 
     def settle(self, queue: str, done: Mark) -> None:
-        """What is below `done` is in the table. Who is asked knows it, mostly: it was told by `look`."""
+        """Settle the messages below `done`, which are in the table, unless `look` has done so already."""
         opened = self._opened.get(queue)
         if opened is None or opened.lease.incarnation != done.incarnation or done.next <= opened.lease.first:
             return
         self.look(queue, done)
 
     def reserve(self, queue: str, begin: int, messages: int, octets: int) -> int:
-        """Have so many from `begin` on, as far as they are there; returns the offset behind them. Raises Fenced.
+        """Reserve so many messages from `begin` on, as far as they exist; return the offset behind them. Raises Fenced.
 
-        More than the broker's limits are left for the next micro-batch.
+        Messages beyond the broker's limits are left for the next micro-batch.
         """
         opened = self._opened[queue]
         wanted = min(messages, MESSAGES_MAX)
@@ -95,7 +95,7 @@ class Leases:
 
 @attrs.frozen
 class LeasedBlocks:
-    """Blocks of a queue for a task, which must not open the lease: its query has."""
+    """Fetches blocks of a queue for a task, which uses the lease that its query has opened."""
 
     broker: LeaseBroker
     fence: int

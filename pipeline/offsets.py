@@ -1,12 +1,12 @@
-"""How far a query has read, as Spark keeps it in a checkpoint, and how much it reads next. Pure functions.
+"""The positions of a query, as Spark keeps them in a checkpoint, and the size of its next read. Pure functions.
 
     {"orders": {"0": {"next": 123, "id": "5f3a...", "from": 100}}}
 
-For each stream and partition: the offset behind the last message read; the stream's incarnation, since a stream that
+Each stream and partition has the offset behind the last message read; the stream's incarnation, because a stream that
 was deleted and made anew counts from 0 again; and where the micro-batch that ended here began, if it read something.
 
-`from` is why a micro-batch is the same again after a crash: Spark keeps the ends of micro-batches, but asks anew where
-a query begins if it crashed within its first one. What is between `from` and `next` is what that one read.
+`from` makes a micro-batch the same again after a crash: Spark keeps the ends of micro-batches, but asks again where a
+query begins if it crashed within its first one. That one read the messages between `from` and `next`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ Partition: TypeAlias = tuple[str, int]  # stream and number, 0 unless it is a su
 
 @attrs.frozen
 class Mark:
-    """How far one partition has been read. `start`: where the micro-batch began that ended here; None: not there."""
+    """The position in one partition. `start` is where the micro-batch that ended here began; None: it read nothing of
+    it."""
 
     next: int
     incarnation: str
@@ -37,9 +38,9 @@ Marks: TypeAlias = Mapping[Partition, Mark]
 
 @attrs.frozen
 class Range:
-    """Offsets [first, until) of one partition, as a task reads them."""
+    """The offsets [first, until) of one partition, as a task reads them."""
 
-    stream: str  # as it was subscribed to
+    stream: str  # the name subscribed to
     partition: int
     name: str  # the partition's own name on the broker
     incarnation: str
@@ -52,7 +53,7 @@ class Range:
 
 
 def to_json(marks: Marks) -> Json:
-    """As Spark keeps it. The same marks are the same text: Spark compares texts."""
+    """Return marks as Spark keeps them. Equal marks give equal texts, because Spark compares texts."""
     found: dict[str, dict[str, object]] = {}
     for (stream, partition), mark in sorted(marks.items()):
         entry: Json = {"next": mark.next, "id": mark.incarnation}
@@ -63,7 +64,7 @@ def to_json(marks: Marks) -> Json:
 
 
 def from_json(given: object) -> dict[Partition, Mark]:
-    """Raises PipelineError for what `to_json` did not write."""
+    """Return marks from Spark's checkpoint. Raises PipelineError for JSON that `to_json` did not write."""
     try:
         return dict(_marks(given))
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -82,9 +83,9 @@ def _marks(given: object) -> Iterator[tuple[Partition, Mark]]:
 
 
 def read_between(start: Marks, end: Marks) -> Iterator[tuple[Partition, int, Mark]]:
-    """What the micro-batch that ends at `end` reads: partition, first offset, and the end of each.
+    """Yield each partition that the micro-batch ending at `end` reads, its first offset, and its end.
 
-    An end that says what it began with is believed, whatever `start` is; one that has not moved reads nothing.
+    If an end has its own start, that is used, whatever `start` is; an end that has not moved reads nothing.
     """
     for partition, mark in sorted(end.items()):
         if mark.start is not None and mark != start.get(partition) and mark.start < mark.next:
@@ -92,10 +93,10 @@ def read_between(start: Marks, end: Marks) -> Iterator[tuple[Partition, int, Mar
 
 
 def admitted(available: Mapping[Partition, int], limit: int | None) -> dict[Partition, int]:
-    """How many messages of each partition are read, of those there are, `limit` in all.
+    """Return how many of the available messages of each partition are read, `limit` in all.
 
-    Each gets the same share; what one does not need is shared by the others. So a busy partition does not hold up the
-    quiet ones. As many partitions as the limit has messages get one at least.
+    Each partition gets the same share, and the others share what it does not need. So a busy partition does not delay
+    the quiet ones. As many partitions as the limit has messages get at least one each.
     """
     if limit is None or sum(available.values()) <= limit:
         return dict(available)
@@ -113,7 +114,7 @@ PIECE_MIN: Final = 1000  # messages: fewer are not worth a task
 
 
 def split(ranges: Iterable[Range], least: int | None) -> list[Range]:
-    """The ranges, cut into `least` pieces or a few more, in proportion to their lengths; none shorter than 1000."""
+    """Cut the ranges into `least` pieces or a few more, in proportion to their lengths; none shorter than 1000."""
     whole = [each for each in ranges if len(each)]
     if least is None or len(whole) >= least:
         return whole

@@ -1,6 +1,6 @@
-"""The options of `format("amqp")`: texts as Spark hands them over to one checked record.
+"""The options of `format("amqp")`: from the texts that Spark passes to one checked record.
 
-A new option is a line in `Options`. Names are those of Spark's Kafka source where both have the same thing.
+A new option is a line in `Options`. Names are those of Spark's Kafka source where it has the same option.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Table: TypeAlias = "Mapping[str, attrs.Attribute[object]]"  # fields by their op
 EARLIEST, LATEST = -2, -1  # in place of an offset
 OFFSET_MAX: Final = (1 << 63) - 1
 READER_OCTETS_MAX: Final = 255
-FETCH_MIN, FETCH_MAX = 64 << 10, 16 << 20  # octets; the latter is the broker's own limit
+FETCH_MIN, FETCH_MAX = 64 << 10, 16 << 20  # bytes; the latter is the broker's own limit
 
 
 class Edge(Enum):
@@ -43,14 +43,14 @@ class Offsets:
 
 @attrs.frozen
 class Since:
-    """What arrived at this time or later, in ms since 1970-01-01 UTC."""
+    """Messages that arrived at this time or later, in ms since 1970-01-01 UTC."""
 
     timestamp: int
 
 
 @attrs.frozen
 class SinceEach:
-    """The same, with a time for each partition of each stream."""
+    """Messages that arrived at a time or later, with a time for each partition of each stream."""
 
     by_partition: Numbers
 
@@ -60,7 +60,7 @@ Position: TypeAlias = Edge | Offsets | Since | SinceEach
 
 @attrs.frozen
 class Span:
-    """A stretch of time, as it was said."""
+    """A length of time, and the text that gave it."""
 
     said: str
     seconds: float
@@ -69,7 +69,7 @@ class Span:
         return self.said
 
 
-# How a text is read. Each raises ValueError, saying what would have been right.
+# Parsers of values. Each raises ValueError that says what is expected.
 
 
 def text(given: str) -> str:
@@ -97,7 +97,7 @@ UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_00
 
 
 def span(given: str) -> Span:
-    """As Spark reads it: milliseconds, unless a unit says otherwise."""
+    """Return a length of time as Spark parses it: in milliseconds, unless it has a unit."""
     found = re.fullmatch(r"([0-9]{1,12}) *([a-z]*)", given.strip().lower())
     if found is None or (found[2] or "ms") not in UNITS_MS:
         raise ValueError(f"must be a time such as 500ms, 30s or 15m (units: {', '.join(UNITS_MS)})")
@@ -120,7 +120,8 @@ def one_of(*known: str) -> Callable[[str], str]:
 
 
 def addresses(given: str) -> tuple[str, ...]:
-    """URLs with commas between them. A password in one would be seen by everybody who sees the query."""
+    """Return the URLs, which commas separate. A password in one is refused: it would be visible to all who see the
+    query."""
     found = []
     for each in filter(None, (part.strip() for part in given.split(","))):
         try:
@@ -215,7 +216,7 @@ def _is_partition(given: object) -> bool:
 
 
 class Use(Enum):
-    """For which reads an option is; `ALWAYS` also where it is not known yet which this is."""
+    """The reads that an option applies to. `ALWAYS` also applies where the kind of read is not known yet."""
 
     ALWAYS = "reads"
     BATCH = "batch reads"
@@ -223,7 +224,7 @@ class Use(Enum):
 
 
 class _Required:
-    """Has no default."""
+    """The default of an option that must be given."""
 
 
 REQUIRED: Final = _Required()
@@ -232,14 +233,14 @@ REQUIRED: Final = _Required()
 def option(
     name: str, read: Callable[[str], T], default: T | _Required | None, purpose: str, use: Use = Use.ALWAYS
 ) -> T:
-    """A field of `Options`. A default of None is a field that may be None."""
+    """Return a field of `Options`. With a default of None the field may be None."""
     metadata = {"name": name, "read": read, "default": default, "purpose": purpose, "use": use}
     return cast("T", attrs.field(metadata=metadata))
 
 
 @attrs.frozen(kw_only=True)
 class Connection:
-    """Where the broker is and who asks: options of the source and of the sink."""
+    """The address of the broker and the user to log in as: options of the source and of the sink."""
 
     endpoints: tuple[str, ...] = option(
         "endpoints", addresses, REQUIRED, "URLs of the broker's HTTP front-end, with commas between them"
@@ -273,7 +274,7 @@ class Connection:
 
 @attrs.frozen(kw_only=True)
 class Options(Connection):
-    """What a query asks for. There is no password in it, so that it may be printed."""
+    """The options of a query. They hold no password, so that they may be printed."""
 
     subscribe: tuple[str, ...] | None = option(
         "subscribe",
@@ -369,7 +370,7 @@ class Options(Connection):
 
     @property
     def headers(self) -> str:
-        """What the column of that name is; `none`: not there."""
+        """The format of the column `headers`; `none` if there is no such column."""
         return self.headers_format if self.include_headers else "none"
 
     @property
@@ -384,7 +385,7 @@ class Options(Connection):
 
 FIELDS: Final = {field.metadata["name"]: field.name for field in attrs.fields(Options)}
 TABLE: Final = {field.metadata["name"].lower(): field for field in attrs.fields(Options)}
-CHOICES: Final = (  # one of each at most; of the first line, one
+CHOICES: Final = (  # at most one of each line; exactly one of the first
     ("subscribe", "subscribePattern", "assign"),
     ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
     ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"),
@@ -398,7 +399,7 @@ ELSEWHERE: Final = {
 
 
 def read_options(given: Mapping[str, str], use: Use) -> Options:
-    """Checked options. Names may be in any case. Raises BadOption, naming the option."""
+    """Return checked options. Names may be in any case. Raises BadOption, naming the option."""
     require_known(given, TABLE, ELSEWHERE)
     lower = {name.lower() for name in given}
     for choice in CHOICES:
@@ -416,7 +417,7 @@ def read_options(given: Mapping[str, str], use: Use) -> Options:
 
 
 def require_known(given: Mapping[str, str], table: Table, elsewhere: Mapping[str, str]) -> None:
-    """`elsewhere`: what to say of names that one might think are options. Raises BadOption."""
+    """Check the names. `elsewhere` holds texts for names that might be mistaken for options. Raises BadOption."""
     for shown in given:
         name = shown.lower()
         if name in table:
@@ -429,7 +430,7 @@ def require_known(given: Mapping[str, str], table: Table, elsewhere: Mapping[str
 
 
 def values_of(given: Mapping[str, str], table: Table, use: Use) -> dict[str, object]:
-    """What each field is, by its name. Raises BadOption."""
+    """Return the value of each field by its name. Raises BadOption."""
     lower = {name.lower(): str(value) for name, value in given.items()}
     return {field.name: _value(field, lower.get(name), use) for name, field in table.items()}
 
@@ -449,12 +450,12 @@ def _value(field: attrs.Attribute[object], given: str | None, use: Use) -> objec
 
 
 def _shown(given: str) -> str:
-    """Not all of what is long, and nothing that may be a password."""
+    """Return a value for an error: the beginning of a long one, without anything that may be a password."""
     return re.sub(r"[^/,\s]*@", "***@", given[:200])
 
 
 def documentation(record: type[attrs.AttrsInstance] = Options) -> Iterator[str]:
-    """A table of docs/spark.md, line by line."""
+    """Yield a table of docs/spark.md, line by line."""
     yield "| Option | Default | What for |"
     yield "|---|---|---|"
     for field in attrs.fields(record):

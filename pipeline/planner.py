@@ -1,7 +1,7 @@
-"""What a query reads: the streams and queues it names, where it begins, how far a micro-batch goes, who reads what.
+"""Plan what a query reads: its streams and queues, where it begins, where a micro-batch ends, and the tasks.
 
-A queue is the one partition of itself, whose offsets are those of its lease (pipeline/leases.py). All of it is decided
-in the driver, from the options, what the broker says, and how far the query has come.
+A queue is its own single partition, whose offsets are those of its lease (pipeline/leases.py). Everything is decided in
+the driver, from the options, the broker's answers, and the query's position.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NO_BATCH: Final = (
 )
 NAMELESS: Final = "to read a queue, say with the option readerName as whom"
 NOTHING: Final[Marks] = {}
-SAID_MAX: Final = 100  # losses that are remembered
+SAID_MAX: Final = 100  # losses that are not logged again
 
 
 class Broker(Protocol):
-    """Whom to ask: a `Client`."""
+    """The requests about streams, which a `Client` can make."""
 
     def listed(self) -> list[Listed]: ...
     def partitions(self, name: str) -> list[Stream]: ...
@@ -40,14 +40,14 @@ class Broker(Protocol):
 
 @attrs.frozen
 class Limit:
-    """What one micro-batch may have. None: as much as there is."""
+    """The size of one micro-batch at most. None means no limit."""
 
     messages: int | None = None
     octets: int | None = None
 
 
 class Planner:
-    """The plans of one query."""
+    """Makes the plans of one query."""
 
     def __init__(
         self,
@@ -56,20 +56,20 @@ class Planner:
         leases: Leases | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`leases`: for queues, which batch reads cannot read."""
+        """Make a planner. `leases` is for queues, which batch reads cannot read."""
         self._options = options
         self._broker = broker
         self._leases = leases
-        self._queues: set[str] = set()  # names that turned out to be no streams
+        self._queues: set[str] = set()  # names of sources that are queues
         self._now = now
         self._since = now()  # of the last micro-batch, or of the start
-        self._said: set[str] = set()  # losses that the log has
-        self._target: Marks | None = None  # of Trigger.AvailableNow: nothing beyond is read
+        self._said: set[str] = set()  # losses that were logged
+        self._target: Marks | None = None  # the end for Trigger.AvailableNow
 
     # Batch reads.
 
     def batch(self) -> list[Range]:
-        """What `spark.read` reads."""
+        """Return the ranges that `spark.read` reads."""
         streams = self._streams()
         starting = self._options.starting or Edge.EARLIEST
         start = self._resolved("starting", starting, streams, Edge.EARLIEST)
@@ -84,24 +84,24 @@ class Planner:
     # Streaming reads.
 
     def initial(self) -> Marks:
-        """Where a new query begins; with a queue at the oldest message that is not settled."""
+        """Return where a new query begins; in a queue this is the oldest message that is not settled."""
         streams = self._streams()
         starting = self._options.starting or Edge.LATEST
         start = self._resolved("starting", starting, streams, Edge.EARLIEST)
         return {each: Mark(start[each], stream.incarnation) for each, stream in streams.items()}
 
     def prepare_available_now(self) -> None:
-        """Of a queue: as many as are there now. Nothing that arrives after this call is read."""
+        """Set the target to the present ends (for a queue, its present length): later messages are not read."""
         self._target = self.newest()
 
     def newest(self) -> Marks:
-        """The ends of all streams."""
+        """Return the ends of all streams."""
         return {each: Mark(found.next, found.incarnation) for each, found in self._streams(known={}).items()}
 
     def latest(self, start: Marks, limit: Limit) -> Marks:
-        """Where the micro-batch ends that begins at `start`; `start` itself, if there is nothing to read.
+        """Return where the micro-batch that begins at `start` ends; `start` itself, if there is nothing to read.
 
-        Raises DataLoss, unless the options say that what is gone is to be passed over.
+        Raises DataLoss, unless the options allow passing over lost messages.
         """
         streams = self._streams(known=start, done=start)
         begins = {each: self._begin(each, start.get(each), stream) for each, stream in streams.items()}
@@ -123,25 +123,26 @@ class Planner:
         return marks
 
     def ranges(self, start: Marks, end: Marks) -> list[Range]:
-        """The tasks of a micro-batch."""
+        """Return the tasks of a micro-batch."""
         streams = self._streams(known=end) if any(read_between(start, end)) else {}
         return self._ranges(start, end, streams)
 
     def commit(self, end: Marks) -> None:
-        """What is below `end` is in the table. Of a query's last micro-batch `latest` hears it, in the next run."""
+        """Settle the messages below `end`, which are in the table. For a query's last micro-batch the next run's
+        `latest` does it."""
         for (name, _), mark in end.items():
             if self._leases is not None and name in self._queues:
                 try:
                     self._leases.settle(name, mark)
                 except Missing:
-                    continue  # whether that ends the query, `latest` decides
+                    continue  # `latest` decides whether that ends the query
 
     # The streams.
 
     def _streams(self, known: Marks | None = None, done: Marks = NOTHING) -> Streams:
-        """All partitions that the query names. `known`: what it has read; a stream that is gone may be among that.
+        """Return all partitions that the query names. `known` is what it has read, perhaps of a stream that is gone.
 
-        `done`: what of queues is in the table, and may go.
+        `done` holds positions in queues below which messages are in the table, and may be settled.
         """
         options = self._options
         if options.assign is not None:
@@ -160,7 +161,8 @@ class Planner:
         return found
 
     def _matching(self) -> Iterator[str]:
-        """Names that fit the pattern; a partition of a super stream that fits is read as that."""
+        """Return the names that match the pattern; partitions of a super stream that matches are not listed
+        separately."""
         pattern = self._options.subscribe_pattern
         assert pattern is not None
         fitting = [each for each in self._broker.listed() if pattern.fullmatch(each.name)]
@@ -181,7 +183,7 @@ class Planner:
         return found
 
     def _partitions(self, name: str, known: Marks | None, done: Marks) -> list[Stream]:
-        """None, if the query runs already, and what is gone is to be passed over."""
+        """Return the partitions of a source; none if it is gone, the query runs already, and losses are passed over."""
         try:
             return self._found(name, done)
         except Missing as missing:
@@ -191,7 +193,7 @@ class Planner:
             return []
 
     def _found(self, name: str, done: Marks) -> list[Stream]:
-        """What has the name. Raises Missing."""
+        """Return the partitions of a stream or the one of a queue. Raises Missing."""
         if name not in self._queues:
             try:
                 return self._broker.partitions(name)
@@ -202,7 +204,7 @@ class Planner:
         return [self._leases.look(name, done.get((name, 0)))]
 
     def _require_queues(self, queue: NoStream) -> None:
-        """Refuse a queue where none can be read."""
+        """Refuse a queue if this query cannot read queues."""
         if self._leases is None:
             raise BadOption(f"{queue}; {NO_BATCH}") from None
         if self._options.reader_name is None:
@@ -213,14 +215,14 @@ class Planner:
     def _resolved(
         self, which: str, position: Position, streams: Streams, otherwise: Edge
     ) -> dict[Partition, int]:
-        """A position as an offset for each partition. `otherwise`: for those that it does not name."""
+        """Return a position as an offset for each partition. `otherwise` is for partitions that it does not name."""
         if isinstance(position, Offsets | SinceEach):
             self._require_all(which, position.by_partition, streams)
             self._require_streams(position)
         return {each: self._offset(position, each, stream, otherwise) for each, stream in streams.items()}
 
     def _require_streams(self, position: Offsets | SinceEach) -> None:
-        """Where to begin in a queue is not for the query to say."""
+        """Refuse positions in queues: a query cannot choose where to begin in a queue."""
         for name in self._queues.intersection(position.by_partition):
             option = "startingOffsets" if isinstance(position, Offsets) else "startingOffsetsByTimestamp"
             raise BadOption(
@@ -242,7 +244,7 @@ class Planner:
         return self._explicit(each, given, stream)
 
     def _explicit(self, each: Partition, given: int, stream: Stream) -> int:
-        """An offset that the user has named."""
+        """Return an offset that the user has given."""
         if given == EARLIEST:
             return stream.first
         if given == LATEST:
@@ -256,7 +258,7 @@ class Planner:
 
     @staticmethod
     def _require_all(which: str, by_partition: Numbers, streams: Streams) -> None:
-        """A partition that is named and not read is a mistake in the query."""
+        """Refuse a position that names a partition which is not read."""
         for name, numbers in by_partition.items():
             for number in numbers:
                 if (name, number) not in streams:
@@ -267,7 +269,7 @@ class Planner:
     # A micro-batch.
 
     def _begin(self, each: Partition, mark: Mark | None, stream: Stream) -> int:
-        """Where to go on. A partition that is new begins with what it has."""
+        """Return where to continue. A new partition begins with its oldest message."""
         if mark is None:
             return stream.first
         where = self._where(each)
@@ -292,7 +294,8 @@ class Planner:
         return f"partition {each[1]} of stream '{each[0]}'"
 
     def _is_too_soon(self, available: int) -> bool:
-        """Whether the micro-batch is to wait for more messages; with Trigger.AvailableNow there may be no more."""
+        """Return whether the micro-batch is to wait for more messages; not with Trigger.AvailableNow: no more may
+        come."""
         options, now = self._options, self._now()
         least = options.min_offsets_per_trigger
         if least is None or self._target is not None:
@@ -312,7 +315,7 @@ class Planner:
         return max(0, end - begin)
 
     def _messages(self, limit: Limit, streams: Streams, available: Mapping[Partition, int]) -> int | None:
-        """The limit in messages; octets are counted as the average of what there is to read."""
+        """Return the limit in messages; a limit in bytes is divided by the average size of what there is to read."""
         if limit.octets is None:
             return limit.messages
         octets = sum(
@@ -327,7 +330,7 @@ class Planner:
     def _reserved(
         self, begins: Mapping[Partition, int], shares: Mapping[Partition, int], limit: Limit
     ) -> dict[Partition, int]:
-        """How many messages there are for each partition: of a queue there may be fewer by now."""
+        """Return how many messages each partition gives; a queue may have fewer by now."""
         taken, total = dict(shares), sum(shares.values())
         if self._leases is None:
             return taken
@@ -342,7 +345,7 @@ class Planner:
         ranges = []
         for each, first, mark in read_between(start, end):
             found = streams.get(each)
-            if found is not None:  # otherwise it is gone, and that was no failure
+            if found is not None:  # otherwise it is gone, and the options allow that
                 fence = self._fence(each[0])
                 ranges.append(Range(*each, found.name, mark.incarnation, first, mark.next, fence))
         return split(ranges, self._options.min_partitions)
@@ -353,14 +356,14 @@ class Planner:
         return self._leases.fence(name)
 
     def _lost(self, text: str) -> None:
-        """Said once: a query asks every few moments."""
+        """Report a loss, in the log only once, because a query asks every few moments."""
         if self._options.fail_on_data_loss or text not in self._said:
             lost(self._options, text)
             self._said = {*list(self._said)[-SAID_MAX:], text}
 
 
 def lost(options: Options, text: str) -> None:
-    """Messages are gone: the end of the query, or a line in the log. Raises DataLoss."""
+    """Report lost messages: end the query, or log a warning. Raises DataLoss."""
     if options.fail_on_data_loss:
         raise DataLoss(f"{text}; with the option failOnDataLoss=false the query goes on without")
     log.warning("%s", text)

@@ -1,4 +1,4 @@
-"""A range of a stream or lease to record batches: what one task does. What is gone is not passed over in silence."""
+"""Read a range of a stream or lease as record batches, which is one task. Missing messages are reported."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pipeline.planner import lost
 
 
 class Blocks(Protocol):
-    """Where blocks come from: a `Client`, or `LeasedBlocks`."""
+    """The source of blocks: a `Client`, or `LeasedBlocks`."""
 
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched: ...
 
 
 def read(options: Options, source: Blocks, decoder: Decoder, asked: Range) -> Iterator[Batch]:
-    """Every message of the range once, in order. Raises PipelineError."""
+    """Yield every message of the range once, in order. Raises PipelineError."""
     at = asked.first
     while at < asked.until:
         try:

@@ -1,4 +1,5 @@
-"""What a row says of its message, as octets of AMQP 0-9-1. What those cannot say is an error that names the column."""
+"""Encode properties and headers of rows as AMQP 0-9-1. A value that it cannot represent is an error naming the
+column."""
 
 from __future__ import annotations
 
@@ -17,18 +18,16 @@ from protocols.amqp091.broker.encoding import ENCODING, WRITTEN_MAX
 
 LEAST_AND_MOST: Final = {"priority": (0, 255), "ttl_ms": (0, TTL_MAX_MS)}
 MICROSECONDS: Final = 1_000_000  # in a second
-IDS: Final = ("correlation_id", "message_id")  # which may be of any length: a header has what is too long
-KEY_LISTS: Final = frozenset(
-    ("CC", "BCC")
-)  # headers of further routing keys, which the broker wants as lists
-HEADERS_FLAG: Final = 0x20  # in the first octet of properties
+IDS: Final = ("correlation_id", "message_id")  # may be of any length: a header takes one that is too long
+KEY_LISTS: Final = frozenset(("CC", "BCC"))  # headers with further routing keys, which must be lists
+HEADERS_FLAG: Final = 0x20  # in the first byte of properties
 
 Fields: TypeAlias = tuple[tuple[str, object], ...]
 Pairs: TypeAlias = tuple[tuple[object, object], ...]
 
 
 def written(fields: Fields, headers: Table | None, persistent: bool) -> bytes:
-    """Properties. Times are in microseconds since 1970. Raises BadRow."""
+    """Return encoded properties. Times are in microseconds since 1970. Raises BadRow."""
     given = {name: value for name, value in fields if value is not None}
     for name, value in given.items():
         if isinstance(value, str):
@@ -42,7 +41,9 @@ def written(fields: Fields, headers: Table | None, persistent: bool) -> bytes:
         if seconds < 0:
             raise BadRow("column 'properties.timestamp' is before 1970 in a row")
     octets = ENCODING.write(Properties(**given, headers=headers))  # type: ignore[arg-type]
-    if headers and not octets[0] & HEADERS_FLAG:  # left out: all properties must fit a frame
+    if (
+        headers and not octets[0] & HEADERS_FLAG
+    ):  # the encoding leaves headers out if properties do not fit a frame
         raise BadRow(f"column 'headers' and properties have more than {WRITTEN_MAX} octets in a row")
     return octets
 
@@ -62,7 +63,7 @@ def _require_short(what: str, text: str) -> None:
 
 
 def from_pairs(pairs: Pairs) -> Table:
-    """Of a map, or a list as Kafka has it. Raises BadRow."""
+    """Return the headers of a map, or of a list as Kafka has it. Raises BadRow."""
     return {_header_name(name): _text(name, value) for name, value in pairs}
 
 
@@ -79,7 +80,7 @@ def _text(name: object, value: object) -> Value:
 
 
 def _keys(name: object, text: str) -> list[str]:
-    """Routing keys: a list is JSON in a table."""
+    """Return routing keys, which a column holds as JSON."""
     try:
         keys = json.loads(text)
     except (ValueError, RecursionError):
@@ -92,7 +93,7 @@ def _keys(name: object, text: str) -> list[str]:
 
 
 def from_variant(pairs: Pairs) -> Table | None:
-    """With the types they have. `pairs`: the octets of a variant, and of the names in it. Raises BadRow."""
+    """Return headers with their types. `pairs` holds the bytes of a variant, and of its names. Raises BadRow."""
     octets = cast("dict[object, bytes | None]", dict(pairs))
     value, names = octets["value"], octets["metadata"]
     if value is None or names is None:
@@ -125,5 +126,5 @@ def _neutral(value: object) -> Value:
 
 
 def _can_be_said(headers: Table) -> bool:
-    """Whether it comes out as it goes in: an encoding leaves out what it has no type for."""
+    """Return whether headers survive encoding, which leaves out values that it has no type for."""
     return ENCODING.headers(ENCODING.write(Properties(headers=headers))) == headers

