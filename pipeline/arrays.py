@@ -143,8 +143,7 @@ def paired(one: Groups[T], other: Groups[S]) -> Groups[tuple[T, S]]:
 
 
 def grouped_structs(array: Array, names: Sequence[str]) -> Groups[tuple[tuple[str, object], ...]]:
-    """Group structs by all fields. The most varied field comes last, so that a full tuple is made once per distinct
-    row."""
+    """Group structs by all fields. The most varied comes last, so that a full tuple is made once per distinct row."""
     fields = cast(Nested, array).flatten()
     columns = [grouped(as_whole_numbers(each) if is_time(each) else each) for each in fields]
     order = sorted(range(len(columns)), key=lambda at: len(columns[at].distinct))

@@ -105,8 +105,7 @@ class Client:
         return [_stream(_mapping(each)) for each in cast("list[object]", partitions)]
 
     def offset_since(self, name: str, timestamp: int) -> int:
-        """Return the first offset of messages that arrived at `timestamp` (ms since 1970) or later; if none did, the
-        end."""
+        """Return the first offset of messages that arrived at `timestamp` (ms since 1970) or later; else the end."""
         path = self._stream_path(name) + "/offset"
         found = self._answer("GET", path, {"timestamp": timestamp}, self._stream(name))
         return _whole(_mapping(_content(found)), "offset")
@@ -125,8 +124,7 @@ class Client:
     # Leases, in the name of the option readerName.
 
     def open_lease(self, queue: str) -> tuple[Lease, int]:
-        """Open the lease, or create it, and return it with its fence, which shuts out earlier readers. Raises
-        Missing."""
+        """Open or create the lease; return it with its fence, which shuts out earlier readers. Raises Missing."""
         found = self._asked_of_lease("PUT", queue, "", {})
         return _lease(found), _whole(found, "fence")
 

@@ -358,8 +358,7 @@ def timestamp_type(rows: Rows, kind: Kind) -> Array:
 
 
 def redelivered(rows: Rows, kind: Kind) -> Array:
-    """Return which messages were delivered before. Only those of a lease can be: reading a stream takes nothing from
-    it."""
+    """Return which messages were delivered before. Only those of a lease can be: reading a stream takes none."""
     columns = [piece.block.positions for piece in rows.pieces]
     if not any(columns):
         return repeated(False, rows.count, kind)

@@ -25,8 +25,7 @@ Partition: TypeAlias = tuple[str, int]  # stream and number, 0 unless it is a su
 
 @attrs.frozen
 class Mark:
-    """The position in one partition. `start` is where the micro-batch that ended here began; None: it read nothing of
-    it."""
+    """The position in one partition. `start` is where the micro-batch that ended here began, if it read any of it."""
 
     next: int
     incarnation: str

@@ -120,8 +120,7 @@ def one_of(*known: str) -> Callable[[str], str]:
 
 
 def addresses(given: str) -> tuple[str, ...]:
-    """Return the URLs, which commas separate. A password in one is refused: it would be visible to all who see the
-    query."""
+    """Return URLs that commas separate. A password in one is refused: all who see the query would see it."""
     found = []
     for each in filter(None, (part.strip() for part in given.split(","))):
         try:

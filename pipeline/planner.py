@@ -128,8 +128,7 @@ class Planner:
         return self._ranges(start, end, streams)
 
     def commit(self, end: Marks) -> None:
-        """Settle the messages below `end`, which are in the table. For a query's last micro-batch the next run's
-        `latest` does it."""
+        """Settle the messages below `end`, which are in the table. The last micro-batch is settled by the next run."""
         for (name, _), mark in end.items():
             if self._leases is not None and name in self._queues:
                 try:
@@ -161,8 +160,7 @@ class Planner:
         return found
 
     def _matching(self) -> Iterator[str]:
-        """Return the names that match the pattern; partitions of a super stream that matches are not listed
-        separately."""
+        """Return the names that match the pattern, except partitions of super streams that match."""
         pattern = self._options.subscribe_pattern
         assert pattern is not None
         fitting = [each for each in self._broker.listed() if pattern.fullmatch(each.name)]
@@ -294,8 +292,7 @@ class Planner:
         return f"partition {each[1]} of stream '{each[0]}'"
 
     def _is_too_soon(self, available: int) -> bool:
-        """Return whether the micro-batch is to wait for more messages; not with Trigger.AvailableNow: no more may
-        come."""
+        """Return whether to wait for more messages; never with Trigger.AvailableNow, as no more may come."""
         options, now = self._options, self._now()
         least = options.min_offsets_per_trigger
         if least is None or self._target is not None:

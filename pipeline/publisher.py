@@ -140,8 +140,7 @@ class Publisher:
     # Answers.
 
     def _content(self, answer: Answer, lost: Sequence[int] = (409,)) -> Mapping[str, object]:
-        """Return the object of a successful answer. `lost` are the statuses if nothing is staged. Raises
-        PipelineError."""
+        """Return the object of a good answer. `lost` are the statuses if nothing is staged. Raises PipelineError."""
         if answer.status in lost:
             raise Refused(f"the broker does not have what was staged (any more): {answer.reason}")
         if answer.status != 200:

@@ -66,8 +66,7 @@ def session(
 
 
 def find_java(environ: Mapping[str, str], shims: Path) -> Path | None:
-    """Return the JAVA_HOME to set, or None to leave it. `shims` is a folder to create if one is needed. Raises
-    NoSpark."""
+    """Return the JAVA_HOME to set; None to leave it. `shims` is a folder to create if needed. Raises NoSpark."""
     home = environ.get("JAVA_HOME")
     if home:
         if (Path(home) / "bin/java").exists():

@@ -32,7 +32,7 @@ log: Final = logging.getLogger("leveret.pipeline")
 QUERY_ID: Final = "sql.streaming.queryId"  # local properties that Spark sets for the tasks of a query
 BATCH_ID: Final = "streaming.sql.batchId"
 ATTEMPT_BITS: Final = 62
-UNDO_S: Final = 5  # for retries of clearing up, no longer: Spark has an error to show
+UNDO_S: Final = 5  # how long clearing up is retried; short, because Spark has an error to show
 
 
 @attrs.frozen
@@ -202,8 +202,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writing.commit(messages, f"micro-batch {batchId}")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Drop the staged rows. If no task has ended, their name is unknown here, and the broker drops them after a
-        day."""
+        """Drop the staged rows. If no task has ended, their name is unknown, and the broker drops them in a day."""
         place = next((each.place for each in _done(messages) if each.place is not None), None)
         if place is not None:
             name = place.name

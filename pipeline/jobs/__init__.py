@@ -1,1 +1,1 @@
-"""What is done again and again between a broker and a lake, each a command and a few functions (docs/pipeline.md)."""
+"""Recurring jobs between a broker and a data lake; each is a command and a few functions (docs/pipeline.md)."""

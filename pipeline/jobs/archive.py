@@ -1,7 +1,7 @@
-"""Streams and queues to a folder of Parquet or to a Delta table, each message exactly once.
+"""Write streams and queues to a folder of Parquet or to a Delta table, each message exactly once.
 
-Parquet is written by Spark's own file sink, whose log in the folder (`_spark_metadata`) says which files count; Delta
-by `pipeline.jobs.delta`.
+Spark's own file sink writes Parquet, and its log in the folder (`_spark_metadata`) says which files count; Delta is
+written by `pipeline.jobs.delta`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _day() -> Column:
 
 
 def _hour() -> Column:
-    """A text that nobody takes for a time, as some of its letters would be escaped in a name of a folder."""
+    """Return the hour as a text that does not parse as a time: a time has characters that folder names would escape."""
     from pyspark.sql.functions import date_format
 
     return date_format("timestamp", "yyyy-MM-dd-HH")
@@ -42,7 +42,7 @@ PARTITIONS: Final = (*ADDED, "stream", "routing_key")
 
 
 def partitioned(rows: DataFrame, by: Sequence[str]) -> DataFrame:
-    """With a column for each of `by`: `day` and `hour` of the column `timestamp` (UTC in our sessions) are added."""
+    """Add a column for each of `by`: `day` and `hour` come from the column `timestamp` (UTC in our sessions)."""
     for name in by:
         if name not in PARTITIONS:
             raise BadOption(f"cannot partition by '{name}', only by {', '.join(PARTITIONS)}")
@@ -61,20 +61,23 @@ class Target:
 
     @property
     def folder(self) -> Path | None:
-        """On this machine; None: elsewhere."""
+        """The folder on this machine; None if the table is elsewhere."""
         if self.where.startswith("file:"):
             return Path("/" + self.where.removeprefix("file:").lstrip("/"))
         return None if "://" in self.where else Path(self.where)
 
 
 def checkpoint_of(target: str) -> str:
-    """Beside the table, as what is in its folder is taken for a part of it."""
+    """Return the default checkpoint, beside the table: files in its folder would be taken for a part of it."""
     return target.rstrip("/") + ".checkpoint"
 
 
 def require_checkpoint(target: Target, checkpoint: str) -> None:
-    """Spark's log in a folder of Parquet numbers micro-batches, and a query with a new checkpoint begins with 0 again:
-    Spark would take its first ones for done, and drop them. Raises PipelineError."""
+    """Refuse a new checkpoint for an existing folder of Parquet. Raises PipelineError.
+
+    Spark's log in the folder numbers micro-batches. A query with a new checkpoint begins with 0 again, and Spark would
+    take its first micro-batches for done and drop them.
+    """
     folder = target.folder
     if target.format != PARQUET or folder is None or not (folder / LOG).exists():
         return
@@ -88,8 +91,11 @@ def require_checkpoint(target: Target, checkpoint: str) -> None:
 def archive(
     rows: DataFrame, target: Target, checkpoint: str | None = None, every: str | None = None
 ) -> StreamingQuery:
-    """Start a query that adds the rows of a streaming read to a table. It ends with what there is when it starts;
-    `every`, such as `10 seconds`: it goes on, with a micro-batch at such intervals. Raises PipelineError."""
+    """Start a query that adds the rows of a streaming read to a table. Raises PipelineError.
+
+    It ends with the rows that exist when it starts; with `every`, such as `10 seconds`, it goes on with a micro-batch
+    at such intervals.
+    """
     checkpoint = checkpoint or checkpoint_of(target.where)
     require_checkpoint(target, checkpoint)
     writing = written(partitioned(rows, target.by), target).option("checkpointLocation", checkpoint)

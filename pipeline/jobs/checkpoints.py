@@ -1,4 +1,4 @@
-"""How far a query has come, as its checkpoint says: folders of Spark's to marks. Needs no Spark.
+"""Read the position of a query from its checkpoint, which is Spark's folder. Needs no Spark.
 
 checkpoint/offsets/12   v1, a line of Spark's own, then a line for each source: where batch 12 ends
 checkpoint/commits/12   batch 12 is in the sink
@@ -16,20 +16,20 @@ import attrs
 from pipeline.errors import PipelineError
 from pipeline.offsets import Mark, Partition, from_json
 
-SIZE_MAX: Final = 64 << 20  # octets of one batch's offsets: a thousand partitions have a hundred thousand
+SIZE_MAX: Final = 64 << 20  # bytes of one batch's offsets: a thousand partitions have a hundred thousand
 
 
 @attrs.frozen
 class Position:
-    """Of one query."""
+    """The position of one query."""
 
     planned: int  # number of the newest micro-batch that was planned; -1: none
-    done: int  # and of the newest that is in the sink
+    done: int  # number of the newest that is in the sink
     marks: dict[Partition, Mark]  # where that one ends; empty, if there is none
 
 
 def position(checkpoint: Path) -> Position:
-    """Raises PipelineError if there is no checkpoint, or one that is not of `format("amqp")`."""
+    """Return the position. Raises PipelineError if there is no checkpoint, or it has no source of `format("amqp")`."""
     if not (checkpoint / "offsets").is_dir():
         raise PipelineError(f"{checkpoint} is no checkpoint of a streaming query: it has no folder 'offsets'")
     planned = _newest(checkpoint / "offsets")
@@ -51,7 +51,7 @@ def _newest(folder: Path) -> int:
 
 
 def _sources(file: Path) -> Iterator[dict[Partition, Mark]]:
-    """Of those sources of the query that are ours."""
+    """Yield the marks of those sources of the query that are ours."""
     try:
         if file.stat().st_size > SIZE_MAX:
             raise PipelineError(f"{file} is larger than {SIZE_MAX} octets")

@@ -1,4 +1,4 @@
-"""`leveret pipeline ...`: parsed arguments to jobs that run, and what they say to an exit code."""
+"""Run the jobs of `leveret pipeline ...` with parsed arguments, and turn their outcome into an exit code."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NOT_LET_IN: Final = "does not let"
 BATCH: Final = 1_000_000  # messages in a micro-batch
-DRIVER_BATCH: Final = 100_000  # in one that is written in the driver
+DRIVER_BATCH: Final = 100_000  # messages in a micro-batch that the driver writes
 SETTINGS: Final = {
-    "spark.log.level": "OFF",  # what a query fails with is told by us, in a line
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream `17` is a text
+    "spark.log.level": "OFF",  # we print a query's error ourselves, in a line
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream named `17` is a text
 }
 RAISED: Final = re.compile(r"^(?:pipeline\.errors\.|pipeline\.jobs\.\w+\.)(\w+): (.*)$", re.MULTILINE)
 PYTHONS: Final = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt)\b.*$", re.MULTILINE)
@@ -45,7 +45,7 @@ Command = Callable[[argparse.Namespace, Environ], int]
 
 
 def told(command: Command) -> Command:
-    """What a job fails with, in a line."""
+    """Wrap a job so that its error is printed in a line."""
 
     def run(options: argparse.Namespace, environ: Environ) -> int:
         try:
@@ -70,13 +70,13 @@ def _code(error: str, text: str) -> int:
 
 
 def what_spark_says(text: str) -> tuple[str, str]:
-    """An error of Spark's: ours that is in it, by name and text, or its own first line."""
+    """Return the name and text of our error inside one of Spark's, else an error text that Spark has."""
     ours = RAISED.findall(text)
     if ours:
         name, said = ours[-1]
         return name, said
     raised = PYTHONS.findall(text)
-    if raised:  # by a function of the user's, say
+    if raised:  # perhaps by a function of the user
         return "", raised[-1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return "", lines[0] if lines else "Spark gives no reason"
@@ -144,7 +144,7 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
     said = (options.to_exchange, options.routing_key, options.since, options.until, options.where)
     asked = replays.Asked(options.lake, *said, options.format)
     checkpoint = replays.Checkpoint(Path(options.checkpoint)) if options.checkpoint else None
-    known = checkpoint.plan(asked) if checkpoint else None  # it tells a mistake before Spark is started
+    known = checkpoint.plan(asked) if checkpoint else None  # reports a mistake before Spark is started
     reach = _reach(options, environ)
     with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
         from pipeline.jobs.replay_batches import Pace
@@ -222,7 +222,7 @@ def lag(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def lag_lines(found: Sequence[lags.Lag]) -> list[str]:
-    """A table for people, with a sum for each checkpoint."""
+    """Return a table for people, with the sum of all."""
     if not found:
         return ["nothing has been read yet"]
     head = ("checkpoint", "source", "partition", "position", "end", "ready", "leased", "seconds", "behind")
@@ -238,7 +238,7 @@ def _lag_row(each: lags.Lag) -> tuple[str, ...]:
     return (Path(each.checkpoint).name, each.source, str(each.partition), str(each.position), *said)
 
 
-# What several do.
+# Parts of several jobs.
 
 
 def _reach(options: argparse.Namespace, environ: Environ) -> BrokerEndpoint:
@@ -252,7 +252,7 @@ def _reach(options: argparse.Namespace, environ: Environ) -> BrokerEndpoint:
 
 
 def _reading(options: argparse.Namespace, batch: int) -> dict[str, str]:
-    """Options of the source, besides where it is and what it reads."""
+    """Return the options of the source, besides its connection and what it reads."""
     found = {"startingOffsets": options.starting, "maxOffsetsPerTrigger": str(options.batch or batch)}
     if options.reader:
         found["readerName"] = options.reader
@@ -267,7 +267,7 @@ def _every(options: argparse.Namespace) -> str | None:
 
 
 def _plan(options: argparse.Namespace, environ: Environ, checkpoint: str, to: str) -> int:
-    """Of a query: tell, and start nothing."""
+    """Print what a query would do, and start nothing."""
     reach = _reach(options, environ)
     reach.checked(options.sources, _reading(options, BATCH))
     client, asker = reach.client(), Asker(reach.quick())
@@ -294,7 +294,7 @@ def _query(
     batch: int,
     started: Callable[[DataFrame], StreamingQuery],
 ) -> int:
-    """Run a streaming query to its end, telling how far it is."""
+    """Run a streaming query to its end, reporting its progress."""
     reach = _reach(options, environ)
     reading = reach.reading(options.sources, _reading(options, batch))
     _require_readable(reach, options.sources, options.reader)
@@ -309,7 +309,7 @@ def _query(
 
 
 def _require_readable(reach: BrokerEndpoint, sources: Sequence[str], reader: str | None) -> None:
-    """Known before Spark is started, which takes seconds. Raises PipelineError."""
+    """Check the sources before Spark is started, which takes seconds. Raises PipelineError."""
     client = reach.client()
     try:
         for source in sources:
@@ -323,7 +323,7 @@ def _require_readable(reach: BrokerEndpoint, sources: Sequence[str], reader: str
 
 @contextmanager
 def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
-    """A session; one that is there already is left running."""
+    """Yield a session, and stop it afterwards unless it existed before."""
     from pipeline.session import session
 
     is_ours = not is_running()
@@ -336,7 +336,7 @@ def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
 
 
 def is_running() -> bool:
-    """Whether this process has a session."""
+    """Return whether this process has a session."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark.sql import SparkSession
@@ -345,6 +345,6 @@ def is_running() -> bool:
 
 
 def _show_workers(folder: Path) -> None:
-    """Spark's workers on this machine import what the driver imports from a folder."""
+    """Let Spark's workers on this machine import modules from a folder, as the driver does."""
     known = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(folder), known)))

@@ -1,7 +1,7 @@
-"""Dead letters to a table: what died, where, why, and when.
+"""Count dead letters by queue, reason and time.
 
-A dead letter says in its header `x-death` in which queues it died, why, and how often, the newest death first. `deaths`
-makes columns of that, `counted` counts them; the rest is about showing the counts, and needs no Spark.
+The header `x-death` of a dead letter tells in which queues it died, why, and how often, the newest death first.
+`deaths` makes columns of that, and `counted` counts them; the rest formats the counts, and needs no Spark.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ X_DEATH: Final = (
 )
 COLUMNS: Final = "exchange string, routing_key string, timestamp timestamp, headers map<string,string>"
 PERIODS: Final = ("minute", "hour", "day")
-SHOWN: Final = 20  # lines of a table of what died
+SHOWN: Final = 20  # lines of the table of dead letters
 
 
 def deaths(rows: DataFrame) -> DataFrame:
-    """A row for each message that has died, by its newest death. Takes the columns `timestamp` and `headers`.
+    """Return a row for each message that has died, by its newest death. Takes the columns `timestamp` and `headers`.
 
     Gives `queue`, `reason`, `exchange` and `routing_key` (with which it came to that queue), `times` (how often it died
     there for that reason), `died` (when it first did).
@@ -38,7 +38,7 @@ def deaths(rows: DataFrame) -> DataFrame:
 
     newest = from_json(col("headers")["x-death"], X_DEATH)
     found = rows.withColumn("death", newest).where("size(death) > 0").withColumn("death", expr("death[0]"))
-    # 0-9-1 has seconds since 1970 there; whatever else a header holds, the broker's own time stands for.
+    # 0-9-1 has seconds since 1970 there; anything that is no time is replaced by the broker's own time.
     died = (
         "coalesce(timestamp_seconds(try_cast(death.time as bigint)), try_to_timestamp(death.time), timestamp)"
     )
@@ -53,8 +53,10 @@ def deaths(rows: DataFrame) -> DataFrame:
 
 
 def counted(dead: DataFrame, period: str = "hour") -> DataFrame:
-    """How many messages died in each period, queue, for each reason: `died`, `queue`, `reason`, `exchange`,
-    `routing_key`, `messages`, `times`."""
+    """Count the messages by period, queue, reason, exchange and key.
+
+    Gives `died`, `queue`, `reason`, `exchange`, `routing_key`, `messages`, `times`.
+    """
     from pyspark.sql.functions import count, date_trunc
     from pyspark.sql.functions import sum as total
 
@@ -63,12 +65,12 @@ def counted(dead: DataFrame, period: str = "hour") -> DataFrame:
     return grouped.agg(count("*").alias("messages"), total("times").alias("times")).orderBy("died", *names)
 
 
-# What was counted.
+# Counts and their formats.
 
 
 @attrs.frozen
 class Count:
-    """Messages that died in a period. Times are UTC."""
+    """The messages that died in a period. Times are UTC."""
 
     died: datetime
     queue: str
@@ -80,7 +82,7 @@ class Count:
 
 
 def collected(rows: Iterable[Row]) -> list[Count]:
-    """Of what `counted` gives."""
+    """Return the rows of `counted` as records."""
     return [
         Count(
             row["died"],
@@ -96,7 +98,7 @@ def collected(rows: Iterable[Row]) -> list[Count]:
 
 
 def by_time(counts: Sequence[Count]) -> list[tuple[datetime, str, str, int]]:
-    """Period, queue, reason, messages."""
+    """Return period, queue, reason, messages."""
     found: Counter[tuple[datetime, str, str]] = Counter()
     for each in counts:
         found[each.died, each.queue, each.reason] += each.messages
@@ -104,7 +106,7 @@ def by_time(counts: Sequence[Count]) -> list[tuple[datetime, str, str, int]]:
 
 
 def by_kind(counts: Sequence[Count]) -> list[tuple[str, str, str, str, int]]:
-    """Queue, reason, exchange, routing key, messages; most first."""
+    """Return queue, reason, exchange, routing key, messages; most first."""
     found: Counter[tuple[str, str, str, str]] = Counter()
     for each in counts:
         found[each.queue, each.reason, each.exchange, each.routing_key] += each.messages
@@ -142,7 +144,7 @@ def _time(died: datetime) -> str:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Texts below each other; numbers of the last column end together."""
+    """Align rows as columns; the numbers of the last column are aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def cells(row: Sequence[str]) -> Iterator[str]:

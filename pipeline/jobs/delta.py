@@ -1,6 +1,6 @@
-"""Micro-batches to a Delta table, each once: the table's own log has the number of the last one of each query.
+"""Write micro-batches to a Delta table, each once: the table's log has the number of the last one of each query.
 
-Written in the driver by deltalake, so a micro-batch must fit into its memory; no package for the JVM is needed.
+The driver writes them with deltalake, so a micro-batch must fit into its memory; no package for the JVM is needed.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 
 class NoDelta(PipelineError):  # noqa: N818 - a state of affairs
-    """The package is not installed."""
+    """Raised when the package is not installed."""
 
 
 def require() -> None:
-    """Raises NoDelta."""
+    """Check that deltalake is installed. Raises NoDelta."""
     if find_spec("deltalake") is None:
         raise NoDelta("deltalake is not installed: `pip install 'leveret[delta]'`")
 
 
 class Appender:
-    """For `foreachBatch`."""
+    """A function for `foreachBatch` that appends a micro-batch unless it is in the table."""
 
     def __init__(self, where: str, by: Sequence[str] = ()) -> None:
         require()
@@ -42,7 +42,7 @@ class Appender:
 
 
 def is_there(where: str, query: str, batch: int) -> bool:
-    """Whether a batch of a query is in the table."""
+    """Return whether a batch of a query is in the table."""
     from deltalake import DeltaTable
 
     if not DeltaTable.is_deltatable(where):
@@ -52,7 +52,7 @@ def is_there(where: str, query: str, batch: int) -> bool:
 
 
 def append(where: str, by: Sequence[str], rows: pa.Table, query: str, batch: int) -> None:
-    """Add rows, and that this batch is there, in one commit."""
+    """Append rows, and note the number of their batch, in one commit."""
     from deltalake import CommitProperties, Transaction, write_deltalake
 
     said = CommitProperties(app_transactions=[Transaction(query, batch)])

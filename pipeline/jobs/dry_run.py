@@ -1,4 +1,4 @@
-"""What a query would read if it were started now, told without Spark and without reserving anything."""
+"""Tell what a query would read if it were started now, without Spark and without reserving anything."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from pipeline.offsets import Mark, Partition
 
 @attrs.frozen
 class Planned:
-    """Of one partition. None: nobody knows."""
+    """The planned read of one partition. `octets` is None, and `messages` -1, where that is unknown."""
 
     source: str
     partition: int
     kind: str  # stream or queue
     first: int
     messages: int
-    octets: int | None  # of their bodies, about
+    octets: int | None  # of their bodies, approximately
 
 
 def marks_in(checkpoint: str) -> Mapping[Partition, Mark]:
-    """How far the query is; nowhere, if it is new, or its checkpoint is not on this machine."""
+    """Return the query's position; empty if it is new, or its checkpoint is not on this machine."""
     folder = Path(checkpoint.removeprefix("file:"))
     if "://" in checkpoint or not (folder / "offsets").is_dir():
         return {}
@@ -42,7 +42,7 @@ def planned(
     leased: Sequence[LeaseLag],
     reader: str | None,
 ) -> list[Planned]:
-    """`starting`: earliest or latest. Raises Refused, also for a queue that nobody has read under this name."""
+    """Return the planned reads. `starting` is earliest or latest. Raises Refused, also for a queue without `reader`."""
     found = []
     for source in sources:
         try:
@@ -75,7 +75,7 @@ def _of_queue(source: str, leased: Sequence[LeaseLag], reader: str | None) -> Pl
 
 
 def as_lines(found: Sequence[Planned]) -> list[str]:
-    """For people."""
+    """Return the plan as lines for people."""
     lines = []
     for each in found:
         where = f"{each.kind} '{each.source}'" + (f", partition {each.partition}" if each.partition else "")

@@ -1,4 +1,4 @@
-"""Where the broker is and who asks, once for all jobs: as options of `format("amqp")`, and as an asker."""
+"""The connection of all jobs to a broker: as options of `format("amqp")`, and as clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES: Final = frozenset(field.metadata["name"].lower() for field in attrs.field
 
 @attrs.frozen
 class BrokerEndpoint:
-    """A broker, a virtual host in it, and a user. The password is where docs/spark.md says, and not here."""
+    """A broker, a virtual host in it, and a user. The password is not here, but where docs/spark.md says."""
 
     endpoint: str = ENDPOINT
     vhost: str = "/"
@@ -27,7 +27,7 @@ class BrokerEndpoint:
 
     @property
     def options(self) -> dict[str, str]:
-        """As `format("amqp")` takes them, for reading and for writing."""
+        """The options of `format("amqp")`, for reading and for writing."""
         found = {"endpoints": self.endpoint, "vhost": self.vhost, "username": self.user}
         if self.password_file is not None:
             found["passwordFile"] = self.password_file
@@ -36,19 +36,19 @@ class BrokerEndpoint:
         return {**found, **self.more}
 
     def reading(self, sources: Sequence[str], more: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Options of a read of these streams and queues; `more` wins."""
+        """Return the options of a read of these streams and queues; `more` overrides them."""
         return {**self.options, "subscribe": ",".join(sources), **(more or {})}
 
     def checked(self, sources: Sequence[str], more: Mapping[str, str] | None = None) -> Options:
-        """The same, as a streaming read takes them. Raises BadOption."""
+        """Return the same options, checked for a streaming read. Raises BadOption."""
         return read_options(self.reading(sources, more), Use.STREAM)
 
     def quick(self, retry_s: int = 5) -> Options:
-        """Options of questions that a person waits for. Raises BadOption."""
+        """Return options for requests that a person waits for. Raises BadOption."""
         return read_options({"retrySeconds": str(retry_s), **self.reading(["*"])}, Use.STREAM)
 
     def client(self) -> Client:
-        """Whom to ask such questions. Raises PipelineError."""
+        """Return a client for such requests. Raises PipelineError."""
         return Client(self.quick())
 
 

@@ -1,4 +1,4 @@
-"""How far queries are behind: their checkpoints, and what the broker has now, to a table. Needs no Spark."""
+"""Report how far queries are behind, from their checkpoints and the broker's present state. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WHOLE: Final = ("first", "next", "messages", "octets", "ready")
 
 @attrs.frozen
 class LeaseLag:
-    """What a reader has reserved of a work queue, as the broker says it is now."""
+    """The present state of a reader's lease of a queue, by the broker's answer."""
 
     queue: str
     reader: str
@@ -35,36 +35,36 @@ class LeaseLag:
     next: int
     messages: int
     octets: int
-    ready: int  # in the queue, for whoever comes first
+    ready: int  # in the queue, and not reserved
 
 
 @attrs.frozen
 class Lag:
-    """How far one partition has been read. Numbers are of messages; None: nobody knows."""
+    """The position in one partition, and what is left to read. Numbers are of messages; None means unknown."""
 
     checkpoint: str
     source: str
     partition: int
     kind: str  # stream or queue
     position: int  # offset of the first message that is not in the sink
-    end: int | None  # and behind the last there is
+    end: int | None  # offset behind the last message
     behind: int | None
-    behind_s: float | None  # age of the first that is not in the sink
-    ready: int | None = None  # of a queue: not reserved yet
+    behind_s: float | None  # age of the first message that is not in the sink
+    ready: int | None = None  # in a queue and not reserved yet
     leased: int | None = None  # reserved, and perhaps being read
     reader: str | None = None
     trouble: str | None = None
 
 
 class Streams(Protocol):
-    """Whom to ask about streams: a `Client`."""
+    """The requests about streams, which a `Client` can make."""
 
     def partitions(self, name: str) -> list[Stream]: ...
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched: ...
 
 
 def leases(asker: Asker, vhost: str) -> list[LeaseLag]:
-    """Those of queues that the user may read. Raises PipelineError."""
+    """Return the leases of queues that the user may read. Raises PipelineError."""
     answer = asker.ask("GET", LEASES + quote(vhost, safe=""))
     if answer.status == 401:
         raise Refused(f"{asker.url} does not let this user in: wrong name or password")
@@ -77,7 +77,7 @@ def leases(asker: Asker, vhost: str) -> list[LeaseLag]:
 
 
 def lease_of(found: dict[str, object]) -> LeaseLag:
-    """From the broker's JSON. Raises KeyError, ValueError, TypeError."""
+    """Return a lease from the broker's JSON. Raises KeyError, ValueError, TypeError."""
     numbers = {name: found[name] for name in WHOLE}
     if not all(type(each) is int for each in numbers.values()):
         raise ValueError("not a whole number")
@@ -88,7 +88,7 @@ def lease_of(found: dict[str, object]) -> LeaseLag:
 def measured(
     checkpoints: Sequence[Path], streams: Streams, leased: Sequence[LeaseLag], now: float
 ) -> Iterator[Lag]:
-    """A row for each partition of each query. `now`: seconds since 1970. Raises PipelineError."""
+    """Yield a row for each partition of each query. `now` is in seconds since 1970. Raises PipelineError."""
     by_incarnation = {each.incarnation: each for each in leased}
     for checkpoint in checkpoints:
         found = position(checkpoint)
@@ -104,7 +104,7 @@ def measured(
 
 
 def of_queue(checkpoint: str, each: Partition, mark: Mark, lease: LeaseLag) -> Lag:
-    """What is reserved, and not in the sink yet, is behind; so is what waits in the queue."""
+    """Return the lag in a queue: reserved messages that are not in the sink yet, and those that wait in the queue."""
     leased = max(0, lease.next - mark.next)
     source, partition = each
     return Lag(
@@ -142,7 +142,7 @@ def of_stream(
 
 
 def _asked(streams: Streams, name: str) -> list[Stream] | str:
-    """Its partitions, or why there are none."""
+    """Return the partitions of a stream, or why there are none."""
     try:
         return streams.partitions(name)
     except Refused as refused:
@@ -150,7 +150,7 @@ def _asked(streams: Streams, name: str) -> list[Stream] | str:
 
 
 def _age(streams: Streams, stream: Stream, offset: int, now: float) -> float | None:
-    """Of the message at an offset: one block is read for it, which says when it came."""
+    """Return the age of the message at an offset: its block, which tells when it arrived, is fetched."""
     if offset >= stream.next:
         return None
     try:
@@ -161,7 +161,7 @@ def _age(streams: Streams, stream: Stream, offset: int, now: float) -> float | N
 
 
 def measure(checkpoints: Sequence[Path], reach: BrokerEndpoint) -> list[Lag]:
-    """Ask the broker once. Raises PipelineError."""
+    """Measure all queries once. Raises PipelineError."""
     client, asker = reach.client(), Asker(reach.quick())
     try:
         return list(measured(checkpoints, client, leases(asker, reach.vhost), time.time()))

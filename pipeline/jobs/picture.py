@@ -1,4 +1,4 @@
-"""Counts of dead letters to a picture: a bar for each period, a colour for each queue and reason."""
+"""Draw counts of dead letters: a bar for each period, a colour for each queue and reason."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ PERIODS: Final[Mapping[str, timedelta]] = {
     "hour": timedelta(hours=1),
     "day": timedelta(days=1),
 }
-SERIES_MAX: Final = 12  # colours that can be told apart; the smallest ones share the last
+SERIES_MAX: Final = 12  # distinguishable colours; the smallest series share the last one
 INCHES: Final = (10, 5)
 
 
 class NoCharts(PipelineError):  # noqa: N818 - a state of affairs
-    """The package is not installed."""
+    """Raised when the package is not installed."""
 
 
 def require(file: Path) -> None:
-    """Raises NoCharts, BadOption."""
+    """Check the type of the file, and that matplotlib is installed. Raises NoCharts, BadOption."""
     if file.suffix.lower() not in SUFFIXES:
         raise BadOption(f"a picture is written as {', '.join(SUFFIXES)}, not as '{file.name}'")
     if find_spec("matplotlib") is None:
@@ -37,7 +37,7 @@ Series = dict[str, dict[datetime, int]]
 
 
 def series(counts: Sequence[Count]) -> Series:
-    """Messages by time of each queue and reason, the largest first; what is beyond the colours is `others`."""
+    """Return messages by time of each queue and reason, the largest first; those beyond the colours become `others`."""
     found: Series = {}
     for died, queue, reason, messages in by_time(counts):
         times = found.setdefault(f"{queue}: {reason}", {})
@@ -54,7 +54,7 @@ def series(counts: Sequence[Count]) -> Series:
 
 
 def draw(counts: Sequence[Count], period: str, file: Path) -> None:
-    """Raises NoCharts, BadOption, OSError."""
+    """Draw the counts into a file. Raises NoCharts, BadOption, OSError."""
     require(file)
     from matplotlib import colormaps
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
@@ -78,5 +78,5 @@ def draw(counts: Sequence[Count], period: str, file: Path) -> None:
         ticks = AutoDateLocator()  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(ticks)
         axes.xaxis.set_major_formatter(ConciseDateFormatter(ticks))  # type: ignore[no-untyped-call]
-        figure.legend(loc="outside right upper", reverse=True)  # as they stand above each other
+        figure.legend(loc="outside right upper", reverse=True)  # in the order of the stacked bars
     figure.savefig(file)

@@ -1,7 +1,7 @@
-"""Messages of streams and queues to rows for a look at them: nothing is taken, and nothing is kept.
+"""Read messages of streams and queues as rows without consuming them.
 
-A queue is looked at through a lease, which is given back: its messages return to their places, marked as redelivered.
-Meanwhile consumers do not get those that are reserved.
+A queue is read through a lease, which is deleted afterwards: its messages return to their places, marked as
+redelivered. Consumers do not get the reserved messages in the meantime.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Times = tuple[int | None, int | None]  # ms since 1970: from, until
 
 
 def sorted_out(reach: BrokerEndpoint, sources: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Streams, and queues. Raises PipelineError."""
+    """Return the streams, and the queues, among these names. Raises PipelineError."""
     streams, queues = [], []
     client = reach.client()
     try:
@@ -56,7 +56,7 @@ def rows(
     most: int,
     tell: Callable[[str], None],
 ) -> DataFrame:
-    """The columns that dead letters need, of what is there now. Raises PipelineError."""
+    """Return the columns that dead letters need, of the messages that are there now. Raises PipelineError."""
     found = [_of_streams(spark, reach, streams, times)] if streams else []
     found += [_of_queue(spark, reach, queue, most, tell) for queue in queues]
     return reduce(lambda a, b: a.unionByName(b), found)
@@ -92,7 +92,7 @@ def _of_queue(
 def leased(
     reach: BrokerEndpoint, queue: str, most: int, tell: Callable[[str], None]
 ) -> Iterator[tuple[Options, Client, Range]]:
-    """What waits in a queue, `most` messages at most, set aside until the end of the block. Raises PipelineError."""
+    """Reserve the messages of a queue, at most `most`, until the end of the block. Raises PipelineError."""
     options = reach.checked([queue], {"readerName": READER})
     client, asker = Client(options), Asker(options)
     try:

@@ -1,9 +1,9 @@
-"""What an archive has, to an exchange again, each message once, however often the replay is interrupted.
+"""Publish the messages of an archive to an exchange again, each once, however often the replay is interrupted.
 
-A replay is a list of rows in a fixed order: of the files that the archive had when the replay was planned, those that
-fit, by (timestamp, stream, partition, offset). The broker is told how many of them are published, in the same commit
+A replay is a list of rows in a fixed order: the chosen rows of the files that the archive had when the replay was
+planned, by (timestamp, stream, partition, offset). The broker keeps how many of them are published, in the same commit
 that publishes: batches are staged under the replay's name, and the number of a batch is that of its last row. So a
-replay that goes on asks for that number, and skips as many rows, whatever the sizes of batches are now.
+replay that continues asks for that number, and skips as many rows, whatever the sizes of batches are now.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ORDER: Final = ("timestamp", "stream", "partition", "offset")
-CHUNK_ROWS: Final = 100_000  # that the driver holds; and as many more as have the same timestamp
+CHUNK_ROWS: Final = 100_000  # rows that the driver holds; more if they have the same timestamp
 DEATHS: Final = (
     "x-death",
     *(f"x-{which}-death-{what}" for which in ("first", "last") for what in ("reason", "queue", "exchange")),
@@ -41,7 +41,7 @@ DEATHS: Final = (
 def chosen(
     rows: DataFrame, since: int | None = None, until: int | None = None, where: str | None = None
 ) -> DataFrame:
-    """Those that came in [since, until), in ms since 1970, and fit a SQL condition."""
+    """Return the rows that came in [since, until), in ms since 1970, and match a SQL condition."""
     from pyspark.sql.functions import expr
 
     if since is not None:
@@ -52,9 +52,10 @@ def chosen(
 
 
 def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
-    """The columns that the sink takes, in the order of the archive.
+    """Return the columns that the sink takes, in the order of the archive.
 
-    What brokers write is left out: deaths among the headers, and whose message it was, as it is the replayer's now.
+    Values that only brokers write are left out: deaths among the headers, and the user-id, as the replayer's user
+    publishes now.
     """
     from pyspark.sql.functions import coalesce, col, lit, map_filter
 
@@ -62,7 +63,9 @@ def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
     found.append(
         lit(routing_key).alias("routing_key")
         if routing_key is not None
-        else coalesce("routing_key", lit("")).alias("routing_key")  # an empty one in a folder's name is null
+        else coalesce("routing_key", lit("")).alias(
+            "routing_key"
+        )  # an empty key in the name of a folder is read as null
     )
     if "properties" in rows.columns:
         found.append(col("properties").withField("user_id", lit(None).cast("string")).alias("properties"))
@@ -72,7 +75,7 @@ def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
 
 
 def require_archive(rows: DataFrame, where: str) -> None:
-    """Raises PipelineError."""
+    """Check that these are rows of an archive. Raises PipelineError."""
     missing = [name for name in ("body", "routing_key", *ORDER) if name not in rows.columns]
     if missing:
         raise PipelineError(f"{where} is no archive: it has no column {', '.join(missing)}")
@@ -83,7 +86,7 @@ def require_archive(rows: DataFrame, where: str) -> None:
 
 @attrs.frozen
 class Asked:
-    """What is to be replayed where."""
+    """The arguments of a replay."""
 
     lake: str
     exchange: str
@@ -91,24 +94,22 @@ class Asked:
     since: int | None = None
     until: int | None = None
     where: str | None = None
-    format: str | None = None  # parquet or delta; None: what it looks like
+    format: str | None = None  # parquet or delta; None: found out from the folder
 
 
 @attrs.frozen
 class Content:
-    """What an archive consists of."""
+    """The files of an archive."""
 
     files: tuple[str, ...]
-    escaped: tuple[
-        str, ...
-    ] = ()  # columns whose values are octets of UTF-8 in names of folders, as Delta has them
+    escaped: tuple[str, ...] = ()  # columns with UTF-8 bytes in names of folders, as Delta writes them
 
 
 @attrs.frozen
 class Plan:
-    """What a replay will do, whatever is added to the archive meanwhile."""
+    """The plan of a replay, which stays the same if the archive grows."""
 
-    name: str  # under which it is staged
+    name: str  # the rows are staged under it
     asked: Asked
     content: Content
     cuts: tuple[int, ...]  # us since 1970: chunk n has [cuts[n], cuts[n + 1])
@@ -120,7 +121,7 @@ class Plan:
 
 
 def content_of(spark: SparkSession, lake: str, kind: str | None = None) -> Content:
-    """As of now. Raises PipelineError."""
+    """Return the present files of an archive. Raises PipelineError."""
     if kind is None:
         kind = DELTA if (Path(lake.removeprefix("file:")) / "_delta_log").is_dir() else PARQUET
     if kind == PARQUET:
@@ -134,18 +135,18 @@ def content_of(spark: SparkSession, lake: str, kind: str | None = None) -> Conte
 
 
 def rows_of(spark: SparkSession, asked: Asked, content: Content) -> DataFrame:
-    """Those that fit. Raises PipelineError."""
+    """Return the rows that are to be replayed. Raises PipelineError."""
     from pyspark.sql.functions import decode, encode
 
     rows = spark.read.option("basePath", asked.lake).parquet(*content.files)
     require_archive(rows, asked.lake)
-    for name in content.escaped:  # Spark takes each octet for a letter
+    for name in content.escaped:  # Spark takes each byte for a character
         rows = rows.withColumn(name, decode(encode(name, "ISO-8859-1"), "UTF-8"))
     return chosen(rows, asked.since, asked.until, asked.where)
 
 
 def planned(spark: SparkSession, asked: Asked, chunk: int = CHUNK_ROWS) -> Plan:
-    """Count what fits, and find where to cut it. Raises PipelineError."""
+    """Count the rows to replay, and find where to cut them into chunks. Raises PipelineError."""
     content = content_of(spark, asked.lake, asked.format)
     if not content.files:
         return Plan(_name(), asked, content, (), ())
@@ -155,7 +156,7 @@ def planned(spark: SparkSession, asked: Asked, chunk: int = CHUNK_ROWS) -> Plan:
 
 
 def cut(times: Iterator[tuple[int, int]], chunk: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Times and how many rows each has, in order, to cuts between them and the rows of each piece."""
+    """Return the times to cut at, and the rows of each chunk, from times in order with their numbers of rows."""
     cuts: list[int] = []
     counts: list[int] = []
     for at, rows in times:
@@ -175,14 +176,14 @@ def _name() -> str:
 
 
 class Checkpoint:
-    """A folder."""
+    """A folder with the plan of a replay and its progress."""
 
     def __init__(self, folder: Path) -> None:
         self._plan = folder / "replay.json"
         self._done = folder / "published"
 
     def plan(self, asked: Asked) -> Plan | None:
-        """None: there is none yet. Raises PipelineError if it is another replay's."""
+        """Return the plan, or None if there is none yet. Raises PipelineError if it is another replay's."""
         if not self._plan.exists():
             return None
         try:
@@ -213,7 +214,7 @@ class Checkpoint:
 
 
 def _write(file: Path, text: str) -> None:
-    """All of it or nothing."""
+    """Write a file atomically."""
     beside = file.with_name(file.name + ".new")
     with beside.open("w") as opened:
         opened.write(text)
@@ -223,7 +224,7 @@ def _write(file: Path, text: str) -> None:
 
 
 def plan_of(spark: SparkSession, asked: Asked, checkpoint: Checkpoint | None) -> Plan:
-    """The one that the checkpoint has, or a new one, which it keeps. Raises PipelineError."""
+    """Return the plan of the checkpoint, or a new one, which it keeps. Raises PipelineError."""
     if checkpoint is None:
         return planned(spark, asked)
     plan = checkpoint.plan(asked)
@@ -234,7 +235,7 @@ def plan_of(spark: SparkSession, asked: Asked, checkpoint: Checkpoint | None) ->
 
 
 def chunks(spark: SparkSession, plan: Plan, done: int) -> Iterator[tuple[int, pa.Table]]:
-    """Rows from the `done`th on, and the number of the first of each table."""
+    """Yield the rows from the `done`th on as tables, each with the number of its first row."""
     first = 0
     for place, count in enumerate(plan.rows):
         if first + count > done:
@@ -252,7 +253,7 @@ def chunks(spark: SparkSession, plan: Plan, done: int) -> Iterator[tuple[int, pa
 
 
 def as_lines(plan: Plan, checkpoint: Checkpoint | None) -> list[str]:
-    """For people."""
+    """Return the plan as lines for people."""
     lines = [f"{plan.total:,} messages of {len(plan.content.files):,} files"]
     if plan.cuts:
         first, last = (datetime.fromtimestamp(at / 1e6, UTC) for at in (plan.cuts[0], plan.cuts[-1] - 1))

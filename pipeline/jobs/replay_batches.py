@@ -1,4 +1,5 @@
-"""Rows of a replay to staged commits, as fast as they are wanted. See replay.py for what makes them happen once."""
+"""Publish the rows of a replay by staged commits, at the wanted rate. See replay.py for how each row is published
+once."""
 
 from __future__ import annotations
 
@@ -24,14 +25,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log: Final = logging.getLogger("leveret.pipeline")
-COMMIT_ROWS: Final = 20_000  # as fast as it goes
-COMMITS_A_SECOND: Final = 10  # at a rate
+COMMIT_ROWS: Final = 20_000  # without a rate
+COMMITS_A_SECOND: Final = 10  # with a rate
 ATTEMPT_BITS: Final = 62
-TELL_S: Final = 1.0  # between two lines
+TELL_S: Final = 1.0  # between two lines of the report
 
 
 class BatchPublisher(Protocol):
-    """Whom to give batches: a `Publisher`."""
+    """The requests for staging, which a `Publisher` can make."""
 
     def stage(
         self, name: str, batch: int, partition: int, attempt: int, piece: int, blocks: bytes
@@ -42,7 +43,7 @@ class BatchPublisher(Protocol):
 
 
 class Pace:
-    """Rows a second, on the whole."""
+    """Limits rows per second on average."""
 
     def __init__(
         self,
@@ -57,11 +58,11 @@ class Pace:
 
     @property
     def step(self) -> int:
-        """Rows of a commit."""
+        """The number of rows of a commit."""
         return max(1, self._rate // COMMITS_A_SECOND) if self._rate else COMMIT_ROWS
 
     def wait(self, rows: int) -> None:
-        """Until so many may be published. What a slow broker has held up is not made good for at once."""
+        """Wait until so many rows may be published. A delay by a slow broker is not caught up with at once."""
         if not self._rate:
             return
         now = self._now()
@@ -72,7 +73,7 @@ class Pace:
 
 @attrs.frozen
 class Replaying:
-    """One replay and where it goes. `checkpoint`: None, if it need not go on another time."""
+    """One replay and its target. `checkpoint` is None if it need not be continued later."""
 
     plan: Plan
     broker: BatchPublisher
@@ -80,13 +81,13 @@ class Replaying:
     checkpoint: Checkpoint | None = None
 
     def done(self) -> int:
-        """Rows that are published."""
+        """Return the number of rows that are published."""
         state = self.broker.state(self.plan.name)
         here = 0 if self.checkpoint is None else self.checkpoint.done
         return here if state is None else max(here, state.batch + 1)
 
     def run(self, spark: SparkSession, pace: Pace, report: Report, stop: Stop) -> bool:
-        """Publish what is left. Whether all of it is done, as it is not when `stop` is asked. Raises PipelineError."""
+        """Publish the rows that are left; return False if `stop` has interrupted that. Raises PipelineError."""
         done, total = self.done(), self.plan.total
         telling = Telling(report, total, done)
         for first, table in chunks(spark, self.plan, done):
@@ -100,7 +101,8 @@ class Replaying:
         return True
 
     def pour(self, first: int, table: pa.Table, pace: Pace) -> Iterator[int]:
-        """Publish a table, whose first row is the `first`th of the replay. Gives how many are done, time and again."""
+        """Publish a table that begins with row `first` of the replay. Yields the number of rows done after each
+        commit."""
         encoder = Encoder(columns_of(from_arrow_schema(table.schema), self.sink), self.sink)
         at = 0
         while at < table.num_rows:
@@ -113,7 +115,7 @@ class Replaying:
             yield first + at
 
     def _staged(self, encoder: Encoder, number: int, table: pa.Table) -> Part:
-        attempt = randbits(ATTEMPT_BITS)  # so that what an earlier run has left is not taken for ours
+        attempt = randbits(ATTEMPT_BITS)  # so that rows left by an earlier run are not mistaken for ours
         blocks = together(made for batch in table.to_batches() for made in encoder.blocks(batch))
         for piece, made in enumerate(blocks):
             self.broker.stage(self.plan.name, number, 0, attempt, piece, made.octets)
@@ -129,9 +131,9 @@ def replay(
     report: Report | None = None,
     stop: Stop | None = None,
 ) -> bool:
-    """Publish what is left of a replay. `sink`: options of `format("amqp")`, besides the exchange.
+    """Publish the rows of a replay that are left; return False if `stop` has interrupted that.
 
-    Whether all of it is done, as it is not when `stop` is asked. Raises PipelineError.
+    `sink` has the options of `format("amqp")`, besides the exchange. Raises PipelineError.
     """
     options = read_sink_options({**sink, "exchange": asked.exchange})
     plan = plan_of(spark, asked, checkpoint)
@@ -141,7 +143,7 @@ def replay(
 
 
 class Telling:
-    """A line for each second or so, as commits are many."""
+    """Reports about once a second, because there are many commits."""
 
     def __init__(
         self, report: Report, total: int, done: int, now: Callable[[], float] = time.monotonic

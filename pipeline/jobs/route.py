@@ -1,4 +1,4 @@
-"""Messages through SQL or a function to an exchange."""
+"""Pass messages through SQL or a function, and publish them to an exchange."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VIEW: Final = "messages"
 
 
 def routed(rows: DataFrame, how: str | Callable[[DataFrame], DataFrame]) -> DataFrame:
-    """What a SQL query makes of the view `messages`, or a function of the rows. Raises BadOption."""
+    """Return the result of a SQL query of the view `messages`, or of a function of the rows. Raises BadOption."""
     if isinstance(how, str):
         rows.createOrReplaceTempView(VIEW)
         return rows.sparkSession.sql(how)
@@ -29,7 +29,7 @@ def routed(rows: DataFrame, how: str | Callable[[DataFrame], DataFrame]) -> Data
 
 
 def function_named(name: str) -> Callable[[DataFrame], DataFrame]:
-    """`MODULE:NAME`; the module may be a file in the current folder. Raises BadOption."""
+    """Return the function `MODULE:NAME`; the module may be a file in the current folder. Raises BadOption."""
     module, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -46,7 +46,7 @@ def function_named(name: str) -> Callable[[DataFrame], DataFrame]:
 def route(
     rows: DataFrame, sink: Mapping[str, str], checkpoint: str, every: str | None = None
 ) -> StreamingQuery:
-    """Start a query that publishes rows. `sink`: options of `format("amqp")`; `every`: see `archive`."""
+    """Start a query that publishes rows. `sink` has options of `format("amqp")`; for `every` see `archive`."""
     writing = rows.writeStream.format("amqp").options(**sink).option("checkpointLocation", checkpoint)
     triggered = writing.trigger(processingTime=every) if every else writing.trigger(availableNow=True)
     return triggered.start()

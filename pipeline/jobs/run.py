@@ -1,4 +1,4 @@
-"""A query or a loop that runs, to what people and programs see of it: lines, a file of JSON lines, an end in order."""
+"""Run a query or a loop: report its progress in lines and a file of JSON lines, and end it on a signal."""
 
 from __future__ import annotations
 
@@ -25,15 +25,14 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stop:
-    """Whether somebody wants an end: Ctrl-C or SIGTERM, while `listening`. The second time means at once."""
+    """Counts requests to stop: Ctrl-C or SIGTERM, while `listening`. The second one means at once."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     @contextmanager
     def listening(self) -> Iterator[Stop]:
-        """Begin after Spark has started: it takes signals for itself, and drops what it does. Only the main thread
-        hears them."""
+        """Handle signals in the block, in the main thread only. Spark must have started: it installs handlers, too."""
         if threading.current_thread() is not threading.main_thread():
             yield self
             return
@@ -51,7 +50,7 @@ class Stop:
 
 
 class Report:
-    """Tells how far a job has come. `behind`: messages that are there and were not done yet, if that is known."""
+    """Reports the progress of a job."""
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Report:
         self.batches = self.rows = 0
 
     def batch(self, number: int, rows: int, seconds: float, behind: int | None = None) -> None:
-        """A micro-batch is done."""
+        """Report a completed micro-batch. `behind`: the messages that are left to process, if that is known."""
         self.batches += 1
         self.rows += rows
         rate = rows / max(seconds, 0.001)
@@ -77,7 +76,7 @@ class Report:
         self._write(batch=number, rows=rows, seconds=round(seconds, 3), rows_per_s=round(rate), behind=behind)
 
     def end(self, how: str) -> None:
-        """`how`: done, stopped or failed."""
+        """Report the end. `how`: done, stopped or failed."""
         seconds = self._now() - self._began
         rate = self.rows / max(seconds, 0.001)
         many = "batch" if self.batches == 1 else "batches"
@@ -95,14 +94,14 @@ class Report:
 
 
 class End:
-    """How a job has ended: by itself, or because it was asked to."""
+    """The outcome of a job: `well` if it has ended by itself, not because it was asked to."""
 
     well = False
 
 
 @contextmanager
 def ended(report: Report) -> Iterator[End]:
-    """The last line, whatever happens."""
+    """Report the end of the block, however it ends."""
     end = End()
     try:
         yield end
@@ -114,7 +113,7 @@ def ended(report: Report) -> Iterator[End]:
 
 @contextmanager
 def metrics_in(file: Path | None) -> Iterator[TextIO | None]:
-    """Lines are added to what the file has."""
+    """Open the file for appending, if there is one."""
     if file is None:
         yield None
         return
@@ -124,7 +123,7 @@ def metrics_in(file: Path | None) -> Iterator[TextIO | None]:
 
 @attrs.frozen
 class FinishedBatch:
-    """One micro-batch, from Spark's own words about it."""
+    """One micro-batch, from Spark's progress report."""
 
     number: int
     rows: int
@@ -133,7 +132,7 @@ class FinishedBatch:
 
 
 def done_in(progress: dict[str, object]) -> FinishedBatch:
-    """`progress`: Spark's, as JSON."""
+    """Return the micro-batch of Spark's progress report, as JSON."""
     took = progress.get("batchDuration")
     rows, number = progress["numInputRows"], progress["batchId"]
     assert isinstance(rows, int)
@@ -142,7 +141,7 @@ def done_in(progress: dict[str, object]) -> FinishedBatch:
 
 
 def behind(progress: dict[str, object]) -> int | None:
-    """Messages between where the micro-batch ended and what there was; None if our source does not say."""
+    """Return the messages between the end of the micro-batch and the newest one; None if our source reports none."""
     total = None
     sources = progress.get("sources")
     for source in sources if isinstance(sources, list) else ():
@@ -156,9 +155,10 @@ def behind(progress: dict[str, object]) -> int | None:
 
 
 def watch(query: StreamingQuery, report: Report, stop: Stop) -> bool:
-    """Until the query ends by itself, or is told to and has ended its micro-batch. Whether it was the former.
+    """Wait until the query ends by itself and return True, or stop it after its micro-batch if asked to and return
+    False.
 
-    Raises what the query failed with.
+    Raises the error that the query failed with.
     """
     seen, begun = -1, None
     while True:
