@@ -14,15 +14,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final
 
-TEXT: Final = "Move messages between the broker and a lake with Spark; see what died, and who is behind."
+TEXT: Final = "Move messages between the broker and a data lake with Spark; report dead letters and lag."
 CONNECTION: Final = """\
 The password comes from --password-file, from the variable LEVERET_PASSWORD, or is asked for; guest's is guest.
 Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the broker cannot be reached or does not let us in,
-130 ended by Ctrl-C with more to do. Ctrl-C ends a job behind the micro-batch that runs; the next run goes on there.
+130 ended by Ctrl-C with more to do. Ctrl-C ends a job after the running micro-batch; the next run continues there.
 """
 ARCHIVE: Final = """\
 examples:
-  leveret pipeline archive orders /lake/orders                     what there is, then end; again: what is new
+  leveret pipeline archive orders /lake/orders                     all messages there are; a second run: the new ones
   leveret pipeline archive orders /lake/orders --continuous --every 30s
   leveret pipeline archive orders refunds /lake/all --partition-by day,stream --format delta
   leveret pipeline archive jobs /lake/jobs --reader archive        a queue: its messages move to the lake
@@ -50,7 +50,7 @@ examples:
   leveret pipeline dead-letters dead --from 2026-11-01 --per day --picture dead.svg
   leveret pipeline dead-letters dead --csv > dead.csv
 
-Of a queue that is no stream, messages are reserved, looked at, and put back to their places, marked as redelivered.
+Messages of a queue that is no stream are reserved, read, and put back to their places, marked as redelivered.
 """
 LAG: Final = """\
 examples:
@@ -98,10 +98,10 @@ def _add_archive(actions: Actions[argparse.ArgumentParser], environ: Mapping[str
 
 
 def _add_replay(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
-    text = "Publish what an archive has to an exchange, in the order in which it came."
+    text = "Publish the messages of an archive to an exchange, in the order in which they came."
     adding = _add(actions, environ, "replay", text, REPLAY)
-    adding.add_argument("lake", metavar="LAKE", help="what archive has written")
-    adding.add_argument("--format", choices=["parquet", "delta"], help="default: what it looks like")
+    adding.add_argument("lake", metavar="LAKE", help="a table that archive has written")
+    adding.add_argument("--format", choices=["parquet", "delta"], help="default: found out from the folder")
     adding.add_argument("--to-exchange", metavar="NAME", required=True, help="'' is the default exchange")
     adding.add_argument(
         "--routing-key", metavar="KEY", help="for all messages (default: the one each message had)"
@@ -111,7 +111,7 @@ def _add_replay(actions: Actions[argparse.ArgumentParser], environ: Mapping[str,
     adding.add_argument(
         "--rate", metavar="N", type=_whole, default=0, help="messages/s (default: 0, as fast as it goes)"
     )
-    adding.add_argument("--checkpoint", metavar="DIR", help="where to keep how far it has come")
+    adding.add_argument("--checkpoint", metavar="DIR", help="where to keep its progress")
     _add_running(adding)
 
 
@@ -135,7 +135,7 @@ def _add_route(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, 
 
 
 def _add_dead_letters(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
-    text = "Tell what died, where, why, and when: a table, and a picture if wanted."
+    text = "Report dead letters by queue, reason and time, as a table and, if wanted, a picture."
     adding = _add(actions, environ, "dead-letters", text, DEAD_LETTERS)
     adding.add_argument("sources", metavar="SOURCE", nargs="+", help="where dead letters go: streams, queues")
     _add_times(adding)
@@ -157,11 +157,11 @@ def _add_dead_letters(actions: Actions[argparse.ArgumentParser], environ: Mappin
 
 
 def _add_lag(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
-    text = "Tell how far queries are behind, by their checkpoints. Needs no Spark."
+    text = "Report how far queries are behind, by their checkpoints. Needs no Spark."
     adding = _add(actions, environ, "lag", text, LAG)
     adding.add_argument("checkpoints", metavar="CHECKPOINT", nargs="+", type=Path)
     adding.add_argument(
-        "--watch", metavar="SECONDS", type=float, help="again at such intervals, until Ctrl-C"
+        "--watch", metavar="SECONDS", type=float, help="repeat at such intervals, until Ctrl-C"
     )
     adding.add_argument("--json", action="store_true", help="print JSON; with --watch, a line each time")
 
@@ -194,7 +194,9 @@ def _add(
         help="the broker's HTTP front-end, or some with commas (default: $LEVERET_URL, else %(default)s)",
     )
     adding.add_argument("--vhost", metavar="NAME", default="/", help="the virtual host (default: /)")
-    adding.add_argument("--user", default=user, help="who asks (default: $LEVERET_USER, else %(default)s)")
+    adding.add_argument(
+        "--user", default=user, help="the user to log in as (default: $LEVERET_USER, else %(default)s)"
+    )
     adding.add_argument("--password-file", metavar="FILE", help="a file with the password")
     adding.add_argument("--ca-file", metavar="FILE", help="certificates to trust at https URLs")
     adding.add_argument(
@@ -223,12 +225,12 @@ def _add_query(adding: argparse.ArgumentParser, checkpoint: str | None) -> None:
         "--checkpoint",
         metavar="DIR",
         required=not checkpoint,
-        help=f"where the query keeps its place{default}",
+        help=f"where the query keeps its position{default}",
     )
     adding.add_argument(
         "--reader",
         metavar="NAME",
-        help="read ordinary queues, too: under this name they keep what is reserved",
+        help="read ordinary queues, too: the broker reserves their messages under this name",
     )
     adding.add_argument(
         "--starting",
@@ -241,7 +243,7 @@ def _add_query(adding: argparse.ArgumentParser, checkpoint: str | None) -> None:
     )
     when = adding.add_mutually_exclusive_group()
     when.add_argument(
-        "--available-now", action="store_true", help="end with what there is at the start (default)"
+        "--available-now", action="store_true", help="end with the messages that exist at the start (default)"
     )
     when.add_argument("--continuous", action="store_true", help="go on until Ctrl-C")
     adding.add_argument(
@@ -255,7 +257,7 @@ def _add_query(adding: argparse.ArgumentParser, checkpoint: str | None) -> None:
 
 
 def _add_running(adding: argparse.ArgumentParser) -> None:
-    adding.add_argument("--dry-run", action="store_true", help="tell what would be done, and do nothing")
+    adding.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
     adding.add_argument(
         "--metrics", metavar="FILE", type=Path, help="add a line of JSON for each micro-batch"
     )
@@ -277,7 +279,7 @@ def _add_times(adding: argparse.ArgumentParser) -> None:
             dest={"from": "since", "until": "until"}[name],
             metavar="TIME",
             type=_time,
-            help=f"what came {what}: 2026-11-22, 2026-11-22T08:30 (UTC), 2026-11-22T08:30+01:00",
+            help=f"messages that arrived {what}: 2026-11-22, 2026-11-22T08:30 (UTC), 2026-11-22T08:30+01:00",
         )
 
 

@@ -163,7 +163,7 @@ def _name(column: str, given: object) -> str:
     octets = given if isinstance(given, bytes) else str(given).encode()
     if len(octets) > SHORT_MAX:
         raise BadRow(
-            f"column '{column}' has more than {SHORT_MAX} octets in a row: it begins with {octets[:50]!r}"
+            f"column '{column}' has more than {SHORT_MAX} bytes in a row: it begins with {octets[:50]!r}"
         )
     return octets.decode("utf-8", "surrogateescape")
 

@@ -106,7 +106,7 @@ def span(given: str) -> Span:
 
 def reader(given: str) -> str:
     if not 0 < len(given.encode("utf-8", "surrogatepass")) <= READER_OCTETS_MAX:
-        raise ValueError(f"must have 1 to {READER_OCTETS_MAX} octets")
+        raise ValueError(f"must have 1 to {READER_OCTETS_MAX} bytes")
     return given
 
 
@@ -245,7 +245,7 @@ class Connection:
         "endpoints", addresses, REQUIRED, "URLs of the broker's HTTP front-end, with commas between them"
     )
     vhost: str = option("vhost", text, "/", "the virtual host")
-    username: str = option("username", text, "guest", "the user as whom the broker is asked")
+    username: str = option("username", text, "guest", "the user to log in as")
     password_file: str | None = option(
         "passwordFile",
         text,
@@ -260,14 +260,17 @@ class Connection:
         "tls.certFile",
         text,
         None,
-        "a certificate to show at https URLs, on the driver and on executors; with its key, or see the next",
+        "a certificate to present at https URLs, on driver and executors, with its key unless `tls.keyFile` has it",
     )
     key_file: str | None = option(
         "tls.keyFile", text, None, "the key of that certificate, without a password of its own"
     )
     timeout_s: int = option("timeoutSeconds", whole(1, 3600), 30, "how long to wait for an answer")
     retry_s: int = option(
-        "retrySeconds", whole(0, 86_400), 60, "how long a broker that does not answer is asked again"
+        "retrySeconds",
+        whole(0, 86_400),
+        60,
+        "how long requests to a broker that does not answer are repeated",
     )
 
 
@@ -282,7 +285,7 @@ class Options(Connection):
         "streams, super streams and (with `readerName`) queues, with commas between them",
     )
     subscribe_pattern: re.Pattern[str] | None = option(
-        "subscribePattern", pattern, None, "all streams whose whole name fits a regular expression"
+        "subscribePattern", pattern, None, "all streams whose whole name matches a regular expression"
     )
     assign: Mapping[str, frozenset[int]] | None = option(
         "assign", assigned, None, 'some partitions of super streams: `{"orders":[0,1]}`'
@@ -291,7 +294,7 @@ class Options(Connection):
         "readerName",
         reader,
         None,
-        "as whom queues are read: a name for each query, which it keeps as long as its checkpoint",
+        "the name under which queues are read: a different one for each query, kept as long as its checkpoint",
     )
     starting_offsets: Position | None = option(
         "startingOffsets",
@@ -301,7 +304,7 @@ class Options(Connection):
         " default: streaming `latest`, batch `earliest`",
     )
     starting_timestamp: Position | None = option(
-        "startingTimestamp", since, None, "ms since 1970: begin with what arrived then or later"
+        "startingTimestamp", since, None, "ms since 1970: begin with messages that arrived then or later"
     )
     starting_offsets_by_timestamp: Position | None = option(
         "startingOffsetsByTimestamp", since_each, None, 'the same for each partition: `{"orders":{"0":MS}}`'
@@ -310,7 +313,11 @@ class Options(Connection):
         "endingOffsets", position, None, "where to end, exclusive; default `latest`", Use.BATCH
     )
     ending_timestamp: Position | None = option(
-        "endingTimestamp", since, None, "ms since 1970: end before what arrived then or later", Use.BATCH
+        "endingTimestamp",
+        since,
+        None,
+        "ms since 1970: end before messages that arrived then or later",
+        Use.BATCH,
     )
     ending_offsets_by_timestamp: Position | None = option(
         "endingOffsetsByTimestamp", since_each, None, "the same for each partition", Use.BATCH
@@ -322,7 +329,7 @@ class Options(Connection):
         "maxBytesPerTrigger",
         whole(1),
         None,
-        "octets of bodies in a micro-batch, about (by the average of each stream)",
+        "bytes of bodies in a micro-batch, about (by the average of each stream)",
         Use.STREAM,
     )
     min_offsets_per_trigger: int | None = option(
@@ -336,11 +343,11 @@ class Options(Connection):
         "maxTriggerDelay",
         span,
         Span("15m", 900),
-        "how long it waits for them, since the last micro-batch or the start; then it has those that are there",
+        "how long it waits for them, from the last micro-batch or the start; then it takes those there are",
         Use.STREAM,
     )
     min_partitions: int | None = option(
-        "minPartitions", whole(1, 100_000), None, "split what is read into so many tasks, or a few more"
+        "minPartitions", whole(1, 100_000), None, "split each read into this many tasks, or a few more"
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss", flag, True, "whether messages that are gone end the query, or are passed over"
@@ -349,22 +356,22 @@ class Options(Connection):
         "headersFormat",
         one_of("map", "variant", "none"),
         "map",
-        "what the column `headers` is: a map of texts, a variant with the types the headers have, or not there",
+        "the form of the column `headers`: a map of texts, a variant that keeps the types of headers, or no column",
     )
     include_headers: bool = option(
         "includeHeaders",
         flag,
         True,
-        "whether there is the column `headers`: another word for the option before",
+        "whether there is a column `headers`; `false` is the same as `headersFormat` `none`",
     )
     include_annotations: bool = option(
-        "includeAnnotations", flag, False, "whether there is the column `annotations`, for AMQP 1.0"
+        "includeAnnotations", flag, False, "whether there is a column `annotations`, for AMQP 1.0"
     )
     columns: str = option(
         "schema", one_of("amqp", "kafka"), "amqp", "the columns: ours, or those of Spark's Kafka source"
     )
     fetch_octets: int = option(
-        "fetchBytes", whole(FETCH_MIN, FETCH_MAX), 4 << 20, "octets that a task asks for at once"
+        "fetchBytes", whole(FETCH_MIN, FETCH_MAX), 4 << 20, "bytes that a task asks for at once"
     )
 
     @property
@@ -391,7 +398,7 @@ CHOICES: Final = (  # at most one of each line; exactly one of the first
     ("headersFormat", "includeHeaders"),
 )
 ELSEWHERE: Final = {
-    "password": "a password in an option would be seen by everybody who sees the query; use passwordFile or the"
+    "password": "a password in an option would be visible to all who see the query; use passwordFile or the"
     " environment variable LEVERET_PASSWORD",
     "path": "load() takes no path; name the streams with subscribe",
 }

@@ -25,7 +25,7 @@ NO_BATCH: Final = (
     "spark.read cannot read a queue, because it never says when rows are safe and messages may go. Read what there is"
     " with spark.readStream, the option readerName and trigger(availableNow=True)"
 )
-NAMELESS: Final = "to read a queue, say with the option readerName as whom"
+NAMELESS: Final = "to read a queue, name its reader with the option readerName"
 NOTHING: Final[Marks] = {}
 SAID_MAX: Final = 100  # losses that are not logged again
 
@@ -362,5 +362,5 @@ class Planner:
 def lost(options: Options, text: str) -> None:
     """Report lost messages: end the query, or log a warning. Raises DataLoss."""
     if options.fail_on_data_loss:
-        raise DataLoss(f"{text}; with the option failOnDataLoss=false the query goes on without")
+        raise DataLoss(f"{text}; with the option failOnDataLoss=false the query goes on without them")
     log.warning("%s", text)

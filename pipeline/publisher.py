@@ -157,7 +157,7 @@ class Publisher:
         if answer.status == 403:
             raise Refused(f"user '{user}' may not publish that in {where}: {reason}")
         if answer.status == 404:
-            raise Missing(f"what rows should go to is not in {where}: {reason}")
+            raise Missing(f"the target of the rows is not in {where}: {reason}")
         if answer.status == 413:
             raise Refused(f"a row is larger than a message may be: {reason}")
         if answer.status == 422:

@@ -177,13 +177,11 @@ class Asker:
         response = connection.getresponse()
         if (response.length or 0) > most:
             self.close()
-            raise PipelineError(
-                f"{self.url} answers with {response.length} octets, where {most} are the most"
-            )
+            raise PipelineError(f"{self.url} answers with {response.length} bytes, where {most} are the most")
         octets = response.read(most + 1) if response.length is None else response.read()
         if len(octets) > most:
             self.close()
-            raise PipelineError(f"{self.url} answers with more than {most} octets")
+            raise PipelineError(f"{self.url} answers with more than {most} bytes")
         return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, octets)
 
     def _connected(self) -> http.client.HTTPConnection:

@@ -44,7 +44,7 @@ def written(fields: Fields, headers: Table | None, persistent: bool) -> bytes:
     if (
         headers and not octets[0] & HEADERS_FLAG
     ):  # the encoding leaves headers out if properties do not fit a frame
-        raise BadRow(f"column 'headers' and properties have more than {WRITTEN_MAX} octets in a row")
+        raise BadRow(f"column 'headers' and properties have more than {WRITTEN_MAX} bytes in a row")
     return octets
 
 
@@ -56,7 +56,7 @@ def _require_within(name: str, value: int) -> None:
 
 def _require_short(what: str, text: str) -> None:
     if len(text.encode()) > SHORT_MAX:
-        raise BadRow(f"{what} has more than {SHORT_MAX} octets in a row: it begins with '{text[:50]}'")
+        raise BadRow(f"{what} has more than {SHORT_MAX} bytes in a row: it begins with '{text[:50]}'")
 
 
 # Headers.
@@ -69,7 +69,7 @@ def from_pairs(pairs: Pairs) -> Table:
 
 def _header_name(name: object) -> str:
     if not isinstance(name, str):
-        raise BadRow("column 'headers' has one without a name in a row")
+        raise BadRow("column 'headers' has a header without a name in a row")
     _require_short("the name of a header in column 'headers'", name)
     return name
 
@@ -103,12 +103,12 @@ def from_variant(pairs: Pairs) -> Table | None:
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise BadRow(f"column 'headers' is a variant that cannot be read in a row: {error}") from None
     if not isinstance(said, Mapping):
-        raise BadRow("column 'headers' is a variant in a row that is no object")
+        raise BadRow("column 'headers' holds a variant that is no object in a row")
     for name, each in said.items():
         _header_name(name)
         if not _can_be_said({name: each}):
             raise BadRow(
-                f"header '{name}' in column 'headers' is {each!r:.50} in a row, which AMQP cannot say"
+                f"header '{name}' in column 'headers' is {each!r:.50} in a row, which AMQP cannot represent"
             )
     return said
 

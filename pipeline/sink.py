@@ -142,7 +142,7 @@ class Writing:
         try:
             undone(publisher)
         except PipelineError as error:
-            log.warning("%s: what is left of it at the broker was not cleared up: %s", what, error)
+            log.warning("%s: its data at the broker was not cleared up: %s", what, error)
         finally:
             publisher.close()
 

@@ -17,7 +17,7 @@ SHORT_MAX: Final = 255  # bytes of a name in AMQP 0-9-1
 
 def short(given: str) -> str:
     if len(given.encode()) > SHORT_MAX:
-        raise ValueError(f"must have no more than {SHORT_MAX} octets")
+        raise ValueError(f"must have no more than {SHORT_MAX} bytes")
     return given
 
 

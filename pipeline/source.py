@@ -63,7 +63,7 @@ class AmqpSource(DataSource):
 
     def _writing(self, schema: StructType, overwrite: bool, instead: str) -> Writing:
         if overwrite:
-            raise BadOption(f"what was published cannot be overwritten; write with {instead}")
+            raise BadOption(f"published messages cannot be overwritten; write with {instead}")
         options = read_sink_options(self.options)
         return Writing(options, columns_of(schema, options))
 

@@ -54,7 +54,7 @@ def _sources(file: Path) -> Iterator[dict[Partition, Mark]]:
     """Yield the marks of those sources of the query that are ours."""
     try:
         if file.stat().st_size > SIZE_MAX:
-            raise PipelineError(f"{file} is larger than {SIZE_MAX} octets")
+            raise PipelineError(f"{file} is larger than {SIZE_MAX} bytes")
         version, _, *lines = file.read_text().splitlines()
     except (OSError, ValueError) as error:
         raise PipelineError(f"{file} cannot be read: {error}") from None

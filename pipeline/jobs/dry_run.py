@@ -81,10 +81,10 @@ def as_lines(found: Sequence[Planned]) -> list[str]:
         where = f"{each.kind} '{each.source}'" + (f", partition {each.partition}" if each.partition else "")
         if each.messages < 0:
             lines.append(
-                f"{where}: all that waits there; how many is known once it has been read under this name"
+                f"{where}: all waiting messages; their number is known once the queue has been read under this name"
             )
             continue
-        octets = "" if each.octets is None else f", about {each.octets:,} octets"
+        octets = "" if each.octets is None else f", about {each.octets:,} bytes"
         lines.append(f"{where}: {each.messages:,} messages from offset {each.first:,}{octets}")
     known = [each.messages for each in found if each.messages >= 0]
     lines.append(f"in all: {sum(known):,} messages")

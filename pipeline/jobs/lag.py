@@ -73,7 +73,7 @@ def leases(asker: Asker, vhost: str) -> list[LeaseLag]:
     try:
         return [lease_of(each) for each in json.loads(answer.octets)]
     except (ValueError, RecursionError, TypeError, KeyError):
-        raise PipelineError(f"{asker.url} gives no list of leases") from None
+        raise PipelineError(f"{asker.url} returns no list of leases") from None
 
 
 def lease_of(found: dict[str, object]) -> LeaseLag:

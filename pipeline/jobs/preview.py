@@ -100,7 +100,7 @@ def leased(
         try:
             lease = client.reserve(queue, fence, lease.first, min(most, MESSAGES_MAX), OCTETS_MAX)
             tell(
-                f"queue '{queue}' is no stream: {lease.messages:,} of its messages are set aside for a look,"
+                f"queue '{queue}' is no stream: {lease.messages:,} of its messages are reserved, read,"
                 f" and put back marked as redelivered; {lease.ready:,} more wait there"
             )
             yield options, client, Range(queue, 0, queue, lease.incarnation, lease.first, lease.next, fence)

@@ -24,7 +24,7 @@ def routed(rows: DataFrame, how: str | Callable[[DataFrame], DataFrame]) -> Data
         return rows.sparkSession.sql(how)
     made: object = how(rows)
     if not hasattr(made, "writeStream"):
-        raise BadOption(f"the function gives a {type(made).__name__}, not a DataFrame")
+        raise BadOption(f"the function returns a {type(made).__name__}, not a DataFrame")
     return made  # type: ignore[return-value]
 
 

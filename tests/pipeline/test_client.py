@@ -265,7 +265,7 @@ def test_an_answer_that_is_too_large_is_not_taken(
     monkeypatch.setattr("pipeline.client.TEXT_MAX", 10)
     monkeypatch.setattr(Client._answer, "__defaults__", (10,))
     broker.stream("orders").publish(message(b"x"))
-    with pytest.raises(PipelineError, match="octets, where 10 are the most"):
+    with pytest.raises(PipelineError, match="bytes, where 10 are the most"):
         client.partitions("orders")
 
 

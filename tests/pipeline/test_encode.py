@@ -280,12 +280,12 @@ PROPERTIES_OF = {name: pa.struct([(name, kind)]) for name, kind in KINDS.items()
         (
             one_column(["x" * 256], pa.string(), "exchange"),
             {},
-            "column 'exchange' has more than 255 octets in a row",
+            "column 'exchange' has more than 255 bytes in a row",
         ),
         (
             one_column(["ü" * 128], pa.string(), "key"),
             {"exchange": "e"},
-            "column 'key' has more than 255 octets",
+            "column 'key' has more than 255 bytes",
         ),
         (
             one_column([{"priority": 256}], PROPERTIES_OF["priority"], "properties"),
@@ -307,17 +307,17 @@ PROPERTIES_OF = {name: pa.struct([(name, kind)]) for name, kind in KINDS.items()
         (
             one_column([{"content_type": "x" * 256}], PROPERTIES_OF["content_type"], "properties"),
             {"exchange": "e"},
-            "column 'properties.content_type' has more than 255 octets in a row",
+            "column 'properties.content_type' has more than 255 bytes in a row",
         ),
         (
             one_column([[("x" * 256, "")]], HEADERS, "headers"),
             {"exchange": "e"},
-            "the name of a header in column 'headers' has more than 255 octets",
+            "the name of a header in column 'headers' has more than 255 bytes",
         ),
         (
             one_column([[("x", "y" * 130_000)]], HEADERS, "headers"),
             {"exchange": "e"},
-            "column 'headers' and properties have more than 120000 octets in a row",
+            "column 'headers' and properties have more than 120000 bytes in a row",
         ),
         (
             one_column([[("CC", "a,b")]], HEADERS, "headers"),
@@ -327,7 +327,7 @@ PROPERTIES_OF = {name: pa.struct([(name, kind)]) for name, kind in KINDS.items()
         (
             one_column([[{"key": None, "value": b"x"}]], KAFKAS, "headers"),
             {"exchange": "e"},
-            "column 'headers' has one without a name in a row",
+            "column 'headers' has a header without a name in a row",
         ),
     ],
 )
@@ -382,8 +382,8 @@ def test_headers_of_variants_have_the_types_they_had():
 @pytest.mark.parametrize(
     ("headers", "said"),
     [
-        ([1], "column 'headers' is a variant in a row that is no object"),
-        ({"x" * 256: 1}, "the name of a header in column 'headers' has more than 255 octets"),
+        ([1], "column 'headers' holds a variant that is no object in a row"),
+        ({"x" * 256: 1}, "the name of a header in column 'headers' has more than 255 bytes"),
         ({"a": [10**30]}, "header 'a' in column 'headers' is [Decimal"),
         ({"a": {"y" * 256: 1}}, "header 'a' in column 'headers' is {'yyyy"),
     ],

@@ -208,11 +208,11 @@ def test_a_dry_run_tells_what_a_query_would_read(
     words = ["archive", "orders", "mails", "jobs", "more", str(target), "--reader", "lake", "--dry-run"]
     assert main(["pipeline", *words, "--endpoint", broker.url], {}) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "stream 'orders': 30 messages from offset 70, about 57 octets",
-        "stream 'mails': 0 messages from offset 0, about 0 octets",
-        "stream 'mails', partition 1: 20 messages from offset 0, about 30 octets",
+        "stream 'orders': 30 messages from offset 70, about 57 bytes",
+        "stream 'mails': 0 messages from offset 0, about 0 bytes",
+        "stream 'mails', partition 1: 20 messages from offset 0, about 30 bytes",
         "queue 'jobs': 7 messages from offset 5",
-        "queue 'more': all that waits there; how many is known once it has been read under this name",
+        "queue 'more': all waiting messages; their number is known once the queue has been read under this name",
         "in all: 57 messages",
         f"to parquet at {target}, partitioned by day",
         f"checkpoint {target}.checkpoint",
@@ -454,5 +454,5 @@ def test_a_function_may_be_in_a_file_of_the_current_folder(tmp_path: Path, monke
     ):
         with pytest.raises(BadOption, match=reason):
             function_named(name)
-    with pytest.raises(BadOption, match="gives a int, not a DataFrame"):
+    with pytest.raises(BadOption, match="returns a int, not a DataFrame"):
         routed(given, lambda rows: 7)  # type: ignore[arg-type, return-value]

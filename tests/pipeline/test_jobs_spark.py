@@ -176,7 +176,7 @@ def test_dead_letters_are_counted_where_they_lie(
     told = {(each["queue"], each["reason"], each["routing_key"]): each["messages"] for each in counts}
     assert told == {("work", "maxlen", "work"): 6, ("work", "rejected", "work"): 4}
     assert "work: maxlen" in picture.read_text()
-    assert "5 of its messages are set aside for a look, and put back" in printed.err
+    assert "5 of its messages are reserved, read, and put back" in printed.err
     assert channel.queue_declare("dead-queue", passive=True).method.message_count == 5
 
 

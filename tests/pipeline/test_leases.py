@@ -351,7 +351,8 @@ def test_a_queue_needs_a_name_to_be_read_as(broker: FakeBroker, queue: FakeQueue
     options = read_options({"endpoints": "a", "subscribe": "jobs"}, Use.STREAM)
     asking = client(broker)
     with pytest.raises(
-        BadOption, match=r"queue 'jobs' .* is no stream; to read a queue, say with the option readerName"
+        BadOption,
+        match=r"queue 'jobs' .* is no stream; to read a queue, name its reader with the option readerName",
     ):
         Planner(options, asking, Leases(asking)).initial()
 

@@ -101,8 +101,8 @@ def test_a_query_begins_where_it_is_told(given: dict[str, str], read: object):
         ),
         ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is 'soon': must be a time such as 500ms"),
         ({"maxTriggerDelay": "3 weeks"}, "option maxTriggerDelay"),
-        ({"readerName": ""}, "must have 1 to 255 octets"),
-        ({"readerName": "ü" * 128}, "must have 1 to 255 octets"),
+        ({"readerName": ""}, "must have 1 to 255 bytes"),
+        ({"readerName": "ü" * 128}, "must have 1 to 255 bytes"),
         ({"schema": "avro"}, "must be amqp or kafka"),
     ],
 )

@@ -154,7 +154,7 @@ def test_at_least_once_is_published_at_once(broker: FakeExchanges, publisher: Pu
 
 
 def test_a_missing_exchange_is_named(publisher: Publisher):
-    said = "what rows should go to is not in virtual host '/': no exchange 'shp' in vhost '/'"
+    said = "the target of the rows is not in virtual host '/': no exchange 'shp' in vhost '/'"
     with pytest.raises(Missing, match=said):
         publisher.stage("q", 7, 0, 5, 0, rows(b"a", exchange="shp"))
     with pytest.raises(Missing, match=said):

