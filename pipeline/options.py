@@ -267,10 +267,7 @@ class Connection:
     )
     timeout_s: int = option("timeoutSeconds", whole(1, 3600), 30, "how long to wait for an answer")
     retry_s: int = option(
-        "retrySeconds",
-        whole(0, 86_400),
-        60,
-        "how long requests to a broker that does not answer are repeated",
+        "retrySeconds", whole(0, 86_400), 60, "how long to repeat requests that get no answer"
     )
 
 
