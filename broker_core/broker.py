@@ -28,14 +28,15 @@ from broker_core.exchanges.standard import STANDARD
 from broker_core.flow import Alarms
 from broker_core.global_parameters import Parameters
 from broker_core.limits import NodeLimits, VirtualHostLimits
-from broker_core.message import Death, Encoding, Facts, Message, Notes
+from broker_core.message import Encoding, Message
 from broker_core.observability import event_exchange
 from broker_core.observability.events import Events
 from broker_core.observability.retired_counters import Bygone
 from broker_core.policy import Policies
 from broker_core.publisher import Publisher as Publisher
+from broker_core.queues.dead_letters import bury
 from broker_core.queues.deferred_free import Discarded
-from broker_core.queues.queue import DELETED, REJECTED, Queue
+from broker_core.queues.queue import Queue
 from broker_core.security.access import Access
 from broker_core.virtual_host import VirtualHost
 
@@ -294,7 +295,7 @@ class Broker:
         while True:
             while self.touched or self.dying:
                 while self.dying:
-                    self._bury(*self.dying.popleft())
+                    bury(self, *self.dying.popleft())
                 touched, self.touched = self.touched, []
                 try:
                     for queue in touched:
@@ -343,95 +344,7 @@ class Broker:
         if limits.dead_letter_exchange is not None or limits.alternate_exchange is not None:
             self.dying.append((queue, message, reason))
 
-    def _bury(self, queue: Queue, message: Message, reason: str) -> None:
-        host = queue.virtual_host
-        target = queue.limits.dead_letter_exchange
-        if reason == DELETED or (target is None and reason == REJECTED):
-            self._reroute(queue, message)
-            return
-        exchange = None if target is None else host.exchanges.get(target)
-        if exchange is None:
-            return  # X038
-        dead = self._dead(queue, message, reason, exchange.name)
-        found = self.route(exchange, dead)
-        if reason != REJECTED:
-            queues = tuple(q for q in found.queues if not self._is_cycle(q, dead))
-            found = Route(queues, found.handled, found.keepers, lasting=False)
-        exchange.published += 1
-        exchange.surplus += len(found.queues) - 1
-        Route.give(found, dead)
-
-    def _reroute(self, queue: Queue, message: Message) -> None:
-        """Route an unchanged message from the queue's alternate exchange."""
-        target = queue.limits.alternate_exchange
-        exchange = None if target is None else queue.virtual_host.exchanges.get(target)
-        if exchange is not None:
-            exchange.published += 1
-            exchange.surplus -= 1
-            self.release_delayed(exchange, message)
-
-    def _dead(self, queue: Queue, message: Message, reason: str, exchange: str) -> Message:
-        """Return the dead-letter copy: same properties and body, new exchange and routing key, and an x-death entry."""
-        facts = message.facts
-        replaced = queue.limits.dead_letter_key
-        key = message.key if replaced is None else replaced
-        buried = Facts(
-            durable=facts.durable,
-            priority=facts.priority,
-            user_id=facts.user_id,
-            reply_to=facts.reply_to,
-            cc=facts.cc if replaced is None else (),
-            bcc=facts.bcc if replaced is None else (),
-            has_headers=facts.has_headers,
-        )
-        return Message(
-            message.encoding,
-            exchange,
-            key,
-            message.properties,
-            message.body,
-            buried,
-            self._note_death(queue.name, message, reason),
-        )
-
-    def _note_death(self, queue: str, message: Message, reason: str) -> Notes:
-        """Return a message's notes with this death: one entry per queue and reason, newest first (X032-X034)."""
-        before = message.notes
-        wall = int(self.clock.wall())
-        earlier = before.deaths if before is not None else ()
-        same = next((d for d in earlier if d.queue == queue and d.reason == reason), None)
-        if same is None:
-            keys = (message.key, *message.facts.cc)
-            death = Death(queue, reason, 1, wall, wall, message.exchange, keys, message.facts.ttl_ms)
-        else:
-            death = Death(
-                queue, reason, same.count + 1, same.first_time, wall, same.exchange, same.keys, same.ttl_ms
-            )
-        notes = Notes()
-        notes.deaths = (death, *(d for d in earlier if d is not same))
-        notes.last_death = (reason, queue, message.exchange)
-        notes.first_death = (
-            notes.last_death if before is None or before.first_death is None else before.first_death
-        )
-        return notes
-
-    def _is_cycle(self, queue: Queue, message: Message) -> bool:
-        """True if the message has died in this queue before and was not rejected anywhere since (X037)."""
-        assert message.notes is not None
-        for death in message.notes.deaths:
-            if death.reason == REJECTED:
-                return False
-            if death.queue == queue.name:
-                self._report_cycle(queue)
-                return True
-        return False
-
     # Reports.
-
-    def _report_cycle(self, queue: Queue) -> None:
-        if not queue.warned_cycle:
-            queue.warned_cycle = True
-            log.warning("dead-letter cycle at %s: messages dropped", queue.described)
 
     def report_missing_alternate(self, exchange: Exchange, alternate: str) -> None:
         """Log that an alternate exchange does not exist, once for each exchange and alternate (S131)."""

@@ -1,7 +1,8 @@
-"""Clocks that are passed as arguments, and the broker's one list of timers.
+"""Clocks that are passed as arguments, the broker's one list of timers, and turns.
 
 The core reads a `Clock` only where something depends on time; tests pass a `ManualClock`. `Timers` is a heap of
-deadlines with lazy cancellation, so that time costs nothing where nothing waits for it.
+deadlines with lazy cancellation, so that time costs nothing where nothing waits for it. A `Turn` splits long work into
+short pieces, so that other work is not held up.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 NEVER: Final = float("inf")  # a deadline that does not come
+LOOKS: Final = 8  # steps of a turn between two looks at the clock
+MOST: Final = 512  # steps in a turn at most
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -133,3 +136,31 @@ class Timers:
             timer.action(now)
             ran += 1
         return ran
+
+
+class Turn:
+    """A turn of at most `length_s` seconds; after it the caller leaves `pause_s` seconds to other work."""
+
+    __slots__ = ("_clock", "_done", "_length_s", "_until", "pause_s")
+
+    def __init__(self, clock: Clock, length_s: float, pause_s: float) -> None:
+        self.pause_s = pause_s
+        self._clock = clock
+        self._length_s = length_s
+        self._done = 0
+        self._until = clock.now() + length_s
+
+    def is_over(self, is_slow: bool = False) -> bool:
+        """True if the turn is over. Call it after each step; the caller then pauses, and the next turn begins.
+
+        `is_slow`: the step may have taken much of the turn, so look at the clock.
+        """
+        self._done += 1
+        if self._done % LOOKS and not is_slow:
+            return False
+        now = self._clock.now()
+        if now < self._until and self._done < MOST:
+            return False
+        self._done = 0
+        self._until = now + self.pause_s + self._length_s
+        return True

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from broker_core.clock import Turn
 from broker_core.observability.counts import (
     CHANNEL,
     CHURN,
@@ -31,7 +32,6 @@ from broker_core.observability.counts import (
     queue_counts,
 )
 from broker_core.observability.resource_usage import measured
-from broker_core.turn import Turn
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker

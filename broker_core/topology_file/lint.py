@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.topology_file.dead_letters import dead_letter_cycles
+from broker_core.topology_file.dead_letter_cycles import dead_letter_cycles
 from broker_core.topology_file.effective import (
     ALTERNATE,
     DEAD_LETTER,

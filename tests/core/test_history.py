@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from broker_core.broker import Broker
-from broker_core.clock import ManualClock
+from broker_core.clock import MOST, ManualClock, Turn
 from broker_core.exchanges.exchange import HANDLED, Exchange, ExchangeType, Handled
 from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Message
@@ -15,7 +15,6 @@ from broker_core.observability.counts import QUEUE, TOTAL, queue_counts
 from broker_core.observability.history import INTERVAL_S, KEPT, LAYERS, History, Layers, Series
 from broker_core.queues.queue import Queue
 from broker_core.transaction import Transaction
-from broker_core.turn import MOST, Turn
 from tests.core.fakes import FakeConsumer, fetched
 from tests.harness.bench import ENCODING, CoreBench
 

@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 
 import attrs
 
+from broker_core.clock import Turn
 from broker_core.config.compat import INTRODUCTIONS, Product
 from broker_core.config.load import ConfigError
 from broker_core.config.types import Problem
@@ -24,7 +25,6 @@ from broker_core.definitions.exporter import Sections
 from broker_core.definitions.incremental_reader import Steps
 from broker_core.definitions.reader import Definitions, UserDefinition
 from broker_core.security.passwords import PasswordHash
-from broker_core.turn import Turn
 from broker_core.values import Json
 from broker_core.version import VERSION
 from protocols.http.connection import Later, Response

@@ -18,8 +18,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import attrs
 
+from broker_core.clock import Turn
 from broker_core.errors import PreconditionFailed
-from broker_core.turn import Turn
 from broker_core.values import Json
 from protocols.http.connection import Later, Response
 from protocols.http.management.patterns import name_filter

@@ -11,8 +11,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import Broker
+from broker_core.clock import Turn
 from broker_core.errors import Failure
-from broker_core.turn import Turn
 from protocols.http.connection import Later, Response
 from protocols.http.server.durable_answers import OnDisk
 from protocols.http.server.replies import OWN, mistake, refused_response

@@ -1,0 +1,120 @@
+"""Dead letters: a message that was rejected, has expired or was dropped goes to its queue's dead-letter exchange.
+
+The copy has the same properties and body, a new exchange and routing key, and a note of the death, which consumers see
+as `x-death` (X030-X040). `Broker.dead_letter` collects the dead of a batch; the next settle buries them.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from broker_core.exchanges.routing import Route
+from broker_core.message import Death, Facts, Message, Notes
+from broker_core.queues.queue import DELETED, REJECTED, Queue
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+
+log: Final = logging.getLogger("leveret.broker")
+
+
+def bury(broker: Broker, queue: Queue, message: Message, reason: str) -> None:
+    """Route a message that died in `queue` to the queue's dead-letter exchange, or unchanged to its alternate.
+
+    It goes nowhere if that exchange does not exist (X038), and not back into a queue in which it has died without being
+    rejected since (X037).
+    """
+    host = queue.virtual_host
+    target = queue.limits.dead_letter_exchange
+    if reason == DELETED or (target is None and reason == REJECTED):
+        _reroute(broker, queue, message)
+        return
+    exchange = None if target is None else host.exchanges.get(target)
+    if exchange is None:
+        return  # X038
+    dead = _copy(broker, queue, message, reason, exchange.name)
+    found = broker.route(exchange, dead)
+    if reason != REJECTED:
+        queues = tuple(q for q in found.queues if not _is_cycle(q, dead))
+        found = Route(queues, found.handled, found.keepers, lasting=False)
+    exchange.published += 1
+    exchange.surplus += len(found.queues) - 1
+    Route.give(found, dead)
+
+
+def _reroute(broker: Broker, queue: Queue, message: Message) -> None:
+    """Route an unchanged message from the queue's alternate exchange."""
+    target = queue.limits.alternate_exchange
+    exchange = None if target is None else queue.virtual_host.exchanges.get(target)
+    if exchange is not None:
+        exchange.published += 1
+        exchange.surplus -= 1
+        broker.release_delayed(exchange, message)
+
+
+def _copy(broker: Broker, queue: Queue, message: Message, reason: str, exchange: str) -> Message:
+    """Return the dead-letter copy: same properties and body, new exchange and routing key, and an x-death entry."""
+    facts = message.facts
+    replaced = queue.limits.dead_letter_key
+    key = message.key if replaced is None else replaced
+    buried = Facts(
+        durable=facts.durable,
+        priority=facts.priority,
+        user_id=facts.user_id,
+        reply_to=facts.reply_to,
+        cc=facts.cc if replaced is None else (),
+        bcc=facts.bcc if replaced is None else (),
+        has_headers=facts.has_headers,
+    )
+    return Message(
+        message.encoding,
+        exchange,
+        key,
+        message.properties,
+        message.body,
+        buried,
+        _notes(int(broker.clock.wall()), queue.name, message, reason),
+    )
+
+
+def _notes(wall: int, queue: str, message: Message, reason: str) -> Notes:
+    """Return a message's notes with this death: one entry per queue and reason, newest first (X032-X034).
+
+    `wall` is the time of the death in seconds since 1970-01-01 UTC.
+    """
+    before = message.notes
+    earlier = before.deaths if before is not None else ()
+    same = next((d for d in earlier if d.queue == queue and d.reason == reason), None)
+    if same is None:
+        keys = (message.key, *message.facts.cc)
+        death = Death(queue, reason, 1, wall, wall, message.exchange, keys, message.facts.ttl_ms)
+    else:
+        death = Death(
+            queue, reason, same.count + 1, same.first_time, wall, same.exchange, same.keys, same.ttl_ms
+        )
+    notes = Notes()
+    notes.deaths = (death, *(d for d in earlier if d is not same))
+    notes.last_death = (reason, queue, message.exchange)
+    notes.first_death = (
+        notes.last_death if before is None or before.first_death is None else before.first_death
+    )
+    return notes
+
+
+def _is_cycle(queue: Queue, message: Message) -> bool:
+    """True if the message has died in this queue before and was not rejected anywhere since (X037)."""
+    assert message.notes is not None
+    for death in message.notes.deaths:
+        if death.reason == REJECTED:
+            return False
+        if death.queue == queue.name:
+            _report_cycle(queue)
+            return True
+    return False
+
+
+def _report_cycle(queue: Queue) -> None:
+    if not queue.warned_cycle:
+        queue.warned_cycle = True
+        log.warning("dead-letter cycle at %s: messages dropped", queue.described)
