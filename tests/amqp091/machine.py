@@ -13,7 +13,7 @@ CAPABLE: FieldTable = {"capabilities": {"authentication_failure_close": True, "c
 Frame = tuple[int, int, bytes]
 
 
-class Recorder(Notes, Logins, Handler, Traffic):
+class Recorder(Notes, Logins, Handler):
     """Notes every call."""
 
     wait = Wait.WAIT
@@ -57,6 +57,9 @@ class Recorder(Notes, Logins, Handler, Traffic):
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
         self.note("publish", channel, publish, properties, body)
 
+    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        return 0
+
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         self.note("ack", channel, delivery_tag, multiple)
 
@@ -64,8 +67,24 @@ class Recorder(Notes, Logins, Handler, Traffic):
         self.note("closed")
 
 
-class Unheeding(Recorder):
-    """Notes no traffic, for tests that count what the machine itself does."""
+class Heard(Traffic):
+    """The traffic of a connection, told to its recorder: one object cannot have two compiled contracts."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
+        self.recorder.on_publish(channel, publish, properties, body)
+
+    def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
+        return self.recorder.on_publish_run(channel, publish, properties, bodies)
+
+    def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
+        self.recorder.on_ack(channel, delivery_tag, multiple)
+
+
+class Unheeding(Traffic):
+    """Takes all traffic and notes none, for tests that count what the machine itself does."""
 
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
         pass
@@ -77,11 +96,15 @@ class Unheeding(Recorder):
 class Peer:
     """A client's end: `says` methods or bytes, `hears` methods."""
 
-    def __init__(self, tuning: Tuning | None = None, handler: Recorder | None = None) -> None:
+    def __init__(
+        self, tuning: Tuning | None = None, handler: Recorder | None = None, traffic: Traffic | None = None
+    ) -> None:
         self.handler = handler or Recorder()
         self.outbox = Pieces()
         self.now = 0.0
-        self.connection = Connection(self.handler, self.handler, tuning or Tuning(), self.outbox, self.now)
+        self.connection = Connection(
+            self.handler, traffic or Heard(self.handler), tuning or Tuning(), self.outbox, self.now
+        )
 
     def says(self, *what: bytes | tuple[int, Method]) -> "Peer":
         data = b"".join(
@@ -136,10 +159,16 @@ def tune_ok(channel_max: int = 2047, frame_max: int = 131_072, heartbeat: int = 
 
 
 def opened(
-    tuning: Tuning | None = None, channels: int = 1, handler: Recorder | None = None, **tuned: int
+    tuning: Tuning | None = None,
+    channels: int = 1,
+    handler: Recorder | None = None,
+    traffic: Traffic | None = None,
+    **tuned: int,
 ) -> Peer:
     """An open connection with that many channels, nothing noted and nothing unread."""
-    peer = Peer(tuning, handler).says(HEADER, start_ok(), tune_ok(**tuned), (0, m.ConnectionOpen("/")))
+    peer = Peer(tuning, handler, traffic).says(
+        HEADER, start_ok(), tune_ok(**tuned), (0, m.ConnectionOpen("/"))
+    )
     for number in range(1, channels + 1):
         peer.says((number, m.ChannelOpen()))
     assert peer.connection.state is State.OPEN

@@ -327,20 +327,20 @@ PER_READ = 5  # and fewer where they are compiled: receive, closed, _take, _take
 
 
 def test_an_ack_costs_one_python_call_at_most_which_is_the_handlers() -> None:
-    peer = opened(handler=Unheeding()).says(ACK)
+    peer = opened(traffic=Unheeding()).says(ACK)
     assert python_calls_of_receive(peer, ACK * 1000) <= PER_READ + 1000
 
 
 def test_a_message_costs_one_python_call_at_most_which_is_the_handlers() -> None:
     """None if the handler takes runs: a run costs three."""
     one, other = message(b"x" * 100), message(b"x" * 100, key="other")
-    peer = opened(handler=Unheeding()).says(one)
+    peer = opened(traffic=Unheeding()).says(one)
     assert python_calls_of_receive(peer, (one + other) * 500) <= PER_READ + 1000
     assert python_calls_of_receive(peer, one * 1000) <= PER_READ + 2 + 3 + 998
 
 
 def test_a_message_with_a_new_target_costs_no_more() -> None:
-    peer = opened(handler=Unheeding())
+    peer = opened(traffic=Unheeding())
     octets = b"".join(message(b"x" * 100, key=str(number)) for number in range(1000))
     assert python_calls_of_receive(peer, octets) <= PER_READ + 1000
 
