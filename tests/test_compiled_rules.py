@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 
 import pytest
@@ -14,6 +15,7 @@ from tests.sources import ROOT, sources
 LISTED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["leveret"]["compiled"]
 
 
+@cache
 def tree_of(name: str) -> ast.Module:
     return ast.parse((ROOT / name).read_text())
 
