@@ -79,10 +79,7 @@ def command(
 # The header segment of the transfer below.
 DELIVERY_PROPERTIES = c.DeliveryProperties(priority=4, delivery_mode=2, routing_key="q")
 MESSAGE_PROPERTIES = c.MessageProperties(
-    content_length=5,
-    message_id=UUID(int=1),
-    content_type="text/plain",
-    application_headers={"k": "v"},
+    content_length=5, message_id=UUID(int=1), content_type="text/plain", application_headers={"k": "v"}
 )
 HEADER = bytes.fromhex(
     "00000008040118020402017100000035040313010000000000000005000000000000000000000000000000010a746578742f706c61"
@@ -149,8 +146,7 @@ VECTORS: list[Sample] = [
         body=b"hello",
     ),
     command(
-        c.MessageAccept(SequenceSet.of((0, 0))),
-        "0f01001c000100010000000004020100010000080000000000000000",
+        c.MessageAccept(SequenceSet.of((0, 0))), "0f01001c000100010000000004020100010000080000000000000000"
     ),
     command(
         c.ExecutionResult(2, c.ExchangeQueryResult("direct", durable=True)),

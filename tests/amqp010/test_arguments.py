@@ -62,10 +62,7 @@ MEANT: list[tuple[Table, Table]] = [
         {"x-qpid-priorities": 3, "x-qpid-fairshare": "5", "x-qpid-fairshare-1": 0, "qpid.fairshare-0": 2},
         {"x-max-priority": 2, "x-priority-base": 3, "x-fair-share": [2, 0, 5]},
     ),
-    (
-        {"x-max-priority": 1, "qpid.fairshare-1": 9},
-        {"x-fair-share": [0, 9]},
-    ),
+    ({"x-max-priority": 1, "qpid.fairshare-1": 9}, {"x-fair-share": [0, 9]}),
     (
         {"qpid.priorities": 2, "qpid.fairshare-1": 3, "qpid.fairshare-2": 4, "qpid.fairshare-999999999": 5},
         {"x-max-priority": 1, "x-priority-base": 4, "x-fair-share": [0, 3]},

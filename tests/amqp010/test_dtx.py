@@ -281,12 +281,7 @@ def test_phases_are_not_mixed_up(session: ClientSession, other: ClientSession) -
 
 @pytest.mark.parametrize(
     "name",
-    [
-        None,
-        c.Xid(None, b"g", b"b"),
-        c.Xid(1, bytes(ID_MAX + 1), b"b"),
-        c.Xid(1, b"g", bytes(ID_MAX + 1)),
-    ],
+    [None, c.Xid(None, b"g", b"b"), c.Xid(1, bytes(ID_MAX + 1), b"b"), c.Xid(1, b"g", bytes(ID_MAX + 1))],
 )
 def test_a_name_that_is_none(session: ClientSession, name: c.Xid | None) -> None:
     with pytest.raises(SessionEnded) as ended:

@@ -136,10 +136,7 @@ def test_the_default_exchange_does_not_tell_who_may_use_it_what_queues_there_are
 ON_A_QUEUE: Final[dict[str, tuple[Row, int | None]]] = {
     "queue.declare": (Row(declare_queue("own")), LOCKED),
     "queue.declare passive": (Row(declare_queue("own", passive=True)), None),
-    "queue.declare passive and exclusive": (
-        Row(declare_queue("own", passive=True, exclusive=True)),
-        LOCKED,
-    ),
+    "queue.declare passive and exclusive": (Row(declare_queue("own", passive=True, exclusive=True)), LOCKED),
     "queue.declare exclusive": (Row(declare_queue("own", exclusive=True)), LOCKED),
     "queue.query": (Row(c.QueueQuery("own")), None),
     "queue.purge": (Row(c.QueuePurge("own")), LOCKED),

@@ -70,10 +70,7 @@ REFUSED = {
     "an empty name": (c.QueueDeclare(""), c.ERROR_CODE_ILLEGAL_ARGUMENT),
     "missing, passive": (c.QueueDeclare("nowhere", passive=True), c.ERROR_CODE_NOT_FOUND),
     "reserved": (c.QueueDeclare("amq.mine"), c.ERROR_CODE_NOT_ALLOWED),
-    "with a missing alternate": (
-        c.QueueDeclare("new", alternate_exchange="nowhere"),
-        c.ERROR_CODE_NOT_FOUND,
-    ),
+    "with a missing alternate": (c.QueueDeclare("new", alternate_exchange="nowhere"), c.ERROR_CODE_NOT_FOUND),
     "with another alternate": (
         c.QueueDeclare("q", alternate_exchange="amq.fanout"),
         c.ERROR_CODE_NOT_ALLOWED,
@@ -87,10 +84,7 @@ REFUSED = {
         c.QueueDeclare("q", passive=True, exclusive=True),
         c.ERROR_CODE_RESOURCE_LOCKED,
     ),
-    "another session's, exclusive": (
-        c.QueueDeclare("locked", exclusive=True),
-        c.ERROR_CODE_RESOURCE_LOCKED,
-    ),
+    "another session's, exclusive": (c.QueueDeclare("locked", exclusive=True), c.ERROR_CODE_RESOURCE_LOCKED),
     "with consumers, exclusive": (c.QueueDeclare("busy", exclusive=True), c.ERROR_CODE_RESOURCE_LOCKED),
     "bad arguments": (
         c.QueueDeclare("new", arguments={"qpid.max_count": "many"}),

@@ -114,10 +114,7 @@ def test_s236_a_result_comes_before_the_mark() -> None:
     end.command(c.MessageAcquire(ids((0, 0))), sync=True)
     end.session.result(0, c.Acquired(ids((0, 0))))
     end.session.complete(0)
-    assert end.settled() == [
-        c.ExecutionResult(0, c.Acquired(ids((0, 0)))),
-        c.SessionCompleted(ids((0, 0))),
-    ]
+    assert end.settled() == [c.ExecutionResult(0, c.Acquired(ids((0, 0)))), c.SessionCompleted(ids((0, 0)))]
 
 
 def test_s240_a_result_after_completion_is_our_own_mistake() -> None:

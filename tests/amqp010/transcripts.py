@@ -102,12 +102,7 @@ def _cpp_hello(n: int, program: str, name: bytes) -> list[Turn]:
     tune_ok, opening = c.ConnectionTuneOk(32767, 65535, 0), c.ConnectionOpen("", [], True)
     return [
         *_hello(n, start_ok, tune_ok, opening),
-        turn(
-            n,
-            1,
-            c.SessionAttach(name),
-            sees=(c.SessionAttached(name), c.SessionCommandPoint(0, 0)),
-        ),
+        turn(n, 1, c.SessionAttach(name), sees=(c.SessionAttached(name), c.SessionCommandPoint(0, 0))),
     ]
 
 
@@ -415,19 +410,8 @@ PYTHON_MESSAGING: Final = [
         sees=(Message("0", b"hello", "smoke-q", {"k": 1, "qpid.subject": "x"}),),
     ),
     turn(7, 0, synced(c.ExecutionSync()), sees=(Done(0, 8),)),
-    turn(
-        7,
-        0,
-        c.SessionCompleted(ids((0, 2))),
-        synced(c.MessageAccept(ids(2))),
-        sees=(Done(0, 9),),
-    ),
-    turn(
-        7,
-        0,
-        *_asks_for("no-such-q"),
-        sees=_asked_for("no-such-q", 10, c.QueueQueryResult()),
-    ),
+    turn(7, 0, c.SessionCompleted(ids((0, 2))), synced(c.MessageAccept(ids(2))), sees=(Done(0, 9),)),
+    turn(7, 0, *_asks_for("no-such-q"), sees=_asked_for("no-such-q", 10, c.QueueQueryResult())),
     turn(
         7,
         1,
@@ -436,12 +420,7 @@ PYTHON_MESSAGING: Final = [
         c.TxSelect(),
         sees=(c.SessionAttached(NAMES[1]), c.SessionCommandPoint(0, 0)),
     ),
-    turn(
-        7,
-        1,
-        synced(c.ExecutionSync()),
-        sees=(Done(0, 1),),
-    ),
+    turn(7, 1, synced(c.ExecutionSync()), sees=(Done(0, 1),)),
     turn(
         7,
         1,
@@ -454,12 +433,7 @@ PYTHON_MESSAGING: Final = [
         sees=(Done(0, 2),),
     ),
     turn(7, 1, synced(c.TxCommit()), sees=(Done(0, 3),)),
-    turn(
-        7,
-        0,
-        c.MessageFlow("0", c.CREDIT_UNIT_MESSAGE, 1),
-        sees=(Message("0", b"tx", "smoke-q"),),
-    ),
+    turn(7, 0, c.MessageFlow("0", c.CREDIT_UNIT_MESSAGE, 1), sees=(Message("0", b"tx", "smoke-q"),)),
     turn(7, 0, synced(c.ExecutionSync()), sees=(Done(0, 13),)),
     turn(7, 0, c.SessionCompleted(ids((0, 5))), synced(c.MessageAccept(ids(5))), sees=(Done(0, 14),)),
     turn(

@@ -12,14 +12,7 @@ from protocols.amqp091.machine.channel_input import ChannelInput, Expects
 from protocols.amqp091.machine.connection import CHANNEL_STEPS, AmqpError, Tuning
 from tests.harness.call_count import calls
 
-from .machine import (
-    Peer,
-    Unheeding,
-    content,
-    message,
-    opened,
-    publish_arguments,
-)
+from .machine import Peer, Unheeding, content, message, opened, publish_arguments
 
 PROPERTIES = b"\x10\x00\x02"
 PUBLISH = m.BasicPublish("exchange", "key")

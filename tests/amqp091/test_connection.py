@@ -10,16 +10,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
 from protocols.amqp091.machine.connection import AmqpError, Connection, State
 
-from .machine import (
-    HEADER,
-    Peer,
-    Recorder,
-    in_state,
-    message,
-    opened,
-    start_ok,
-    tune_ok,
-)
+from .machine import HEADER, Peer, Recorder, in_state, message, opened, start_ok, tune_ok
 
 PROPERTIES = b"\x10\x00\x02"
 PUBLISH = m.BasicPublish("exchange", "key")

@@ -97,11 +97,7 @@ def give_kind(frames: list[bytes], at: int, value: int) -> None:
 
 
 MUTATED: Final = mutations(
-    {
-        "another channel": move_to_channel,
-        "another size": give_size,
-        "another kind": give_kind,
-    }
+    {"another channel": move_to_channel, "another size": give_size, "another kind": give_kind}
 )
 
 

@@ -6,17 +6,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import FieldTable, Method, method_frame
 from protocols.amqp091.machine.connection import AmqpError, State, Tuning
 
-from .machine import (
-    CAPABLE,
-    HEADER,
-    Peer,
-    in_state,
-    message,
-    opened,
-    publish_arguments,
-    start_ok,
-    tune_ok,
-)
+from .machine import CAPABLE, HEADER, Peer, in_state, message, opened, publish_arguments, start_ok, tune_ok
 
 PROPERTIES = b"\x10\x00\x02"
 PUBLISH = m.BasicPublish("exchange", "key")

@@ -45,11 +45,7 @@ def test_a_queue_whose_dead_letters_come_back_is_reported_once_and_forgotten_wit
     for _ in range(2):
         channel.declare(
             "q",
-            arguments={
-                "x-message-ttl": 1000,
-                "x-dead-letter-exchange": "",
-                "x-dead-letter-routing-key": "q",
-            },
+            arguments={"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"},
         )
         for _ in range(TIMES):
             channel.publish("", "q")

@@ -105,11 +105,7 @@ def test_s038_an_unknown_type_is_refused_on_the_channel(toml: str) -> None:
 
 @pytest.mark.parametrize(
     "toml",
-    [
-        STRICT,
-        '[compat]\nprofile = "rabbitmq-3.13"',
-        '[compat]\nunknown_exchange_type = "command-invalid"',
-    ],
+    [STRICT, '[compat]\nprofile = "rabbitmq-3.13"', '[compat]\nunknown_exchange_type = "command-invalid"'],
 )
 def test_s038_where_a_profile_says_so_an_unknown_type_ends_the_connection(toml: str) -> None:
     channel = opened(toml)

@@ -156,8 +156,7 @@ def test_x019_without_conditions_it_is_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "fault"),
-    [({}, "non-durable"), ({"durable": True, "exclusive": True}, "exclusive-owner")],
+    ("properties", "fault"), [({}, "non-durable"), ({"durable": True, "exclusive": True}, "exclusive-owner")]
 )
 def test_a_quorum_queue_is_durable_and_nobodys_own(properties: dict[str, bool], fault: str) -> None:
     declare = m.QueueDeclare("q", arguments={"x-queue-type": "quorum"}, **properties)

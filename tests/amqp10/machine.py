@@ -12,13 +12,7 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.types import Described, Value
 from protocols.amqp10.machine.connection import Connection, State
-from protocols.amqp10.machine.contract import (
-    Handler,
-    IncomingOwner,
-    OutgoingOwner,
-    SessionOwner,
-    Tuning,
-)
+from protocols.amqp10.machine.contract import Handler, IncomingOwner, OutgoingOwner, SessionOwner, Tuning
 from protocols.amqp10.machine.receiving import IncomingLink
 from protocols.amqp10.machine.sending import OutgoingLink
 from protocols.amqp10.machine.session import Session

@@ -286,9 +286,7 @@ def test_x071_priority_is_shown_if_the_publisher_gave_one(priority: int | None) 
 
 
 @given(messages.annotation_maps)
-def test_s230_annotations_are_the_publishers_and_where_it_was_published_to(
-    given: dict[Value, Value],
-) -> None:
+def test_s230_annotations_are_the_publishers_and_where_it_was_published_to(given: dict[Value, Value]) -> None:
     own = {Symbol("x-exchange"): "forged", Symbol("x-routing-key"): 1}
     for pairs in (given, {**own, **given}, {**given, **own}):
         message = published(section(MESSAGE_ANNOTATIONS, pairs), HELLO, exchange="é", key="a.b")
@@ -510,11 +508,7 @@ def test_x068_a_foreign_message_gets_headers() -> None:
         foreign(Properties(headers={"a": 1})), {Symbol("x-n"): UInt(5), Symbol("x-d"): b"\xff"}
     )
     assert message.properties == b"written"
-    assert message.encoding.read(b"").headers == {
-        "a": 1,
-        "x-n": values.UInt32(5),
-        "x-d": bytearray(b"\xff"),
-    }
+    assert message.encoding.read(b"").headers == {"a": 1, "x-n": values.UInt32(5), "x-d": bytearray(b"\xff")}
     assert type(message.headers["x-n"]) is values.UInt32
 
 

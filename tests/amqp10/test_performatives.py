@@ -11,14 +11,7 @@ from protocols.amqp10.codec import fields as f
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.spec import generate
-from protocols.amqp10.codec.types import (
-    Described,
-    Symbol,
-    ULong,
-    Value,
-    encode,
-    value_at,
-)
+from protocols.amqp10.codec.types import Described, Symbol, ULong, Value, encode, value_at
 
 from . import oracle, samples
 

@@ -163,11 +163,7 @@ def test_s207_annotations_of_the_broker_do_not_route(bench: ClientBench) -> None
 def test_s230_annotations_say_where_a_message_was_published_to(bench: ClientBench) -> None:
     bind(bench, "amq.topic", "q", "#")
     sent(bench, annotations({"x-mine": [1]}), HELLO, to="/exchanges/amq.topic/a.%C3%A9")
-    assert got(bench).annotations == {
-        "x-mine": [1],
-        "x-exchange": "amq.topic",
-        "x-routing-key": "a.é",
-    }
+    assert got(bench).annotations == {"x-mine": [1], "x-exchange": "amq.topic", "x-routing-key": "a.é"}
 
 
 def test_s230_deaths_are_told_to_both(bench: ClientBench) -> None:

@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.amqp10.codec.errors import Ends
-from protocols.amqp10.codec.sections import (
-    MalformedError,
-    bounds,
-    data_begin,
-    is_body,
-    octets_of,
-    value_of,
-)
+from protocols.amqp10.codec.sections import MalformedError, bounds, data_begin, is_body, octets_of, value_of
 from protocols.amqp10.codec.types import Symbol, encode
 from tests.harness.call_count import calls
 

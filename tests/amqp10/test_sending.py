@@ -9,19 +9,7 @@ from hypothesis import strategies as st
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.machine.contract import Tuning
 
-from .machine import (
-    LAST,
-    MANY,
-    Peer,
-    begun,
-    detach_heard,
-    disposition,
-    flow,
-    frames,
-    receiver,
-    send,
-    sending,
-)
+from .machine import LAST, MANY, Peer, begun, detach_heard, disposition, flow, frames, receiver, send, sending
 
 ACCEPTED, RELEASED = p.Accepted(), p.Released()
 

@@ -38,9 +38,7 @@ ALLOWED = {
 
 
 @pytest.mark.parametrize(
-    "route",
-    [route for route in ROUTES if route.path in ALLOWED],
-    ids=lambda route: route.path,
+    "route", [route for route in ROUTES if route.path in ALLOWED], ids=lambda route: route.path
 )
 @pytest.mark.parametrize("tag", TAGS)
 def test_each_route_answers_those_with_the_right_tag(desk: Desk, route: Route, tag: str) -> None:

@@ -118,10 +118,7 @@ REFUSED = {
         octets_of(flags=0, properties=(struct.pack("<3I", 0, 9, 4), b"abcd")),
         CANNOT + "the ends of pieces do not ascend to their size",
     ),
-    "broken properties": (
-        octets_of(properties=(b"", b"\xff\xff")),
-        "the properties cannot be read: ",
-    ),
+    "broken properties": (octets_of(properties=(b"", b"\xff\xff")), "the properties cannot be read: "),
     "long properties": (
         octets_of(properties=(b"", bytes(WRITTEN_MAX + 1))),
         f"the properties have {WRITTEN_MAX + 1} octets, {WRITTEN_MAX} are the most",

@@ -70,10 +70,7 @@ REFUSED = {
     "/s/offset": (400, "parameter 'timestamp' is missing"),
     "/s/offset?timestamp=1&x=1": (400, "unknown parameter 'x'; known are timestamp"),
     "/s/blocks": (400, "parameter 'from' is missing"),
-    "/s/blocks?from=-1": (
-        400,
-        "parameter 'from' is '-1', not a whole number from 0 to 9223372036854775807",
-    ),
+    "/s/blocks?from=-1": (400, "parameter 'from' is '-1', not a whole number from 0 to 9223372036854775807"),
     "/s/blocks?from=%C2%B2": (
         400,
         "parameter 'from' is '²', not a whole number from 0 to 9223372036854775807",
@@ -92,10 +89,7 @@ REFUSED = {
     ),
     "/s/blocks?from=0&format=csv": (400, "parameter 'format' is 'csv', not one of blocks, arrow"),
     "/s/blocks?from=2": (416, "queue 's' in vhost '/' has no offset 2 yet; its next is 1"),
-    "/s/blocks?from=0&incarnation=x": (
-        409,
-        "queue 's' in vhost '/' has another incarnation than 'x'",
-    ),
+    "/s/blocks?from=0&incarnation=x": (409, "queue 's' in vhost '/' has another incarnation than 'x'"),
 }
 
 

@@ -64,9 +64,7 @@ def test_a_port_is_listened_on_or_not(office: Office) -> None:
 )
 def test_a_protocol_is_listened_for_or_not(office: Office, name: str, found: str | None) -> None:
     listening(
-        office,
-        Listening("::", 5672, ("amqp091", "amqp10"), False),
-        Listening("::", 15671, ("http",), True),
+        office, Listening("::", 5672, ("amqp091", "amqp10"), False), Listening("::", 15671, ("http",), True)
     )
     status, content = check(office, f"protocol-listener/{name}")
     if found is None:

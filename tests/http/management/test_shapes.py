@@ -42,16 +42,8 @@ SHAPES: Final = {
         "user_who_performed_action",
         "policy",
     ),
-    "message_stats of an exchange": (
-        "publish_in publish_in_details publish_out publish_out_details",
-        "",
-        "",
-    ),
-    "binding": (
-        "source vhost destination destination_type routing_key arguments properties_key",
-        "",
-        "",
-    ),
+    "message_stats of an exchange": ("publish_in publish_in_details publish_out publish_out_details", "", ""),
+    "binding": ("source vhost destination destination_type routing_key arguments properties_key", "", ""),
     "connection": (
         "auth_mechanism channel_max channels client_properties connected_at frame_max garbage_collection host name "
         "node peer_cert_issuer peer_cert_subject peer_cert_validity peer_host peer_port port protocol recv_cnt "
