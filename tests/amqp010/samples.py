@@ -14,33 +14,9 @@ import attrs
 from hypothesis import strategies as st
 
 from protocols.amqp010.codec import commands as c
+from protocols.amqp010.codec import types as t
 from protocols.amqp010.codec.sequences import SequenceSet
 from protocols.amqp010.codec.spec import generate
-from protocols.amqp010.codec.types import (
-    Array,
-    Char,
-    CharUtf32,
-    Datetime,
-    Dec64,
-    Float32,
-    Int8,
-    Int16,
-    Int32,
-    Opaque,
-    Str8,
-    Str8Latin,
-    Str8Utf16,
-    Str16Latin,
-    Str16Utf16,
-    Struct32,
-    UInt8,
-    UInt16,
-    UInt32,
-    UInt64,
-    Value,
-    Vbin8,
-    Vbin32,
-)
 
 GREETING = bytes.fromhex("414d51500101000a")
 
@@ -243,7 +219,7 @@ STRUCTS: list[tuple[c.Struct, bytes]] = [
 ]
 
 # A value and the octets that both stand for it and come of it, type code in front.
-VALUES: list[tuple[Value, bytes]] = [
+VALUES: list[tuple[t.Value, bytes]] = [
     (None, bytes.fromhex("f0")),
     (True, bytes.fromhex("08 01")),
     (False, bytes.fromhex("08 00")),
@@ -251,35 +227,35 @@ VALUES: list[tuple[Value, bytes]] = [
     (-1, bytes.fromhex("31 ffffffffffffffff")),
     (2**63 - 1, bytes.fromhex("31 7fffffffffffffff")),
     (-(2**63), bytes.fromhex("31 8000000000000000")),
-    (UInt64(2**63), bytes.fromhex("32 8000000000000000")),
-    (UInt64(1), bytes.fromhex("32 0000000000000001")),
-    (Int8(-2), bytes.fromhex("01 fe")),
-    (UInt8(254), bytes.fromhex("02 fe")),
-    (Int16(-2), bytes.fromhex("11 fffe")),
-    (UInt16(65_534), bytes.fromhex("12 fffe")),
-    (Int32(-2), bytes.fromhex("21 fffffffe")),
-    (UInt32(4_294_967_294), bytes.fromhex("22 fffffffe")),
-    (Float32(1.5), bytes.fromhex("23 3fc00000")),
+    (t.UInt64(2**63), bytes.fromhex("32 8000000000000000")),
+    (t.UInt64(1), bytes.fromhex("32 0000000000000001")),
+    (t.Int8(-2), bytes.fromhex("01 fe")),
+    (t.UInt8(254), bytes.fromhex("02 fe")),
+    (t.Int16(-2), bytes.fromhex("11 fffe")),
+    (t.UInt16(65_534), bytes.fromhex("12 fffe")),
+    (t.Int32(-2), bytes.fromhex("21 fffffffe")),
+    (t.UInt32(4_294_967_294), bytes.fromhex("22 fffffffe")),
+    (t.Float32(1.5), bytes.fromhex("23 3fc00000")),
     (1.5, bytes.fromhex("33 3ff8000000000000")),
-    (Char("a"), bytes.fromhex("04 61")),
-    (CharUtf32("\U0001f407"), bytes.fromhex("27 0001f407")),
-    (Datetime(1000), bytes.fromhex("38 00000000000003e8")),
+    (t.Char("a"), bytes.fromhex("04 61")),
+    (t.CharUtf32("\U0001f407"), bytes.fromhex("27 0001f407")),
+    (t.Datetime(1000), bytes.fromhex("38 00000000000003e8")),
     (UUID(int=7), bytes.fromhex("48 00000000000000000000000000000007")),
     (Decimal("3.14"), bytes.fromhex("c8 02 0000013a")),
     (Decimal("-0.001"), bytes.fromhex("c8 03 ffffffff")),
-    (Dec64("1"), bytes.fromhex("d8 00 0000000000000001")),
+    (t.Dec64("1"), bytes.fromhex("d8 00 0000000000000001")),
     (b"", bytes.fromhex("90 0000")),
     (b"\xff\xfe", bytes.fromhex("90 0002 fffe")),
-    (Vbin8(b"abc"), bytes.fromhex("80 03 616263")),
-    (Vbin32(b"abc"), bytes.fromhex("a0 00000003 616263")),
+    (t.Vbin8(b"abc"), bytes.fromhex("80 03 616263")),
+    (t.Vbin32(b"abc"), bytes.fromhex("a0 00000003 616263")),
     ("", bytes.fromhex("95 0000")),
     ("Häsin", bytes.fromhex("95 0006 48c3a473696e")),
     ("\udcff", bytes.fromhex("95 0001 ff")),  # no UTF-8, and kept
-    (Str8("hare"), bytes.fromhex("85 04 68617265")),
-    (Str8Latin("€"), bytes.fromhex("84 01 a4")),
-    (Str16Latin("ä"), bytes.fromhex("94 0001 e4")),
-    (Str8Utf16("ä"), bytes.fromhex("86 02 00e4")),
-    (Str16Utf16("\U0001f407"), bytes.fromhex("96 0004 d83ddc07")),
+    (t.Str8("hare"), bytes.fromhex("85 04 68617265")),
+    (t.Str8Latin("€"), bytes.fromhex("84 01 a4")),
+    (t.Str16Latin("ä"), bytes.fromhex("94 0001 e4")),
+    (t.Str8Utf16("ä"), bytes.fromhex("86 02 00e4")),
+    (t.Str16Utf16("\U0001f407"), bytes.fromhex("96 0004 d83ddc07")),
     ({}, bytes.fromhex("a8 00000004 00000000")),
     (
         {"a": 1, "b": "x", "c": None, "d": True},
@@ -287,28 +263,28 @@ VALUES: list[tuple[Value, bytes]] = [
     ),
     ([], bytes.fromhex("a9 00000004 00000000")),
     ([1, "x", []], bytes.fromhex("a9 0000001a0000000331000000000000000195000178a90000000400000000")),
-    (Array(0x95, ["a", "b"]), bytes.fromhex("aa 0000000b9500000002000161000162")),
-    (Array(0x95), bytes.fromhex("aa 00000005 95 00000000")),
+    (t.Array(0x95, ["a", "b"]), bytes.fromhex("aa 0000000b9500000002000161000162")),
+    (t.Array(0x95), bytes.fromhex("aa 00000005 95 00000000")),
     (
-        Array(0xAA, [Array(0x02, [UInt8(1)])]),
+        t.Array(0xAA, [t.Array(0x02, [t.UInt8(1)])]),
         bytes.fromhex("aa 0000000f aa 00000001 00000006 02 00000001 01"),
     ),
-    (Struct32(0x0604, b"\0\0"), bytes.fromhex("ab 00000004 0604 0000")),
+    (t.Struct32(0x0604, b"\0\0"), bytes.fromhex("ab 00000004 0604 0000")),
 ]
 # What nobody here knows or can explain: it is as long as the code's high nibble says.
-OPAQUES: list[tuple[Value, bytes]] = [
-    (Opaque(code, bytes(size)), bytes((code,)) + bytes(size))
+OPAQUES: list[tuple[t.Value, bytes]] = [
+    (t.Opaque(code, bytes(size)), bytes((code,)) + bytes(size))
     for code, size in (
         *((0x00, 1), (0x0F, 1), (0x10, 2), (0x1F, 2), (0x20, 4), (0x2F, 4), (0x30, 8), (0x3F, 8)),
         *((0x40, 16), (0x4F, 16), (0x50, 32), (0x60, 64), (0x70, 128), (0xC0, 5), (0xCF, 5), (0xD0, 9)),
         *((0xF1, 0), (0xFF, 0), (0x8F, 1), (0x9F, 2), (0xAF, 4)),
     )
 ] + [
-    (Opaque(0x81, b"\x02ab"), b"\x81\x02ab"),
-    (Opaque(0x9F, b"\x00\x02ab"), b"\x9f\x00\x02ab"),
-    (Opaque(0xAF, b"\x00\x00\x00\x02ab"), b"\xaf\x00\x00\x00\x02ab"),
-    (Opaque(0x86, b"\x01a"), b"\x86\x01a"),  # half a character of UTF-16
-    (Opaque(0x27, b"\x00\x11\x00\x00"), b"\x27\x00\x11\x00\x00"),  # beyond Unicode
+    (t.Opaque(0x81, b"\x02ab"), b"\x81\x02ab"),
+    (t.Opaque(0x9F, b"\x00\x02ab"), b"\x9f\x00\x02ab"),
+    (t.Opaque(0xAF, b"\x00\x00\x00\x02ab"), b"\xaf\x00\x00\x00\x02ab"),
+    (t.Opaque(0x86, b"\x01a"), b"\x86\x01a"),  # half a character of UTF-16
+    (t.Opaque(0x27, b"\x00\x11\x00\x00"), b"\x27\x00\x11\x00\x00"),  # beyond Unicode
 ]
 
 
@@ -320,36 +296,36 @@ def integers(width: int, signed: bool = False) -> st.SearchStrategy[int]:
 # Text as any octets spell it.
 any_text = st.binary(max_size=20).map(lambda octets: octets.decode("utf-8", "surrogateescape"))
 decimals = st.builds(lambda number, scale: Decimal(f"{number}E-{scale}"), integers(32, True), integers(8))
-scalars: st.SearchStrategy[Value] = st.one_of(
+scalars: st.SearchStrategy[t.Value] = st.one_of(
     st.none(),
     st.booleans(),
     integers(64, True),
-    integers(64).map(UInt64),
-    integers(8, True).map(Int8),
-    integers(8).map(UInt8),
-    integers(16, True).map(Int16),
-    integers(16).map(UInt16),
-    integers(32, True).map(Int32),
-    integers(32).map(UInt32),
-    integers(64).map(Datetime),
+    integers(64).map(t.UInt64),
+    integers(8, True).map(t.Int8),
+    integers(8).map(t.UInt8),
+    integers(16, True).map(t.Int16),
+    integers(16).map(t.UInt16),
+    integers(32, True).map(t.Int32),
+    integers(32).map(t.UInt32),
+    integers(64).map(t.Datetime),
     st.floats(allow_nan=False),
-    st.floats(allow_nan=False, width=32).map(Float32),
+    st.floats(allow_nan=False, width=32).map(t.Float32),
     st.uuids(),
     decimals,
     st.binary(max_size=20),
-    st.binary(max_size=20).map(Vbin8),
-    st.binary(max_size=20).map(Vbin32),
+    st.binary(max_size=20).map(t.Vbin8),
+    st.binary(max_size=20).map(t.Vbin32),
     any_text,
-    any_text.map(Str8),
-    st.text(max_size=10).map(Str16Utf16),
-    st.builds(Struct32, integers(16), st.binary(max_size=10)),
+    any_text.map(t.Str8),
+    st.text(max_size=10).map(t.Str16Utf16),
+    st.builds(t.Struct32, integers(16), st.binary(max_size=10)),
     st.sampled_from([value for value, _ in OPAQUES]),
 )
-arrays: st.SearchStrategy[Value] = st.one_of(
-    st.builds(Array, st.just(0x95), st.lists(any_text, max_size=4)),
-    st.builds(Array, st.just(0x12), st.lists(integers(16).map(UInt16), max_size=4)),
+arrays: st.SearchStrategy[t.Value] = st.one_of(
+    st.builds(t.Array, st.just(0x95), st.lists(any_text, max_size=4)),
+    st.builds(t.Array, st.just(0x12), st.lists(integers(16).map(t.UInt16), max_size=4)),
 )
-values: st.SearchStrategy[Value] = st.recursive(
+values: st.SearchStrategy[t.Value] = st.recursive(
     scalars | arrays,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_text, inner, max_size=4),
     max_leaves=12,
@@ -387,7 +363,7 @@ FIELDS: dict[str, st.SearchStrategy[object]] = {  # by how they are read
     "map_at": maps,
     "array_at": arrays,
     "str16_array_at": st.lists(any_text, max_size=3),
-    "struct_at": st.builds(Struct32, st.just(0x0F01), st.binary(max_size=9))
+    "struct_at": st.builds(t.Struct32, st.just(0x0F01), st.binary(max_size=9))
     | st.builds(c.XaResult, integers(16)),
     "ReplyTo.at": st.builds(c.ReplyTo, st.none() | any_text, st.none() | any_text),
     "Xid.at": st.builds(c.Xid, integers(32), st.binary(max_size=9), st.none() | st.binary(max_size=9)),
@@ -422,7 +398,7 @@ FILLED: dict[str, object] = {  # by how they are read
     "sequence_set_at": SequenceSet.of((0xFFFFFFFE, 1), (3, 3)),
     "byte_ranges_at": [(0, 0), (7, 2**64 - 1)],
     "map_at": {"a": [1, None], "b": {"c": "d"}},
-    "array_at": Array(0x95, ["a"]),
+    "array_at": t.Array(0x95, ["a"]),
     "str16_array_at": ["PLAIN", ""],
     "struct_at": c.XaResult(7),
     "ReplyTo.at": c.ReplyTo("e", "k"),

@@ -5,47 +5,34 @@ from decimal import Decimal
 from hypothesis import strategies as st
 
 from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import (
-    BasicProperties,
-    ByteArray,
-    FieldValue,
-    Float32,
-    Int8,
-    Int16,
-    LongLong,
-    Method,
-    Timestamp,
-    UInt8,
-    UInt16,
-    UInt32,
-)
+from protocols.amqp091.codec import wire
 
 # A value and the bytes that both stand for it and come of it.
-VALUES: list[tuple[FieldValue, bytes]] = [
+VALUES: list[tuple[wire.FieldValue, bytes]] = [
     (True, b"t\x01"),
     (False, b"t\x00"),
     (0, b"I\x00\x00\x00\x00"),
     (-1, b"I\xff\xff\xff\xff"),
     (2**31 - 1, b"I\x7f\xff\xff\xff"),
     (-(2**31), b"I\x80\x00\x00\x00"),
-    (LongLong(2**31), b"l\x00\x00\x00\x00\x80\x00\x00\x00"),
-    (LongLong(-(2**63)), b"l\x80\x00\x00\x00\x00\x00\x00\x00"),
-    (LongLong(1), b"l\x00\x00\x00\x00\x00\x00\x00\x01"),
-    (Int8(-2), b"b\xfe"),
-    (UInt8(254), b"B\xfe"),
-    (Int16(-2), b"s\xff\xfe"),
-    (UInt16(65_534), b"u\xff\xfe"),
-    (UInt32(4_294_967_294), b"i\xff\xff\xff\xfe"),
-    (Float32(1.5), b"f\x3f\xc0\x00\x00"),
+    (wire.LongLong(2**31), b"l\x00\x00\x00\x00\x80\x00\x00\x00"),
+    (wire.LongLong(-(2**63)), b"l\x80\x00\x00\x00\x00\x00\x00\x00"),
+    (wire.LongLong(1), b"l\x00\x00\x00\x00\x00\x00\x00\x01"),
+    (wire.Int8(-2), b"b\xfe"),
+    (wire.UInt8(254), b"B\xfe"),
+    (wire.Int16(-2), b"s\xff\xfe"),
+    (wire.UInt16(65_534), b"u\xff\xfe"),
+    (wire.UInt32(4_294_967_294), b"i\xff\xff\xff\xfe"),
+    (wire.Float32(1.5), b"f\x3f\xc0\x00\x00"),
     (1.5, b"d\x3f\xf8\x00\x00\x00\x00\x00\x00"),
     (Decimal("3.14"), b"D\x02\x00\x00\x01\x3a"),
     (Decimal("-0.001"), b"D\x03\xff\xff\xff\xff"),
-    (Timestamp(1_700_000_000), b"T\x00\x00\x00\x00\x65\x53\xf1\x00"),
+    (wire.Timestamp(1_700_000_000), b"T\x00\x00\x00\x00\x65\x53\xf1\x00"),
     ("", b"S\x00\x00\x00\x00"),
     ("hare", b"S\x00\x00\x00\x04hare"),
     ("Häsin", b"S\x00\x00\x00\x06H\xc3\xa4sin"),
     (b"\xff\xfe", b"S\x00\x00\x00\x02\xff\xfe"),
-    (ByteArray(b"abc"), b"x\x00\x00\x00\x03abc"),
+    (wire.ByteArray(b"abc"), b"x\x00\x00\x00\x03abc"),
     ([], b"A\x00\x00\x00\x00"),
     ([1, None, "a"], b"A\x00\x00\x00\x0cI\x00\x00\x00\x01VS\x00\x00\x00\x01a"),
     ({}, b"F\x00\x00\x00\x00"),
@@ -54,13 +41,13 @@ VALUES: list[tuple[FieldValue, bytes]] = [
 ]
 
 # What other peers send and we say otherwise.
-FOREIGN: list[tuple[FieldValue, bytes]] = [
-    (Int16(-2), b"U\xff\xfe"),
-    (LongLong(-2), b"L\xff\xff\xff\xff\xff\xff\xff\xfe"),
+FOREIGN: list[tuple[wire.FieldValue, bytes]] = [
+    (wire.Int16(-2), b"U\xff\xfe"),
+    (wire.LongLong(-2), b"L\xff\xff\xff\xff\xff\xff\xff\xfe"),
     (True, b"t\x07"),
 ]
 
-METHODS: list[tuple[Method, bytes]] = [
+METHODS: list[tuple[wire.Method, bytes]] = [
     (m.ConnectionClose(320, "bye", 60, 40), b"\x00\x0a\x00\x32\x01\x40\x03bye\x00\x3c\x00\x28"),
     (m.ConnectionUpdateSecret(b"new", "old"), b"\x00\x0a\x00\x46\x00\x00\x00\x03new\x03old"),
     (m.ConnectionBlocked("low on memory"), b"\x00\x0a\x00\x3c\x0dlow on memory"),
@@ -85,12 +72,12 @@ METHODS: list[tuple[Method, bytes]] = [
     (m.BasicQos(0, 10, True), b"\x00\x3c\x00\x0a\x00\x00\x00\x00\x00\x0a\x01"),
 ]
 
-PROPERTIES: list[tuple[BasicProperties, bytes]] = [
-    (BasicProperties(), b"\x00\x00"),
-    (BasicProperties(delivery_mode=2), b"\x10\x00\x02"),
-    (BasicProperties(content_type="a/b", headers={"n": None}), b"\xa0\x00\x03a/b\x00\x00\x00\x03\x01nV"),
+PROPERTIES: list[tuple[wire.BasicProperties, bytes]] = [
+    (wire.BasicProperties(), b"\x00\x00"),
+    (wire.BasicProperties(delivery_mode=2), b"\x10\x00\x02"),
+    (wire.BasicProperties(content_type="a/b", headers={"n": None}), b"\xa0\x00\x03a/b\x00\x00\x00\x03\x01nV"),
     (
-        BasicProperties("t", "e", {}, 1, 2, "c", "r", "x", "m", 3, "y", "u", "a", "z"),
+        wire.BasicProperties("t", "e", {}, 1, 2, "c", "r", "x", "m", 3, "y", "u", "a", "z"),
         b"\xff\xfc\x01t\x01e\x00\x00\x00\x00\x01\x02\x01c\x01r\x01x\x01m\x00\x00\x00\x00\x00\x00\x00\x03"
         b"\x01y\x01u\x01a\x01z",
     ),
@@ -111,25 +98,25 @@ def _is_no_text(octets: bytes) -> bool:
     return False
 
 
-scalars: st.SearchStrategy[FieldValue] = st.one_of(
+scalars: st.SearchStrategy[wire.FieldValue] = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-(2**63), 2**63 - 1),
     st.floats(allow_nan=False),
     decimals,
-    st.integers(0, 2**64 - 1).map(Timestamp),
-    st.integers(-(2**63), 2**63 - 1).map(LongLong),
-    st.integers(-128, 127).map(Int8),
-    st.integers(0, 255).map(UInt8),
-    st.integers(-(2**15), 2**15 - 1).map(Int16),
-    st.integers(0, 2**16 - 1).map(UInt16),
-    st.integers(0, 2**32 - 1).map(UInt32),
-    st.floats(allow_nan=False, width=32).map(Float32),
+    st.integers(0, 2**64 - 1).map(wire.Timestamp),
+    st.integers(-(2**63), 2**63 - 1).map(wire.LongLong),
+    st.integers(-128, 127).map(wire.Int8),
+    st.integers(0, 255).map(wire.UInt8),
+    st.integers(-(2**15), 2**15 - 1).map(wire.Int16),
+    st.integers(0, 2**16 - 1).map(wire.UInt16),
+    st.integers(0, 2**32 - 1).map(wire.UInt32),
+    st.floats(allow_nan=False, width=32).map(wire.Float32),
     st.text(),
     st.binary().filter(_is_no_text),
-    st.binary().map(ByteArray),
+    st.binary().map(wire.ByteArray),
 )
-values: st.SearchStrategy[FieldValue] = st.recursive(
+values: st.SearchStrategy[wire.FieldValue] = st.recursive(
     scalars,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(shortstrs, inner, max_size=4),
     max_leaves=12,
@@ -137,7 +124,7 @@ values: st.SearchStrategy[FieldValue] = st.recursive(
 tables = st.dictionaries(shortstrs, values, max_size=6)
 maybe = st.none() | shortstrs
 properties = st.builds(
-    BasicProperties,
+    wire.BasicProperties,
     *(maybe, maybe, st.none() | tables, st.none() | octets, st.none() | octets, maybe, maybe, maybe, maybe),
     *(st.none() | st.integers(0, 2**64 - 1), maybe, maybe, maybe, maybe),
 )

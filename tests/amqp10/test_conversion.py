@@ -16,27 +16,7 @@ from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
 from protocols.amqp10.broker import encoding as encoding10
 from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import (
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float32,
-    Int,
-    Long,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-    Value,
-    encode,
-)
+from protocols.amqp10.codec import types as t
 from tests.amqp091 import samples as samples091
 from tests.core.fakes import lone
 
@@ -93,11 +73,11 @@ PROPERTIES: list[tuple[BasicProperties, p.Properties]] = [
     (BasicProperties(reply_to="a b/é"), p.Properties(reply_to="/queues/a%20b%2F%C3%A9")),
     (BasicProperties(reply_to="\udcff"), p.Properties(reply_to="/queues/%FF")),
     (BasicProperties(reply_to=""), p.Properties()),
-    (BasicProperties(content_type="text/plain"), p.Properties(content_type=Symbol("text/plain"))),
+    (BasicProperties(content_type="text/plain"), p.Properties(content_type=t.Symbol("text/plain"))),
     (BasicProperties(content_type="té"), p.Properties()),
-    (BasicProperties(content_encoding="gzip"), p.Properties(content_encoding=Symbol("gzip"))),
+    (BasicProperties(content_encoding="gzip"), p.Properties(content_encoding=t.Symbol("gzip"))),
     (BasicProperties(content_encoding="é"), p.Properties()),
-    (BasicProperties(timestamp=5), p.Properties(creation_time=Timestamp(5000))),
+    (BasicProperties(timestamp=5), p.Properties(creation_time=t.Timestamp(5000))),
     (BasicProperties(timestamp=2**63), p.Properties()),
     (BasicProperties(user_id="guest"), p.Properties(user_id=b"guest")),
     (BasicProperties(app_id="app"), p.Properties(group_id="app")),
@@ -137,7 +117,7 @@ def test_s231_headers_that_begin_with_x_are_annotations_and_others_application_p
     assert delivery.application_properties == {"b": "two", "X-c": True, "x-é": 4, "": 5}
     assert delivery.annotations == {"x-a": 1, "x-basic-type": "t", "x-exchange": "x", "x-routing-key": "k"}
     assert all(type(name) is str for name in delivery.application_properties)
-    assert all(type(name) is Symbol for name in delivery.annotations)
+    assert all(type(name) is t.Symbol for name in delivery.annotations)
 
 
 def test_s231_cc_is_an_annotation_and_bcc_nobodys_business() -> None:
@@ -154,41 +134,41 @@ def test_s231_names_that_are_no_utf_8_are_lost() -> None:
     assert sorted(delivery.annotations) == ["x-exchange", "x-routing-key"]
 
 
-SCALARS: list[tuple[FieldValue, Value]] = [  # in both directions
+SCALARS: list[tuple[FieldValue, t.Value]] = [  # in both directions
     (None, None),
     (True, True),
-    (wire.Int8(-1), Byte(-1)),
-    (wire.UInt8(1), UByte(1)),
-    (wire.Int16(-1), Short(-1)),
-    (wire.UInt16(1), UShort(1)),
-    (1, Int(1)),
-    (wire.UInt32(1), UInt(1)),
-    (wire.LongLong(1), Long(1)),
-    (wire.Float32(1.5), Float32(1.5)),
+    (wire.Int8(-1), t.Byte(-1)),
+    (wire.UInt8(1), t.UByte(1)),
+    (wire.Int16(-1), t.Short(-1)),
+    (wire.UInt16(1), t.UShort(1)),
+    (1, t.Int(1)),
+    (wire.UInt32(1), t.UInt(1)),
+    (wire.LongLong(1), t.Long(1)),
+    (wire.Float32(1.5), t.Float32(1.5)),
     (1.5, 1.5),
-    (wire.Timestamp(5), Timestamp(5000)),
+    (wire.Timestamp(5), t.Timestamp(5000)),
     ("text", "text"),
     ("x" * 5000, "x" * 5000),
     ("a\0b", "a\0b"),
     (wire.ByteArray(b"\xff"), b"\xff"),
     (wire.ByteArray(b"text"), b"text"),
 ]
-NESTED: list[tuple[FieldValue, Value]] = [
+NESTED: list[tuple[FieldValue, t.Value]] = [
     ([], []),
-    ([1, wire.UInt8(1), [None]], [Int(1), UByte(1), [None]]),
-    ({"a": {"b": wire.Int8(1)}}, {Symbol("a"): {Symbol("b"): Byte(1)}}),
+    ([1, wire.UInt8(1), [None]], [t.Int(1), t.UByte(1), [None]]),
+    ({"a": {"b": wire.Int8(1)}}, {t.Symbol("a"): {t.Symbol("b"): t.Byte(1)}}),
 ]
-TO_10: list[tuple[FieldValue, Value]] = [
+TO_10: list[tuple[FieldValue, t.Value]] = [
     (b"\xff", b"\xff"),
-    ([1, Decimal("1.5"), 2], [Int(1), Int(2)]),
-    ({"é": 1, "\udcff": 2}, {"é": Int(1)}),
+    ([1, Decimal("1.5"), 2], [t.Int(1), t.Int(2)]),
+    ({"é": 1, "\udcff": 2}, {"é": t.Int(1)}),
     (wire.Timestamp(2**63), "lost"),
     (Decimal("1.5"), "lost"),
 ]
 
 
 @pytest.mark.parametrize(("field", "expected"), SCALARS + NESTED + TO_10)
-def test_x072_x073_fields_in_1_0(field: FieldValue, expected: Value) -> None:
+def test_x072_x073_fields_in_1_0(field: FieldValue, expected: t.Value) -> None:
     """Widths are kept; text is a string and other octets binary; tables are maps, arrays lists. Decimals go (S231)."""
     delivery = in_10(BasicProperties(headers={"x-a": field, "b": field}))
     found = delivery.annotations.get("x-a", "lost")
@@ -217,11 +197,11 @@ def test_what_is_nested_as_deep_as_0_9_1_allows_can_be_read_again() -> None:
         (p.Properties(), BasicProperties()),
         (p.Properties(message_id="m"), BasicProperties(message_id="m")),
         (p.Properties(message_id=UUID(UUID_TEXT)), BasicProperties(message_id=UUID_TEXT)),
-        (p.Properties(message_id=ULong(2**64 - 1)), BasicProperties(message_id="18446744073709551615")),
+        (p.Properties(message_id=t.ULong(2**64 - 1)), BasicProperties(message_id="18446744073709551615")),
         (p.Properties(message_id=b"m"), BasicProperties(headers={"x-message-id": wire.ByteArray(b"m")})),
         (p.Properties(message_id="m" * 256), BasicProperties(headers={"x-message-id": "m" * 256})),
         (p.Properties(correlation_id="m" * 256), BasicProperties(headers={"x-correlation-id": "m" * 256})),
-        (p.Properties(correlation_id=ULong(0)), BasicProperties(correlation_id="0")),
+        (p.Properties(correlation_id=t.ULong(0)), BasicProperties(correlation_id="0")),
         (p.Properties(to="/queues/q", subject="s"), BasicProperties()),
         (p.Properties(reply_to="/queues/a%20b%2F%C3%A9"), BasicProperties(reply_to="a b/é")),
         (p.Properties(reply_to="/queues/%FF"), BasicProperties(reply_to="\udcff")),
@@ -230,9 +210,9 @@ def test_what_is_nested_as_deep_as_0_9_1_allows_can_be_read_again() -> None:
         (p.Properties(reply_to="r" * 256), BasicProperties()),
         (p.Properties(content_type="a/b", content_encoding="c"), BasicProperties("a/b", "c")),
         (p.Properties(content_type="a" * 256), BasicProperties()),
-        (p.Properties(creation_time=Timestamp(5999)), BasicProperties(timestamp=5)),
-        (p.Properties(creation_time=Timestamp(-1)), BasicProperties()),
-        (p.Properties(absolute_expiry_time=Timestamp(1), group_sequence=1), BasicProperties()),
+        (p.Properties(creation_time=t.Timestamp(5999)), BasicProperties(timestamp=5)),
+        (p.Properties(creation_time=t.Timestamp(-1)), BasicProperties()),
+        (p.Properties(absolute_expiry_time=t.Timestamp(1), group_sequence=1), BasicProperties()),
         (p.Properties(user_id=b"guest"), BasicProperties(user_id="guest")),
         (p.Properties(group_id="app", reply_to_group_id="r"), BasicProperties(app_id="app")),
         (p.Properties(group_id="g" * 256), BasicProperties()),
@@ -248,10 +228,10 @@ def test_s232_properties_in_0_9_1(given_: p.Properties, expected: BasicPropertie
         (p.Header(), BasicProperties()),
         (p.Header(durable=False), BasicProperties()),
         (p.Header(durable=True), BasicProperties(delivery_mode=2)),
-        (p.Header(priority=UByte(255)), BasicProperties(priority=255)),
-        (p.Header(ttl=UInt(0)), BasicProperties(expiration="0")),
-        (p.Header(ttl=UInt(5000)), BasicProperties(expiration="5000")),
-        (p.Header(first_acquirer=True, delivery_count=UInt(5)), BasicProperties()),
+        (p.Header(priority=t.UByte(255)), BasicProperties(priority=255)),
+        (p.Header(ttl=t.UInt(0)), BasicProperties(expiration="0")),
+        (p.Header(ttl=t.UInt(5000)), BasicProperties(expiration="5000")),
+        (p.Header(first_acquirer=True, delivery_count=t.UInt(5)), BasicProperties()),
     ],
 )
 def test_s232_the_header_in_0_9_1(given_: p.Header, expected: BasicProperties) -> None:
@@ -276,28 +256,28 @@ def test_s232_an_annotation_wins_over_an_application_property_of_its_name() -> N
     assert properties.headers == {"x-a": "note"}
 
 
-TO_091: list[tuple[Value, FieldValue]] = [
-    (Symbol("s"), "s"),
-    (Char("é"), "é"),
-    (ULong(1), wire.LongLong(1)),
+TO_091: list[tuple[t.Value, FieldValue]] = [
+    (t.Symbol("s"), "s"),
+    (t.Char("é"), "é"),
+    (t.ULong(1), wire.LongLong(1)),
     (UUID(UUID_TEXT), UUID_TEXT),
-    (Timestamp(5999), wire.Timestamp(5)),
-    (Array(b"\x50", [UByte(1)]), [wire.UInt8(1)]),
-    ({"a": 1, Symbol("b"): 2, UInt(1): 3, "k" * 256: 4}, {"a": 1, "b": 2}),
-    ([Int(1), Decimal32(bytes(4)), Described(ULong(1), 2), ULong(2**63), Int(3)], [1, 3]),
-    (Decimal32(bytes(4)), "lost"),
-    (Decimal64(bytes(8)), "lost"),
-    (Decimal128(bytes(16)), "lost"),
-    (Described(ULong(1), "a"), "lost"),
-    (ULong(2**63), "lost"),
-    (Timestamp(-1), "lost"),
+    (t.Timestamp(5999), wire.Timestamp(5)),
+    (t.Array(b"\x50", [t.UByte(1)]), [wire.UInt8(1)]),
+    ({"a": 1, t.Symbol("b"): 2, t.UInt(1): 3, "k" * 256: 4}, {"a": 1, "b": 2}),
+    ([t.Int(1), t.Decimal32(bytes(4)), t.Described(t.ULong(1), 2), t.ULong(2**63), t.Int(3)], [1, 3]),
+    (t.Decimal32(bytes(4)), "lost"),
+    (t.Decimal64(bytes(8)), "lost"),
+    (t.Decimal128(bytes(16)), "lost"),
+    (t.Described(t.ULong(1), "a"), "lost"),
+    (t.ULong(2**63), "lost"),
+    (t.Timestamp(-1), "lost"),
 ]
 
 
 @pytest.mark.parametrize(
     ("value", "expected"), [(value, field) for field, value in SCALARS + NESTED] + TO_091
 )
-def test_s232_x073_values_in_0_9_1(value: Value, expected: FieldValue) -> None:
+def test_s232_x073_values_in_0_9_1(value: t.Value, expected: FieldValue) -> None:
     for sections in (annotations({"x-a": value, "x-b": 1}), application_properties({"x-a": value, "x-b": 1})):
         properties, _ = in_091(message(sections, HELLO))
         headers = properties.headers
@@ -310,14 +290,14 @@ BODIES: list[tuple[bytes, bytes, str | None]] = [
     (data(b"hello"), b"hello", None),
     (data(b""), b"", None),
     (data(b"hel") + data(b"") + data(b"lo"), b"hello", None),
-    (data(b"hello") + section(FOOTER, {Symbol("x-f"): 1}), b"hello", None),
+    (data(b"hello") + section(FOOTER, {t.Symbol("x-f"): 1}), b"hello", None),
 ]
 ENCODED = [
     section(VALUE, "text"),
     section(VALUE, b"octets"),
     section(VALUE, [1, {"a": None}]),
     section(SEQUENCE, [1]) + section(SEQUENCE, []),
-    section(VALUE, 1) + section(FOOTER, {Symbol("x-f"): 1}),
+    section(VALUE, 1) + section(FOOTER, {t.Symbol("x-f"): 1}),
 ]
 
 
@@ -346,7 +326,7 @@ def test_s231_a_body_that_only_claims_to_be_sections_is_data(octets: bytes) -> N
 
 
 def test_s232_headers_that_no_frame_can_hold_are_left_out() -> None:
-    notes = {f"x-{number}": [ULong(0)] * 1000 for number in range(20)}
+    notes = {f"x-{number}": [t.ULong(0)] * 1000 for number in range(20)}
     properties, body = in_091(message(p.Header(durable=True), annotations(notes), HELLO))
     assert (properties, body) == (BasicProperties(delivery_mode=2), b"hello")
 
@@ -429,7 +409,7 @@ def test_what_both_can_say_of_a_0_9_1_message_comes_back(properties: BasicProper
     assert wire.encode_table(again.headers or {}) == wire.encode_table(properties.headers or {})
 
 
-values10: st.SearchStrategy[Value] = st.one_of(
+values10: st.SearchStrategy[t.Value] = st.one_of(
     st.sampled_from([value for _, value in SCALARS]),
     *(samples.scalars[name] for name in ("byte", "ubyte", "short", "ushort", "int", "uint", "long")),
     *(samples.scalars[name] for name in ("float", "double", "binary", "string")),
@@ -443,15 +423,15 @@ record = st.builds(
     user_id=st.none() | samples.names.map(str.encode),
     reply_to=st.none() | st.sampled_from(["/queues/q", "/queues/a%20b", "/queues/%C3%A9"]),
     correlation_id=st.none() | st.uuids() | st.text(st.characters(codec="ascii"), min_size=256, max_size=300),
-    content_type=st.none() | samples.names.map(Symbol),
-    content_encoding=st.none() | samples.names.map(Symbol),
-    creation_time=st.none() | st.integers(0, 2**50).map(lambda seconds: Timestamp(1000 * seconds)),
+    content_type=st.none() | samples.names.map(t.Symbol),
+    content_encoding=st.none() | samples.names.map(t.Symbol),
+    creation_time=st.none() | st.integers(0, 2**50).map(lambda seconds: t.Timestamp(1000 * seconds)),
     group_id=texts(),
 )
 
 
 @given(
-    st.builds(p.Header, durable=st.just(True), priority=st.none() | st.integers(0, 255).map(UByte)),
+    st.builds(p.Header, durable=st.just(True), priority=st.none() | st.integers(0, 255).map(t.UByte)),
     st.dictionaries(x_names, st.lists(values10, max_size=2) | values10, max_size=3),
     record,
     st.dictionaries(plain_names, values10, max_size=3),
@@ -459,9 +439,9 @@ record = st.builds(
 )
 def test_what_both_can_say_of_a_1_0_message_comes_back(
     header: p.Header,
-    notes: dict[str, Value],
+    notes: dict[str, t.Value],
     properties: p.Properties,
-    application: dict[str, Value],
+    application: dict[str, t.Value],
     body: bytes,
 ) -> None:
     octets = message(header, annotations(notes), properties, application_properties(application), body)
@@ -469,7 +449,7 @@ def test_what_both_can_say_of_a_1_0_message_comes_back(
     header.first_acquirer = True
     assert again.header == header
     expected = {**notes, "x-exchange": "x", "x-routing-key": "k"}
-    assert same(sorted(again.annotations.items()), sorted((Symbol(k), v) for k, v in expected.items()))
+    assert same(sorted(again.annotations.items()), sorted((t.Symbol(k), v) for k, v in expected.items()))
     assert same(again.properties, properties)
     assert same(
         sorted((again.application_properties or {}).items(), key=repr), sorted(application.items(), key=repr)
@@ -481,9 +461,9 @@ def test_what_both_can_say_of_a_1_0_message_comes_back(
 
 
 def test_headers_are_the_same_values_whatever_the_protocol() -> None:
-    said = {"a": UInt(5), "b": Symbol("s"), "c": b"x", "d": Timestamp(5000), "e": True}
+    said = {"a": t.UInt(5), "b": t.Symbol("s"), "c": b"x", "d": t.Timestamp(5000), "e": True}
     facts, properties, *_ = encoding10.project(
-        message(annotations({"x-n": Long(1)}), application_properties(said), HELLO)
+        message(annotations({"x-n": t.Long(1)}), application_properties(said), HELLO)
     )
     found = encoding10.ENCODING.headers(properties)
     assert found == {"a": 5, "b": "s", "c": bytearray(b"x"), "d": 5, "e": True, "x-n": 1}
@@ -492,7 +472,9 @@ def test_headers_are_the_same_values_whatever_the_protocol() -> None:
 
 
 def test_one_property_is_read_by_its_neutral_name() -> None:
-    octets = p.Properties(message_id=ULong(5), creation_time=Timestamp(5999), reply_to="/queues/q").encode()
+    octets = p.Properties(
+        message_id=t.ULong(5), creation_time=t.Timestamp(5999), reply_to="/queues/q"
+    ).encode()
     read = encoding10.ENCODING.property
     assert (read(octets, "message_id"), read(octets, "timestamp"), read(octets, "reply_to")) == (5, 5, "q")
     assert read(octets, "correlation_id") is None
@@ -511,4 +493,4 @@ def test_headers_from_elsewhere_are_added_as_annotations_and_the_bare_message_st
 def test_nothing_is_said_of_nothing() -> None:
     assert encoding10.ENCODING.write(Properties()) == b""
     assert encoding10.ENCODING.read(b"") == Properties()
-    assert encode(None) == b"\x40"
+    assert t.encode(None) == b"\x40"
