@@ -18,7 +18,7 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
 from protocols.http.bulk import arrow
 from tests.amqp091.peer import channel_of
-from tests.amqp10.peer import annotations, application_properties, data, message
+from tests.amqp10.parts import annotations, application_properties, data, message
 from tests.amqp10.peer import session_of as session_10
 from tests.harness.bench import ClientBench, StoredBench
 from tests.http.press import Press, packed

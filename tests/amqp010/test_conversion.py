@@ -25,10 +25,8 @@ from protocols.amqp10.broker.conversion import LOOKED_INTO_MAX
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Long, Symbol, Timestamp, UByte, ULong, value_at
 from protocols.amqp10.codec.types import Value as Value10
-from tests.amqp10 import peer as peer10
 from tests.amqp10.messages import FOOTER, SEQUENCE, VALUE
-from tests.amqp10.parts import section
-from tests.amqp10.peer import annotations, application_properties, data, message
+from tests.amqp10.parts import Delivery, annotations, application_properties, data, message, section
 from tests.core.fakes import lone
 
 from .messages import Said, header_segments, headers
@@ -68,9 +66,9 @@ def in_091(published: Message) -> BasicProperties:
     return BasicProperties.decode(shown)
 
 
-def in_10(published: Message) -> peer10.Delivery:
+def in_10(published: Message) -> Delivery:
     pieces = encoding10.pieces(published, lone(published))
-    return peer10.Delivery(0, b"", False, b"".join(pieces))
+    return Delivery(0, b"", False, b"".join(pieces))
 
 
 def reply(key: str | None = None, exchange: str | None = None) -> M:

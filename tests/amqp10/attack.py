@@ -13,9 +13,10 @@ from protocols.amqp10.machine.receiving import IncomingLink
 from tests.harness.attack import SMALL, Attack, Neighbour, must_balance, queues_of
 from tests.harness.bench import ClientBench
 
+from .client import SETTLED, Session
 from .controller import Control, in_tx
-from .parts import AMQP, SASL
-from .peer import HEADER, SASL_HEADER, SECOND, SETTLED, Peer, Session, data, frame, session_of
+from .parts import AMQP, SASL, data, frame
+from .peer import HEADER, SASL_HEADER, SECOND, Peer, session_of
 
 SETTINGS: Final = f"""{SMALL}protocols.amqp10.frame_max = "4KiB"
 protocols.amqp10.initial_frame_max = "4KiB"

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import channel_of
-from tests.amqp10.peer import Delivery, Receiver, declare, session_of
+from tests.amqp10.client import Receiver
+from tests.amqp10.parts import Delivery
+from tests.amqp10.peer import declare, session_of
 from tests.harness.bench import ClientBench
 
 QUEUE = "/queues/q"

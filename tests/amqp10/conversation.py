@@ -11,8 +11,10 @@ from tests.harness.attack import Recording, split
 from tests.harness.bench import ClientBench
 
 from .attack import SETTINGS
+from .client import SETTLED, Session
 from .controller import Control, in_tx
-from .peer import SECOND, SETTLED, Peer, Session, annotations, application_properties, data, section
+from .parts import annotations, application_properties, data, section
+from .peer import SECOND, Peer
 
 
 class Recorded(Recording, Peer):

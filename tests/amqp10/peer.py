@@ -24,64 +24,8 @@ from protocols.amqp10.codec.types import Symbol
 from tests.harness.bench import ClientBench
 from tests.harness.peer import LOOPBACK, JoinedPeer
 
-from .client import MIXED, RECEIVER, SENDER, SETTLED, UNSETTLED, Link, Receiver, Sender, Session
-from .parts import (
-    APPLICATION_PROPERTIES,
-    DATA,
-    DELIVERY_ANNOTATIONS,
-    FOOTER,
-    MESSAGE_ANNOTATIONS,
-    SASL,
-    SEQUENCE,
-    VALUE,
-    Delivery,
-    annotations,
-    application_properties,
-    data,
-    frame,
-    message,
-    section,
-    told,
-)
-
-__all__ = [
-    "APPLICATION_PROPERTIES",
-    "DATA",
-    "DELIVERY_ANNOTATIONS",
-    "FIRST",
-    "FOOTER",
-    "HEADER",
-    "MANY",
-    "MESSAGE_ANNOTATIONS",
-    "MIXED",
-    "RECEIVER",
-    "SASL_HEADER",
-    "SECOND",
-    "SENDER",
-    "SEQUENCE",
-    "SETTLED",
-    "UNSETTLED",
-    "VALUE",
-    "Delivery",
-    "Link",
-    "Peer",
-    "Receiver",
-    "Sender",
-    "Session",
-    "annotations",
-    "application_properties",
-    "bind",
-    "data",
-    "declare",
-    "declared",
-    "frame",
-    "message",
-    "plain",
-    "section",
-    "session_of",
-    "told",
-    "waiting",
-]
+from .client import Session
+from .parts import SASL, frame, told
 
 HEADER = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
-from tests.amqp10.peer import Peer, Receiver, Sender, Session, data, session_of
+from tests.amqp10.client import Receiver, Sender, Session
+from tests.amqp10.parts import data
+from tests.amqp10.peer import Peer, session_of
 from tests.harness.bench import ClientBench
 
 PATIENT = "[protocols.amqp10]\nidle_timeout_s = 0\n"

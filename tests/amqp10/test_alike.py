@@ -13,7 +13,9 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.wire import EMPTY_FRAME
 from tests.harness.bench import ClientBench
 
-from .peer import SECOND, SETTLED, VALUE, Sender, bind, data, declare, frame, section, session_of
+from .client import SETTLED, Sender
+from .parts import VALUE, data, frame, section
+from .peer import SECOND, bind, declare, session_of
 
 SETTINGS = "protocols.amqp10.link_credit = 60\nprotocols.amqp10.incoming_window = 80"
 FULL = {"x-max-length": 5, "x-overflow": "reject-publish"}

@@ -11,22 +11,11 @@ from broker_core.node.logs import TextLines
 from protocols.amqp10.broker.transactions import Transactions
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
+from tests.amqp10.client import SETTLED, Receiver, Session
 from tests.amqp10.consuming import QUEUE, filled
 from tests.amqp10.controller import Control, in_tx
-from tests.amqp10.peer import (
-    APPLICATION_PROPERTIES,
-    SECOND,
-    SETTLED,
-    Peer,
-    Receiver,
-    Session,
-    bind,
-    data,
-    declare,
-    frame,
-    section,
-    session_of,
-)
+from tests.amqp10.parts import APPLICATION_PROPERTIES, data, frame, section
+from tests.amqp10.peer import SECOND, Peer, bind, declare, session_of
 from tests.harness.bench import ClientBench
 
 MARKER = Described(Symbol("of a peer"), None)

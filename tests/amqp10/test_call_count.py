@@ -9,7 +9,9 @@ from tests.harness.bench import ClientBench
 from tests.harness.call_count import calls
 from tests.harness.plain import calls_under, plain_only
 
-from .peer import Sender, data, declared, frame, session_of
+from .client import Sender
+from .parts import data, frame
+from .peer import declared, session_of
 
 MESSAGES = 150
 

@@ -20,21 +20,20 @@ from protocols.amqp10.codec import types as t
 from tests.amqp091 import samples as samples091
 from tests.core.fakes import lone
 
-from . import messages, peer, samples
+from . import messages, samples
 from .messages import FOOTER, SEQUENCE, VALUE, Said
-from .parts import section
-from .peer import annotations, application_properties, data, message
+from .parts import Delivery, annotations, application_properties, data, message, section
 
 UUID_TEXT = "urn:uuid:00112233-4455-6677-8899-aabbccddeeff"
 HELLO = data(b"hello")
 
 
-def in_10(properties: BasicProperties, body: bytes = b"hello") -> peer.Delivery:
+def in_10(properties: BasicProperties, body: bytes = b"hello") -> Delivery:
     """What a 1.0 consumer gets of a 0-9-1 message."""
     facts, raw = encoding091.project(properties.encode())
     published = Message(encoding091.ENCODING, "x", "k", raw, body, facts)
     pieces = encoding10.pieces(published, lone(published))
-    return peer.Delivery(0, b"", False, b"".join(pieces))
+    return Delivery(0, b"", False, b"".join(pieces))
 
 
 def in_091(octets: bytes) -> tuple[BasicProperties, bytes]:

@@ -23,9 +23,9 @@ from tests.harness.call_count import calls
 from tests.harness.foreign import ForeignEncoding
 from tests.harness.plain import plain_only
 
-from . import messages, peer
+from . import messages
 from .messages import MESSAGE_ANNOTATIONS, Said
-from .peer import annotations, application_properties, data, message, section
+from .parts import Delivery, annotations, application_properties, data, message, section
 
 HELLO = data(b"hello")
 
@@ -40,11 +40,11 @@ def published(
     return Message(ENCODING, exchange, key, properties, body, facts, notes)
 
 
-def shown(message: Message, redelivered: bool = False, attempts: int = 0) -> peer.Delivery:
+def shown(message: Message, redelivered: bool = False, attempts: int = 0) -> Delivery:
     """As a consumer gets it, for the first time or not."""
     delivery = lone(message)
     delivery.redelivered, delivery.attempts = redelivered, attempts
-    return peer.Delivery(0, b"", False, b"".join(pieces(message, delivery)))
+    return Delivery(0, b"", False, b"".join(pieces(message, delivery)))
 
 
 def refused(*sections: bytes | p.Properties) -> AmqpError:
@@ -260,7 +260,7 @@ def test_s229_the_bare_message_and_the_footer_go_through_to_the_bit(said: Said) 
     tail = said.bare + (said.footer or b"")
     for delivery in (shown(message), shown(message, redelivered=True, attempts=1)):
         assert delivery.octets.endswith(tail)
-        front = peer.Delivery(0, b"", False, delivery.octets.removesuffix(tail))
+        front = Delivery(0, b"", False, delivery.octets.removesuffix(tail))
         assert [*front.sections()] == [messages.HEADER, MESSAGE_ANNOTATIONS]
 
 
@@ -425,7 +425,7 @@ def test_x068_annotations_change_nothing_else(said: Said, added: dict[str, Value
     tail = said.bare + (said.footer or b"")
     before = published(said.octets)
     after = annotated(before, added)
-    fronts = [peer.Delivery(0, b"", False, shown(each).octets.removesuffix(tail)) for each in (before, after)]
+    fronts = [Delivery(0, b"", False, shown(each).octets.removesuffix(tail)) for each in (before, after)]
     expected = {**fronts[0].annotations, **own}
     assert repr(sorted(fronts[1].annotations.items())) == repr(sorted(expected.items()))
     assert fronts[1].header == fronts[0].header

@@ -29,8 +29,8 @@ from .attack import (
     sending,
 )
 from .conversation import transcript
-from .parts import AMQP, SASL
-from .peer import HEADER, SASL_HEADER, Peer, data, frame
+from .parts import AMQP, SASL, data, frame
+from .peer import HEADER, SASL_HEADER, Peer
 
 each_state: Final = pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
 a_share: Final = settings(max_examples=settings().max_examples // 4)  # the states together try hard enough

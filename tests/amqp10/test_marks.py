@@ -11,8 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol
+from tests.amqp10.client import Sender, Session
 from tests.amqp10.controller import Control, in_tx
-from tests.amqp10.peer import SECOND, Sender, Session, data, declare, session_of
+from tests.amqp10.parts import data
+from tests.amqp10.peer import SECOND, declare, session_of
 from tests.core.slow_disk import SlowDisk
 from tests.harness.bench import ClientBench
 

@@ -9,8 +9,10 @@ import pytest
 from protocols.amqp10.broker.kept_links import TARGETS_MAX, Termini, Terminus, termini_of
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol, Value, encode
+from tests.amqp10.client import SENDER, Sender, Session
 from tests.amqp10.controller import Control, bodies_of, in_tx
-from tests.amqp10.peer import SECOND, SENDER, Peer, Sender, Session, data, declare, session_of
+from tests.amqp10.parts import data
+from tests.amqp10.peer import SECOND, Peer, declare, session_of
 from tests.harness.bench import ClientBench, StoredBench
 
 NEVER = p.TERMINUS_EXPIRY_POLICY_NEVER

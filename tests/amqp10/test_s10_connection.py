@@ -15,7 +15,8 @@ from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.bench import ClientBench
 from tests.harness.peer import ELSEWHERE
 
-from .peer import HEADER, SASL_HEADER, Peer, data, declare, frame, plain
+from .parts import data, frame
+from .peer import HEADER, SASL_HEADER, Peer, declare, plain
 
 OK, AUTH = 0, 1  # codes of an outcome
 

@@ -6,8 +6,9 @@ import pytest
 
 from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import channel_of
+from tests.amqp10.client import SETTLED
 from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, receiver, taken
-from tests.amqp10.peer import SETTLED, Peer, declare, session_of
+from tests.amqp10.peer import Peer, declare, session_of
 from tests.harness.bench import ClientBench
 
 # Credit.

@@ -8,7 +8,9 @@ from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import channel_of
 from tests.harness.bench import ClientBench
 
-from .peer import MIXED, SETTLED, UNSETTLED, Peer, Sender, Session, data, declared, frame, session_of
+from .client import MIXED, SETTLED, UNSETTLED, Sender, Session
+from .parts import data, frame
+from .peer import Peer, declared, session_of
 
 ALARM = "low on memory"
 

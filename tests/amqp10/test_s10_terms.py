@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.amqp091.peer import channel_of
+from tests.amqp10.client import SETTLED
 from tests.amqp10.consuming import QUEUE, fill, filled, left, receiver, source, taken
-from tests.amqp10.peer import SETTLED, Peer, declare, session_of
+from tests.amqp10.peer import Peer, declare, session_of
 from tests.harness.bench import ClientBench
 
 # Sizes, ranks, turns.

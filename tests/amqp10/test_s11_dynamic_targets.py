@@ -6,7 +6,9 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described
 from tests.harness.bench import ClientBench
 
-from .peer import Peer, Session, data, session_of, waiting
+from .client import Session
+from .parts import data
+from .peer import Peer, session_of, waiting
 
 HELLO = data(b"hello")
 

@@ -10,17 +10,10 @@ from protocols.amqp091.codec.wire import BasicProperties
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Int, Symbol, Timestamp, UInt, ULong, Value
 from tests.amqp091.peer import channel_of
+from tests.amqp10.client import SETTLED, Receiver, Session
 from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, source, stream, taken
-from tests.amqp10.peer import (
-    SETTLED,
-    Peer,
-    Receiver,
-    Session,
-    application_properties,
-    data,
-    declare,
-    session_of,
-)
+from tests.amqp10.parts import application_properties, data
+from tests.amqp10.peer import Peer, declare, session_of
 from tests.harness.bench import ClientBench
 
 SELECTOR = "apache.org:selector-filter:string"

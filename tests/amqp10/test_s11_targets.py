@@ -8,7 +8,9 @@ from protocols.amqp10.broker.publishing import AIMS_MAX, aims_of
 from protocols.amqp10.codec import performatives as p
 from tests.harness.bench import ClientBench
 
-from .peer import SETTLED, Peer, Sender, annotations, bind, data, declare, session_of
+from .client import SETTLED, Sender
+from .parts import annotations, data
+from .peer import Peer, bind, declare, session_of
 
 HELLO = data(b"hello")
 

@@ -6,8 +6,9 @@ import pytest
 
 from protocols.amqp10.codec.types import Symbol
 from tests.amqp091.peer import channel_of
+from tests.amqp10.client import Session
 from tests.amqp10.consuming import filled, source, taken
-from tests.amqp10.peer import Session, declare, session_of
+from tests.amqp10.peer import declare, session_of
 from tests.harness.bench import ClientBench
 
 V1 = "[protocols.amqp10.addresses]\nv1 = true"

@@ -8,7 +8,9 @@ from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import channel_of
 from tests.harness.bench import ClientBench
 
-from .peer import Session, bind, data, declare, session_of
+from .client import Session
+from .parts import data
+from .peer import bind, declare, session_of
 
 V1 = "protocols.amqp10.addresses.v1 = true"
 HELLO = data(b"hello")

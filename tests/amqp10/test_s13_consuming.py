@@ -14,8 +14,10 @@ from protocols.amqp091.codec.wire import BasicProperties
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import UInt
 from tests.amqp091.peer import channel_of
+from tests.amqp10.client import SETTLED, Session
 from tests.amqp10.consuming import QUEUE, filled, mourned, source, taken
-from tests.amqp10.peer import SETTLED, Peer, Session, data, declare, frame, session_of, waiting
+from tests.amqp10.parts import data, frame
+from tests.amqp10.peer import Peer, declare, session_of, waiting
 from tests.harness.bench import ClientBench
 from tests.harness.call_count import calls
 

@@ -21,22 +21,10 @@ from tests.amqp091.peer import Content, channel_of
 from tests.harness.bench import ClientBench
 
 from . import messages, samples
+from .client import SETTLED
 from .messages import Said
-from .peer import (
-    SEQUENCE,
-    SETTLED,
-    VALUE,
-    Delivery,
-    annotations,
-    application_properties,
-    bind,
-    data,
-    declare,
-    declared,
-    section,
-    session_of,
-    waiting,
-)
+from .parts import SEQUENCE, VALUE, Delivery, annotations, application_properties, data, section
+from .peer import bind, declare, declared, session_of, waiting
 
 HELLO = data(b"hello")
 

@@ -7,8 +7,10 @@ import pytest
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value, array_of
 from tests.amqp091.peer import channel_of
+from tests.amqp10.client import Receiver
 from tests.amqp10.consuming import DEAD, QUEUE, fill, filled, left, mourned, numbers, source, stream, taken
-from tests.amqp10.peer import SECOND, Delivery, Receiver, annotations, data, declare, session_of
+from tests.amqp10.parts import Delivery, annotations, data
+from tests.amqp10.peer import SECOND, declare, session_of
 from tests.harness.bench import ClientBench
 
 FAILED = p.Modified(delivery_failed=True)

@@ -11,22 +11,9 @@ from protocols.amqp10.codec.types import Symbol
 from tests.amqp091.peer import channel_of
 from tests.harness.bench import ClientBench
 
-from .parts import frame
-from .peer import (
-    SECOND,
-    SETTLED,
-    Peer,
-    Sender,
-    annotations,
-    application_properties,
-    bind,
-    data,
-    declare,
-    message,
-    session_of,
-    told,
-    waiting,
-)
+from .client import SETTLED, Sender
+from .parts import annotations, application_properties, data, frame, message, told
+from .peer import SECOND, Peer, bind, declare, session_of, waiting
 
 HELLO = data(b"hello")
 

@@ -14,21 +14,9 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value
 from tests.harness.bench import ClientBench
 
-from .peer import (
-    MIXED,
-    SETTLED,
-    UNSETTLED,
-    Peer,
-    Receiver,
-    Sender,
-    Session,
-    annotations,
-    application_properties,
-    data,
-    declare,
-    section,
-    told,
-)
+from .client import MIXED, SETTLED, UNSETTLED, Receiver, Sender, Session
+from .parts import annotations, application_properties, data, section, told
+from .peer import Peer, declare
 
 PAIRED = {"paired": True}
 NODE = "/management"

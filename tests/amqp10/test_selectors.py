@@ -14,7 +14,7 @@ from protocols.amqp10.broker.encoding import ENCODING, project
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol, Timestamp, UByte, UInt, ULong
 
-from .peer import annotations, application_properties, data, message
+from .parts import annotations, application_properties, data, message
 
 PROPERTIES = p.Properties(
     message_id="m1",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp10.codec import performatives as p
-from tests.amqp10.peer import HEADER, SASL, SASL_HEADER, Peer, frame, plain
+from tests.amqp10.parts import SASL, frame
+from tests.amqp10.peer import HEADER, SASL_HEADER, Peer, plain
 from tests.core.test_scram import final
 from tests.harness.bench import ClientBench
 from tests.harness.threads import make_slow, slow_bench, woken

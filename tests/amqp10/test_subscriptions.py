@@ -6,7 +6,8 @@ import pytest
 
 from protocols.amqp10.broker.kept_links import termini_of
 from protocols.amqp10.codec import performatives as p
-from tests.amqp10.peer import application_properties, bind, data, declare, session_of
+from tests.amqp10.parts import application_properties, data
+from tests.amqp10.peer import bind, declare, session_of
 from tests.amqp10.subscribing import (
     ADDRESS,
     CONFIGURATION,

@@ -8,7 +8,8 @@ from broker_core.queues.filtered import Sieve
 from protocols.amqp10.broker.kept_links import termini_of
 from protocols.amqp10.broker.registration import SUBSCRIPTION
 from protocols.amqp10.codec import performatives as p
-from tests.amqp10.peer import application_properties, data, session_of
+from tests.amqp10.parts import application_properties, data
+from tests.amqp10.peer import session_of
 from tests.amqp10.subscribing import (
     ADDRESS,
     CONFIGURATION,

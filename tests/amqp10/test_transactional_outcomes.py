@@ -7,8 +7,10 @@ import pytest
 from protocols.amqp10.broker.transactions import Transactions
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol
+from tests.amqp10.client import Receiver, Sender, Session
 from tests.amqp10.controller import Control, bodies_of, fill, in_tx
-from tests.amqp10.peer import SECOND, Peer, Receiver, Sender, Session, data, declare, declared, told
+from tests.amqp10.parts import data, told
+from tests.amqp10.peer import SECOND, Peer, declare, declared
 from tests.harness.bench import ClientBench
 
 FAILED = p.Modified(delivery_failed=True)

@@ -7,8 +7,10 @@ import pytest
 from protocols.amqp10.broker.transactions import OPEN_MAX
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Described, Symbol, ULong
+from tests.amqp10.client import SETTLED, Session
 from tests.amqp10.controller import Control, bodies_of, fill, in_tx
-from tests.amqp10.peer import SETTLED, VALUE, Session, data, declare, declared, section, session_of, told
+from tests.amqp10.parts import VALUE, data, section, told
+from tests.amqp10.peer import declare, declared, session_of
 from tests.harness.bench import ClientBench
 
 FAILED = p.Modified(delivery_failed=True)

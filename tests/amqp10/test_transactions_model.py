@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from protocols.amqp10.codec import performatives as p
+from tests.amqp10.client import SETTLED
 from tests.amqp10.controller import Control, bodies_of, in_tx
-from tests.amqp10.peer import SETTLED, Delivery, data, declare, session_of
+from tests.amqp10.parts import Delivery, data
+from tests.amqp10.peer import declare, session_of
 from tests.harness.bench import ClientBench
 
 OUTCOMES = (p.Accepted(), p.Rejected(), p.Released(), p.Modified(delivery_failed=True))

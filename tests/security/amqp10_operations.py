@@ -13,7 +13,9 @@ import attrs
 
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol, Value
-from tests.amqp10.peer import VALUE, Link, Peer, Receiver, Sender, Session, data, section, told
+from tests.amqp10.client import Link, Receiver, Sender, Session
+from tests.amqp10.parts import VALUE, data, section, told
+from tests.amqp10.peer import Peer
 from tests.amqp10.test_s14_management import Pair, ask_requests, ask_responses
 from tests.harness.bench import ClientBench
 from tests.harness.permissions import CONFIGURE, READ, WRITE, Need, any_of, exchange, queue

@@ -17,8 +17,8 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp10.codec import performatives as p
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer, start_ok
+from tests.amqp10.parts import told
 from tests.amqp10.peer import Peer as Peer10
-from tests.amqp10.peer import told
 from tests.amqp10.test_s14_management import Pair
 from tests.harness.bench import ClientBench
 from tests.harness.http import Line, Response

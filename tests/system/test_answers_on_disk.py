@@ -16,7 +16,8 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol
 from tests.amqp091.peer import ClientChannel
 from tests.amqp10.controller import Control, in_tx
-from tests.amqp10.peer import SECOND, data
+from tests.amqp10.parts import data
+from tests.amqp10.peer import SECOND
 from tests.amqp10.test_s14_management import Pair
 
 from .remote import Slow

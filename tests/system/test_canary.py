@@ -19,7 +19,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol
-from tests.amqp10.peer import frame
+from tests.amqp10.parts import frame
 
 from .served import ROOT, Serve, screen
 

@@ -23,7 +23,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, append_content
 from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import ClientChannel
-from tests.amqp10.peer import data
+from tests.amqp10.parts import data
 
 from .remote import Gone, Remote, Slow
 
