@@ -157,7 +157,7 @@ def target_of(counter: Counter, name: str, row: Row) -> str:
     target = row.target or name.partition(" ")[2]
     if row.query:
         target += f"?{row.query}"
-    for each, text in {**NAMES, "fence": str(counter.fence)}.items():
+    for each, text in {**NAMES, "name": row.name or "{name}", "fence": str(counter.fence)}.items():
         target = target.replace(f"{{{each}}}", text)
     assert "{" not in target, target
     return target

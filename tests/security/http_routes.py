@@ -23,6 +23,11 @@ NAMES: Final = {
     "xid": "1-61-31",
     "node": "leveret",
     "user": "bob",
+    "component": "vhost-limits",
+    "within": "1",
+    "unit": "days",
+    "port": "5672",
+    "protocol": "amqp091",
 }
 
 BATCH: Final = b"a batch of messages"  # stands for what bulk publishing sends
@@ -51,27 +56,19 @@ OURS: Final[dict[str, Row]] = {
 }
 BULK: Final[dict[str, Row]] = {
     f"GET {STREAM}": Row("user", "nobody"),
-    f"GET {STREAM}/{{name}}": Row("user", "nobody", ((READ, "s"),), target="/api/leveret/streams/%2F/s"),
-    f"GET {STREAM}/{{name}}/offset": Row(
-        "user", "nobody", ((READ, "s"),), target="/api/leveret/streams/%2F/s/offset?timestamp=0"
-    ),
-    f"GET {STREAM}/{{name}}/blocks": Row(
-        "user", "nobody", ((READ, "s"),), target="/api/leveret/streams/%2F/s/blocks?from=0"
-    ),
-    f"GET {STREAM}/{{name}}/readers": Row(
-        "user", "nobody", ((READ, "s"),), target="/api/leveret/streams/%2F/s/readers"
-    ),
-    f"PUT {SUPER}": Row("administrator", target="/api/leveret/super-streams/%2F/new?partitions=2"),
-    f"DELETE {SUPER}": Row("administrator", target="/api/leveret/super-streams/%2F/super"),
-    f"GET {STAGING}": Row("user", "nobody", target=STAGED),
+    f"GET {STREAM}/{{name}}": Row("user", "nobody", ((READ, "s"),), name="s"),
+    f"GET {STREAM}/{{name}}/offset": Row("user", "nobody", ((READ, "s"),), name="s", query="timestamp=0"),
+    f"GET {STREAM}/{{name}}/blocks": Row("user", "nobody", ((READ, "s"),), name="s", query="from=0"),
+    f"GET {STREAM}/{{name}}/readers": Row("user", "nobody", ((READ, "s"),), name="s"),
+    f"PUT {SUPER}": Row("administrator", name="new", query="partitions=2"),
+    f"DELETE {SUPER}": Row("administrator", name="super"),
+    f"GET {STAGING}": Row("user", "nobody", name="job"),
     f"POST {STAGING}/{{batch}}/{{partition}}/{{attempt}}": Row(
         "user", "nobody", ((WRITE, "x"),), BATCH, target=f"{STAGED}/1/0/0?piece=0"
     ),
-    f"POST {STAGING}/{{batch}}/commit": Row(
-        "user", "nobody", (), {"parts": [[0, 0, 1]]}, target=f"{STAGED}/0/commit"
-    ),
-    f"DELETE {STAGING}/{{batch}}": Row("user", "nobody", target=f"{STAGED}/0"),
-    f"DELETE {STAGING}": Row("user", "nobody", target=STAGED),
+    f"POST {STAGING}/{{batch}}/commit": Row("user", "nobody", (), {"parts": [[0, 0, 1]]}, name="job"),
+    f"DELETE {STAGING}/{{batch}}": Row("user", "nobody", name="job"),
+    f"DELETE {STAGING}": Row("user", "nobody", name="job"),
     "POST /api/leveret/publish/{vhost}": Row("user", "nobody", ((WRITE, "x"),), BATCH),
     "GET /api/leveret/leases/{vhost}": Row("user", "nobody"),
     f"PUT {LEASE}": Row("user", "nobody", READS),

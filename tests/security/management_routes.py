@@ -6,12 +6,12 @@ from typing import Final
 
 from .rows import CONFIGURE, READ, WRITE, Row
 
-LIMITS: Final = "/api/parameters/vhost-limits/%2F/limits"
 FLAG: Final = "/api/feature-flags/quorum_queue/enable"
 EVERYTHING: Final = {"configure": ".*", "write": ".*", "read": ".*"}
 TOPICS: Final = {"exchange": "amq.topic", "write": ".*", "read": ".*"}
 POLICY: Final = {"pattern": "^x", "definition": {"max-length": 1}}
 BOBS: Final = "/api/permissions/blue/bob"
+BOBS_TOPICS: Final = "/api/topic-permissions/blue/bob"
 
 NODE: Final[dict[str, Row]] = {
     "GET /api/whoami": Row("management"),
@@ -47,65 +47,41 @@ ACCESS: Final[dict[str, Row]] = {
     "PUT /api/permissions/{vhost}/{user}": Row("administrator", body=EVERYTHING),
     "DELETE /api/permissions/{vhost}/{user}": Row("administrator", target=BOBS),
     "GET /api/topic-permissions": Row("administrator"),
-    "GET /api/topic-permissions/{vhost}/{user}": Row(
-        "administrator", target="/api/topic-permissions/blue/bob"
-    ),
+    "GET /api/topic-permissions/{vhost}/{user}": Row("administrator", target=BOBS_TOPICS),
     "PUT /api/topic-permissions/{vhost}/{user}": Row("administrator", body=TOPICS),
-    "DELETE /api/topic-permissions/{vhost}/{user}": Row(
-        "administrator", target="/api/topic-permissions/blue/bob"
-    ),
+    "DELETE /api/topic-permissions/{vhost}/{user}": Row("administrator", target=BOBS_TOPICS),
 }
 RULES: Final[dict[str, Row]] = {
     "GET /api/policies": Row("management"),
     "GET /api/policies/{vhost}": Row("management", "monitoring"),
-    "GET /api/policies/{vhost}/{name}": Row("policymaker", "administrator", target="/api/policies/%2F/p"),
-    "PUT /api/policies/{vhost}/{name}": Row(
-        "policymaker", "administrator", body=POLICY, target="/api/policies/%2F/new"
-    ),
-    "DELETE /api/policies/{vhost}/{name}": Row("policymaker", "administrator", target="/api/policies/%2F/p"),
+    "GET /api/policies/{vhost}/{name}": Row("policymaker", "administrator", name="p"),
+    "PUT /api/policies/{vhost}/{name}": Row("policymaker", "administrator", body=POLICY, name="new"),
+    "DELETE /api/policies/{vhost}/{name}": Row("policymaker", "administrator", name="p"),
     "GET /api/operator-policies": Row("management"),
     "GET /api/operator-policies/{vhost}": Row("management", "monitoring"),
-    "GET /api/operator-policies/{vhost}/{name}": Row(
-        "policymaker", "administrator", target="/api/operator-policies/%2F/op"
-    ),
-    "PUT /api/operator-policies/{vhost}/{name}": Row(
-        "administrator", body=POLICY, target="/api/operator-policies/%2F/new"
-    ),
-    "DELETE /api/operator-policies/{vhost}/{name}": Row(
-        "administrator", target="/api/operator-policies/%2F/op"
-    ),
+    "GET /api/operator-policies/{vhost}/{name}": Row("policymaker", "administrator", name="op"),
+    "PUT /api/operator-policies/{vhost}/{name}": Row("administrator", body=POLICY, name="new"),
+    "DELETE /api/operator-policies/{vhost}/{name}": Row("administrator", name="op"),
     "GET /api/parameters": Row("policymaker"),
-    "GET /api/parameters/{component}": Row("policymaker", target="/api/parameters/vhost-limits"),
-    "GET /api/parameters/{component}/{vhost}": Row(
-        "policymaker", "administrator", target="/api/parameters/vhost-limits/%2F"
-    ),
-    "GET /api/parameters/{component}/{vhost}/{name}": Row("policymaker", "administrator", target=LIMITS),
+    "GET /api/parameters/{component}": Row("policymaker"),
+    "GET /api/parameters/{component}/{vhost}": Row("policymaker", "administrator"),
+    "GET /api/parameters/{component}/{vhost}/{name}": Row("policymaker", "administrator", name="limits"),
     "PUT /api/parameters/{component}/{vhost}/{name}": Row(
-        "administrator", body={"value": {"max-queues": 9}}, target=LIMITS
+        "administrator", body={"value": {"max-queues": 9}}, name="limits"
     ),
-    "DELETE /api/parameters/{component}/{vhost}/{name}": Row("administrator", target=LIMITS),
+    "DELETE /api/parameters/{component}/{vhost}/{name}": Row("administrator", name="limits"),
     "GET /api/global-parameters": Row("policymaker"),
-    "GET /api/global-parameters/{name}": Row("policymaker", target="/api/global-parameters/mine"),
-    "PUT /api/global-parameters/{name}": Row(
-        "administrator", body={"value": 1}, target="/api/global-parameters/new"
-    ),
-    "DELETE /api/global-parameters/{name}": Row("administrator", target="/api/global-parameters/mine"),
+    "GET /api/global-parameters/{name}": Row("policymaker", name="mine"),
+    "PUT /api/global-parameters/{name}": Row("administrator", body={"value": 1}, name="new"),
+    "DELETE /api/global-parameters/{name}": Row("administrator", name="mine"),
     "GET /api/vhost-limits": Row("management"),
     "GET /api/vhost-limits/{vhost}": Row("management", "monitoring"),
-    "PUT /api/vhost-limits/{vhost}/{name}": Row(
-        "administrator", body={"value": 5}, target="/api/vhost-limits/%2F/max-queues"
-    ),
-    "DELETE /api/vhost-limits/{vhost}/{name}": Row(
-        "administrator", target="/api/vhost-limits/%2F/max-connections"
-    ),
+    "PUT /api/vhost-limits/{vhost}/{name}": Row("administrator", body={"value": 5}, name="max-queues"),
+    "DELETE /api/vhost-limits/{vhost}/{name}": Row("administrator", name="max-connections"),
     "GET /api/user-limits": Row("management"),
     "GET /api/user-limits/{user}": Row("monitoring"),
-    "PUT /api/user-limits/{user}/{name}": Row(
-        "administrator", body={"value": 5}, target="/api/user-limits/bob/max-channels"
-    ),
-    "DELETE /api/user-limits/{user}/{name}": Row(
-        "administrator", target="/api/user-limits/bob/max-connections"
-    ),
+    "PUT /api/user-limits/{user}/{name}": Row("administrator", body={"value": 5}, name="max-channels"),
+    "DELETE /api/user-limits/{user}/{name}": Row("administrator", name="max-connections"),
 }
 METRICS: Final[dict[str, Row]] = {
     "GET /metrics": Row("monitoring"),
@@ -115,7 +91,6 @@ METRICS: Final[dict[str, Row]] = {
 FETCH: Final = {"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"}
 LETTER: Final = {"properties": {}, "routing_key": "k", "payload": "p", "payload_encoding": "string"}
 QUEUE: Final = "/api/queues/{vhost}/{name}"
-MOVE: Final = "/api/leveret/queues/%2F/q/move"
 ON_QUEUE: Final = tuple((permission, "q") for permission in (CONFIGURE, WRITE, READ))
 ALIVE: Final = ((READ, "aliveness-test"), (WRITE, "amq.default"), (CONFIGURE, "aliveness-test"))
 DEFINED: Final = {"queues": [{"name": "defined", "durable": True, "auto_delete": False, "arguments": {}}]}
@@ -123,25 +98,16 @@ CHECKS: Final = "/api/health/checks"
 
 MESSAGES: Final[dict[str, Row]] = {
     "POST /api/exchanges/{vhost}/{name}/publish": Row(
-        "management", "nobody", ((WRITE, "x"),), LETTER, target="/api/exchanges/%2F/x/publish", refused=400
+        "management", "nobody", ((WRITE, "x"),), LETTER, name="x", refused=400
     ),
-    f"POST {QUEUE}/get": Row("management", "nobody", ((READ, "q"),), FETCH, target="/api/queues/%2F/q/get"),
-    f"DELETE {QUEUE}/contents": Row(
-        "management", "nobody", ((READ, "q"),), target="/api/queues/%2F/q/contents"
-    ),
+    f"POST {QUEUE}/get": Row("management", "nobody", ((READ, "q"),), FETCH, name="q"),
+    f"DELETE {QUEUE}/contents": Row("management", "nobody", ((READ, "q"),), name="q"),
     f"POST {QUEUE}/actions": Row(
-        "management",
-        "nobody",
-        ON_QUEUE,
-        {"action": "sync"},
-        target="/api/queues/%2F/q/actions",
-        any_will_do=True,
+        "management", "nobody", ON_QUEUE, {"action": "sync"}, name="q", any_will_do=True
     ),
-    "GET /api/leveret/queues/{vhost}/{name}/peek": Row(
-        "management", "nobody", ((READ, "q"),), target="/api/leveret/queues/%2F/q/peek"
-    ),
+    "GET /api/leveret/queues/{vhost}/{name}/peek": Row("management", "nobody", ((READ, "q"),), name="q"),
     "POST /api/leveret/queues/{vhost}/{name}/move": Row(
-        "management", "nobody", ((READ, "q"), (WRITE, "other")), {"to": "other"}, target=MOVE
+        "management", "nobody", ((READ, "q"), (WRITE, "other")), {"to": "other"}, name="q"
     ),
 }
 DEFINITIONS: Final[dict[str, Row]] = {
@@ -153,13 +119,9 @@ DEFINITIONS: Final[dict[str, Row]] = {
 HEALTH: Final[dict[str, Row]] = {
     f"GET {CHECKS}/alarms": Row("management"),
     f"GET {CHECKS}/local-alarms": Row("management"),
-    f"GET {CHECKS}/certificate-expiration/{{within}}/{{unit}}": Row(
-        "management", target=f"{CHECKS}/certificate-expiration/1/days"
-    ),
-    f"GET {CHECKS}/port-listener/{{port}}": Row("management", target=f"{CHECKS}/port-listener/5672"),
-    f"GET {CHECKS}/protocol-listener/{{protocol}}": Row(
-        "management", target=f"{CHECKS}/protocol-listener/amqp091"
-    ),
+    f"GET {CHECKS}/certificate-expiration/{{within}}/{{unit}}": Row("management"),
+    f"GET {CHECKS}/port-listener/{{port}}": Row("management"),
+    f"GET {CHECKS}/protocol-listener/{{protocol}}": Row("management"),
     f"GET {CHECKS}/virtual-hosts": Row("management"),
     f"GET {CHECKS}/node-is-mirror-sync-critical": Row("management"),
     f"GET {CHECKS}/node-is-quorum-critical": Row("management"),

@@ -33,6 +33,7 @@ class Row:
     body: object = None
     query: str = ""
     target: str = ""  # of the request, where the names are others
+    name: str = ""  # for {name} in the path
     otherwise: int = 0  # the status it has although it is allowed
     any_will_do: bool = False  # of the needs
     refused: int = 0  # the status where a need is missing, if it is another than usual
