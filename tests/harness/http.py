@@ -165,6 +165,16 @@ class Response:
         assert "error" in self.content
         return self.content["reason"]
 
+    @property
+    def refusal(self) -> tuple[int, object]:
+        """The status and its reason."""
+        return self.status, self.reason
+
+
+def no_number(parameter: str, value: str, least: int, most: int) -> tuple[int, str]:
+    """The refusal of what is not a whole number within these bounds."""
+    return 400, f"parameter '{parameter}' is '{value}', not a whole number from {least} to {most}"
+
 
 class Pretended:
     """Octets as the socket that `http.client` wants."""

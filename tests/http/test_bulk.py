@@ -179,11 +179,7 @@ def test_a_store_that_has_failed_is_said_to_have(
 ) -> None:
     asking = stand.ask("/s/blocks?from=2")
     held.fail(StoreError("the disk is gone"))
-    response = asking.response
-    assert (response.status, response.reason) == (
-        503,
-        "queue 's' in vhost '/' cannot be read: the disk is gone",
-    )
+    assert asking.response.refusal == (503, "queue 's' in vhost '/' cannot be read: the disk is gone")
 
 
 def test_a_mistake_of_ours_is_answered_and_does_not_go_further(
@@ -272,8 +268,7 @@ def test_arrow_is_made_in_the_thread_that_reads() -> None:
 
 def test_without_pyarrow_there_is_no_arrow(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "is_there", lambda: False)
-    response = stand.blocks("from=0&format=arrow")
-    assert (response.status, response.reason) == (
+    assert stand.blocks("from=0&format=arrow").refusal == (
         501,
         "format=arrow needs pyarrow: pip install 'leveret[arrow]'",
     )

@@ -138,16 +138,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("query", REFUSED)
 def test_parameters_that_make_no_sense_are_refused(press: Press, query: str) -> None:
-    response = press.ask("POST", PATH + query, rows("q", b"a"))
-    assert (response.status, response.content["reason"]) == REFUSED[query]
+    assert press.ask("POST", PATH + query, rows("q", b"a")).refusal == REFUSED[query]
 
 
 def test_nobody_publishes_where_he_may_not(press: Press) -> None:
     response = press.ask("POST", "/api/leveret/publish/closed", rows("q", b"a"))
     assert response.status == 403
     press.site.exchange("secret")
-    response = press.ask("POST", PATH, rows("q", b"a") + rows("", b"a", exchange="secret"))
-    assert (response.status, response.content["reason"]) == (
+    assert press.ask("POST", PATH, rows("q", b"a") + rows("", b"a", exchange="secret")).refusal == (
         403,
         "write access to exchange 'secret' in vhost '/' refused for user 'spark'",
     )
