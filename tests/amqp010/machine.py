@@ -197,3 +197,7 @@ class Machine:
 
 def refused(code: int) -> AttachRefused:
     return AttachRefused(code)
+
+
+def kinds(answer: list) -> list[type]:
+    return [type(each[1] if isinstance(each, tuple) else each) for each in answer]

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from broker_core.frontend import Peer as Address
 from protocols.amqp010.broker.adapter import Connection010
+from protocols.amqp010.codec import commands as c
 from tests.harness.bench import ClientBench
 from tests.harness.peer import LOOPBACK, JoinedPeer
 
-from .client import Client, ClientSession
+from .client import Client, ClientSession, SessionEnded
 
 
 class Peer(JoinedPeer, Client):
@@ -31,3 +34,18 @@ class Peer(JoinedPeer, Client):
 def session_of(bench: ClientBench, name: str = "session", user: str = "guest") -> ClientSession:
     """A session on a connection of its own; everybody's password is the name."""
     return Peer(bench).open(user, user).attach(name)
+
+
+def waiting(bench: ClientBench, queue: str = "q") -> list[bytes]:
+    """The bodies that wait in a queue."""
+    return [delivery.message.body for delivery in bench.queue(queue).waiting()]
+
+
+def refused(session: ClientSession, command: c.Command) -> int | None:
+    """The error code with which a command ends the session."""
+    with pytest.raises(SessionEnded) as caught:
+        session.call(command)
+    found = caught.value.exception
+    assert found is not None
+    assert (found.class_code, found.command_code) == (command.CLASS_CODE, command.CODE)
+    return caught.value.code

@@ -8,7 +8,7 @@ from protocols.amqp010.codec import commands as c
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, ids
-from .peer import session_of
+from .peer import session_of, waiting
 
 BROWSING = c.ACQUIRE_MODE_NOT_ACQUIRED
 UNANSWERED = c.ACCEPT_MODE_NONE
@@ -20,10 +20,6 @@ def session(session: ClientSession) -> ClientSession:
         session.publish("q", b"%d" % number)
     session.sync()
     return session
-
-
-def waiting(bench: ClientBench, queue: str = "q") -> list[bytes]:
-    return [delivery.message.body for delivery in bench.queue(queue).waiting()]
 
 
 def state(bench: ClientBench) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from protocols.amqp010.machine.contract import AmqpError
 from protocols.shared.machine.closing import KEPT_MAX
 
 from .client import HEADER
-from .machine import START_OK, Machine
+from .machine import START_OK, Machine, kinds
 
 REST = b"".join(
     control_frame(channel, control.encode())
@@ -37,10 +37,6 @@ def checked(machine: Machine, with_more: bytes = b"") -> list:
     """The password has been checked; the connection is told by a read, which may bring something."""
     machine.handler.checking = False
     return machine.receive(with_more)
-
-
-def kinds(answer: list) -> list[type]:
-    return [type(each[1] if isinstance(each, tuple) else each) for each in answer]
 
 
 def test_nothing_is_said_until_it_is_known_who_it_is() -> None:

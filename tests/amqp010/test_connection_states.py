@@ -11,7 +11,7 @@ from protocols.amqp010.machine.connection import State
 from protocols.amqp010.machine.contract import AmqpError
 
 from .client import HEADER, frame
-from .machine import START_OK, Machine
+from .machine import START_OK, Machine, kinds
 
 
 def awaiting() -> Machine:
@@ -122,10 +122,6 @@ def follows(state: State, name: str) -> tuple[State, list[type]]:
     if state in QUIET:
         return WELCOME.get((state, name), (state, []))
     return WELCOME.get((state, name), (State.CLOSING, [c.ConnectionClose]))
-
-
-def kinds(answer: list) -> list[type]:
-    return [type(each[1] if isinstance(each, tuple) else each) for each in answer]
 
 
 AFTER_THE_HEADER = [state for state in STATES if state is not State.AWAITING_HEADER]

@@ -11,7 +11,7 @@ from tests.harness.bench import ClientBench
 from tests.store.site import Site
 
 from .client import ClientSession, SessionEnded
-from .peer import Peer, session_of
+from .peer import Peer, refused, session_of, waiting
 
 OK, BACK, LATE = c.XA_STATUS_XA_OK, c.XA_STATUS_XA_RBROLLBACK, c.XA_STATUS_XA_RBTIMEOUT
 ILLEGAL, INVALID, NOT_ALLOWED, NOT_FOUND = (
@@ -49,16 +49,6 @@ def status(session: ClientSession, command: c.Command) -> int | None:
     result = session.call(command)
     assert isinstance(result, c.XaResult), result
     return result.status
-
-
-def refused(session: ClientSession, command: c.Command) -> int | None:
-    with pytest.raises(SessionEnded) as ended:
-        session.call(command)
-    return ended.value.code
-
-
-def waiting(bench: ClientBench, queue: str = "q") -> list[bytes]:
-    return [delivery.message.body for delivery in bench.queue(queue).waiting()]
 
 
 def swap(session: ClientSession, name: str = "a", end: bool = True) -> None:

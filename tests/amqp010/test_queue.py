@@ -6,8 +6,9 @@ import pytest
 
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
-from tests.amqp010.client import ClientSession, SessionEnded
-from tests.amqp010.peer import Peer, session_of
+from tests.amqp010.client import ClientSession
+from tests.amqp010.peer import Peer, refused, session_of
+from tests.amqp010.permitted import LOCKED, NOT_ALLOWED, NOT_FOUND
 from tests.amqp091.peer import Peer as Peer091
 from tests.harness.bench import ClientBench
 
@@ -15,12 +16,6 @@ from tests.harness.bench import ClientBench
 @pytest.fixture
 def session(bench: ClientBench) -> ClientSession:
     return session_of(bench)
-
-
-def refused(session: ClientSession, command: c.Command) -> int | None:
-    with pytest.raises(SessionEnded) as caught:
-        session.call(command)
-    return caught.value.code
 
 
 def query(session: ClientSession, queue: str) -> c.QueueQueryResult:
@@ -68,24 +63,18 @@ def test_declaring_again_changes_nothing_whatever_else_is_said(
 REFUSED = {
     "no name": (c.QueueDeclare(), c.ERROR_CODE_ILLEGAL_ARGUMENT),
     "an empty name": (c.QueueDeclare(""), c.ERROR_CODE_ILLEGAL_ARGUMENT),
-    "missing, passive": (c.QueueDeclare("nowhere", passive=True), c.ERROR_CODE_NOT_FOUND),
-    "reserved": (c.QueueDeclare("amq.mine"), c.ERROR_CODE_NOT_ALLOWED),
-    "with a missing alternate": (c.QueueDeclare("new", alternate_exchange="nowhere"), c.ERROR_CODE_NOT_FOUND),
-    "with another alternate": (
-        c.QueueDeclare("q", alternate_exchange="amq.fanout"),
-        c.ERROR_CODE_NOT_ALLOWED,
-    ),
-    "another session's": (c.QueueDeclare("locked"), c.ERROR_CODE_RESOURCE_LOCKED),
+    "missing, passive": (c.QueueDeclare("nowhere", passive=True), NOT_FOUND),
+    "reserved": (c.QueueDeclare("amq.mine"), NOT_ALLOWED),
+    "with a missing alternate": (c.QueueDeclare("new", alternate_exchange="nowhere"), NOT_FOUND),
+    "with another alternate": (c.QueueDeclare("q", alternate_exchange="amq.fanout"), NOT_ALLOWED),
+    "another session's": (c.QueueDeclare("locked"), LOCKED),
     "another session's, passive and exclusive": (
         c.QueueDeclare("locked", passive=True, exclusive=True),
-        c.ERROR_CODE_RESOURCE_LOCKED,
+        LOCKED,
     ),
-    "nobody's, passive and exclusive": (
-        c.QueueDeclare("q", passive=True, exclusive=True),
-        c.ERROR_CODE_RESOURCE_LOCKED,
-    ),
-    "another session's, exclusive": (c.QueueDeclare("locked", exclusive=True), c.ERROR_CODE_RESOURCE_LOCKED),
-    "with consumers, exclusive": (c.QueueDeclare("busy", exclusive=True), c.ERROR_CODE_RESOURCE_LOCKED),
+    "nobody's, passive and exclusive": (c.QueueDeclare("q", passive=True, exclusive=True), LOCKED),
+    "another session's, exclusive": (c.QueueDeclare("locked", exclusive=True), LOCKED),
+    "with consumers, exclusive": (c.QueueDeclare("busy", exclusive=True), LOCKED),
     "bad arguments": (
         c.QueueDeclare("new", arguments={"qpid.max_count": "many"}),
         c.ERROR_CODE_INVALID_ARGUMENT,
@@ -124,13 +113,13 @@ def test_who_is_to_reply_finds_the_queue_of_another_session(
     ("command", "code"),
     [
         (c.QueueDelete(), c.ERROR_CODE_INVALID_ARGUMENT),
-        (c.QueueDelete("nowhere"), c.ERROR_CODE_NOT_FOUND),
+        (c.QueueDelete("nowhere"), NOT_FOUND),
         (c.QueueDelete("full", if_empty=True), c.ERROR_CODE_PRECONDITION_FAILED),
         (c.QueueDelete("busy", if_unused=True), c.ERROR_CODE_PRECONDITION_FAILED),
-        (c.QueueDelete("locked"), c.ERROR_CODE_RESOURCE_LOCKED),
+        (c.QueueDelete("locked"), LOCKED),
         (c.QueuePurge(), c.ERROR_CODE_ILLEGAL_ARGUMENT),
-        (c.QueuePurge("nowhere"), c.ERROR_CODE_NOT_FOUND),
-        (c.QueuePurge("locked"), c.ERROR_CODE_RESOURCE_LOCKED),
+        (c.QueuePurge("nowhere"), NOT_FOUND),
+        (c.QueuePurge("locked"), LOCKED),
     ],
 )
 def test_what_cannot_be_deleted_or_purged(
@@ -188,7 +177,7 @@ def test_an_exclusive_queue_is_its_sessions_and_not_its_connections(bench: Clien
     one.declare("q", exclusive=True)
     one.declare("q", exclusive=True)
     assert query(two, "q").exclusive
-    assert refused(two, c.MessageSubscribe("q", "d")) == c.ERROR_CODE_RESOURCE_LOCKED
+    assert refused(two, c.MessageSubscribe("q", "d")) == LOCKED
 
 
 def test_exclusive_alone_stays_and_is_for_all_again_when_the_session_ends(bench: ClientBench) -> None:

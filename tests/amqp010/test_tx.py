@@ -14,17 +14,13 @@ from protocols.amqp010.codec import commands as c
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, ids
-from .peer import session_of
+from .peer import session_of, waiting
 
 
 @pytest.fixture
 def tx(session: ClientSession) -> ClientSession:
     session.call(c.TxSelect())
     return session
-
-
-def waiting(bench: ClientBench, queue: str = "q") -> list[bytes]:
-    return [delivery.message.body for delivery in bench.queue(queue).waiting()]
 
 
 def commit(session: ClientSession) -> None:

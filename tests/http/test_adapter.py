@@ -18,12 +18,6 @@ from tests.harness.http import ELSEWHERE, basic
 
 from .desk import TAGS, Desk
 
-
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
 # Who is let in.
 
 ALLOWED = {

@@ -17,12 +17,6 @@ from tests.harness.http import Response, basic
 from tests.http.stand import CONFIG, STREAM, Asking, HeldLog, Stand, bodies, told
 from tests.store.site import Site
 
-
-@pytest.fixture
-def stand() -> Stand:
-    return Stand()
-
-
 # Waiting for more.
 
 

@@ -23,11 +23,6 @@ ORIGIN: Final[list[Json]] = ["amqp091", False, 0, None, None, None, [], [], Fals
 PIECE: Final = f"{BASE}/7/0/1?piece=0"
 
 
-@pytest.fixture
-def press() -> Press:
-    return Press()
-
-
 def octets_of(
     origins: Json | bytes = None,
     count: int = 2,

@@ -10,11 +10,6 @@ from tests.http.desk import Desk
 BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
 
 
-@pytest.fixture
-def desk() -> Desk:
-    return Desk()
-
-
 def test_browsers_get_the_page_and_programs_the_routes(desk: Desk) -> None:
     assert desk.ask("/", user=None, Accept=BROWSER).headers["Content-Type"] == "text/html; charset=utf-8"
     assert desk.ask("/", user=None, Accept="*/*").headers["Content-Type"] == "application/json"

@@ -12,11 +12,6 @@ from tests.http.press import Press, content, rows
 PATH = "/api/leveret/publish/%2F"
 
 
-@pytest.fixture
-def press() -> Press:
-    return Press()
-
-
 def published(press: Press, body: bytes, query: str = "") -> Json:
     return content(press.ask("POST", PATH + query, body))
 

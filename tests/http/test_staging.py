@@ -17,11 +17,6 @@ from tests.http.press import BASE, Press, packed, rows
 PATH = "/api/leveret/staging/%2F"
 
 
-@pytest.fixture
-def press() -> Press:
-    return Press()
-
-
 def staging_of(press: Press, name: str = "job") -> Staging:
     return press.host.stagings[name]
 

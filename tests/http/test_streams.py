@@ -14,11 +14,6 @@ from tests.http.stand import Stand, bodies, told
 SUPER: Table = {"x-super-stream": True}
 
 
-@pytest.fixture
-def stand() -> Stand:
-    return Stand()
-
-
 # Which there are.
 
 

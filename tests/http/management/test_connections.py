@@ -16,11 +16,6 @@ FIRST = "127.0.0.1:40000 -> 127.0.0.1:5672"
 AT = f"/api/connections/{quote(FIRST, safe='')}"
 
 
-@pytest.fixture
-def lobby() -> Lobby:
-    return Lobby()
-
-
 def test_a_connection_is_told_with_who_has_it_and_what_went_over_it(lobby: Lobby) -> None:
     peer = lobby.client("clerk")
     peer.channel(1)

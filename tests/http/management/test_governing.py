@@ -15,11 +15,6 @@ ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 NOT_THERE = (404, "Not Found")
 
 
-@pytest.fixture
-def office() -> Office:
-    return Office()
-
-
 # Virtual hosts.
 
 

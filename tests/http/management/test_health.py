@@ -14,11 +14,6 @@ DAY_S = 86_400
 OK = {"status": "ok"}
 
 
-@pytest.fixture
-def office() -> Office:
-    return Office()
-
-
 def listening(office: Office, *listeners: Listening) -> None:
     office.node.listeners = lambda: list(listeners)  # type: ignore[method-assign]
 

@@ -20,11 +20,6 @@ from .lobby import Lobby
 NAMES = ("amq.direct", "amq.fanout", "amq.headers", "amq.match", "amq.rabbitmq.trace", "amq.topic")
 
 
-@pytest.fixture
-def lobby() -> Lobby:
-    return Lobby()
-
-
 def names(found: list[dict[str, Json]]) -> list[Json]:
     return [each["name"] for each in found]
 

@@ -11,11 +11,6 @@ from protocols.amqp091.codec import methods as m
 from .lobby import Lobby
 
 
-@pytest.fixture
-def lobby() -> Lobby:
-    return Lobby()
-
-
 def test_everything_is_counted_at_once(lobby: Lobby) -> None:
     channel = lobby.client().channel(1)
     channel.call(m.QueueDeclare("q"))

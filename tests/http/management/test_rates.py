@@ -13,11 +13,6 @@ Q = "/api/queues/%2F/q"
 CURVES = "lengths_age=20&lengths_incr=5&msg_rates_age=20&msg_rates_incr=5&data_rates_age=20&data_rates_incr=5"
 
 
-@pytest.fixture
-def lobby() -> Lobby:
-    return Lobby()
-
-
 def publish(lobby: Lobby, count: int) -> None:
     channel = lobby.client().channel(1)
     channel.call(m.QueueDeclare("q"))

@@ -15,11 +15,6 @@ from .lobby import Lobby
 Q, X = "/api/queues/%2F", "/api/exchanges/%2F"
 
 
-@pytest.fixture
-def lobby() -> Lobby:
-    return Lobby()
-
-
 # Queues.
 
 
