@@ -333,6 +333,13 @@ def opened(toml: str = "") -> ClientChannel:
     return channel_of(ClientBench(toml))
 
 
+def with_queue(bench: ClientBench | None = None, **properties: object) -> ClientChannel:
+    """The same on this bench, with a queue `q` that has these properties."""
+    channel = channel_of(bench)
+    channel.declare("q", **properties)
+    return channel
+
+
 def confirming(bench: ClientBench | None = None) -> ClientChannel:
     """The same, on which publishing is confirmed."""
     channel = channel_of(bench)

@@ -12,11 +12,6 @@ from protocols.amqp091.machine.connection import AmqpError, Connection, State
 
 from .machine import HEADER, Peer, Recorder, in_state, message, opened, start_ok, tune_ok
 
-PROPERTIES = b"\x10\x00\x02"
-PUBLISH = m.BasicPublish("exchange", "key")
-ACK = method_frame(1, m.BasicAck(1).encode())
-
-
 # Every state against every method.
 
 STATES = [state for state in State if state is not State.GREETING]  # which is one of 1.0

@@ -18,7 +18,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
 from tests.amqp091 import samples
-from tests.amqp091.peer import Content, channel_of
+from tests.amqp091.peer import Content, channel_of, with_queue
 from tests.harness.bench import ClientBench
 from tests.harness.foreign import ForeignEncoding
 
@@ -40,8 +40,7 @@ def publish(bench: ClientBench, encoding: Encoding, body: bytes, key: str = "q")
 def fetched(properties: Properties) -> BasicProperties:
     """The properties as a 0-9-1 client gets them."""
     bench = ClientBench()
-    channel = channel_of(bench)
-    channel.declare("q")
+    channel = with_queue(bench)
     publish(bench, ForeignEncoding(properties), b"")
     content = channel.get("q")
     assert content is not None
@@ -50,8 +49,7 @@ def fetched(properties: Properties) -> BasicProperties:
 
 def test_properties_arrive_under_their_names() -> None:
     bench = ClientBench()
-    channel = channel_of(bench)
-    channel.declare("q")
+    channel = with_queue(bench)
     said = Properties(content_type="text/plain", headers={"n": 1}, durable=True, ttl_ms=5000, message_id="m1")
     publish(bench, ForeignEncoding(said), b"hello")
     content = channel.get("q")
@@ -106,8 +104,7 @@ def test_a_message_that_cannot_be_converted_is_rejected_and_the_others_arrive(
 @pytest.mark.parametrize("dead", [False, True])
 def test_s232_a_body_is_shown_without_what_its_own_protocol_wraps_it_in(dead: bool) -> None:
     bench = ClientBench()
-    channel = channel_of(bench)
-    channel.declare("q")
+    channel = with_queue(bench)
     channel.declare("dying", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
     for _ in range(2):
         publish(bench, Wrapped(Properties()), b"<hello>", "dying" if dead else "q")
@@ -248,8 +245,7 @@ def test_what_is_nested_deeper_than_a_table_may_be_is_left_out() -> None:
 
 def test_names_that_other_protocols_can_make_longer_are_cut() -> None:
     bench = ClientBench()
-    channel = channel_of(bench)
-    channel.declare("q")
+    channel = with_queue(bench)
     channel.bind("q", "amq.fanout")
     key = "é" * 200
     fanout = bench.host.exchanges["amq.fanout"]

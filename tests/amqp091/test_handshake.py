@@ -3,14 +3,12 @@
 import pytest
 
 from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import FieldTable, Method, method_frame
+from protocols.amqp091.codec.wire import FieldTable, Method
 from protocols.amqp091.machine.connection import AmqpError, State, Tuning
 
 from .machine import CAPABLE, HEADER, Peer, in_state, message, opened, publish_arguments, start_ok, tune_ok
 
 PROPERTIES = b"\x10\x00\x02"
-PUBLISH = m.BasicPublish("exchange", "key")
-ACK = method_frame(1, m.BasicAck(1).encode())
 
 
 def test_s001_the_header_is_answered_with_start() -> None:

@@ -12,7 +12,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.numbered import filled, numbers, tags
-from tests.amqp091.peer import ClientChannel, Peer, channel_of
+from tests.amqp091.peer import ClientChannel, Peer, channel_of, with_queue
 from tests.harness.bench import ClientBench
 
 MANY = 1500  # tags: more than are ever looked at one by one
@@ -119,8 +119,7 @@ def test_the_heir_of_a_single_active_consumer_is_found_once_for_all_who_leave_to
 
 def test_who_comes_while_an_heir_is_sought_stands_behind_the_others() -> None:
     bench = ClientBench()
-    channel = channel_of(bench)
-    channel.declare("q", arguments={"x-single-active-consumer": True})
+    channel = with_queue(bench, arguments={"x-single-active-consumer": True})
     for tag in ("active", "heir"):
         channel.consume("q", tag)
     channel.send(m.BasicCancel("active", True), settle=False)

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.amqp091.peer import channel_of
+from tests.amqp091.peer import channel_of, with_queue
 from tests.core.slow_disk import SlowDisk
 from tests.harness.bench import ClientBench
 
@@ -62,8 +62,7 @@ def test_s119_what_need_not_be_on_disk_is_confirmed_at_once() -> None:
 
 def test_s119_what_was_published_before_confirm_mode_does_not_keep_anybody_waiting() -> None:
     bench = ClientBench()
-    channel = channel_of(bench)
-    channel.declare("q", durable=True)
+    channel = with_queue(bench, durable=True)
     disk = SlowDisk(bench.broker)
     channel.publish("", "q", b"x", PERSISTENT)
     channel.confirms()

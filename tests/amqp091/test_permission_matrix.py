@@ -51,7 +51,8 @@ class Row:
 
 ALTERNATE: Final = {"alternate-exchange": "other"}
 DEAD: Final = {"x-dead-letter-exchange": "other"}
-MISSING: Final = "404 NOT_FOUND - no {} 'missing' in vhost '{}'"
+NO_QUEUE: Final = "404 NOT_FOUND - no queue 'missing' in vhost '{}'"
+NO_EXCHANGE: Final = "404 NOT_FOUND - no exchange 'missing' in vhost '{}'"
 
 METHODS: Final[dict[str, Row]] = {
     "exchange.declare": Row(m.ExchangeDeclare("new", "direct"), (exchange(CONFIGURE, "new"),)),
@@ -70,7 +71,7 @@ METHODS: Final[dict[str, Row]] = {
         m.ExchangeDeclare("missing", "direct", passive=True),
         any_of("exchange", "missing"),
         any_will_do=True,
-        otherwise=MISSING.format("exchange", "{}"),
+        otherwise=NO_EXCHANGE,
     ),
     "exchange.delete": Row(m.ExchangeDelete("x"), (exchange(CONFIGURE, "x"),)),
     "exchange.delete, missing": Row(m.ExchangeDelete("missing"), (exchange(CONFIGURE, "missing"),)),
@@ -81,7 +82,7 @@ METHODS: Final[dict[str, Row]] = {
     "exchange.bind, missing": Row(
         m.ExchangeBind("missing", "x", "k"),
         (exchange(WRITE, "missing"), exchange(READ, "x")),
-        otherwise=MISSING.format("exchange", "{}"),
+        otherwise=NO_EXCHANGE,
     ),
     "queue.declare": Row(m.QueueDeclare("new"), (queue(CONFIGURE, "new"),)),
     "queue.declare again": Row(m.QueueDeclare("q"), (queue(CONFIGURE, "q"),)),
@@ -101,25 +102,19 @@ METHODS: Final[dict[str, Row]] = {
         m.QueueDeclare("missing", passive=True),
         any_of("queue", "missing"),
         any_will_do=True,
-        otherwise=MISSING.format("queue", "{}"),
+        otherwise=NO_QUEUE,
     ),
     "queue.bind": Row(m.QueueBind("q", "x", "k"), (queue(WRITE, "q"), exchange(READ, "x"))),
     "queue.bind, missing": Row(
-        m.QueueBind("missing", "x", "k"),
-        (queue(WRITE, "missing"), exchange(READ, "x")),
-        otherwise=MISSING.format("queue", "{}"),
+        m.QueueBind("missing", "x", "k"), (queue(WRITE, "missing"), exchange(READ, "x")), otherwise=NO_QUEUE
     ),
     "queue.unbind": Row(m.QueueUnbind("q", "x", "k"), (queue(WRITE, "q"), exchange(READ, "x"))),
     "queue.purge": Row(m.QueuePurge("q"), (queue(READ, "q"),)),
-    "queue.purge, missing": Row(
-        m.QueuePurge("missing"), (queue(READ, "missing"),), otherwise=MISSING.format("queue", "{}")
-    ),
+    "queue.purge, missing": Row(m.QueuePurge("missing"), (queue(READ, "missing"),), otherwise=NO_QUEUE),
     "queue.delete": Row(m.QueueDelete("q"), (queue(CONFIGURE, "q"),)),
     "queue.delete, missing": Row(m.QueueDelete("missing"), (queue(CONFIGURE, "missing"),)),
     "basic.publish": Row(Publish("x", "k"), (exchange(WRITE, "x"),)),
-    "basic.publish, missing": Row(
-        Publish("missing"), (exchange(WRITE, "missing"),), otherwise=MISSING.format("exchange", "{}")
-    ),
+    "basic.publish, missing": Row(Publish("missing"), (exchange(WRITE, "missing"),), otherwise=NO_EXCHANGE),
     "basic.publish to the default exchange": Row(Publish("", "q"), (exchange(WRITE, "amq.default"),)),
     "basic.publish to where bindings and alternates lead": Row(
         Publish("guarded", "k"), (exchange(WRITE, "guarded"),)
@@ -130,14 +125,10 @@ METHODS: Final[dict[str, Row]] = {
         (exchange(WRITE, "amq.default"),),
     ),
     "basic.consume": Row(m.BasicConsume("q"), (queue(READ, "q"),)),
-    "basic.consume, missing": Row(
-        m.BasicConsume("missing"), (queue(READ, "missing"),), otherwise=MISSING.format("queue", "{}")
-    ),
+    "basic.consume, missing": Row(m.BasicConsume("missing"), (queue(READ, "missing"),), otherwise=NO_QUEUE),
     "basic.consume of direct replies": Row(m.BasicConsume(REPLY_TO, no_ack=True), ()),
     "basic.get": Row(m.BasicGet("q"), (queue(READ, "q"),)),
-    "basic.get, missing": Row(
-        m.BasicGet("missing"), (queue(READ, "missing"),), otherwise=MISSING.format("queue", "{}")
-    ),
+    "basic.get, missing": Row(m.BasicGet("missing"), (queue(READ, "missing"),), otherwise=NO_QUEUE),
 }
 
 DEFAULT_EXCHANGE: Final = "403 ACCESS_REFUSED - operation not permitted on the default exchange"

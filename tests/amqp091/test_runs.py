@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, method_frame
 from protocols.amqp091.machine.connection import AmqpError
-from tests.amqp091.peer import channel_of
+from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 
 from . import machine
@@ -210,8 +210,7 @@ def got(channel: ClientChannel, queue: str) -> list[bytes]:
 
 
 def test_a_run_is_confirmed_with_one_ack() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     peer = channel.confirms()
     peer.send_bytes(publishes("q", numbers(20)))
     assert channel.all() == [m.BasicAck(20, True)]
@@ -220,8 +219,7 @@ def test_a_run_is_confirmed_with_one_ack() -> None:
 
 
 def test_a_queue_that_fills_up_in_a_run_refuses_what_is_too_much_and_nothing_else() -> None:
-    channel = channel_of()
-    channel.declare("q", arguments={"x-max-length": 7, "x-overflow": "reject-publish"})
+    channel = with_queue(arguments={"x-max-length": 7, "x-overflow": "reject-publish"})
     peer = channel.confirms()
     peer.send_bytes(publishes("q", numbers(10)))
     assert channel.all() == [
@@ -238,8 +236,7 @@ def test_each_message_of_a_run_that_nobody_takes_is_returned() -> None:
 
 
 def test_a_transaction_keeps_a_run_until_it_commits() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.call(m.TxSelect())
     channel.peer.send_bytes(publishes("q", numbers(9)))
     assert channel.peer.bench.queue("q").ready == 0
@@ -260,8 +257,7 @@ def test_a_permission_that_goes_between_two_reads_stops_the_run() -> None:
 
 
 def test_a_run_on_behalf_of_somebody_else_is_refused() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     other = BasicProperties(user_id="ann")
     channel.peer.send_bytes(publishes("q", numbers(3)) + publishes("q", numbers(5), other))
     assert channel.peer.bench.queue("q").ready == 3
@@ -286,8 +282,7 @@ def test_a_run_to_many_queues_halts_between_two_messages() -> None:
 
 
 def test_what_is_published_in_a_run_counts_for_alarms() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.peer.send_bytes(publishes("q", numbers(3)))
     channel.peer.bench.broker.alarms.reason = "low on memory"
     channel.peer.send_bytes(publishes("q", numbers(5)))

@@ -9,7 +9,7 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import Method
-from tests.amqp091.peer import opened
+from tests.amqp091.peer import opened, with_queue
 from tests.harness.bench import ClientBench
 
 from .peer import ClientChannel, Content, Peer
@@ -104,8 +104,7 @@ def test_s030_an_error_on_one_channel_leaves_the_others_working() -> None:
 
 
 def test_a_client_closes_a_channel_and_its_deliveries_return() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.publish("", "q", b"back")
     channel.get("q", no_ack=False)
     assert isinstance(channel.call(m.ChannelClose(200, "bye")), m.ChannelCloseOk)
@@ -124,8 +123,7 @@ def test_s031_flow_active_is_answered_in_kind(toml: str) -> None:
 
 @pytest.mark.parametrize("toml", SERVES_FLOW)
 def test_s032_flow_inactive_stops_deliveries_until_it_is_active_again(toml: str) -> None:
-    channel = opened(toml)
-    channel.declare("q")
+    channel = with_queue(ClientBench(toml))
     channel.consume("q", "t", no_ack=True)
     assert channel.call(m.ChannelFlow(False)) == m.ChannelFlowOk(False)
     for text in (b"1", b"2"):
@@ -159,8 +157,7 @@ def test_s032_where_a_profile_does_not_serve_it_flow_inactive_ends_the_connectio
 
 
 def test_a_consumer_started_while_flow_is_inactive_waits_too() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.publish("", "q", b"later")
     channel.does(m.ChannelFlow(False))
     channel.consume("q", "t", no_ack=True)
@@ -174,8 +171,7 @@ def test_a_consumer_started_while_flow_is_inactive_waits_too() -> None:
 
 def test_s033_a_commit_never_pends_what_follows_it_in_the_same_read_finds_it_done() -> None:
     """In memory a commit is answered before the next method is looked at, so there is nothing to refuse with 504."""
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.does(m.TxSelect())
     channel.publish("", "q", b"committed", settle=False)
     channel.peer.send_bytes(
@@ -207,8 +203,7 @@ NO_WAIT: list[tuple[Method, Callable[[ClientBench], bool]]] = [
 
 @pytest.mark.parametrize(("method", "is_done"), NO_WAIT, ids=lambda value: getattr(value, "name", ""))
 def test_no_wait_is_done_without_an_answer(method: Method, is_done: Callable[[ClientBench], bool]) -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.declare("empty")
     channel.exchange("gone")
     channel.publish("", "q", b"")

@@ -8,7 +8,7 @@ from broker_core.policy import ApplyTo, Policy
 from broker_core.values import Table
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, Method
-from tests.amqp091.peer import opened, permitted
+from tests.amqp091.peer import opened, permitted, with_queue
 
 from .peer import ClientChannel
 
@@ -61,8 +61,7 @@ def test_s054_binding_a_queue_needs_write_on_it_and_read_on_the_source() -> None
 
 
 def test_s054_binding_to_a_topic_exchange_may_need_the_topic_too() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.peer.bench.broker.access.set_topic_permissions("guest", "/", "amq.topic", ".*", "^mine")
     channel.bind("q", "amq.topic", "mine.#")
     assert channel.closed_with(m.QueueBind("q", "amq.topic", "yours.#")) == (

@@ -13,7 +13,7 @@ from broker_core.plugins import BadPlugin, Plugins
 from plugins.consistent_hash import ConsistentHash
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import Method
-from tests.amqp091.peer import opened, permitted
+from tests.amqp091.peer import opened, permitted, with_queue
 from tests.harness.bench import ClientBench
 
 from .peer import Peer
@@ -47,8 +47,7 @@ def test_s034_every_virtual_host_has_the_predeclared_exchanges(name: str, type_:
 
 
 def test_s034_the_default_exchange_is_there_under_the_empty_name() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.publish("", "q", b"by name")
     assert channel.bodies("q") == [b"by name"]
     assert channel.peer.bench.host.exchanges[""].type.name == "direct"
@@ -83,8 +82,7 @@ def test_s035_the_reserved_prefix_is_fine_for_what_exists_and_for_asking() -> No
     ],
 )
 def test_s036_nothing_can_be_done_to_the_default_exchange(method: Method) -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     assert channel.closed_with(method) == DEFAULT_REFUSED
 
 
@@ -229,8 +227,7 @@ def test_s042_line_ends_are_stripped_from_names_and_nothing_else() -> None:
 
 
 def test_s042_routing_keys_keep_their_line_ends() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.bind("q", "amq.direct", "one\r\ntwo")
     channel.publish("amq.direct", "one\r\ntwo", b"equal")
     channel.publish("amq.direct", "onetwo", b"not equal")

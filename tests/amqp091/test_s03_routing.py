@@ -6,7 +6,8 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable
-from tests.amqp091.peer import opened
+from tests.amqp091.peer import opened, with_queue
+from tests.harness.bench import ClientBench
 
 from .peer import ClientChannel
 
@@ -147,15 +148,13 @@ MANY_HASHES = "a.#.b.#.c.#"
 
 @pytest.mark.parametrize("toml", ["", '[compat]\nprofile = "spec"', '[compat]\nprofile = "rabbitmq-3.13"'])
 def test_x012_a_pattern_may_have_as_many_hashes_as_it_likes(toml: str) -> None:
-    channel = opened(toml)
-    channel.declare("q", durable=True)
+    channel = with_queue(ClientBench(toml), durable=True)
     channel.bind("q", "amq.topic", MANY_HASHES)
 
 
 @pytest.mark.parametrize("toml", ['[compat]\nprofile = "rabbitmq-4"', "[compat]\ntopic_wildcards_max = 2"])
 def test_x012_where_a_profile_says_so_a_pattern_has_two_hashes_at_most(toml: str) -> None:
-    channel = opened(toml)
-    channel.declare("q", durable=True)
+    channel = with_queue(ClientBench(toml), durable=True)
     channel.bind("q", "amq.topic", "a.#.b.#")
     channel.bind("q", "amq.direct", MANY_HASHES)
     assert channel.closed_with(m.QueueBind("q", "amq.topic", MANY_HASHES)) == (
@@ -221,8 +220,7 @@ def test_s051_a_message_without_headers_meets_no_criterion() -> None:
 
 
 def test_s052_a_bad_x_match_is_refused() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     assert channel.refused(m.QueueBind("q", "amq.match", arguments={"x-match": "z"})) == (
         '406 PRECONDITION_FAILED - Invalid x-match field value "z"; '
         "expected all, any, all-with-x, or any-with-x"

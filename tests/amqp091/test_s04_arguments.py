@@ -6,7 +6,7 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import FieldTable, FieldValue
-from tests.amqp091.peer import opened
+from tests.amqp091.peer import opened, with_queue
 
 QUEUE = "queue 'q' in vhost '/'"
 TTL_MAX_MS = 315_360_000_000
@@ -127,8 +127,7 @@ def test_x017_saying_classic_is_saying_nothing() -> None:
 
 
 def test_x017_another_type_is_another_queue() -> None:
-    channel = opened()
-    channel.declare("q", durable=True)
+    channel = with_queue(durable=True)
     text = channel.closed_with(m.QueueDeclare("q", durable=True, arguments={"x-queue-type": "quorum"}))
     assert text == (
         f"406 PRECONDITION_FAILED - inequivalent arg 'x-queue-type' for {QUEUE}: "
@@ -138,8 +137,7 @@ def test_x017_another_type_is_another_queue() -> None:
 
 @pytest.mark.parametrize("flag", ["if_unused", "if_empty"])
 def test_x019_a_quorum_queue_is_deleted_without_conditions(flag: str) -> None:
-    channel = opened()
-    channel.declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    channel = with_queue(durable=True, arguments={"x-queue-type": "quorum"})
     text = channel.peer.closed_with(1, m.QueueDelete("q", **{flag: True}))
     shown = flag.replace("_", "-")
     assert text == (
@@ -149,8 +147,7 @@ def test_x019_a_quorum_queue_is_deleted_without_conditions(flag: str) -> None:
 
 
 def test_x019_without_conditions_it_is_deleted() -> None:
-    channel = opened()
-    channel.declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+    channel = with_queue(durable=True, arguments={"x-queue-type": "quorum"})
     channel.publish("", "q", b"")
     assert channel.call(m.QueueDelete("q")) == m.QueueDeleteOk(1)
 
@@ -185,8 +182,7 @@ def test_x020_a_virtual_hosts_own_limit_goes_before_the_nodes() -> None:
 
 
 def test_x021_unknown_arguments_are_ignored() -> None:
-    channel = opened()
-    channel.declare("q", arguments={"x-unheard-of": [1, 2], "colour": "red"})
+    channel = with_queue(arguments={"x-unheard-of": [1, 2], "colour": "red"})
     channel.declare("q", arguments={"x-unheard-of": "something else"})
 
 
@@ -235,8 +231,7 @@ def test_where_a_profile_says_so_only_quorum_queues_know_a_consumer_timeout(toml
 def test_s065_redeclaring_with_another_argument_is_refused(
     before: FieldTable, after: FieldTable, text: str
 ) -> None:
-    channel = opened()
-    channel.declare("q", arguments=before)
+    channel = with_queue(arguments=before)
     assert channel.closed_with(m.QueueDeclare("q", arguments=after)) == (
         f"406 PRECONDITION_FAILED - inequivalent arg 'x-message-ttl' for {QUEUE}: {text}"
     )
@@ -261,14 +256,12 @@ OTHERWISE: list[tuple[str, FieldValue, FieldValue]] = [
 def test_s065_every_argument_that_means_something_is_compared(
     argument: str, before: FieldValue, after: FieldValue
 ) -> None:
-    channel = opened()
-    channel.declare("q", arguments={argument: before})
+    channel = with_queue(arguments={argument: before})
     channel.declare("q", arguments={argument: before})
     text = channel.closed_with(m.QueueDeclare("q", arguments={argument: after}))
     assert text.startswith(f"406 PRECONDITION_FAILED - inequivalent arg '{argument}' for {QUEUE}: received ")
 
 
 def test_s065_asking_compares_nothing() -> None:
-    channel = opened()
-    channel.declare("q", arguments={"x-max-length": 5})
+    channel = with_queue(arguments={"x-max-length": 5})
     assert channel.declare("q", passive=True, arguments={"x-max-length": 6})

@@ -8,7 +8,7 @@ from broker_core.policy import ApplyTo, Policy
 from broker_core.values import Table
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
-from tests.amqp091.peer import opened
+from tests.amqp091.peer import opened, with_queue
 from tests.harness.bench import ClientBench
 
 from .peer import ClientChannel, Content, Peer
@@ -107,8 +107,7 @@ def test_s081_a_queue_that_nobody_uses_goes_and_its_messages_with_it() -> None:
     "use", [m.BasicGet("q", True), m.QueueDeclare("q", passive=True)], ids=["get", "declare"]
 )
 def test_s081_getting_and_declaring_are_using(use: m.BasicGet | m.QueueDeclare) -> None:
-    channel = opened()
-    channel.declare("q", arguments={"x-expires": 1000})
+    channel = with_queue(arguments={"x-expires": 1000})
     bench = channel.peer.bench
     for _ in range(5):
         bench.advance(0.9)
@@ -268,8 +267,7 @@ def kept(channel: ClientChannel) -> int:
 
 
 def test_a_policy_holds_and_ceases_without_redeclaring() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     assert kept(channel) == 10
     put(channel, {"max-length": 3})
     assert channel.peer.bench.queue("q").ready == 3
@@ -301,8 +299,7 @@ def test_of_an_argument_and_a_policy_the_lower_number_holds() -> None:
 
 
 def test_an_operator_policy_only_tightens() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     put(channel, {"max-length": 6, "overflow": "reject-publish"})
     put(channel, {"max-length": 4}, name="op", operator=True)
     assert kept(channel) == 4
@@ -313,8 +310,7 @@ def test_an_operator_policy_only_tightens() -> None:
 
 
 def test_policies_do_not_add_up_the_highest_priority_holds() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     put(channel, {"max-length": 2}, name="low", priority=1)
     put(channel, {"max-length-bytes": 100}, name="high", priority=2)
     assert kept(channel) == 10
@@ -334,8 +330,7 @@ def test_policies_do_not_add_up_the_highest_priority_holds() -> None:
     ],
 )
 def test_a_policy_holds_for_what_it_applies_to(apply_to: ApplyTo, holds: bool) -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     put(channel, {"max-length": 3}, apply_to=apply_to)
     assert kept(channel) == (3 if holds else 10)
 
@@ -349,8 +344,7 @@ def test_a_policy_of_another_virtual_host_does_not_hold() -> None:
 
 
 def test_a_ttl_by_policy_is_for_messages_that_come_after_it() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     fill(channel, b"before")
     put(channel, {"message-ttl": 1000})
     fill(channel, b"after")
@@ -371,8 +365,7 @@ def test_s081_a_queue_may_expire_by_policy() -> None:
 
 
 def test_s082_overflow_and_dead_letters_by_policy() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.declare("dead")
     definition = {"max-length": 1, "dead-letter-exchange": "", "dead-letter-routing-key": "dead"}
     put(channel, definition)

@@ -12,7 +12,7 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, Method
-from tests.amqp091.peer import opened, permitted
+from tests.amqp091.peer import opened, permitted, with_queue
 from tests.harness.bench import ClientBench
 
 from .peer import CAPABILITIES, Content, Peer
@@ -78,8 +78,7 @@ def test_s062_where_a_profile_says_so_that_ends_the_connection(toml: str, method
 
 @pytest.mark.parametrize("method", ON_THE_CURRENT_QUEUE, ids=lambda method: method.name)
 def test_s062_with_a_declared_queue_no_name_means_that_one(method: Method) -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     answer = channel.call(method)
     assert isinstance(answer, Method)
     assert answer.name.startswith(method.name)
@@ -97,8 +96,7 @@ def test_s062_the_current_queue_is_each_channels_own_and_passive_counts() -> Non
 
 
 def test_s063_without_queue_and_key_the_current_queues_name_is_the_key() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.bind("", "amq.direct", "")
     channel.publish("amq.direct", "q", b"by its name")
     channel.publish("amq.direct", "", b"by no key")
@@ -108,8 +106,7 @@ def test_s063_without_queue_and_key_the_current_queues_name_is_the_key() -> None
 
 
 def test_s063_with_a_queue_the_empty_key_is_the_empty_key() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.bind("q", "amq.direct", "")
     channel.publish("amq.direct", "q", b"by its name")
     channel.publish("amq.direct", "", b"by no key")
@@ -122,8 +119,7 @@ def test_s064_asking_for_a_missing_queue() -> None:
 
 
 def test_s064_asking_looks_at_the_name_only_and_any_permission_will_do() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.publish("", "q", b"")
     for granted in ("configure", "write", "read"):
         permitted(channel, **{granted: "^q$"})
@@ -141,8 +137,7 @@ def test_s064_asking_looks_at_the_name_only_and_any_permission_will_do() -> None
 @pytest.mark.parametrize("argument", ["durable", "exclusive", "auto_delete"])
 @pytest.mark.parametrize("before", [False, True])
 def test_s065_redeclaring_with_another_property_is_refused(argument: str, before: bool) -> None:
-    channel = opened()
-    channel.declare("q", **{argument: before})
+    channel = with_queue(**{argument: before})
     received, current = ("false", "true") if before else ("true", "false")
     assert channel.closed_with(m.QueueDeclare("q", **{argument: not before})) == (
         f"406 PRECONDITION_FAILED - inequivalent arg '{argument}' for queue 'q' in vhost '/': "
@@ -292,8 +287,7 @@ def test_s070_where_a_profile_says_so_such_a_queue_ends_the_connection(toml: str
 
 
 def test_s071_declare_ok_counts_ready_messages_and_active_consumers() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     for _ in range(3):
         channel.publish("", "q", b"")
     channel.get("q", no_ack=False)
@@ -318,8 +312,7 @@ def test_s071_a_consumer_suspended_by_flow_is_not_active() -> None:
 
 
 def test_s072_every_queue_is_bound_to_the_default_exchange_for_good() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.publish("", "q", b"by name")
     assert channel.bodies("q") == [b"by name"]
     assert not list(channel.peer.bench.host.bindings())
@@ -328,8 +321,7 @@ def test_s072_every_queue_is_bound_to_the_default_exchange_for_good() -> None:
 
 
 def test_s073_a_binding_needs_its_queue_and_its_exchange() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     assert channel.refused(m.QueueBind("nowhere", "amq.direct")) == (
         "404 NOT_FOUND - no queue 'nowhere' in vhost '/'"
     )
@@ -339,8 +331,7 @@ def test_s073_a_binding_needs_its_queue_and_its_exchange() -> None:
 
 
 def test_s074_purging_takes_what_is_ready_and_nothing_else() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     for body in (b"1", b"2", b"3"):
         channel.publish("", "q", body)
     first = channel.get("q", no_ack=False)
@@ -352,8 +343,7 @@ def test_s074_purging_takes_what_is_ready_and_nothing_else() -> None:
 
 
 def test_s074_purging_a_missing_queue_and_without_read_is_refused() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     assert channel.refused(m.QueuePurge("nowhere")) == "404 NOT_FOUND - no queue 'nowhere' in vhost '/'"
     permitted(channel, configure=".*", write=".*")
     assert channel.closed_with(m.QueuePurge("q")) == (
@@ -376,8 +366,7 @@ def test_s075_where_a_profile_says_so_deleting_a_missing_queue_is_refused(toml: 
 
 
 def test_s076_a_queue_in_use_or_not_empty_may_be_spared() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.publish("", "q", b"")
     assert channel.refused(m.QueueDelete("q", if_empty=True)) == (
         "406 PRECONDITION_FAILED - queue 'q' in vhost '/' not empty"
@@ -393,8 +382,7 @@ def test_s076_a_queue_in_use_or_not_empty_may_be_spared() -> None:
 
 
 def test_deleting_says_how_many_messages_went_and_takes_bindings_along() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.bind("q", "amq.direct", "key")
     for _ in range(3):
         channel.publish("amq.direct", "key")
@@ -406,8 +394,7 @@ def test_deleting_says_how_many_messages_went_and_takes_bindings_along() -> None
 
 
 def test_deleting_needs_configure() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     permitted(channel, write=".*", read=".*")
     refused = "403 ACCESS_REFUSED - configure access to queue 'q' in vhost '/' refused for user 'guest'"
     assert channel.refused(m.QueueDelete("q")) == refused
@@ -430,8 +417,7 @@ def test_s077_consumers_of_a_deleted_queue_are_told_if_they_can_be() -> None:
 
 
 def test_s077_a_delivery_of_a_deleted_queue_can_still_be_answered() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     for _ in range(3):
         channel.publish("", "q", b"")
     channel.consume("q", "t")
@@ -446,8 +432,7 @@ def test_s077_a_delivery_of_a_deleted_queue_can_still_be_answered() -> None:
 
 
 def test_s077_a_publish_to_a_queue_deleted_before_its_confirm_is_confirmed() -> None:
-    channel = opened()
-    channel.declare("q")
+    channel = with_queue()
     channel.confirms()
     channel.publish("", "q", b"in it", settle=False)
     channel.peer.send_bytes(wire.method_frame(1, m.QueueDelete("q").encode()))
@@ -457,8 +442,7 @@ def test_s077_a_publish_to_a_queue_deleted_before_its_confirm_is_confirmed() -> 
 
 
 def test_a_queue_can_be_made_anew_at_once_and_is_empty() -> None:
-    channel = opened()
-    channel.declare("q", durable=True)
+    channel = with_queue(durable=True)
     channel.publish("", "q", b"old")
     channel.does(m.QueueDelete("q"))
     assert channel.declare("q").message_count == 0

@@ -7,7 +7,7 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.amqp091.peer import channel_of, confirming
+from tests.amqp091.peer import channel_of, confirming, with_queue
 from tests.harness.bench import ClientBench
 
 from .peer import ClientChannel, Content, Peer
@@ -65,16 +65,14 @@ def test_s086_immediate_is_returned_if_no_queue_can_deliver_now() -> None:
 
 
 def test_s086_immediate_goes_to_a_waiting_consumer() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.consume("q")
     channel.publish("", "q", b"body", mandatory=True, immediate=True)
     assert [d.body for d in channel.deliveries()] == [b"body"]
 
 
 def test_s086_a_consumer_without_credit_cannot_take_it_and_one_with_credit_takes_one() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.prefetch(1)
     channel.consume("q")
     channel.publish("", "q", b"1", immediate=True, settle=False)
@@ -86,8 +84,7 @@ def test_s086_a_consumer_without_credit_cannot_take_it_and_one_with_credit_takes
 
 
 def test_s086_a_consumer_behind_waiting_messages_cannot_take_it() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.prefetch(1)
     channel.consume("q")
     for body in (b"1", b"2"):
@@ -194,8 +191,7 @@ def test_s088_a_placeholder_stands_for_the_user() -> None:
 
 
 def test_s089_the_user_id_is_the_users_own() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.publish("", "q", b"", BasicProperties(user_id="guest"))
     channel.publish("", "q", b"", BasicProperties(user_id="a"))
     text = "406 PRECONDITION_FAILED - user_id property set to 'a' but authenticated user was 'guest'"
@@ -236,8 +232,7 @@ def test_s090_an_expiration_that_is_no_time_is_refused(expiration: str, fault: s
 
 @pytest.mark.parametrize("expiration", ["0", "1", "+1", "007", "0" * 30 + "7", "315360000000"])
 def test_s090_an_expiration_that_is_a_time_is_accepted_and_kept(expiration: str) -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.consume("q", no_ack=True)
     channel.publish("", "q", b"", BasicProperties(expiration=expiration))
     [delivered] = channel.deliveries()
@@ -280,8 +275,7 @@ def test_s091_a_returned_message_does_not_show_bcc_either(bcc: wire.FieldValue) 
 
 
 def test_s091_entries_that_are_no_strings_are_passed_over() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.publish("", "nowhere", b"found", BasicProperties(headers={"CC": [1, None, "q"]}))
     assert channel.bodies("q") == [b"found"]
 
@@ -370,8 +364,7 @@ def test_contents_of_two_channels_may_be_interleaved() -> None:
 
 
 def test_s095_what_one_channel_publishes_arrives_in_order() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.bind("q", "amq.fanout")
     channel.bind("q", "amq.topic", "#")
     channel.bind("q", "amq.direct", "k")
@@ -383,8 +376,7 @@ def test_s095_what_one_channel_publishes_arrives_in_order() -> None:
 
 
 def test_s095_also_over_consumers_that_come_and_go() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     seen = []
     for number in range(30):
         channel.publish("", "q", str(number).encode())

@@ -12,7 +12,7 @@ from protocols.amqp091.broker.encoding import plain_facts, project
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.amqp091.peer import channel_of
+from tests.amqp091.peer import channel_of, with_queue
 
 from .peer import ClientChannel
 
@@ -96,8 +96,7 @@ def publish_raw(
 
 @given(property_bytes())
 def test_properties_are_delivered_fetched_and_returned_as_they_came(properties: bytes) -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.bind("q", "amq.match", arguments={"x-match": "all"})
     for exchange in ("", "amq.match"):
         publish_raw(channel, properties, exchange)
@@ -115,8 +114,7 @@ def test_properties_are_delivered_fetched_and_returned_as_they_came(properties: 
 
 @given(property_bytes())
 def test_everything_that_dead_lettering_does_not_change_stays_as_it_was(properties: bytes) -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.declare("dying", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"})
     frames: list[bytes] = []
     wire.append_content(frames, 1, m.BasicPublish("", "dying").encode(), properties, b"body", 131_072)

@@ -6,7 +6,7 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.amqp091.peer import channel_of
+from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 
 from .peer import ClientChannel
@@ -36,9 +36,7 @@ def by_consumer(channel: ClientChannel) -> dict[str, list[str]]:
 
 
 def priority_queue(most: int = 10) -> ClientChannel:
-    channel = channel_of()
-    channel.declare("q", arguments={"x-max-priority": most})
-    return channel
+    return with_queue(arguments={"x-max-priority": most})
 
 
 # Messages.
@@ -64,8 +62,7 @@ def test_s114_priorities_above_the_maximum_are_the_maximum() -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"x-max-priority": 0}])
 def test_s114_without_a_maximum_priorities_mean_nothing(arguments: dict[str, int]) -> None:
-    channel = channel_of()
-    channel.declare("q", arguments=arguments)
+    channel = with_queue(arguments=arguments)
     for body, priority in (("a", 1), ("b", 9), ("c", 5)):
         publish(channel, body, priority)
     assert b"".join(channel.bodies("q")) == b"abc"
@@ -97,8 +94,7 @@ def test_s114_consumers_are_served_by_priority_as_their_credit_comes_back() -> N
 
 
 def test_a_full_priority_queue_drops_the_oldest_of_the_lowest() -> None:
-    channel = channel_of()
-    channel.declare("q", arguments={"x-max-priority": 5, "x-max-length": 3})
+    channel = with_queue(arguments={"x-max-priority": 5, "x-max-length": 3})
     for body, priority in (("a", 1), ("b", 5), ("c", 1), ("d", 3), ("e", 5)):
         publish(channel, body, priority)
     assert b"".join(channel.bodies("q")) == b"bed"
@@ -108,8 +104,7 @@ def test_a_full_priority_queue_drops_the_oldest_of_the_lowest() -> None:
 
 
 def test_s115_consumers_of_higher_priority_with_credit_get_everything() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.prefetch(2)
     channel.consume("q", "low")
     channel.consume("q", "high", arguments={"x-priority": 10})
@@ -122,8 +117,7 @@ def test_s115_consumers_of_higher_priority_with_credit_get_everything() -> None:
 
 
 def test_s115_equals_take_turns_below_those_without_credit() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.prefetch(1)
     channel.consume("q", "high", arguments={"x-priority": 1})
     channel.prefetch(0)
@@ -147,16 +141,14 @@ def test_s115_message_and_consumer_priorities_work_together() -> None:
 
 
 def test_s115_a_priority_that_is_no_number_is_refused() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     method = m.BasicConsume("q", arguments={"x-priority": "high"})
     assert channel.closed_with(method).startswith("406 PRECONDITION_FAILED - invalid arg 'x-priority'")
 
 
 @pytest.mark.parametrize("batch", [1, 3, 12])
 def test_consumers_take_turns(batch: int) -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     for tag in "abc":
         channel.consume("q", tag)
     for _ in range(0, 12, batch):
@@ -211,8 +203,7 @@ def test_a_slow_consumer_does_not_hold_up_a_fast_one() -> None:
 
 
 def test_a_paused_channel_gets_no_deliveries_and_others_do() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.consume("q", "a")
     assert channel.does(m.ChannelFlow(False)) == m.ChannelFlowOk(False)
     fill(channel, 2)
@@ -254,8 +245,7 @@ def test_a_client_that_does_not_read_is_passed_over_until_it_does() -> None:
 
 def single_active() -> tuple[ClientChannel, list[ClientChannel]]:
     bench = ClientBench()
-    channel = channel_of(bench)
-    channel.declare("q", arguments=SINGLE)
+    channel = with_queue(bench, arguments=SINGLE)
     return channel, [channel_of(bench) for _ in range(4)]
 
 

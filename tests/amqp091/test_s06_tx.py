@@ -8,7 +8,7 @@ from broker_core.exchanges.standard import STANDARD
 from plugins.delayed_message import DelayedMessage
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties
-from tests.amqp091.peer import channel_of
+from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 
 from .endings import Step, close_channel, close_connection, lose_connection
@@ -19,8 +19,7 @@ REJECTING = {"x-max-length": 1, "x-overflow": "reject-publish"}
 
 def transactional(bench: ClientBench | None = None) -> ClientChannel:
     """A channel with a transaction, and the queue `q`."""
-    channel = channel_of(bench)
-    channel.declare("q")
+    channel = with_queue(bench)
     channel.does(m.TxSelect())
     return channel
 

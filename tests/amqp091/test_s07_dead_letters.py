@@ -8,7 +8,7 @@ import pytest
 
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, ByteArray, FieldTable, FieldValue, Timestamp
-from tests.amqp091.peer import channel_of
+from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 
 from .endings import Step
@@ -186,8 +186,7 @@ def test_x031_the_argument_beats_the_policy() -> None:
 
 
 def test_a_policy_holds_for_what_dies_after_it() -> None:
-    channel = channel_of()
-    channel.declare("q")
+    channel = with_queue()
     channel.declare("dead")
     for _ in range(2):
         channel.publish("", "q")

@@ -14,7 +14,7 @@ from broker_core.flow import DiskMonitor, MemoryMonitor
 from broker_core.node import assembly
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
-from tests.amqp091.peer import channel_of
+from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 
 from .peer import CAPABILITIES, ClientChannel, Peer
@@ -34,7 +34,13 @@ class Readings:
         self.disk = DiskMonitor(Path("anywhere"), free=lambda folder: self.free)
 
     def bench(self, toml: str = "") -> ClientBench:
-        return ClientBench(toml, monitors=(self.memory, self.disk))
+        self.watcher = ClientBench(toml, monitors=(self.memory, self.disk))
+        return self.watcher
+
+    def change(self, **read: int) -> None:
+        """What is read now, and the bench looks at it."""
+        vars(self).update(read)
+        self.watcher.watch()
 
 
 def alarmed(toml: str = "") -> tuple[Readings, ClientBench]:
@@ -42,8 +48,7 @@ def alarmed(toml: str = "") -> tuple[Readings, ClientBench]:
     readings = Readings()
     bench = readings.bench(toml)
     channel_of(bench).declare("q")
-    readings.used = 101
-    bench.watch()
+    readings.change(used=101)
     return readings, bench
 
 
@@ -91,8 +96,7 @@ def test_s155_half_a_message_is_a_publish_too() -> None:
 def test_s159_little_disk_space_is_an_alarm_too() -> None:
     readings = Readings()
     bench = readings.bench()
-    channel = channel_of(bench)
-    channel.declare("q")
+    channel = with_queue(bench)
     bench.watch()
     publish(channel)
     readings.free -= 1
@@ -122,8 +126,7 @@ def test_s155_s156_a_connection_that_publishes_is_not_read_from_until_the_alarm_
     channel.send(m.QueueDeclare("new"))
     assert channel.all() == []
     assert ready(bench) == 1
-    readings.used = 100
-    bench.watch()
+    readings.change(used=100)
     assert not channel.peer.front.blocked
     assert channel.all() == [m.QueueDeclareOk("new", 0, 0)]
     assert channel.bodies("q") == [b"1", b"2"]
@@ -137,8 +140,7 @@ def test_s155_consumers_and_their_answers_go_on() -> None:
     consumer.prefetch(1)
     consumer.consume("q")
     publish(publisher, *(str(number).encode() for number in range(5)))
-    readings.used = 101
-    bench.watch()
+    readings.change(used=101)
     publish(publisher, b"5")
     seen = []
     while deliveries := consumer.deliveries():
@@ -180,8 +182,7 @@ def test_s157_it_is_told_once_it_publishes_and_not_before() -> None:
     before, after = channel_of(bench), channel_of(bench)
     before.declare("q")
     publish(before)
-    readings.used = 101
-    bench.watch()
+    readings.change(used=101)
     assert before.peer.all(0) == []  # it has published, but not during the alarm
     assert not before.peer.front.blocked
     publish(before)
@@ -191,8 +192,7 @@ def test_s157_it_is_told_once_it_publishes_and_not_before() -> None:
 
 def test_s157_reasons_are_joined() -> None:
     readings, bench = alarmed()
-    readings.free = 0
-    bench.watch()
+    readings.change(free=0)
     channel = channel_of(bench)
     publish(channel)
     assert channel.peer.all(0) == [BOTH]
@@ -202,27 +202,22 @@ def test_s157_another_reason_is_told_as_it_comes_and_goes() -> None:
     readings, bench = alarmed()
     channel = channel_of(bench)
     publish(channel)
-    readings.free = 0
-    bench.watch()
-    readings.used = 0
-    bench.watch()
+    readings.change(free=0)
+    readings.change(used=0)
     assert channel.peer.front.blocked
     assert channel.peer.all(0) == [MEMORY, BOTH, DISK]
 
 
 def test_s158_unblocked_comes_when_the_last_alarm_clears() -> None:
     readings, bench = alarmed()
-    readings.free = 0
-    bench.watch()
+    readings.change(free=0)
     channel = channel_of(bench)
     idle = channel_of(bench)
     publish(channel)
     channel.peer.all(0)
-    readings.used = 0
-    bench.watch()
+    readings.change(used=0)
     assert m.ConnectionUnblocked() not in channel.peer.all(0)
-    readings.free = 50_000_000
-    bench.watch()
+    readings.change(free=50_000_000)
     assert channel.peer.all(0) == [m.ConnectionUnblocked()]
     assert idle.peer.all(0) == []
     publish(channel)
@@ -234,8 +229,7 @@ def test_s158_the_next_alarm_is_told_again() -> None:
     channel = channel_of(bench)
     publish(channel)
     for used in (0, 101):
-        readings.used = used
-        bench.watch()
+        readings.change(used=used)
     assert channel.peer.all(0) == [MEMORY, m.ConnectionUnblocked()]
     publish(channel)
     assert channel.peer.all(0) == [MEMORY]
@@ -246,8 +240,7 @@ def test_s158_what_was_held_back_may_be_held_back_again() -> None:
     channel = channel_of(bench)
     publish(channel, b"1", b"2", b"3")
     assert ready(bench) == 1
-    readings.used = 0
-    bench.watch()
+    readings.change(used=0)
     assert ready(bench) == 3
 
 
@@ -303,8 +296,7 @@ def test_x045_afterwards_it_has_two_intervals() -> None:
     readings, bench, channel = beating()
     for _ in range(20):
         bench.advance(5)
-    readings.used = 0
-    bench.watch()
+    readings.change(used=0)
     for _ in range(3):
         bench.advance(5)
         assert not channel.peer.front.closed
@@ -325,14 +317,12 @@ def test_s156_channels_that_publish_are_asked_to_stop_and_to_go_on(toml: str) ->
     publisher.declare("q")
     idle = publisher.peer.channel(2)
     publish(publisher)
-    readings.used = 101
-    bench.watch()
+    readings.change(used=101)
     assert (publisher.all(), idle.all()) == ([STOP], [])
     publisher.send(m.ChannelFlowOk(False))
     assert not publisher.peer.front.blocked
     assert publisher.peer.all(0) == []
-    readings.used = 0
-    bench.watch()
+    readings.change(used=0)
     assert (publisher.all(), idle.all()) == ([GO], [])
     publisher.send(m.ChannelFlowOk(True))
     publish(publisher)
@@ -348,8 +338,7 @@ def test_s156_a_channel_that_begins_to_publish_during_the_alarm_is_asked_then() 
     publish(channel)  # it does not listen
     assert channel.all() == []
     assert ready(bench) == 2
-    readings.used = 0
-    bench.watch()
+    readings.change(used=0)
     assert channel.all() == [GO]
 
 
@@ -357,13 +346,10 @@ def test_s156_a_second_reason_is_not_told_again() -> None:
     readings, bench = alarmed(CHANNEL_FLOW)
     channel = channel_of(bench)
     publish(channel)
-    readings.free = 0
-    bench.watch()
-    readings.used = 0
-    bench.watch()
+    readings.change(free=0)
+    readings.change(used=0)
     assert channel.all() == [STOP]
-    readings.free = 50_000_000
-    bench.watch()
+    readings.change(free=50_000_000)
     assert channel.all() == [GO]
 
 
@@ -375,8 +361,7 @@ def test_s156_consumers_go_on_in_this_way_too() -> None:
     consumer.consume("q")
     publisher = channel_of(bench)
     publish(publisher)
-    readings.used = 101
-    bench.watch()
+    readings.change(used=101)
     publish(publisher)
     assert [delivery.body for delivery in consumer.deliveries()] == [b"x", b"x"]
     consumer.ack(2, multiple=True)

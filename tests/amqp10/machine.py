@@ -192,6 +192,12 @@ class Peer:
         """The calls since the last time."""
         return self.notes.taken()
 
+    def forget(self) -> Peer:
+        """What it has heard and what was called until now is not looked at."""
+        self.outbox.take()
+        self.called()
+        return self
+
     def frames(self) -> list[tuple[int, int, bytes]]:
         """Type, channel and body of every frame heard; protocol headers are of type -1."""
         return frames(self.outbox.take())
@@ -329,9 +335,7 @@ def begun(
 def opening() -> Peer:
     """The peer's open is awaited."""
     peer = Peer().says(LOGIN)
-    peer.outbox.take()
-    peer.called()
-    return peer
+    return peer.forget()
 
 
 def linked() -> Peer:
@@ -344,9 +348,7 @@ def closing() -> Peer:
     peer = begun()
     peer.connection.fail(AmqpError("amqp:internal-error", "for the test", Ends.CONNECTION))
     assert peer.connection.state is State.CLOSING
-    peer.outbox.take()
-    peer.called()
-    return peer
+    return peer.forget()
 
 
 def closed() -> Peer:
@@ -358,9 +360,7 @@ def closed() -> Peer:
 
 def quiet(peer: Peer) -> Peer:
     assert peer.connection.state is State.OPEN, peer.connection.ended_because
-    peer.outbox.take()
-    peer.called()
-    return peer
+    return peer.forget()
 
 
 # What is heard when something ends: its condition and description.

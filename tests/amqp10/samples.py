@@ -265,3 +265,25 @@ def understood_by_proton(value: t.Value, within: bool = False) -> bool:
         [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else []
     )
     return all(understood_by_proton(item, within) for item in inside)
+
+
+# Addresses of version 2 that name nothing.
+BAD_ADDRESSES = (
+    "/queues/",
+    "/queues/missing%encoding",
+    "/queues/missing/encoding",
+    "/queues/✋",
+    "/queues/a b",
+    "/queues/q%",
+    "/queues/q%2",
+    "/exchanges/",
+    "/exchanges//",
+    "/exchanges//mykey",
+    "/exchanges/amq.default",
+    "/exchanges/amq.default/",
+    "/exchanges/amq.default/mykey",
+    "/exchanges/missing%encoding",
+    "/exchanges/missing/encoding/routingkey",
+    "/exchanges/exchange/missing%encoding",
+    "/exchanges/✋",
+)

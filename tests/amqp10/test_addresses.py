@@ -22,34 +22,15 @@ from protocols.amqp10.broker.addresses import (
 )
 from protocols.amqp10.codec.errors import AmqpError, Ends
 
+from .samples import BAD_ADDRESSES
+
 Aimed = Callable[[str], object]
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"), max_size=60)
 NAMES = KEYS.filter(bool)
 BAD_V2 = (
-    "/queues/",
-    "/queues/missing%encoding",
-    "/queues/missing/encoding",
-    "/queues/✋",
-    "/exchanges/",
-    "/exchanges//",
-    "/exchanges//mykey",
-    "/exchanges/amq.default",
-    "/exchanges/amq.default/",
-    "/exchanges/amq.default/mykey",
-    "/exchanges/missing%encoding",
-    "/exchanges/missing/encoding/routingkey",
-    "/exchanges/exchange/missing%encoding",
-    "/exchanges/✋",
-    "/exchanges/x/✋",
-    "/queues/a b",
-    "/queues/q%2",
-    "/queues/q%",
-    "/queues/q%G0",
-    "/queues/q?",
-    "/queues/q#",
-    "/queues/q\n",
-    "/queues/%0g",
+    *BAD_ADDRESSES,
+    *("/exchanges/x/✋", "/queues/q%G0", "/queues/q?", "/queues/q#", "/queues/q\n", "/queues/%0g"),
 )
 
 

@@ -24,9 +24,7 @@ def checking() -> Peer:
     peer = Peer()
     peer.handler.checking = True
     peer.says(SASL_HEADER, INIT)
-    peer.outbox.take()
-    peer.called()
-    return peer
+    return peer.forget()
 
 
 def checked(peer: Peer, with_more: bytes = b"") -> Peer:

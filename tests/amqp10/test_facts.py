@@ -8,7 +8,7 @@ from tests.harness.bench import ClientBench
 
 from .client import SETTLED, Session
 from .parts import data
-from .peer import Peer, declare, session_of
+from .peer import Peer, declared, session_of
 
 
 def told(session: Session) -> ChannelFacts:
@@ -17,8 +17,7 @@ def told(session: Session) -> ChannelFacts:
 
 
 def session_with_queue() -> Session:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     return session_of(bench)
 
 

@@ -164,9 +164,7 @@ def awaiting_response() -> Peer:
     peer = greeted()
     peer.handler.challenges.append(b"who?")
     peer.says(INIT)
-    peer.outbox.take()
-    peer.called()
-    return peer
+    return peer.forget()
 
 
 STAGES = pytest.mark.parametrize("reach", [awaiting_choice, awaiting_response])

@@ -28,9 +28,7 @@ def link_of(peer: Peer, attach: Callable[[], p.Attach]) -> Link:
 
 def attached(attach: Callable[[], p.Attach]) -> Peer:
     peer = begun().says(attach())
-    peer.outbox.take()
-    peer.called()
-    return peer
+    return peer.forget()
 
 
 def detached(peer: Peer) -> list[bool]:
@@ -338,8 +336,7 @@ def test_verbs_after_the_end_do_nothing() -> None:
 def test_an_owner_that_fails_ends_what_the_error_says(call: str, ends: Ends, said: type[p.Record]) -> None:
     peer = begun().says(sender(), receiver(handle=1), flow(1, 5))
     peer.outgoing.send("token", [b"m"], 1, False)
-    peer.outbox.take()
-    peer.called()
+    peer.forget()
     peer.notes.refusals[call] = error(ends)
     happens = {"message": transfer(0), "credit": flow(1, 9), "outcomes": disposition(0)}
     told = peer.says(happens[call], happens[call]).hears_one(said)

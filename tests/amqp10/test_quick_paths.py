@@ -78,9 +78,7 @@ def linked(**fields: object) -> Peer:
     )
     for number in range(3):
         peer.outgoing.send(number, [b"x"], 1, False)
-    peer.outbox.take()
-    peer.called()
-    return peer
+    return peer.forget()
 
 
 def aftermath(peer: Peer, form: int, code: int, frames: list[tuple[Sequence[bytes], int, bytes]]) -> object:

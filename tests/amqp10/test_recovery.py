@@ -12,7 +12,7 @@ from protocols.amqp10.codec.types import Symbol, Value, encode
 from tests.amqp10.client import SENDER, Sender, Session
 from tests.amqp10.controller import Control, bodies_of, in_tx
 from tests.amqp10.parts import data
-from tests.amqp10.peer import SECOND, Peer, declare, session_of
+from tests.amqp10.peer import SECOND, Peer, declare, declared, session_of
 from tests.harness.bench import ClientBench, StoredBench
 
 NEVER = p.TERMINUS_EXPIRY_POLICY_NEVER
@@ -21,8 +21,7 @@ PATIENT = "[protocols.amqp10]\nidle_timeout_s = 0\n"
 
 @pytest.fixture
 def bench() -> ClientBench:
-    bench = ClientBench(PATIENT)
-    declare(bench, "q")
+    bench = declared(ClientBench(PATIENT), ["q"])
     declare(bench, "full", arguments={"x-max-length": 0, "x-overflow": "reject-publish"})
     return bench
 

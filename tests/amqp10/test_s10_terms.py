@@ -7,15 +7,14 @@ import pytest
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import SETTLED
 from tests.amqp10.consuming import QUEUE, fill, filled, left, receiver, source, taken
-from tests.amqp10.peer import Peer, declare, session_of
+from tests.amqp10.peer import Peer, declare, declared, session_of
 from tests.harness.bench import ClientBench
 
 # Sizes, ranks, turns.
 
 
 def test_s172_a_message_too_large_for_the_receiver_ends_the_session() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     channel = channel_of(bench)
     channel.publish("", "q", bytes(1000))
     channel.publish("", "q", bytes(3000))
@@ -31,8 +30,7 @@ def test_s172_a_message_too_large_for_the_receiver_ends_the_session() -> None:
 
 
 def test_s172_a_message_that_is_just_not_too_large_comes() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     channel = channel_of(bench)
     for _ in range(3):
         channel.publish("", "q", b"x")
@@ -177,8 +175,7 @@ def test_x028_a_shorter_timeout_holds_for_what_comes_next() -> None:
 
 
 def test_x028_whoever_shuts_his_window_has_no_more_time() -> None:
-    bench = ClientBench(LATE)
-    declare(bench, "q")
+    bench = declared(ClientBench(LATE), ["q"])
     channel = channel_of(bench)
     for size in (2000, 1):
         channel.publish("", "q", bytes(size))

@@ -11,6 +11,7 @@ from tests.harness.bench import ClientBench
 from .client import SETTLED, Sender
 from .parts import annotations, data
 from .peer import Peer, bind, declare, session_of
+from .samples import BAD_ADDRESSES
 
 HELLO = data(b"hello")
 
@@ -78,26 +79,7 @@ def test_s187_s212_names_are_percent_encoded(bench: ClientBench, name: str, enco
     assert bench.queue(name).ready == 4
 
 
-BAD = [
-    "/queues/",
-    "/queues/missing%encoding",
-    "/queues/missing/encoding",
-    "/queues/✋",
-    "/queues/a b",
-    "/queues/q%",
-    "/queues/q%2",
-    "/exchanges/",
-    "/exchanges//",
-    "/exchanges//mykey",
-    "/exchanges/amq.default",
-    "/exchanges/amq.default/",
-    "/exchanges/amq.default/mykey",
-    "/exchanges/%61mq.default/mykey",
-    "/exchanges/missing%encoding",
-    "/exchanges/missing/encoding/routingkey",
-    "/exchanges/exchange/missing%encoding",
-    "/exchanges/✋",
-]
+BAD = [*BAD_ADDRESSES, "/exchanges/%61mq.default/mykey"]
 
 
 @pytest.mark.parametrize("address", BAD)

@@ -10,7 +10,7 @@ from tests.harness.bench import ClientBench
 
 from .client import Session
 from .parts import data
-from .peer import bind, declare, session_of
+from .peer import bind, declare, declared, session_of
 
 V1 = "protocols.amqp10.addresses.v1 = true"
 HELLO = data(b"hello")
@@ -20,8 +20,7 @@ NONE, CONFIGURATION, UNSETTLED_STATE = 0, 1, 2  # terminus durability
 @pytest.fixture
 def bench() -> ClientBench:
     """The exchange x, and a queue q that gets all of x and of amq.topic."""
-    bench = ClientBench(V1)
-    declare(bench, "q")
+    bench = declared(ClientBench(V1), ["q"])
     bench.host.declare_exchange("x", "fanout")
     bind(bench, "x", "q")
     bind(bench, "amq.topic", "q", "#")

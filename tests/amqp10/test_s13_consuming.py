@@ -17,7 +17,7 @@ from tests.amqp091.peer import channel_of
 from tests.amqp10.client import SETTLED, Session
 from tests.amqp10.consuming import QUEUE, filled, mourned, source, taken
 from tests.amqp10.parts import data, frame
-from tests.amqp10.peer import Peer, declare, session_of, waiting
+from tests.amqp10.peer import Peer, declare, declared, session_of, waiting
 from tests.harness.bench import ClientBench
 from tests.harness.call_count import calls
 
@@ -28,8 +28,7 @@ MESSAGES = 100
 
 
 def test_s228_a_message_without_header_is_transient_and_new() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     session = session_of(bench)
     session.sender(QUEUE).send(data(b"plain"))
     header = session.receiver(QUEUE, credit=1).get().header
@@ -38,8 +37,7 @@ def test_s228_a_message_without_header_is_transient_and_new() -> None:
 
 
 def test_s228_durable_priority_and_ttl_arrive_as_they_were_sent() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     session = session_of(bench)
     session.sender(QUEUE).send(p.Header(durable=True, priority=7, ttl=90_000), data(b"urgent"))
     header = session.receiver(QUEUE, credit=1).get().header
@@ -47,8 +45,7 @@ def test_s228_durable_priority_and_ttl_arrive_as_they_were_sent() -> None:
 
 
 def test_s228_what_a_publisher_claims_of_earlier_deliveries_is_not_believed() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     session = session_of(bench)
     session.sender(QUEUE).send(p.Header(first_acquirer=False, delivery_count=9), data(b"fresh"))
     header = session.receiver(QUEUE, credit=1).get().header
@@ -59,8 +56,7 @@ def test_s228_what_a_publisher_claims_of_earlier_deliveries_is_not_believed() ->
 
 
 def test_a_message_of_0_9_1_is_read_over_1_0() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     properties = BasicProperties(delivery_mode=2, message_id="id", headers={"colour": "red"})
     channel_of(bench).publish("", "q", b"hello", properties)
     delivery = session_of(bench).receiver(QUEUE, credit=1).get()
@@ -72,8 +68,7 @@ def test_a_message_of_0_9_1_is_read_over_1_0() -> None:
 
 
 def test_a_message_of_1_0_is_read_over_0_9_1() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     sender = session_of(bench).sender(QUEUE)
     sender.send(p.Header(durable=True), p.Properties(message_id="id"), data(b"hello"))
     content = channel_of(bench).get("q")
@@ -119,8 +114,7 @@ def test_a_dead_letter_of_one_protocol_is_read_over_the_other() -> None:
 
 
 def test_a_large_message_comes_in_as_many_frames_as_it_takes() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     body = bytes(range(256)) * 4000
     channel_of(bench).publish("", "q", body)
     session = Peer(bench).open(max_frame_size=4096).begin()
@@ -134,8 +128,7 @@ def test_a_large_message_comes_in_as_many_frames_as_it_takes() -> None:
 
 
 def test_a_large_message_waits_for_the_window_and_nobody_comes_between() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     declare(bench, "small")
     channel_of(bench).publish("", "q", bytes(100_000))
     channel_of(bench).publish("", "small", b"0")
@@ -151,8 +144,7 @@ def test_a_large_message_waits_for_the_window_and_nobody_comes_between() -> None
 
 
 def test_a_large_message_that_was_not_sent_to_its_end_is_not_lost() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     channel_of(bench).publish("", "q", bytes(100_000))
     session = Peer(bench).open(max_frame_size=10_000).begin(incoming_window=3)
     link = session.receiver(QUEUE, credit=1)
@@ -224,8 +216,7 @@ def batch(session: Session) -> bytes:
 
 
 def test_a_delivery_and_its_outcome_cost_seven_python_calls_at_most() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     publisher, consumer = session_of(bench), session_of(bench)
     publisher.sender(QUEUE, snd_settle_mode=SETTLED)
     link = consumer.receiver(QUEUE, credit=1000)

@@ -10,7 +10,7 @@ from tests.amqp091.peer import channel_of
 from tests.amqp10.client import Receiver
 from tests.amqp10.consuming import DEAD, QUEUE, fill, filled, left, mourned, numbers, source, stream, taken
 from tests.amqp10.parts import Delivery, annotations, data
-from tests.amqp10.peer import SECOND, declare, session_of
+from tests.amqp10.peer import SECOND, declare, declared, session_of
 from tests.harness.bench import ClientBench
 
 FAILED = p.Modified(delivery_failed=True)
@@ -284,8 +284,7 @@ def modified(**values: Value) -> p.Modified:
 
 
 def test_x068_annotations_of_modified_are_merged_into_the_message() -> None:
-    bench = ClientBench()
-    declare(bench, "q")
+    bench = declared(ClientBench(), ["q"])
     session_of(bench).sender(QUEUE).send(annotations({"x-kept": "a", "x-changed": 1}), data(b"0"))
     link = receiver(bench)
     first = link.get()

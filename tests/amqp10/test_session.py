@@ -202,8 +202,7 @@ def test_what_is_said_of_a_link_that_we_detached_is_dropped_until_the_peer_detac
     peer = begun().says(sender(), receiver(handle=1), flow(1, 5))
     peer.incoming.detach()
     peer.outgoing.detach()
-    peer.outbox.take()
-    peer.called()
+    peer.forget()
     peer.says(transfer(0), flow(0), flow(1, 9, echo=True), disposition(0))
     assert (peer.hears(), peer.called()) == ([], [])
     peer.says(p.Detach(handle=0, closed=True), p.Detach(handle=1))
@@ -334,9 +333,7 @@ def sending(window: int, **fields: int) -> Peer:
     """A session whose peer takes so many transfers, and a link with plenty of credit."""
     peer = begun(incoming_window=window, **fields).says(receiver())
     peer.says(flow(0, 1000, incoming_window=window))
-    peer.outbox.take()
-    peer.called()
-    return peer
+    return peer.forget()
 
 
 def send(peer: Peer, *numbers: int, settled: bool = True) -> None:
