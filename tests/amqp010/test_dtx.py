@@ -12,14 +12,10 @@ from tests.store.site import Site
 
 from .client import ClientSession, SessionEnded
 from .peer import Peer, refused, session_of, waiting
+from .permitted import NOT_ALLOWED, NOT_FOUND
 
 OK, BACK, LATE = c.XA_STATUS_XA_OK, c.XA_STATUS_XA_RBROLLBACK, c.XA_STATUS_XA_RBTIMEOUT
-ILLEGAL, INVALID, NOT_ALLOWED, NOT_FOUND = (
-    c.ERROR_CODE_ILLEGAL_STATE,
-    c.ERROR_CODE_COMMAND_INVALID,
-    c.ERROR_CODE_NOT_ALLOWED,
-    c.ERROR_CODE_NOT_FOUND,
-)
+ILLEGAL, INVALID = c.ERROR_CODE_ILLEGAL_STATE, c.ERROR_CODE_COMMAND_INVALID
 
 
 def xid(name: str = "a") -> c.Xid:

@@ -11,6 +11,7 @@ from protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
 from protocols.amqp091.machine.connection import AmqpError, State
 from protocols.shared.machine.closing import KEPT_MAX
 from tests.amqp091.machine import HEADER, Peer, in_state, opened, start_ok, tune_ok
+from tests.harness.machine import must_end_at
 
 OPEN = 0, m.ConnectionOpen("/")
 REST = b"".join(
@@ -101,11 +102,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 def test_the_handshake_has_to_be_over_in_time_though_the_password_is_still_being_checked() -> None:
     peer = checking()
-    assert peer.connection.deadline() == 10.0
-    peer.connection.on_deadline(9.9)
-    assert not peer.gone()
-    peer.connection.on_deadline(10.0)
-    assert peer.gone()
+    must_end_at(peer, 10.0)
     assert peer.connection.ended_because == "the handshake took too long (in state checking the password)"
 
 

@@ -11,6 +11,7 @@ from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.machine.connection import State
 from protocols.shared.machine.closing import KEPT_MAX
 from tests.amqp10.machine import AMQP_HEADER, LOGIN, SASL, SASL_HEADER, Peer, begin, frame, open_, sasl
+from tests.harness.machine import must_end_at
 
 INIT = sasl(p.SaslInit(mechanism="PLAIN", initial_response=b"\0guest\0guest"))
 RESPONSE = sasl(p.SaslResponse(response=b"me"))
@@ -103,11 +104,7 @@ def test_what_is_kept_is_bounded() -> None:
 
 def test_the_handshake_has_to_be_over_in_time_though_the_password_is_still_being_checked() -> None:
     peer = checking()
-    assert peer.connection.deadline() == 10.0
-    peer.connection.on_deadline(9.9)
-    assert not peer.gone()
-    peer.connection.on_deadline(10.0)
-    assert peer.gone()
+    must_end_at(peer, 10.0)
     assert peer.connection.ended_because == "the handshake took too long (checking the password)"
 
 

@@ -11,6 +11,7 @@ from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.types import Symbol
 from protocols.amqp10.machine.connection import State
 from protocols.amqp10.machine.contract import Tuning
+from tests.harness.machine import must_end_at
 
 from .machine import (
     LOGIN,
@@ -261,11 +262,7 @@ def test_a_close_of_ours_waits_for_the_peers_and_not_for_ever() -> None:
     peer.connection.fail(AmqpError("amqp:connection:forced", "shut down"))
     assert peer.connection.deadline() == 100.0  # at once: only then it is known what time it is
     peer.connection.on_deadline(101.0)
-    assert peer.connection.deadline() == 106.0
-    peer.connection.on_deadline(105.9)
-    assert not peer.gone()
-    peer.connection.on_deadline(106.0)
-    assert peer.gone()
+    must_end_at(peer, 106.0)
 
 
 def test_a_description_that_is_too_long_for_the_peers_frames_is_cut() -> None:

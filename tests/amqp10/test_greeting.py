@@ -12,6 +12,7 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.machine.connection import State
 from protocols.amqp10.machine.contract import Tuning
+from tests.harness.machine import must_end_at
 
 from .machine import AMQP_HEADER, LOGIN, SASL, SASL_HEADER, Peer, frame, open_, sasl
 
@@ -236,11 +237,7 @@ def test_a_frame_of_the_largest_size_is_read() -> None:
 @pytest.mark.parametrize("octets", [b"", SASL_HEADER, SASL_HEADER + INIT[:-1], SASL_HEADER + INIT, LOGIN])
 def test_s004_who_is_not_open_in_time_is_left(octets: bytes) -> None:
     peer = Peer(Tuning(handshake_timeout_s=10.0)).says(octets)
-    assert peer.connection.deadline() == 10.0
-    peer.connection.on_deadline(9.9)
-    assert not peer.gone()
-    peer.connection.on_deadline(10.0)
-    assert peer.gone()
+    must_end_at(peer, 10.0)
     assert peer.connection.ended_because.startswith("the handshake took too long (")
     assert peer.connection.deadline() is None
 

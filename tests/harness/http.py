@@ -100,11 +100,7 @@ class Line:
     @property
     def response(self) -> Response:
         """The answer, which the peer reads at once."""
-        outbox = self.connection.outbox
-        octets = b"".join(outbox.take())
-        if outbox.sent(len(octets)):
-            self.connection.drained()
-        return Response(octets, self._method)
+        return answered(self.connection, self._method)
 
     def answer(self) -> Response:
         """What is answered in the end, by a broker that has nothing else to do."""
@@ -169,6 +165,14 @@ class Response:
     def refusal(self) -> tuple[int, object]:
         """The status and its reason."""
         return self.status, self.reason
+
+
+def answered(connection: Any, method: str) -> Response:
+    """What the connection has answered, which the peer reads at once."""
+    octets = b"".join(connection.outbox.take())
+    if connection.outbox.sent(len(octets)):
+        connection.drained()
+    return Response(octets, method)
 
 
 def no_number(parameter: str, value: str, least: int, most: int) -> tuple[int, str]:

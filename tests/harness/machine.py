@@ -89,3 +89,12 @@ class Logins:
         if self.checking:
             return self.wait
         return self.challenges.pop(0) if self.challenges else None
+
+
+def must_end_at(peer: Any, deadline: float) -> None:
+    """The connection lasts until then, and no longer."""
+    assert peer.connection.deadline() == deadline
+    peer.connection.on_deadline(deadline - 0.1)
+    assert not peer.gone()
+    peer.connection.on_deadline(deadline)
+    assert peer.gone()

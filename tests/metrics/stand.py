@@ -21,7 +21,7 @@ from broker_core.outbox import Outbox
 from protocols.http.metrics.listener import MetricsConnection
 from protocols.http.registration import PROMETHEUS
 from tests.harness.bench import CoreBench
-from tests.harness.http import HERE, FakeNode, Response
+from tests.harness.http import HERE, FakeNode, Response, answered
 
 Labels = tuple[tuple[str, str], ...]
 Samples = dict[tuple[str, Labels], float]
@@ -120,11 +120,7 @@ class Scrape:
     @property
     def response(self) -> Response:
         """The answer, which the peer reads at once."""
-        outbox = self.connection.outbox
-        octets = b"".join(outbox.take())
-        if outbox.sent(len(octets)):
-            self.connection.drained()
-        return Response(octets, "GET")
+        return answered(self.connection, "GET")
 
 
 def families(text: str, accept: str = "") -> list[Metric]:
