@@ -17,21 +17,10 @@ from tests.harness.attack import SMALL
 from tests.harness.bench import ClientBench
 from tests.harness.mutation import POSITIONS, READ_SIZES, Mutation, mutated, mutations, reads, with_number
 
-from .attack import (
-    FRAME_MAX,
-    STATES,
-    attack,
-    authenticated,
-    frame,
-    must_be_bounded,
-    opened,
-    started,
-    transcript,
-    with_channel,
-)
+from . import attack as a
 from .peer import HEADER, Peer
 
-each_state: Final = pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+each_state: Final = pytest.mark.parametrize("state", a.STATES.values(), ids=a.STATES.keys())
 a_share: Final = settings(max_examples=settings().max_examples // 4)  # the states together try hard enough
 
 # Bytes and frames out of nothing.
@@ -54,7 +43,7 @@ PAYLOADS: Final = st.one_of(
     CONTENT_HEADERS,
 )
 FRAMES: Final = st.builds(
-    frame,
+    a.frame,
     st.sampled_from((1, 1, 2, 2, 3, 3, 8, 0, 255)),
     CHANNELS,
     PAYLOADS,
@@ -67,19 +56,19 @@ FRAMES: Final = st.builds(
 @a_share
 @given(chunks=st.lists(st.binary(max_size=200), max_size=4))
 def test_random_bytes(state: Callable[[ClientBench], Peer], chunks: list[bytes]):
-    attack(state, chunks)
+    a.attack(state, chunks)
 
 
 @each_state
 @a_share
 @given(frames=st.lists(FRAMES, min_size=1, max_size=8), at_once=st.booleans())
 def test_random_frames(state: Callable[[ClientBench], Peer], frames: list[bytes], at_once: bool):
-    attack(state, [b"".join(frames)] if at_once else frames)
+    a.attack(state, [b"".join(frames)] if at_once else frames)
 
 
 # A good client's words, mutated.
 
-FRAMES_SAID: Final = transcript()
+FRAMES_SAID: Final = a.transcript()
 
 
 def move_to_channel(frames: list[bytes], at: int, value: int) -> None:
@@ -88,7 +77,7 @@ def move_to_channel(frames: list[bytes], at: int, value: int) -> None:
 
 def give_size(frames: list[bytes], at: int, value: int) -> None:
     size = len(frames[at]) - wire.FRAME_OVERHEAD
-    wrong = (0, size - 1, size + 1, FRAME_MAX - 8, FRAME_MAX - 7, 1 << 31)[value % 6]
+    wrong = (0, size - 1, size + 1, a.FRAME_MAX - 8, a.FRAME_MAX - 7, 1 << 31)[value % 6]
     frames[at] = with_number(frames[at], ">I", 3, max(wrong, 0))
 
 
@@ -105,7 +94,7 @@ MUTATED: Final = mutations(
 @example(changes=[], size=30)
 @example(changes=[], size=10_000)
 def test_mutated_sessions(changes: list[Mutation], size: int):
-    attack(Peer, reads(mutated(FRAMES_SAID, changes), size))
+    a.attack(Peer, reads(mutated(FRAMES_SAID, changes), size))
 
 
 @each_state
@@ -117,7 +106,7 @@ def test_parts_of_sessions(
     """The right words at the wrong time: some frames from the middle of a session, on channel 1."""
     at = start % len(FRAMES_SAID)
     frames = [on_channel_1(said) for said in FRAMES_SAID[at : at + count]]
-    attack(state, reads(mutated(frames, changes), size))
+    a.attack(state, reads(mutated(frames, changes), size))
 
 
 def on_channel_1(said: bytes) -> bytes:
@@ -129,7 +118,7 @@ def on_channel_1(said: bytes) -> bytes:
 
 @pytest.mark.parametrize("kind", [1, 2, 3, 8])
 @pytest.mark.parametrize(
-    ("state", "limit"), [(started, 8192), (authenticated, 8192), (with_channel, FRAME_MAX)]
+    ("state", "limit"), [(a.started, 8192), (a.authenticated, 8192), (a.with_channel, a.FRAME_MAX)]
 )
 def test_a_frame_beyond_the_limit_is_refused_at_its_first_octets(
     state: Callable[[ClientBench], Peer], limit: int, kind: int
@@ -143,22 +132,22 @@ def test_a_frame_beyond_the_limit_is_refused_at_its_first_octets(
 
 
 def test_an_endless_frame_in_small_pieces_is_kept_up_to_its_size():
-    attacker = opened(ClientBench())
-    attacker.send_bytes(pack(">BHI", 1, 1, FRAME_MAX - 8))
-    for _ in range(FRAME_MAX * 2):
+    attacker = a.opened(ClientBench())
+    attacker.send_bytes(pack(">BHI", 1, 1, a.FRAME_MAX - 8))
+    for _ in range(a.FRAME_MAX * 2):
         attacker.send_bytes(b"x")
-        must_be_bounded(attacker)
+        a.must_be_bounded(attacker)
     close = attacker.next(0)
     assert isinstance(close, m.ConnectionClose)
     assert close.reply_code == m.FRAME_ERROR
 
 
 def test_a_body_that_never_ends_is_kept_up_to_the_largest_message():
-    attacker = with_channel(ClientBench(SMALL), m.BasicPublish("", "q"))
+    attacker = a.with_channel(ClientBench(SMALL), m.BasicPublish("", "q"))
     attacker.send_bytes(wire.header_frame(1, 60, 65_536, BasicProperties().encode()))
     for _ in range(100):
-        attacker.send_bytes(frame(m.FRAME_BODY, 1, b"x" * 1000))
-        must_be_bounded(attacker)
+        attacker.send_bytes(a.frame(m.FRAME_BODY, 1, b"x" * 1000))
+        a.must_be_bounded(attacker)
     close = attacker.next(0)
     assert isinstance(close, m.ConnectionClose)
     assert close.reply_code == m.FRAME_ERROR

@@ -16,23 +16,12 @@ from protocols.amqp10.codec.types import Described, Symbol, UByte, UInt, ULong, 
 from tests.harness.bench import ClientBench
 from tests.harness.mutation import POSITIONS, Mutation, mutated, mutations, reads, with_number
 
-from .attack import (
-    FRAME_MAX,
-    SETTINGS,
-    STATES,
-    attack,
-    begun,
-    frames_of,
-    greeted,
-    must_be_bounded,
-    opened,
-    sending,
-)
+from . import attack as a
 from .conversation import transcript
 from .parts import AMQP, SASL, data, frame
 from .peer import HEADER, SASL_HEADER, Peer
 
-each_state: Final = pytest.mark.parametrize("state", STATES.values(), ids=STATES.keys())
+each_state: Final = pytest.mark.parametrize("state", a.STATES.values(), ids=a.STATES.keys())
 a_share: Final = settings(max_examples=settings().max_examples // 4)  # the states together try hard enough
 
 # Bytes and frames out of nothing.
@@ -169,7 +158,7 @@ BODIES: Final = st.one_of(
 PAYLOADS: Final = st.sampled_from(
     (b"", data(b"x"), data(b"x")[:3], b"\x00\x53\x70\x45" + data(b"y"))
 ) | st.binary(max_size=20)
-SIZES: Final = st.sampled_from((None,) * 12 + (0, 7, 8, FRAME_MAX, FRAME_MAX + 1, 0xFFFF_FFFF))
+SIZES: Final = st.sampled_from((None,) * 12 + (0, 7, 8, a.FRAME_MAX, a.FRAME_MAX + 1, 0xFFFF_FFFF))
 
 
 def frame_of(body: bytes, payload: bytes, channel: int, kind: int, offset: int, size: int | None) -> bytes:
@@ -192,14 +181,14 @@ FRAMES: Final = st.builds(
 @a_share
 @given(chunks=st.lists(st.binary(max_size=200), max_size=4))
 def test_random_bytes(state: Callable[[ClientBench], Peer], chunks: list[bytes]):
-    attack(state, chunks)
+    a.attack(state, chunks)
 
 
 @each_state
 @a_share
 @given(frames=st.lists(FRAMES, min_size=1, max_size=8), at_once=st.booleans())
 def test_random_frames(state: Callable[[ClientBench], Peer], frames: list[bytes], at_once: bool):
-    attack(state, [b"".join(frames)] if at_once else frames)
+    a.attack(state, [b"".join(frames)] if at_once else frames)
 
 
 @each_state
@@ -207,14 +196,14 @@ def test_random_frames(state: Callable[[ClientBench], Peer], frames: list[bytes]
 @given(said=st.lists(st.tuples(PLAUSIBLE, PAYLOADS), min_size=1, max_size=12))
 def test_plausible_frames(state: Callable[[ClientBench], Peer], said: list[tuple[p.Record, bytes]]):
     """Whole performatives with fields of the right types, in any order."""
-    attack(state, [frame(0, record, payload) for record, payload in said])
+    a.attack(state, [frame(0, record, payload) for record, payload in said])
 
 
-@pytest.mark.parametrize("state", [Peer, greeted])
+@pytest.mark.parametrize("state", [Peer, a.greeted])
 @given(bodies=st.lists(composites(VALUES).map(types.encode) | st.binary(max_size=60), max_size=4))
 def test_random_logins(state: Callable[[ClientBench], Peer], bodies: list[bytes]):
     header = SASL_HEADER if state is Peer else b""
-    attack(state, [header + b"".join(frame_of(body, b"", 0, SASL, 2, None) for body in bodies)])
+    a.attack(state, [header + b"".join(frame_of(body, b"", 0, SASL, 2, None) for body in bodies)])
 
 
 # A good client's words, mutated.
@@ -229,7 +218,7 @@ def move_to_channel(frames: list[bytes], at: int, value: int) -> None:
 
 def give_size(frames: list[bytes], at: int, value: int) -> None:
     size = len(frames[at])
-    wrong = (0, size - 1, size + 1, FRAME_MAX, FRAME_MAX + 1, 1 << 31)[value % 6]
+    wrong = (0, size - 1, size + 1, a.FRAME_MAX, a.FRAME_MAX + 1, 1 << 31)[value % 6]
     frames[at] = with_number(frames[at], ">I", 0, max(wrong, 0))
 
 
@@ -261,7 +250,7 @@ MUTATED: Final = mutations(
 @example(changes=[], size=30)
 @example(changes=[], size=1000)
 def test_mutated_conversations(changes: list[Mutation], size: int):
-    attack(Peer, reads(mutated(FRAMES_SAID, changes), size))
+    a.attack(Peer, reads(mutated(FRAMES_SAID, changes), size))
 
 
 @each_state
@@ -273,7 +262,7 @@ def test_parts_of_conversations(
     """The right words at the wrong time: some frames from the middle of a conversation, on channel 0."""
     at = start % len(FRAMES_SAID)
     frames = [on_channel_0(said) for said in FRAMES_SAID[at : at + count]]
-    attack(state, reads(mutated(frames, changes), size))
+    a.attack(state, reads(mutated(frames, changes), size))
 
 
 def on_channel_0(said: bytes) -> bytes:
@@ -282,10 +271,10 @@ def on_channel_0(said: bytes) -> bytes:
 
 def test_the_conversation_is_a_good_one():
     """Mutations of what is refused from the start would test little."""
-    peer = Peer(ClientBench(SETTINGS))
+    peer = Peer(ClientBench(a.SETTINGS))
     for said in FRAMES_SAID:
         peer.send_bytes(said)
-    ends = [p.decode(body, 0, len(body))[0] for _, _, body in frames_of(peer.take_bytes()) if body]
+    ends = [p.decode(body, 0, len(body))[0] for _, _, body in a.frames_of(peer.take_bytes()) if body]
     assert ends[-1] == p.Close()
     assert [each for each in ends if isinstance(each, p.Detach | p.End) and each.error is not None] == []
     assert len(FRAMES_SAID) > 80
@@ -295,22 +284,22 @@ def test_the_conversation_is_a_good_one():
 
 
 @pytest.mark.parametrize("kind", [AMQP, SASL])
-@pytest.mark.parametrize("state", [greeted, opened, begun])
+@pytest.mark.parametrize("state", [a.greeted, a.opened, a.begun])
 def test_a_frame_beyond_the_limit_is_refused_at_its_first_octets(
     state: Callable[[ClientBench], Peer], kind: int
 ):
-    attacker = state(ClientBench(SETTINGS))
-    attacker.send_bytes(pack(">IBBH", FRAME_MAX + 1, 2, kind, 0) + b"x")
+    attacker = state(ClientBench(a.SETTINGS))
+    attacker.send_bytes(pack(">IBBH", a.FRAME_MAX + 1, 2, kind, 0) + b"x")
     assert attacker.front.wire._tail_size == 0
     assert attacker.front.closed
 
 
 def test_an_endless_frame_in_small_pieces_is_kept_up_to_its_size():
-    attacker = begun(ClientBench(SETTINGS))
-    attacker.send_bytes(pack(">IBBH", FRAME_MAX, 2, AMQP, 0))
-    for _ in range(FRAME_MAX - 8):
+    attacker = a.begun(ClientBench(a.SETTINGS))
+    attacker.send_bytes(pack(">IBBH", a.FRAME_MAX, 2, AMQP, 0))
+    for _ in range(a.FRAME_MAX - 8):
         attacker.send_bytes(b"\x40")
-        must_be_bounded(attacker)
+        a.must_be_bounded(attacker)
     assert attacker.front.wire._tail_size == 0
     attacker.read()
     assert attacker.closed is not None
@@ -319,11 +308,11 @@ def test_an_endless_frame_in_small_pieces_is_kept_up_to_its_size():
 
 def test_a_message_that_never_ends_is_kept_up_to_the_largest_one():
     """S172."""
-    attacker = sending(ClientBench(SETTINGS))
+    attacker = a.sending(ClientBench(a.SETTINGS))
     session = attacker.sessions[0]
     for _ in range(100):
         session.send(p.Transfer(handle=0, delivery_id=90, delivery_tag=b"endless", more=True), b"x" * 1000)
-        must_be_bounded(attacker)
+        a.must_be_bounded(attacker)
         attacker.read()
     assert session.ended is not None
     assert session.ended.error.condition == p.LINK_MESSAGE_SIZE_EXCEEDED

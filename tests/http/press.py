@@ -63,6 +63,11 @@ class Press:
     def advance(self, seconds: float = STEP_S) -> None:
         self.site.advance(seconds)
 
+    def land(self) -> None:
+        """All that is on its way gets to disk."""
+        while self.site.store.flying is not None:
+            self.site.store.land()
+
     def ask(self, method: str, path: str, body: bytes = b"", user: str = "spark") -> Response:
         """What is answered in the end, by a broker that has nothing else to do."""
         return self.send(method, path, body, user).answer()

@@ -90,15 +90,12 @@ def test_who_goes_away_leaves_the_rest_unpublished(press: Press) -> None:
 def test_nobody_is_told_before_it_is_on_disk() -> None:
     press = Press(held=True)
     press.site.settle()
-    store = press.site.store
-    while store.flying is not None:
-        store.land()
+    press.land()
     line = press.send("POST", PATH, rows("q", b"a"))
     press.advance(1)
     assert press.bodies() == "a"
     assert line.waits
-    while store.flying is not None:
-        store.land()
+    press.land()
     assert line.answer().content == {"published": 1, "unroutable": 0}
 
 

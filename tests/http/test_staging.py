@@ -229,23 +229,19 @@ def test_an_alarm_refuses_pieces_and_holds_back_what_is_committed(press: Press) 
 def test_nobody_is_told_before_it_is_on_disk() -> None:
     press = Press(held=True)
     press.site.settle()
-    store = press.site.store
-    while store.flying is not None:
-        store.land()
+    press.land()
     lines = [press.send("POST", f"{BASE}/7/0/1?piece=0", rows("q", b"a")) for _ in range(2)]
     press.advance(1)
     assert all(line.waits for line in lines)
-    store.land()
+    press.site.store.land()
     assert not lines[0].waits
-    while store.flying is not None:
-        store.land()
+    press.land()
     assert [line.answer().content for line in lines] == [{"rows": 1}] * 2
     line = press.send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 1]]}')
     press.advance(1)
     assert press.bodies() == "a"
     assert line.waits
-    while store.flying is not None:
-        store.land()
+    press.land()
     assert line.answer().status == 200
 
 
