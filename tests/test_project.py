@@ -57,8 +57,7 @@ def test_the_readme_shows_how_to_start():
 
 def test_every_target_is_listed_by_make_help():
     help_text = subprocess.run(["make", "-s", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
-    listed = set(re.findall(r"^  make ([a-z-]+)", help_text.stdout, re.MULTILINE))
-    assert listed == TARGETS
+    assert set(re.findall(r"^  make ([a-z-]+)", help_text.stdout, re.MULTILINE)) == TARGETS
 
 
 def test_the_build_server_runs_make_test():

@@ -143,9 +143,7 @@ def test_a_login_over_0_10_right_or_wrong_is_not_repeated(
     assert CANARY not in said() + said_by(peer)
 
 
-def test_a_login_over_0_10_is_not_repeated_where_whoever_checks_it_is_out_of_order(
-    said: Callable[[], str],
-) -> None:
+def test_a_login_over_0_10_is_not_repeated_where_whoever_checks_it_is_out_of_order(said: Callable[[], str]):
     bench = ClientBench(CONFIG)
     bench.broker.access = OutOfOrder(bench.broker.access)  # type: ignore[assignment]
     peer = Peer010(bench)
@@ -171,9 +169,7 @@ WRONG_FRAMES = {
 
 
 @pytest.mark.parametrize("frames", WRONG_FRAMES.values(), ids=WRONG_FRAMES)
-def test_a_login_over_0_10_that_cannot_be_read_is_not_repeated(
-    frames: bytes, said: Callable[[], str]
-) -> None:
+def test_a_login_over_0_10_that_cannot_be_read_is_not_repeated(frames: bytes, said: Callable[[], str]):
     """Neither in hexadecimal."""
     peer = Peer010(ClientBench(CONFIG))
     peer.greet()
@@ -190,10 +186,7 @@ def test_a_login_over_0_10_that_cannot_be_read_is_not_repeated(
 
 @pytest.mark.parametrize(
     "control",
-    [
-        c.ConnectionStartOk({}, "PLAIN", plain("ann", CANARY), "en_US"),
-        c.ConnectionSecureOk(CANARY.encode()),
-    ],
+    [c.ConnectionStartOk({}, "PLAIN", plain("ann", CANARY), "en_US"), c.ConnectionSecureOk(CANARY.encode())],
     ids=lambda control: control.NAME,
 )
 def test_controls_of_0_10_that_carry_a_response_print_without_it(control: c.Control) -> None:
@@ -248,8 +241,7 @@ BASIC = {
 @pytest.mark.parametrize("credentials", BASIC.values(), ids=BASIC)
 def test_http_basic_is_not_repeated(credentials: str, said: Callable[[], str]) -> None:
     response = Desk().ask("/api/status", user=credentials)
-    encoded = base64.b64encode(credentials.encode()).decode()
-    for secret in (CANARY, encoded):
+    for secret in (CANARY, base64.b64encode(credentials.encode()).decode()):
         assert secret not in response.body.decode() + str(response.headers) + said()
 
 

@@ -104,9 +104,7 @@ READINGS: Final = {
 
 @pytest.mark.parametrize("reading", READINGS.values(), ids=READINGS)
 @given(st.data())
-def test_what_cannot_be_read_is_refused_in_the_readers_own_words(
-    reading: Reading, data: st.DataObject
-) -> None:
+def test_what_cannot_be_read_is_refused_in_the_readers_own_words(reading: Reading, data: st.DataObject):
     sample = data.draw(reading.samples)
     changed = mutated([sample], data.draw(mutations({})))
     octets = data.draw(st.sampled_from([sample, b"".join(changed)]) | st.binary(max_size=40))

@@ -42,8 +42,7 @@ def populate(node: PageNode) -> None:
         broker.add_virtual_host(name)
     for name in NAMES:
         queue = host.declare_queue(name, durable=True, arguments={f"x-{name}"[:40]: name})
-        exchange = host.declare_exchange(name, "topic", durable=True)
-        host.bind(exchange, queue, name, {name: name})
+        host.bind(host.declare_exchange(name, "topic", durable=True), queue, name, {name: name})
         lease_opened(queue, name)
         broker.access.add_user(name, b"sesame", tags=(name,))
         for each in ("/", *host_names):

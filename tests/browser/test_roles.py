@@ -84,8 +84,7 @@ def test_who_monitors_sees_everything_and_changes_nothing(visit: Visit, node: Pa
 
 
 def test_who_closes_connections_is_offered_his_own_only(visit: Visit, node: PageNode) -> None:
-    url = node.url.replace("guest:guest", "maker:sesame")
-    with pika.BlockingConnection(pika.URLParameters(url)):
+    with pika.BlockingConnection(pika.URLParameters(node.url.replace("guest:guest", "maker:sesame"))):
         page = visit.enter("maker", "sesame")
         go(page, "connections")
         row(page, "maker").get_by_role("link").first.click()

@@ -30,8 +30,7 @@ def feed(monkeypatch: pytest.MonkeyPatch) -> Feed:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "algorithm"),
-    [([], "argon2id"), (["--rabbitmq"], "rabbit_password_hashing_sha256")],
+    ("arguments", "algorithm"), [([], "argon2id"), (["--rabbitmq"], "rabbit_password_hashing_sha256")]
 )
 def test_the_hash_may_stand_in_a_configuration(
     arguments: list[str], algorithm: str, feed: Feed, capsys: pytest.CaptureFixture[str]

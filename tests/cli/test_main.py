@@ -88,8 +88,7 @@ SERVE_FLAGS = [
 
 @pytest.mark.parametrize(("flags", "config"), SERVE_FLAGS)
 def test_the_flags_of_serve_override_keys(flags: list[str], config: Config):
-    options = cli.parser({}).parse_args(["serve", *flags])
-    assert serve.configured(options, {}) == config
+    assert serve.configured(cli.parser({}).parse_args(["serve", *flags]), {}) == config
 
 
 def test_serve_takes_its_file_from_a_flag_or_the_environment(tmp_path: Path):

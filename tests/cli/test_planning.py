@@ -40,8 +40,7 @@ def test_what_others_need_comes_first():
 
 def test_policies_change_where_they_are_and_tell_how():
     wanted = at_node("[@policies.p]\npattern = 'a'\ndefinition = { max-length = 2 }")
-    live = at_node("[@policies.p]\npattern = 'a'\ndefinition = { max-length = 1 }")
-    (change,) = plan(wanted, live)
+    (change,) = plan(wanted, at_node("[@policies.p]\npattern = 'a'\ndefinition = { max-length = 1 }"))
     assert change.action == "change"
     assert change.differences == ['definition: {"max-length": 1} -> {"max-length": 2}']
 

@@ -71,8 +71,7 @@ def test_a_frame_never_leaves_its_screen(width: int, height: int):
 def test_queues_get_what_connections_leave_free():
     alone = frame(Sample(OVERVIEW, FOUND.queues, []), 100, 30, "rate")
     both = frame(FOUND, 100, 30, "rate")
-    queues = [sum(line.startswith("q") for line in lines[5:]) for lines in (alone, both)]
-    assert queues == [22, 15]
+    assert [sum(line.startswith("q") for line in lines[5:]) for lines in (alone, both)] == [22, 15]
     assert sum(line.startswith("127") for line in both) == 7
 
 
@@ -172,7 +171,6 @@ def test_top_draws_on_a_terminal_follows_its_size_and_gives_it_back():
             terminal.until("queues by length")
             terminal.type("q")
             terminal.until("\x1b[?1049l")
-            assert terminal.end() == cli.DONE
-            assert terminal.settings == terminal.before
+            assert (terminal.end(), terminal.settings) == (cli.DONE, terminal.before)
         finally:
             terminal.close()

@@ -98,8 +98,7 @@ def test_a_change_that_loses_messages_is_named_and_refused_before_anything_is_do
     assert node.host.queue("shop-orders").arguments["x-max-length"] == 1000
     assert "max-length=10" in said(node, capsys, "list", "policies")
     assert node.run("apply", str(file), "--yes", "--replace") == cli.DONE
-    queue = node.host.queue("shop-orders")
-    assert queue.arguments["x-max-length"] == 500
+    assert node.host.queue("shop-orders").arguments["x-max-length"] == 500
     bound = json.loads(said(node, capsys, "list", "bindings", "--filter", "shop-orders", "--json"))
     assert sorted(row["routing_key"] for row in bound) == ["by hand", "eu.#", "shop-orders", "us.#"]
 

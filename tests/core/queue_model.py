@@ -1,9 +1,8 @@
 """A queue as one would explain it: lists, sorted anew each time, and consumers asked one by one.
 
-The model does not choose who gets what; it is told what the queue did (`replay`) and objects if that was not allowed:
-the wrong message, a consumer without credit, room or turn, somebody left without who could be served. Everything else
-it predicts: what is refused, dropped, expired, dead, and how much is left.
-"""
+The model does not choose who gets what; it is told what the queue did (`replay`) and objects if that was not
+allowed: the wrong message, a consumer without credit, room or turn, somebody left without who could be
+served. Everything else it predicts: what is refused, dropped, expired, dead, and how much is left."""
 
 from __future__ import annotations
 

@@ -131,8 +131,7 @@ def test_a_deleted_user_may_nothing_even_while_connected() -> None:
     assert not access.delete_user("u")
     assert not access.allowed(user, "/", CONFIGURE, "c")
     assert not access.may_enter(user, "/")
-    assert access.permissions() == []
-    assert access.topic_permissions() == []
+    assert (access.permissions(), access.topic_permissions()) == ([], [])
 
 
 def test_s008_loopback_users_come_from_this_machine_only() -> None:

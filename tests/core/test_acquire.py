@@ -38,8 +38,7 @@ def acquired(queue: Queue, position: int) -> Delivery:
 def test_it_is_taken_and_has_to_be_answered(bench: CoreBench) -> None:
     queue = bench.queue()
     bench.publish("q", *letters(4))
-    looks = browser(queue)
-    taken = acquired(queue, looks.got[2].position)
+    taken = acquired(queue, browser(queue).got[2].position)
     assert (taken.message.body, taken.consumer) == (b"c", None)
     assert (queue.ready, queue.ready_bytes, queue.unsettled, waiting(queue)) == (3, 3, 1, "a b d")
     queue.accept(taken)
@@ -82,8 +81,7 @@ def test_it_is_found_when_nobody_browses_any_more(bench: CoreBench) -> None:
     queue = bench.queue(x_max_priority=2)
     bench.publish("q", b"a", b"b", b"c")
     bench.publish("q", b"d", priority=1)
-    looks = browser(queue)
-    looks.leave()
+    browser(queue).leave()
     taken = acquired(queue, 1)
     assert waiting(queue) == "d a c"
     assert acquired(queue, 3).message.body == b"d"

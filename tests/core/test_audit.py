@@ -194,8 +194,7 @@ def test_names_stay_one_line(watched: Watched) -> None:
 
 
 def test_arguments_that_are_long_are_left_out(watched: Watched) -> None:
-    client = watched.client()
-    client.declare_queue("q", arguments={"x-mine": "a" * 5000})
+    watched.client().declare_queue("q", arguments={"x-mine": "a" * 5000})
     assert "details" not in watched.lines[-1]
 
 

@@ -347,8 +347,7 @@ def test_who_asks_about_a_branch_whose_time_was_over_is_told_so(state: BranchSta
 
 def test_what_is_done_in_a_branch_that_is_undone_is_undone_at_once() -> None:
     bench, branch = brought_to(BranchState.FAILED)
-    queue = bench.host.queues["q"]
-    branch.accept(taken(queue))
+    branch.accept(taken(bench.host.queues["q"]))
     assert branch.publish(bench.host.default_exchange, mail("target", b"more"))
     assert not branch.publish(bench.host.default_exchange, mail("nowhere", b"more"))
     assert shape(bench) == UNDONE
@@ -401,8 +400,7 @@ def test_what_nobody_comes_back_for_goes(state: BranchState, seconds: float) -> 
 
 def test_what_a_session_works_in_does_not_go() -> None:
     bench, branch = brought_to(BranchState.IDLE)
-    again = Participant(bench.host, ALICE)
-    again.start(xid("a"), join=True)
+    Participant(bench.host, ALICE).start(xid("a"), join=True)
     branch.set_timeout(0)
     bench.advance(2 * UNUSED_S)
     assert branch.state is BranchState.ACTIVE

@@ -1,7 +1,6 @@
 """Consumers that browse: they read what waits, and nobody is the worse for it.
 
-Everything at once: test_queue_properties.py. Streams, where all consumers do so: test_stream.py.
-"""
+Everything at once: test_queue_properties.py. Streams, where all consumers do so: test_stream.py."""
 
 from __future__ import annotations
 
@@ -247,8 +246,7 @@ def test_s077_it_is_told_when_the_queue_is_deleted(bench: CoreBench) -> None:
 
 
 def test_s081_a_queue_that_is_looked_at_is_not_disused(bench: CoreBench) -> None:
-    queue = bench.queue(x_expires=1000)
-    looks = browser(queue)
+    looks = browser(bench.queue(x_expires=1000))
     bench.advance(5)
     assert "q" in bench.host.queues
     looks.leave()
@@ -257,8 +255,7 @@ def test_s081_a_queue_that_is_looked_at_is_not_disused(bench: CoreBench) -> None
 
 
 def test_s086_a_message_is_not_delivered_to_who_only_looks(bench: CoreBench) -> None:
-    queue = bench.queue()
-    browser(queue)
+    browser(bench.queue())
     exchange = bench.host.default_exchange
     assert bench.broker.publish_immediate(exchange, message("q", b"a")) is Outcome.UNDELIVERABLE
 
@@ -297,8 +294,7 @@ def test_s080_what_has_expired_is_not_shown_and_dies_in_its_turn(bench: CoreBenc
     bench.publish("q", b"b", ttl_ms=1000)
     bench.publish("q", b"c", ttl_ms=9000)
     bench.advance(2)
-    looks = browser(queue)
-    assert (looks.bodies(), waiting(queue), reasons(dead)) == ("a c", "a b c", [])
+    assert (browser(queue).bodies(), waiting(queue), reasons(dead)) == ("a c", "a b c", [])
     fetched(queue, settled=True)
     bench.settle()
     assert (waiting(queue), reasons(dead)) == ("c", ["b expired"])

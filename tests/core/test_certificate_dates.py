@@ -13,8 +13,7 @@ from broker_core.node.tls import UTC_TIME, expires_at, first_to_expire, time_in
 
 
 def pem(ends: datetime.datetime) -> str:
-    issued = trustme.CA().issue_cert("localhost", not_after=ends)
-    return str(issued.cert_chain_pems[0].bytes().decode())
+    return str(trustme.CA().issue_cert("localhost", not_after=ends).cert_chain_pems[0].bytes().decode())
 
 
 @pytest.mark.parametrize("year", [2001, 2030, 2049, 2050, 2151])  # UTCTime ends with 2049

@@ -99,9 +99,7 @@ def test_s087_s098_s147_a_verb_needs_its_permissions_and_no_more(bench: CoreBenc
 
 
 @pytest.mark.parametrize(("verb", "missing"), CASES)
-def test_s087_s098_s147_without_one_of_them_it_is_refused_by_name(
-    bench: CoreBench, verb: str, missing: Need
-) -> None:
+def test_s087_s098_s147_without_one_of_them_it_is_refused_by_name(bench: CoreBench, verb: str, missing: Need):
     action, needs = VERBS[verb]
     permission, name = missing
     before = bench.host.revision
@@ -117,8 +115,7 @@ def test_s041_any_permission_will_do_to_ask_whether_a_thing_is_there(
     bench: CoreBench, permission: Permission
 ) -> None:
     asking = client(bench, {(permission, "x"), (permission, "q"), (permission, "none")})
-    assert asking.find_exchange("x").name == "x"
-    assert asking.find_queue("q").name == "q"
+    assert (asking.find_exchange("x").name, asking.find_queue("q").name) == ("x", "q")
     with pytest.raises(NotFound):
         asking.find_queue("none")
     with pytest.raises(AccessRefused):

@@ -135,12 +135,7 @@ def test_a_reload_leaves_what_others_have_added_or_changed_since():
 
 
 def with_policy(limit: int, operator: bool) -> Config:
-    policy = {
-        "name": "p",
-        "pattern": "^q$",
-        "operator": operator,
-        "definition": {"max-length": limit},
-    }
+    policy = {"name": "p", "pattern": "^q$", "operator": operator, "definition": {"max-length": limit}}
     return parse({"policies": [policy]})
 
 

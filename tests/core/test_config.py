@@ -314,8 +314,7 @@ def test_a_secret_in_a_wrong_variable_is_not_repeated():
 
 
 def test_a_printed_user_shows_no_password():
-    config = parse('users = [{name = "a", password = "hunter2"}]')
-    assert "hunter2" not in repr(config)
+    assert "hunter2" not in repr(parse('users = [{name = "a", password = "hunter2"}]'))
 
 
 def test_permissions_are_nothing_unless_they_are_given():

@@ -121,18 +121,15 @@ def test_settling_looks_at_touched_queues_only() -> None:
     for n in range(1_000):
         FakeConsumer(bench.queue(f"q{n}"))
     bench.settle()
-    counted = calls(lambda: bench.publish("q7", b"a"))
-    assert counted["WorkQueue.dispatch"] == 1
+    assert calls(lambda: bench.publish("q7", b"a"))["WorkQueue.dispatch"] == 1
 
 
 @plain_only
 def test_messages_to_a_full_queue_are_settled_once() -> None:
     bench = CoreBench()
-    queue = bench.queue(x_max_length=1)
-    FakeConsumer(queue, credit=1)
+    FakeConsumer(bench.queue(x_max_length=1), credit=1)
     bench.publish("q", b"a", b"b")
-    counted = calls(lambda: bench.publish("q", *[b"c"] * MESSAGES))
-    assert counted["WorkQueue.dispatch"] == MESSAGES + 1
+    assert calls(lambda: bench.publish("q", *[b"c"] * MESSAGES))["WorkQueue.dispatch"] == MESSAGES + 1
 
 
 def test_the_memory_of_cancelled_timers_is_bounded() -> None:
@@ -147,8 +144,7 @@ def test_the_memory_of_cancelled_timers_is_bounded() -> None:
 
 
 def test_what_comes_back_finds_its_place_in_logarithmic_time() -> None:
-    bench = CoreBench()
-    queue = bench.queue()
+    queue = CoreBench().queue()
     lane = Lane()
     for position in range(0, 20_000, 2):
         lane.put_back(Delivery(message(), queue, position, 0.0))

@@ -146,8 +146,7 @@ def test_s131_s136_what_became_of_an_alternate_is_told(
     exchange(host, "b")
     bound_queue(host, "q", "b", "other")
     told = explain(host, "a", "k")
-    assert told.dropped == dropped
-    assert told.steps[0].alternate == alternate
+    assert (told.dropped, told.steps[0].alternate) == (dropped, alternate)
     assert [(step.via, step.source) for step in told.steps[1:]] == [("alternate", "a")] * (alternate == "b")
     assert caplog.messages == []  # the warning is for a message that was really lost
     assert host.exchanges["a"].warned_alternate is None
@@ -173,9 +172,7 @@ def test_a_type_that_takes_the_message_itself_is_not_given_it(host: VirtualHost)
     assert Taking.kept == 0
 
 
-def test_of_a_plug_in_the_destinations_are_told_and_the_binding_if_there_is_only_one(
-    host: VirtualHost,
-) -> None:
+def test_of_a_plug_in_the_destinations_are_told_and_the_binding_if_there_is_only_one(host: VirtualHost):
     exchange(host, "all", "x-everywhere")
     for name, key in (("q", "a"), ("q", "b"), ("p", "c")):
         bound_queue(host, name, "all", key)

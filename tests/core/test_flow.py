@@ -8,14 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.flow import (
-    Alarms,
-    DiskMonitor,
-    MemoryMonitor,
-    free_octets,
-    resident_octets,
-    total_octets,
-)
+from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor, free_octets, resident_octets, total_octets
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -58,8 +51,7 @@ def test_s153_s154_x044_a_watermark_is_a_limit(
     watermark: float | str, total: int | None, limit: int | None, text: str
 ) -> None:
     monitor = memory(watermark, total)
-    assert monitor.limit() == limit
-    assert monitor.describe() == text
+    assert (monitor.limit(), monitor.describe()) == (limit, text)
 
 
 def test_x044_an_unknown_amount_of_memory_is_warned_about() -> None:
@@ -104,9 +96,7 @@ def test_s153_0_switches_the_monitor_off() -> None:
 
 
 @given(st.floats(0, 1), st.integers(0, 1 << 50), st.integers(0, 1 << 50))
-def test_s153_who_is_low_at_the_highest_watermark_is_low_at_each(
-    watermark: float, total: int, used: int
-) -> None:
+def test_s153_who_is_low_at_the_highest_watermark_is_low_at_each(watermark: float, total: int, used: int):
     monitor = memory(watermark, total, used)
     if memory(1.0, total, used).low():
         assert monitor.low() or monitor.limit() is None
@@ -172,8 +162,7 @@ def test_there_is_no_hysteresis() -> None:
 
 def test_readings_are_taken_once_an_interval() -> None:
     alarms, used, _, _ = watched()
-    assert alarms.check(10.0) == 11.0
-    assert alarms.check(10.9) == 11.0
+    assert (alarms.check(10.0), alarms.check(10.9)) == (11.0, 11.0)
     assert used.readings == 1
     assert alarms.check(11.0) == 12.0
     assert used.readings == 2

@@ -29,9 +29,7 @@ def places(queue: LastValueQueue) -> int:
     return sum(sum(1 for _ in lane) for lane in queue.lanes)
 
 
-def test_a_new_message_replaces_the_one_of_the_same_value_and_stands_at_its_own_place(
-    bench: CoreBench,
-) -> None:
+def test_a_new_message_replaces_the_one_of_the_same_value_and_stands_at_its_own_place(bench: CoreBench):
     queue = last_values(bench)
     publish(bench, queue, "a1", "b1", "a2", "c1", "b2")
     assert waiting(queue) == "a2 c1 b2"

@@ -40,8 +40,7 @@ def test_what_is_reserved_leaves_the_queue_and_counts_as_unsettled() -> None:
 
 
 def test_a_repeated_request_reserves_nothing_twice() -> None:
-    queue = filled(CoreBench())
-    reader = Leased(queue)
+    reader = Leased(filled(CoreBench()))
     for _ in range(3):
         assert reader.reserve(2, begin=0).bodies() == "a b"
     assert reader.reserve(3, begin=0).bodies() == "a b c"
@@ -50,8 +49,7 @@ def test_a_repeated_request_reserves_nothing_twice() -> None:
 
 def test_to_reserve_from_an_offset_settles_what_is_below() -> None:
     queue = filled(CoreBench())
-    reader = Leased(queue).reserve(2)
-    assert reader.reserve(2, begin=1).bodies() == "b c"
+    assert Leased(queue).reserve(2).reserve(2, begin=1).bodies() == "b c"
     assert counts(queue) == (0, 2, 1)
 
 
@@ -195,8 +193,7 @@ def test_messages_that_arrive_and_arrive_do_not_keep_it_for_ever() -> None:
 
 def test_it_waits_for_the_first_message_and_takes_what_comes_with_it() -> None:
     bench = CoreBench()
-    queue = bench.queue()
-    reader = Leased(queue).reserve(wait_s=10.0)
+    reader = Leased(bench.queue()).reserve(wait_s=10.0)
     bench.advance(9.9)
     assert reader.told == []
     bench.publish("q", b"a", b"b")
@@ -216,8 +213,7 @@ def test_it_waits_no_longer_than_it_was_told_to() -> None:
 
 def test_it_does_not_wait_for_more_where_something_is_reserved() -> None:
     queue = filled(CoreBench(), b"a")
-    reader = Leased(queue).reserve()
-    assert reader.reserve(2, begin=0, wait_s=10.0).told == [None, None]
+    assert Leased(queue).reserve().reserve(2, begin=0, wait_s=10.0).told == [None, None]
 
 
 def test_who_has_gone_keeps_what_was_reserved_and_takes_no_more() -> None:
@@ -315,8 +311,7 @@ def test_there_are_no_more_leases_than_there_may_be() -> None:
 def test_a_message_costs_the_same_however_many_are_reserved() -> None:
     def reserving(count: int) -> float:
         bench = CoreBench()
-        queue = filled(bench, *[b"x"] * count)
-        reader = Leased(queue)
+        reader = Leased(filled(bench, *[b"x"] * count))
         return sum(calls(lambda: reader.reserve()).values()) / count
 
     few, many = reserving(1_000), reserving(20_000)

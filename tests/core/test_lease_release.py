@@ -126,8 +126,7 @@ def test_nothing_is_reserved_or_settled_while_all_is_released() -> None:
 
 
 def test_a_release_ends_a_reservation() -> None:
-    queue = filled(CoreBench())
-    reader = Leased(queue).reserve(2)
+    reader = Leased(filled(CoreBench())).reserve(2)
     reader.reserve(5, begin=2, wait_s=9.0)
     assert reader.bodies() == "c"
     reader = Leased(CoreBench().queue()).reserve(wait_s=9.0).release()
@@ -211,8 +210,7 @@ def test_a_queue_whose_messages_are_reserved_is_in_use() -> None:
 
 def test_who_looks_out_is_told_once_of_more() -> None:
     bench = CoreBench()
-    queue = bench.queue()
-    reader = Leased(queue)
+    reader = Leased(bench.queue())
     seen: list[str] = []
     for name in ("one", "other"):
         reader.lease.look_out(lambda name=name: seen.append(name))  # type: ignore[misc]

@@ -202,11 +202,7 @@ DIFFERENT: list[tuple[Table, Table, tuple[str, str, str] | None]] = [
     (
         {"x-single-active-consumer": True},
         {"x-single-active-consumer": 1},
-        (
-            "x-single-active-consumer",
-            "the value '1' of type 'signedint'",
-            "the value 'true' of type 'bool'",
-        ),
+        ("x-single-active-consumer", "the value '1' of type 'signedint'", "the value 'true' of type 'bool'"),
     ),
     ({"custom": 1}, {"custom": 2}, None),
     ({}, {"x-queue-type": "classic"}, None),  # X017

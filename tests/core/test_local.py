@@ -66,9 +66,7 @@ def test_without_the_argument_nothing_is_local(bench: CoreBench, mine: Client) -
     assert waiting(queue) == "a b"
 
 
-def test_an_exclusive_consumer_counts_as_an_owner_and_no_other(
-    bench: CoreBench, mine: Client, other: Client
-) -> None:
+def test_an_exclusive_consumer_counts_as_an_owner_and_no_other(bench: CoreBench, mine: Client, other: Client):
     queue = bench.queue("q", x_no_local=True)
     consumer = taker(queue, mine)
     assert queue.push(sent(mine, b"a"))
@@ -90,9 +88,7 @@ def test_what_is_local_is_nothing_to_a_full_queue(
     assert queue.push(sent(other, b"c")) is (overflow != "reject-publish")
 
 
-def test_what_is_local_replaces_nothing_and_has_no_number(
-    bench: CoreBench, mine: Client, other: Client
-) -> None:
+def test_what_is_local_replaces_nothing_and_has_no_number(bench: CoreBench, mine: Client, other: Client):
     queue = owned(bench, mine, x_last_value_key="k", x_sequence_header="n")
     for by, body in ((other, b"a"), (mine, b"b"), (other, b"c")):
         assert queue.push(sent(by, body))

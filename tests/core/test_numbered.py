@@ -62,9 +62,7 @@ def test_what_enters_is_numbered_from_one_on(bench: CoreBench) -> None:
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS, ids=lambda each: each.name)
-def test_a_message_of_every_protocol_is_as_it_was_beside_its_number(
-    bench: CoreBench, encoding: Encoding
-) -> None:
+def test_a_message_of_every_protocol_is_as_it_was_beside_its_number(bench: CoreBench, encoding: Encoding):
     queue, plain = numbered(bench), bench.queue("plain")
     before = made(b"a", encoding, {"x-kept": 5, NUMBER: "the publisher's"}, priority=3)
     for each in (queue, plain):

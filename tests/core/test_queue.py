@@ -1,7 +1,6 @@
 """Queues, one claim at a time: turns, credit, answers, priorities, the end.
 
-Limits and time: test_queue_limits.py. Everything at once: test_queue_properties.py.
-"""
+Limits and time: test_queue_limits.py. Everything at once: test_queue_properties.py."""
 
 from __future__ import annotations
 
@@ -82,8 +81,7 @@ def test_s115_higher_consumer_priorities_are_served_first_as_long_as_they_can_ta
 
 
 def test_a_full_outbox_is_passed_over_and_what_fits_last_may_stand_out(bench: CoreBench) -> None:
-    queue = bench.queue()
-    consumer = FakeConsumer(queue, limit=OVERHEAD + 2)
+    consumer = FakeConsumer(bench.queue(), limit=OVERHEAD + 2)
     bench.publish("q", b"a", b"b", b"c")
     assert consumer.bodies() == "a b"  # one octet of room was left: enough to begin a message
     consumer.drain()
@@ -198,9 +196,7 @@ def test_s112_messages_can_be_fetched_one_by_one(bench: CoreBench) -> None:
     assert queue.take_one(settled=True) is None
 
 
-def test_s086_a_queue_can_deliver_now_if_somebody_has_credit_and_room_and_nothing_waits(
-    bench: CoreBench,
-) -> None:
+def test_s086_a_queue_can_deliver_now_if_somebody_has_credit_and_room_and_nothing_waits(bench: CoreBench):
     queue = bench.queue()
     assert not queue.can_deliver_now(message())
     consumer = FakeConsumer(queue, credit=1)
@@ -268,8 +264,7 @@ def test_what_is_rejected_dies(bench: CoreBench) -> None:
 
 
 def test_without_a_dead_letter_exchange_the_dead_are_gone(bench: CoreBench) -> None:
-    queue = bench.queue()
-    consumer = FakeConsumer(queue)
+    consumer = FakeConsumer(bench.queue())
     bench.publish("q", b"a")
     consumer.reject(consumer.held[0])
     assert not bench.broker.dying

@@ -48,14 +48,12 @@ def test_what_a_consumer_takes_at_once_was_never_too_much(bench: CoreBench) -> N
 
 
 @pytest.mark.parametrize(
-    ("overflow", "dead_letters"),
-    [("reject-publish", []), ("reject-publish-dlx", ["b maxlen", "c maxlen"])],
+    ("overflow", "dead_letters"), [("reject-publish", []), ("reject-publish-dlx", ["b maxlen", "c maxlen"])]
 )
 def test_s082_a_full_queue_refuses(bench: CoreBench, overflow: str, dead_letters: list[str]) -> None:
     dead = morgue(bench)
     queue = bench.queue(x_max_length=1, x_overflow=overflow, **DEAD)
-    outcomes = bench.publish("q", *letters(3))
-    assert outcomes == [Outcome.TAKEN, Outcome.REFUSED, Outcome.REFUSED]
+    assert bench.publish("q", *letters(3)) == [Outcome.TAKEN, Outcome.REFUSED, Outcome.REFUSED]
     assert (waiting(queue), queue.refused, queue.published) == ("a", 2, 1)
     assert reasons(dead) == dead_letters
 
@@ -209,8 +207,7 @@ def test_a_head_that_goes_makes_room_for_the_next_ones_deadline(bench: CoreBench
 
 
 def test_expiry_costs_nothing_when_nothing_expires(bench: CoreBench) -> None:
-    queue = bench.queue()
-    FakeConsumer(queue, credit=1)
+    FakeConsumer(bench.queue(), credit=1)
     bench.publish("q", *letters(3))
     assert bench.broker.timers.next_at() is None
 

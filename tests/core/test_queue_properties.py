@@ -1,8 +1,7 @@
 """Whatever happens to a queue, in whatever order: each message is in one place, and everybody gets his due.
 
-The machine does to the queue what clients, operators and time can do, several things in a batch, and compares with
-`queue_model.py` after each.
-"""
+The machine does to the queue what clients, operators and time can do, several things in a batch, and compares
+with `queue_model.py` after each."""
 
 from __future__ import annotations
 

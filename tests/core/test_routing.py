@@ -159,9 +159,7 @@ def test_s137_an_exchange_reached_by_a_hop_and_as_alternate_is_asked_once(bench:
     assert (Asked.asked, queue.ready) == (1, 1)
 
 
-def test_s131_a_missing_alternate_is_warned_of_once(
-    bench: CoreBench, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_s131_a_missing_alternate_is_warned_of_once(bench: CoreBench, caplog: pytest.LogCaptureFixture):
     source = exchange(bench, "x", "direct", "none")
     for key in "aab":
         assert publish(bench, source, key) is Outcome.UNROUTABLE

@@ -264,8 +264,7 @@ def final(octets: bytes, password: bytes, name: str = "user", header: str = "n,,
 @pytest.mark.parametrize("header", ["n,,", "y,,", "n,a=user,"])
 def test_the_right_password_logs_in_and_the_server_shows_that_it_knows_it(header: str) -> None:
     mechanism = begun(known())
-    octets = challenge(mechanism, header=header)
-    answer = mechanism.step(final(octets, b"pencil", header=header))
+    answer = mechanism.step(final(challenge(mechanism, header=header), b"pencil", header=header))
     assert isinstance(answer, Success)
     assert answer.user.name == "user"
     assert answer.octets.startswith(b"v=")
@@ -293,8 +292,7 @@ def test_who_is_unknown_is_asked_like_everybody_and_always_in_the_same_way() -> 
 def test_salts_of_the_unknown_differ_from_node_to_node() -> None:
     one, other = Access(), Access()
     one.hashing = other.hashing = ITERATED
-    salts = {parts(challenge(begun(access), "nobody"))[1] for access in (one, other)}
-    assert len(salts) == 2
+    assert len({parts(challenge(begun(access), "nobody"))[1] for access in (one, other)}) == 2
 
 
 def test_the_server_has_a_nonce_of_its_own_in_each_exchange() -> None:
@@ -388,8 +386,7 @@ def test_a_verifier_is_made_at_the_next_login_with_the_password() -> None:
     assert made is not None
     assert access.revision == revision  # nobody's permissions have changed
     mechanism = begun(access)
-    octets = challenge(mechanism, "old")
-    assert isinstance(mechanism.step(final(octets, b"pencil", "old")), Success)
+    assert isinstance(mechanism.step(final(challenge(mechanism, "old"), b"pencil", "old")), Success)
     access.authenticate("old", "pencil")
     assert scram_of(access, "old") is made
 
@@ -403,8 +400,7 @@ def test_a_verifier_of_a_password_that_has_changed_since_is_not_taken() -> None:
 
 
 def test_a_user_with_a_verifier_is_the_same_user_with_the_same_password() -> None:
-    access = known()
-    user = access.user("old")
+    user = known().user("old")
     assert user is not None
     assert user.password is not None
     completed = ITERATED.with_scram(user.password, "pencil")

@@ -17,9 +17,7 @@ from tests.harness.bench import ENCODING, CoreBench, message
 from tests.harness.call_count import calls
 
 
-def test_a_message_is_tested_once_however_long_the_queue_and_however_often_it_is_served(
-    bench: CoreBench,
-) -> None:
+def test_a_message_is_tested_once_however_long_the_queue_and_however_often_it_is_served(bench: CoreBench):
     queue = bench.queue()
     wants = Only(b"b")
     picky = FakeConsumer(queue, selector=wants, credit=1)
@@ -35,8 +33,7 @@ def test_a_message_is_tested_once_however_long_the_queue_and_however_often_it_is
 def served_behind(backlog: int) -> Counter[str]:
     """The calls that ten messages cost, of which it wants five, when so many wait that it does not want."""
     bench = CoreBench()
-    queue = bench.queue()
-    FakeConsumer(queue, selector=Only(b"b"), credit=1000)
+    FakeConsumer(bench.queue(), selector=Only(b"b"), credit=1000)
     for _ in range(backlog // 100):
         bench.publish("q", *[b"x"] * 100)
         bench.advance(PAUSE_S)

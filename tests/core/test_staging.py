@@ -71,8 +71,7 @@ def test_a_batch_is_published_by_partition_and_piece_whatever_the_order_of_stagi
     stage.take(early, 1, b"1c")
     assert stage.bodies == ""
     stage.commit(7, (late, 2), (early, 3))
-    assert stage.bodies == "1a 1b 1c 2a 2b"
-    assert stage.staging.log.messages == 0
+    assert (stage.bodies, stage.staging.log.messages) == ("1a 1b 1c 2a 2b", 0)
 
 
 def test_a_piece_that_is_there_is_not_looked_at_again(stage: Stage) -> None:
@@ -108,8 +107,7 @@ def test_a_piece_that_is_given_up_leaves_its_place_to_the_next(stage: Stage) -> 
     given_up.close()  # type: ignore[attr-defined]
     stage.take(part, 0, b"yes")
     stage.commit(7, (part, 1))
-    assert stage.bodies == "yes"
-    assert stage.staging.log.messages == 0
+    assert (stage.bodies, stage.staging.log.messages) == ("yes", 0)
 
 
 def test_what_is_still_needed_is_not_let_go(stage: Stage) -> None:
@@ -210,8 +208,7 @@ def test_what_is_not_committed_goes_after_a_day_without_a_sign_of_life(stage: St
     assert stage.staging.staged == {8: 1}
     assert [piece.part.batch for piece in pieces_in(stage.staging.log.sequences)] == [8]
     stage.bench.advance(BATCH_MAX_S)
-    assert stage.staging.staged == {}
-    assert stage.staging.log.messages == 0
+    assert (stage.staging.staged, stage.staging.log.messages) == ({}, 0)
     assert sorted(stage.staging.log.sequences) == ["used"]
 
 
@@ -278,8 +275,7 @@ def staging_costs(rows: int) -> Counter[str]:
 def test_a_row_is_appended_and_delivered_and_nothing_else_is_called_for_it() -> None:
     """Or the figure of rows a second is gone. A log in memory adds notes, and takes them off again."""
     few, many = staging_costs(100), staging_costs(200)
-    more = {name: many[name] - few[name] for name in many if many[name] != few[name]}
-    assert more == ROW
+    assert {name: many[name] - few[name] for name in many if many[name] != few[name]} == ROW
 
 
 ROW = {

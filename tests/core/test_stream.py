@@ -338,8 +338,7 @@ def since_in(log: MemoryLog, wall: float) -> int:
 
 @pytest.mark.parametrize("asked", ["first", "last", "next", 0, 7, Timestamp(START), "1h", None])
 def test_in_an_empty_stream_every_beginning_is_the_next_message(asked: Value) -> None:
-    log = log_without_the_first(START)
-    assert start(asked, log, START) == 1
+    assert start(asked, log_without_the_first(START), START) == 1
 
 
 class LateLog(MemoryLog):

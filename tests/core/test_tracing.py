@@ -84,8 +84,7 @@ def test_what_no_queue_takes_is_copied_too() -> None:
 
 def test_what_is_delivered_is_copied_each_time() -> None:
     bench = Listened()
-    queue = bench.queue("q")
-    consumer = FakeConsumer(queue, credit=1)
+    consumer = FakeConsumer(bench.queue("q"), credit=1)
     bench.publish("q", b"a")
     [_, (key, headers, body)] = bench.told()
     assert (key, headers["redelivered"], body) == ("deliver.q", 0, b"a")

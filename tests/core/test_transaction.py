@@ -102,9 +102,7 @@ def test_x029_what_a_full_queue_refuses_is_counted_once_a_message(bench: CoreBen
     assert (waiting(one), waiting(two), waiting(roomy)) == ("a", "a", "a b c")
 
 
-def test_a_queue_without_room_for_all_of_it_is_known_before_the_commit(
-    bench: CoreBench, tx: Transaction
-) -> None:
+def test_a_queue_without_room_for_all_of_it_is_known_before_the_commit(bench: CoreBench, tx: Transaction):
     one = bench.queue("1", x_max_length=3, x_overflow="reject-publish")
     two = bench.queue("2", x_max_length_bytes=4, x_overflow="reject-publish-dlx")
     exchange = fanout(bench, one, two, bench.queue("3", x_max_length=1))  # the last one drops what is old
@@ -134,9 +132,7 @@ def test_what_consumers_have_taken_makes_room(bench: CoreBench, tx: Transaction)
     assert tx.obstacle() is None
 
 
-def test_nothing_is_in_the_way_of_a_transaction_that_was_rolled_back(
-    bench: CoreBench, tx: Transaction
-) -> None:
+def test_nothing_is_in_the_way_of_a_transaction_that_was_rolled_back(bench: CoreBench, tx: Transaction):
     queue = bench.queue(x_max_length=0, x_overflow="reject-publish")
     tx.publish(bench.broker, fanout(bench, queue), message("", b"a"))
     assert tx.obstacle() is queue
@@ -151,9 +147,7 @@ def test_an_unroutable_message_is_known_at_once(bench: CoreBench, tx: Transactio
     assert tx.commit() == 0
 
 
-def test_an_exchange_that_takes_messages_itself_gets_them_at_commit(
-    bench: CoreBench, tx: Transaction
-) -> None:
+def test_an_exchange_that_takes_messages_itself_gets_them_at_commit(bench: CoreBench, tx: Transaction):
     exchange = bench.host.declare_exchange("h", "x-holding")
     assert isinstance(exchange.type, Holding)
     assert tx.publish(bench.broker, exchange, message("", b"a"))
@@ -170,9 +164,7 @@ def test_an_exchange_that_takes_messages_itself_gets_them_at_commit(
     st.lists(st.tuples(st.booleans(), st.sampled_from(["a", "b", "ab"])), max_size=12),
     st.sets(st.sampled_from("ab")),
 )
-def test_a_commit_is_all_and_a_rollback_is_nothing(
-    transactions: list[tuple[bool, str]], deleted: set[str]
-) -> None:
+def test_a_commit_is_all_and_a_rollback_is_nothing(transactions: list[tuple[bool, str]], deleted: set[str]):
     """Each transaction publishes three messages to some queues; some queues are deleted before the end."""
     bench = CoreBench()
     queues = {name: bench.queue(name) for name in "ab"}

@@ -69,8 +69,7 @@ def test_a_peer_that_leaves_before_it_is_recognised_is_answered():
             await stream.send_all(b"SCR")
             await stream.send_eof()
             assert await read_all(stream) == b""
-            assert Script.last.received == b"SCR"
-            assert Script.last.calls == ["lost"]
+            assert (Script.last.received, Script.last.calls) == (b"SCR", ["lost"])
 
     run(test)
 

@@ -113,14 +113,8 @@ def test_what_has_been_cleared_is_not_sent() -> None:
     assert len(waiting) == 0
 
 
-@given(
-    st.lists(st.binary(min_size=1, max_size=9)),
-    st.lists(st.integers(1, 30), min_size=1),
-    st.booleans(),
-)
-def test_however_little_is_taken_all_goes_in_order(
-    pieces: list[bytes], takes: list[int], is_plain: bool
-) -> None:
+@given(st.lists(st.binary(min_size=1, max_size=9)), st.lists(st.integers(1, 30), min_size=1), st.booleans())
+def test_however_little_is_taken_all_goes_in_order(pieces: list[bytes], takes: list[int], is_plain: bool):
     waiting = unsent(*pieces)
     with Plain(*takes) as line:
         to = line if is_plain else Taking(*takes)

@@ -303,8 +303,7 @@ class Clerk(Actor091):
 class Architect(Actor091):
     """Declares, binds and deletes durable things, and purges a queue.
 
-    Things have books of their own: they are on disk before the messages of the same moment are.
-    """
+    Things have books of their own: they are on disk before the messages of the same moment are."""
 
     NAMES: Final = 12  # of queues and exchanges each
 

@@ -1,8 +1,7 @@
 """Disks that fail under a running node: syncs that do not succeed, no room, writes that end in the middle.
 
-Each function runs one node under load until its disk has failed (and, where that can be, is well again), starts another
-one on what is left, and compares. What the first one did is in the `Failure`.
-"""
+Each function runs one node under load until its disk has failed (and, where that can be, is well again),
+starts another one on what is left, and compares. What the first one did is in the `Failure`."""
 
 from __future__ import annotations
 
@@ -87,8 +86,7 @@ def failing(
 ) -> Iterator[Failing]:
     """A node that has made some promises; after the block it is killed, and another one has to keep them.
 
-    `looked` is called when that one has been looked at, before it is stopped.
-    """
+    `looked` is called when that one has been looked at, before it is stopped."""
     rounds = Rounds(folder, seed)
     node = Node(folder, program, settings=NO_WARNING)
     try:

@@ -1,11 +1,10 @@
 """What clients know of a node, and what is wrong with what they find in it.
 
-Clients tell the ledger what they ask for (a `Deed` each), what they are told, and what they are given; after a restart
-they tell it everything that is in the queues. Only what was read from the node counts as promised.
+Clients tell the ledger what they ask for (a `Deed` each), what they are told, and what they are given; after
+a restart they tell it everything that is in the queues. Only what was read from the node counts as promised.
 
-Complaints begin with one word: LOST, BACK (answered, and that was safe), MISPLACED, TWICE, UNKNOWN, BYTES, HALF, ORDER,
-FLAG (a redelivery that does not say so), COUNT, DEATH, OFFSET.
-"""
+Complaints begin with one word: LOST, BACK (answered, and that was safe), MISPLACED, TWICE, UNKNOWN, BYTES,
+HALF, ORDER, FLAG (a redelivery that does not say so), COUNT, DEATH, OFFSET."""
 
 from __future__ import annotations
 
@@ -19,10 +18,9 @@ from .messages import Found, Message, name_in
 class Ledger:
     """The books of all clients of one node, over all its restarts.
 
-    `dead_letters` says where the dead of a queue go. A queue in `spilling` sends its oldest there by itself. One in
-    `counting` tells how often a message came back. In `shuffled` ones messages come in any order. What is in `streams`
-    stays there, each at its offset.
-    """
+    `dead_letters` says where the dead of a queue go. A queue in `spilling` sends its oldest there by itself.
+    One in `counting` tells how often a message came back. In `shuffled` ones messages come in any order. What
+    is in `streams` stays there, each at its offset."""
 
     def __init__(
         self,
@@ -60,8 +58,7 @@ class Ledger:
     def deed(self, line: str, text: str, implied: bool = False) -> Deed:
         """Something asked for on a connection; the order of these calls is that of the asking.
 
-        `implied`: the node does not tell that it is safe, but when a later one is, so is this.
-        """
+        `implied`: the node does not tell that it is safe, but when a later one is, so is this."""
         deeds = self.deeds.setdefault(line, [])
         deeds.append(deed := Deed(line, len(deeds), text))
         if implied:
@@ -151,8 +148,7 @@ class Ledger:
     def restarted(self, closed: bool = False) -> None:
         """The node has ended. Whoever had something has it no more; what was not to last has not.
 
-        `closed`: not suddenly, so that what was with consumers may have come back, and count that.
-        """
+        `closed`: not suddenly, so that what was with consumers may have come back, and count that."""
         for (name, queue), copy in list(self.copies.items()):
             copy.holder = ""
             copy.failures_most += closed

@@ -1,9 +1,8 @@
 """Connections of clients over real sockets that never wait by themselves, and know when the node is gone.
 
-What is sent goes into a buffer, what comes is handed to `hear`; `pump` moves both as far as they go now. A 0-9-1
-connection hands methods and contents on to whoever has opened the channel; what a 1.0 connection hears is worked into
-its sessions and links, which are those of the tests in memory.
-"""
+What is sent goes into a buffer, what comes is handed to `hear`; `pump` moves both as far as they go now. A
+0-9-1 connection hands methods and contents on to whoever has opened the channel; what a 1.0 connection hears
+is worked into its sessions and links, which are those of the tests in memory."""
 
 from __future__ import annotations
 
@@ -114,10 +113,7 @@ def wait_for(lines: Iterable[Line], timeout_s: float) -> None:
     """Return when any of them may go on, or after that time."""
     alive = [line for line in lines if not line.ended]
     select.select(
-        [line.socket for line in alive],
-        [line.socket for line in alive if line.outgoing],
-        [],
-        timeout_s,
+        [line.socket for line in alive], [line.socket for line in alive if line.outgoing], [], timeout_s
     )
 
 

@@ -1,7 +1,6 @@
 """Messages that can be told from each other and from any others: what is in one follows from its name.
 
-A name is `publisher/number`; numbers of a publisher rise in the order in which it publishes.
-"""
+A name is `publisher/number`; numbers of a publisher rise in the order in which it publishes."""
 
 from __future__ import annotations
 

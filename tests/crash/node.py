@@ -105,8 +105,7 @@ class Inside(ThreadedNode):
 
     @property
     def http(self) -> int:
-        address = self.node.listening[-1].address
-        return int(address.rpartition(":")[2])
+        return int(self.node.listening[-1].address.rpartition(":")[2])
 
 
 def _port(screen: str, what: str) -> int:

@@ -40,8 +40,7 @@ class Prepared:
         node = Node(self._template)
         try:
             prepare(scene, node)
-            code = node.stop()
-            assert code == 0, node.log
+            assert node.stop() == 0, node.log
         finally:
             node.kill()
         scene.ledger.restarted()

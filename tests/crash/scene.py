@@ -188,8 +188,7 @@ class Inspector:
     def answer(self, wanted: float) -> None:
         """Ack about that share of everything: here and there, or up to some message.
 
-        Of messages that count how often they came back more are left, to come back.
-        """
+        Of messages that count how often they came back more are left, to come back."""
         chance = self.scene.random
         for queue, waiting in self.contents.items():
             share = wanted / 3 if queue in self.scene.ledger.counting else wanted

@@ -1,8 +1,7 @@
 """A fixed, short life of a node: everything that a store does happens in it, one thing after the other.
 
-Each step waits until the node has answered it, so that commits, and hence system calls, come in the same order
-whenever the script runs.
-"""
+Each step waits until the node has answered it, so that commits, and hence system calls, come in the same
+order whenever the script runs."""
 
 from __future__ import annotations
 

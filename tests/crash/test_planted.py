@@ -19,11 +19,7 @@ SEED = 9
 
 @pytest.mark.parametrize(
     ("bug", "expected"),
-    [
-        ("confirm_before_sync", {"LOST"}),
-        ("answer_before_sync", {"LOST"}),
-        ("no_order", {"ORDER"}),
-    ],
+    [("confirm_before_sync", {"LOST"}), ("answer_before_sync", {"LOST"}), ("no_order", {"ORDER"})],
 )
 def test_killing_a_node_finds_a_planted_mistake(bug: str, expected: set[str], tmp_path: Path):
     rounds = Rounds(tmp_path / "data", SEED, [program(bug)])

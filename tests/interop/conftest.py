@@ -1,8 +1,7 @@
 """A node in a thread, listening on a port of its own, for clients over real sockets.
 
-The fixture `node` gives one per test; `node_with(toml)` gives one with other settings. A test fails if the broker
-logged an error meanwhile. `need_module` and `need_command` decide what a missing client means.
-"""
+The fixture `node` gives one per test; `node_with(toml)` gives one with other settings. A test fails if the
+broker logged an error meanwhile. `need_module` and `need_command` decide what a missing client means."""
 
 from __future__ import annotations
 

@@ -48,15 +48,7 @@ class Worker:
         self.log = folder / "worker.log"
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "celery",
-                    "-A",
-                    "tests.interop.celery_tasks",
-                    "worker",
-                    *WORKER,
-                ],
+                [sys.executable, "-m", "celery", "-A", "tests.interop.celery_tasks", "worker", *WORKER],
                 cwd=ROOT,
                 env={**os.environ, "TEST_BROKER": broker, "TEST_BACKEND": backend},
                 stdout=log,

@@ -176,9 +176,7 @@ def test_prometheus_reads_the_listener_of_its_own(node: RunningNode, channel: Bl
         assert b'rabbitmq_detailed_channel_messages_published_total{vhost="/",connection="' in response.read()
 
 
-def test_the_audit_log_has_logins_and_changes(
-    node: RunningNode, channel: BlockingChannel, tmp_path: Path
-) -> None:
+def test_the_audit_log_has_logins_and_changes(node: RunningNode, channel: BlockingChannel, tmp_path: Path):
     channel.queue_declare("q")
     with pytest.raises(ProbableAuthenticationError):
         BlockingConnection(pika.URLParameters(node.url_with("canary")))

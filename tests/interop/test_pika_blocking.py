@@ -439,8 +439,7 @@ def test_a_mistake_closes_the_channel_with_its_code(
     with pytest.raises(exceptions.ChannelClosedByBroker) as caught:
         mistake(channel)
     assert caught.value.reply_code == code
-    again = channel.connection.channel()
-    assert again.queue_declare("", exclusive=True).method.message_count == 0
+    assert channel.connection.channel().queue_declare("", exclusive=True).method.message_count == 0
 
 
 def test_a_hard_mistake_closes_the_connection(channel: BlockingChannel):

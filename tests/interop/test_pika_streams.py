@@ -14,9 +14,7 @@ pytestmark = pytest.mark.interop
 PAGE = (Path(__file__).parents[2] / "docs" / "streams.md").read_text()
 
 
-def test_the_program_on_the_page_reads_what_it_wrote(
-    node: RunningNode, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_program_on_the_page_reads_what_it_wrote(node: RunningNode, capsys: pytest.CaptureFixture[str]):
     (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     exec(program.replace("localhost:5672", f"127.0.0.1:{node.port}"), {})
     assert capsys.readouterr().out.splitlines() == ["0 event 0", "1 event 1", "2 event 2"]

@@ -1,7 +1,6 @@
 """RabbitMQ's own script for operators against a node: every subcommand, as people type them.
 
-The script is not ours and not in the repository; scripts/setup.sh takes it out of Debian's package.
-"""
+The script is not ours and not in the repository; scripts/setup.sh takes it out of Debian's package."""
 
 from __future__ import annotations
 
@@ -108,8 +107,7 @@ def test_tables_are_for_people(admin: Admin) -> None:
 def test_messages_are_published_fetched_and_purged(admin: Admin) -> None:
     admin.run("declare", "queue", "name=q", "durable=true")
     properties = 'properties={"delivery_mode": 2, "headers": {"k": "v"}}'
-    said = admin.run("publish", "routing_key=q", "payload=hello", properties)
-    assert said == "Message published\n"
+    assert admin.run("publish", "routing_key=q", "payload=hello", properties) == "Message published\n"
     assert admin.run("publish", "routing_key=none", "payload=x") == "Message published but NOT routed\n"
     admin.run("publish", "exchange=amq.default", "routing_key=q", typed="größer\n")
     first, second = admin.rows("get", "queue=q", "count=5")

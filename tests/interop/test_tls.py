@@ -61,16 +61,10 @@ def serve(pki: Pki, node_with: Start) -> Serve:
 
 
 def over_pika(
-    node: RunningNode,
-    context: ssl.SSLContext,
-    credentials: object = GUEST,
-    name: str = "localhost",
+    node: RunningNode, context: ssl.SSLContext, credentials: object = GUEST, name: str = "localhost"
 ) -> pika.BlockingConnection:
     parameters = pika.ConnectionParameters(
-        "127.0.0.1",
-        node.port,
-        credentials=credentials,
-        ssl_options=pika.SSLOptions(context, name),
+        "127.0.0.1", node.port, credentials=credentials, ssl_options=pika.SSLOptions(context, name)
     )
     return pika.BlockingConnection(parameters)
 
@@ -83,8 +77,7 @@ def test_pika_publishes_and_consumes_large_and_small(pki: Pki, serve: Serve):
         sent = [b"", b"small", bytes(5 * MIB), *(b"%d" % number for number in range(500))]
         for body in sent:
             channel.basic_publish("", "q", body)
-        found = [channel.basic_get("q", auto_ack=True)[2] for _ in sent]
-        assert found == sent
+        assert [channel.basic_get("q", auto_ack=True)[2] for _ in sent] == sent
 
 
 def test_pika_takes_the_url_of_the_node(pki: Pki, serve: Serve):
@@ -245,8 +238,7 @@ def test_curl_reads_the_status(pki: Pki, serve: Serve, version: str):
 
 
 def test_curl_does_not_take_a_server_of_another_ca(pki: Pki, serve: Serve):
-    done = asked(serve(), pki.wrong_ca)
-    assert "certificate" in done.stderr
+    assert "certificate" in asked(serve(), pki.wrong_ca).stderr
 
 
 def test_the_command_line_asks_over_tls(pki: Pki, serve: Serve, monkeypatch: pytest.MonkeyPatch):

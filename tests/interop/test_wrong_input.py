@@ -253,8 +253,7 @@ def test_a_body_of_16_mib_comes_back(node: RunningNode):
 
 
 def test_a_body_beyond_the_limit_closes_the_channel_and_no_more(node_with: Start):
-    node = node_with('limits.message_size_max = "1MiB"')
-    with client(node) as channel:
+    with client(node_with('limits.message_size_max = "1MiB"')) as channel:
         channel.confirm_delivery()
         round_trip(channel, bytes(MIB))
         with pytest.raises(pika.exceptions.ChannelClosedByBroker) as caught:
@@ -265,6 +264,5 @@ def test_a_body_beyond_the_limit_closes_the_channel_and_no_more(node_with: Start
 
 
 def test_a_body_of_128_mib_comes_back_where_it_is_allowed(node_with: Start):
-    node = node_with('limits.message_size_max = "128MiB"')
-    with client(node) as channel:
+    with client(node_with('limits.message_size_max = "128MiB"')) as channel:
         round_trip(channel, os.urandom(MIB) * 128)

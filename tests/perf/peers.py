@@ -95,8 +95,7 @@ def frame_of(client: socket.socket) -> tuple[int, int, bytes]:
 @contextmanager
 def fake_broker(deliver: Deliver) -> Iterator[FakeBroker]:
     made = FakeBroker(deliver)
-    thread = threading.Thread(target=made.serve, daemon=True)
-    thread.start()
+    threading.Thread(target=made.serve, daemon=True).start()
     try:
         yield made
     finally:

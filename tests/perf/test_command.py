@@ -38,8 +38,7 @@ def test_a_url_is_told_without_its_password():
 
 
 def test_sizes():
-    assert Sizes.read("7").octets == (7,)
-    assert Sizes.read("7,9").octets == (7, 9)
+    assert (Sizes.read("7").octets, Sizes.read("7,9").octets) == ((7,), (7, 9))
     drawn = Sizes.read("10-20").octets
     assert drawn == Sizes.read("10-20").octets
     assert set(drawn) <= set(range(10, 21))
@@ -93,8 +92,7 @@ def test_what_is_printed(node: RunningNode, capsys: pytest.CaptureFixture[str]):
 
 @pytest.mark.interop
 def test_json_has_the_shape_that_the_page_shows(node: RunningNode, capsys: pytest.CaptureFixture[str]):
-    page = (ROOT / "docs/perf.md").read_text()
-    shown = json.loads(page.split("```json\n")[1].split("```")[0])
+    shown = json.loads((ROOT / "docs/perf.md").read_text().split("```json\n")[1].split("```")[0])
     assert perf(options(f"--url {node.url} --messages 50 --confirms 10 --verify --quiet --json -")) == 0
     told = json.loads(capsys.readouterr().out)
     assert told.keys() == shown.keys()

@@ -108,9 +108,7 @@ def test_acknowledgements_come_so_many_at_a_time():
 def test_a_consumer_that_thinks_handles_one_after_another():
     each = Subscription("q", Tally(0), every=1, think_ns=10, seen=None)
     each.receive(3, now=100)
-    assert each.think(now=100) == 110
-    assert each.to_acknowledge() == 0
-    assert each.think(now=112) == 120
+    assert (each.think(now=100), each.to_acknowledge(), each.think(now=112)) == (110, 0, 120)
     assert each.to_acknowledge() == 1
     assert each.think(now=500) is None
     assert each.to_acknowledge() == 2

@@ -33,8 +33,7 @@ VERIFIED = {"lost": 0, "duplicated": 0, "reordered": 0}
 )
 def test_all_that_is_sent_arrives_and_is_measured(load: Load, node: RunningNode, said: str):
     told, code = load(f"--messages 300 --verify {said}")
-    publishers = told["plan"]["publishers"]
-    sent = 300 * publishers
+    sent = 300 * told["plan"]["publishers"]
     assert (told["messages"]["sent"], told["messages"]["received"]) == (sent, sent)
     assert told["messages"]["confirmed"] == (sent if "--confirms" in said else 0)
     assert told["delivery_us"]["count"] == sent

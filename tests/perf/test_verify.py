@@ -69,8 +69,7 @@ def test_what_is_not_right_is_found_and_fails(
     code: int,
 ):
     file = tmp_path / "told.json"
-    queue = Queue(5, treat)
-    with fake_broker(queue.deliver) as broker:
+    with fake_broker(Queue(5, treat).deliver) as broker:
         said = f"--url {broker.url} --messages 40 --confirms 5 --predeclared --verify --quiet --drain 0.3 --json {file}"
         assert perf(options(said)) == code
     assert json.loads(file.read_text())["verified"] == found

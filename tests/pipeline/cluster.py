@@ -1,8 +1,7 @@
 """A standalone Spark cluster on this machine: a master, workers, and `spark-submit`.
 
-Its Python has neither Leveret nor anything else of this environment but what the documentation says an executor needs:
-so what a query uses of Leveret came with `--py-files`.
-"""
+Its Python has neither Leveret nor anything else of this environment but what the documentation says an
+executor needs: so what a query uses of Leveret came with `--py-files`."""
 
 from __future__ import annotations
 

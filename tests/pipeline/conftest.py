@@ -29,9 +29,8 @@ APART = ("test_rounds.py", "test_cluster.py")  # they start Javas of their own, 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests with Spark come first: so they are in one worker's share, and none of them is stolen.
 
-    Another worker that ran one of them would start a Java of its own. Those that do so anyway come in the middle, where
-    the share of another worker begins: if they came last, everybody would wait for them.
-    """
+    Another worker that ran one of them would start a Java of its own. Those that do so anyway come in the
+    middle, where the share of another worker begins: if they came last, everybody would wait for them."""
     items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
     apart = [item for item in items if item.path.name in APART]
     if len(items) > 2 * len(apart):

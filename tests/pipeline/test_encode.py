@@ -146,12 +146,7 @@ def test_every_row_is_a_message(rows: list[Row], persistent: bool, octets: int, 
         patch.setattr(encode, "BLOCK_OCTETS", octets)
         found = sent(batch, persistent=persistent)
     assert [(each.exchange, each.key, each.body, properties_of(each)) for each in found] == [
-        (
-            row["exchange"],
-            row["routing_key"] or "",
-            row["body"],
-            expected(row, persistent),
-        )
+        (row["exchange"], row["routing_key"] or "", row["body"], expected(row, persistent))
         for row in rows[begin:]
     ]
 
@@ -161,10 +156,7 @@ def test_an_option_says_it_of_all_rows():
     addresses = {
         given: [(each.exchange, each.key) for each in sent(batch, **{given: "o"})] for given in GIVEN
     }
-    assert addresses == {
-        "exchange": [("o", "x"), ("o", "y")],
-        "routingKey": [("there", "o"), ("there", "o")],
-    }
+    assert addresses == {"exchange": [("o", "x"), ("o", "y")], "routingKey": [("there", "o"), ("there", "o")]}
 
 
 def test_what_all_rows_share_is_in_a_block_once():
@@ -352,8 +344,7 @@ def test_the_octets_of_properties_are_remembered_and_not_for_ever(monkeypatch: p
     calls: list[object] = []
     write = encode.written
     monkeypatch.setattr(encode, "written", lambda *said: calls.append(said) or write(*said))
-    headers = [[("x", str(at % 10))] for at in range(100)]
-    batch = one_column(headers, HEADERS, "headers")
+    batch = one_column([[("x", str(at % 10))] for at in range(100)], HEADERS, "headers")
     made = encoder(batch, exchange="e")
     assert [list(made.blocks(batch)) for _ in range(2)]
     assert len(calls) == 10

@@ -106,8 +106,7 @@ def test_pieces_are_cut_where_the_time_changes():
 
 def test_a_batch_has_the_number_of_its_last_row():
     broker = Broker()
-    done = list(Replaying(PLAN, broker, SINK).pour(100, table(100, 125), pace(100)))
-    assert done == [110, 120, 125]
+    assert list(Replaying(PLAN, broker, SINK).pour(100, table(100, 125), pace(100))) == [110, 120, 125]
     assert (broker.last, broker.sizes, broker.bodies) == (124, [10, 10, 5], said(100, 125))
 
 
@@ -149,8 +148,7 @@ def test_a_rate_is_kept_on_the_whole_and_a_pause_is_not_made_good_for():
 
 def test_as_fast_as_it_goes_does_not_wait():
     clock = Clock()
-    quick = pace(0, clock)
-    quick.wait(1_000_000)
+    pace(0, clock).wait(1_000_000)
     assert clock.now == 0
 
 

@@ -129,8 +129,7 @@ def test_a_limit_is_shared_among_queues_and_streams(broker: FakeBroker, queue: F
 def test_octets_of_a_queue_are_limited_by_the_broker(broker: FakeBroker, queue: FakeQueue):
     queue.publish(*[message(b"x" * 100)] * 10)
     query = planner(broker)
-    end = query.latest(query.initial(), Limit(octets=300))
-    assert end[JOBS].next == 3
+    assert query.latest(query.initial(), Limit(octets=300))[JOBS].next == 3
 
 
 def test_a_micro_batch_of_a_queue_has_a_limit_in_any_case(
@@ -218,8 +217,7 @@ def test_a_micro_batch_that_is_repeated_is_the_same(broker: FakeBroker, queue: F
     again = planner(broker)
     start = again.initial()
     assert bodies(broker, again.ranges(start, end)) == numbers(0, 4)
-    last = again.latest(end, ALL)
-    assert bodies(broker, again.ranges(end, last)) == numbers(4, 10)
+    assert bodies(broker, again.ranges(end, again.latest(end, ALL))) == numbers(4, 10)
 
 
 @pytest.mark.parametrize("what", ["latest", "ranges", "read", "newest", "commit"])
@@ -238,8 +236,7 @@ def test_a_query_that_another_one_has_replaced_ends(broker: FakeBroker, queue: F
         "commit": lambda: query.commit(end),
     }
     with pytest.raises(
-        Fenced,
-        match=r"another query reads queue 'jobs' .* as 'archive' now \(option readerName\)",
+        Fenced, match=r"another query reads queue 'jobs' .* as 'archive' now \(option readerName\)"
     ):
         acts[what]()
     assert queue.leases["archive"].first == 0
@@ -314,8 +311,7 @@ def test_a_queue_that_has_come_again_is_read(broker: FakeBroker, queue: FakeQueu
     other = broker.queue("jobs")
     other.opened = 5
     other.fill(2)
-    last = query.latest(end, ALL)
-    assert bodies(broker, query.ranges(end, last)) == numbers(0, 2)
+    assert bodies(broker, query.ranges(end, query.latest(end, ALL))) == numbers(0, 2)
 
 
 def test_tasks_share_what_a_micro_batch_has_and_say_what_came_back(broker: FakeBroker, queue: FakeQueue):
@@ -376,8 +372,7 @@ def test_only_the_driver_opens_a_lease_and_nobody_gives_it_back(
     queue.fill(5)
     reader = StreamReader(read_options(said({}), Use.STREAM), COLUMNS)
     start = reader.initialOffset()
-    end = reader.latestOffset(start, reader.getDefaultReadLimit())
-    tasks = reader.partitions(start, end)
+    tasks = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
     elsewhere: StreamReader = pickle.loads(pickle.dumps(reader))
     (task,) = pickle.loads(pickle.dumps(tasks))
     assert isinstance(task, ReadTask)

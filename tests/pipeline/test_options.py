@@ -8,16 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import BadOption
-from pipeline.options import (
-    Edge,
-    Offsets,
-    Options,
-    Since,
-    SinceEach,
-    Use,
-    documentation,
-    read_options,
-)
+from pipeline.options import Edge, Offsets, Options, Since, SinceEach, Use, documentation, read_options
 from pipeline.requests import password_of
 
 LEAST = {"endpoints": "http://localhost:15672", "subscribe": "orders"}

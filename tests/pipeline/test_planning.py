@@ -172,8 +172,7 @@ def test_a_query_begins_with_what_comes_next_unless_it_is_told_otherwise(broker:
 
 
 def test_micro_batches_follow_each_other_without_gaps(broker: FakeBroker):
-    stream = broker.stream("orders")
-    stream.fill(10)
+    broker.stream("orders").fill(10)
     query = planner(broker, startingOffsets="earliest")
     start = query.initial()
     end = query.latest(start, Limit(messages=4))
@@ -181,8 +180,7 @@ def test_micro_batches_follow_each_other_without_gaps(broker: FakeBroker):
     assert spans(query.ranges(start, end)) == [("orders", 0, 0, 4)]
     last = query.latest(end, ALL)
     assert spans(query.ranges(end, last)) == [("orders", 0, 4, 10)]
-    assert query.latest(last, ALL) == last
-    assert query.ranges(last, last) == []
+    assert (query.latest(last, ALL), query.ranges(last, last)) == (last, [])
 
 
 def test_a_first_micro_batch_that_is_repeated_is_the_same(broker: FakeBroker):
@@ -215,8 +213,7 @@ def test_a_partition_that_is_new_is_read_from_its_beginning(broker: FakeBroker):
     assert set(start) == {("orders", 0)}
     second.fill(3)
     broker.supers["orders"] = ["orders-0", "orders-1"]
-    end = query.latest(start, ALL)
-    assert spans(query.ranges(start, end)) == [("orders", 1, 0, 3)]
+    assert spans(query.ranges(start, query.latest(start, ALL))) == [("orders", 1, 0, 3)]
 
 
 def test_a_partition_that_is_new_and_empty_is_remembered(broker: FakeBroker):
@@ -343,8 +340,7 @@ def test_what_follows_a_loss_is_read(broker: FakeBroker):
     start = lose(broker, "short")
     query = planner(broker, failOnDataLoss="false")
     end = query.latest(start, ALL)
-    stream = broker.stream("orders")
-    stream.next = 200
+    broker.stream("orders").next = 200
     assert spans(query.ranges(end, query.latest(end, ALL))) == [("orders", 0, 5, 200)]
 
 

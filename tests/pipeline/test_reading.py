@@ -55,8 +55,7 @@ class Few(Direct):
     """Gives one block at a time."""
 
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched:
-        stream = self._broker.streams[name]
-        return Fetched(*stream.chosen(first, until, 1))
+        return Fetched(*self._broker.streams[name].chosen(first, until, 1))
 
 
 @pytest.mark.parametrize("source", [Direct, Few])

@@ -128,10 +128,7 @@ def test_the_page_has_the_table_of_options():
             "body string, properties properties",
             Columns("body", None, None, "properties", None, ("ttl_ms", "message_id")),
         ),
-        (
-            "value binary, headers kafkas",
-            Columns("value", None, None, None, "headers"),
-        ),
+        ("value binary, headers kafkas", Columns("value", None, None, None, "headers")),
     ],
 )
 def test_columns_are_found_by_their_names(given: str, read: Columns):
@@ -147,8 +144,7 @@ def test_an_option_takes_the_place_of_a_column():
 
 @pytest.mark.parametrize("columns", ["amqp", "kafka"])
 def test_what_the_source_reads_may_be_written_as_it_is(columns: str):
-    found = columns_of(SCHEMAS[columns], options(exchange="e"))
-    assert found.headers == "headers"
+    assert columns_of(SCHEMAS[columns], options(exchange="e")).headers == "headers"
     assert {"stream", "topic", "partition", "offset", "timestamp"} <= PASSED_OVER
 
 
@@ -169,10 +165,7 @@ def test_what_the_source_reads_may_be_written_as_it_is(columns: str):
         ("body binary, key int", "column 'key' is int; it must be string or binary"),
         ("body binary, properties string", "column 'properties' is string; it must be a struct of some of"),
         ("body binary, properties coloured", "column 'properties' has a field 'colour'; known are"),
-        (
-            "body binary, properties texts",
-            "column 'properties.ttl_ms' is string; it must be bigint",
-        ),
+        ("body binary, properties texts", "column 'properties.ttl_ms' is string; it must be bigint"),
         ("body binary, headers numbers", "column 'headers' is map<string,int>; it must be map<"),
         ("body binary, headers strings", "column 'headers' is array<string>"),
         ("body binary, headers keys", "column 'headers' is array<struct<key:string>>"),

@@ -56,8 +56,7 @@ def test_a_queue_is_drained_into_a_table_over_several_runs(
 
 def leased(node: LocalNode) -> tuple[int, int]:
     """The first offset that is not settled, and that behind the last; opens the lease as a query does."""
-    options = read_options({"endpoints": node.url, **QUEUE}, Use.STREAM)
-    client = Client(options, "guest")
+    client = Client(read_options({"endpoints": node.url, **QUEUE}, Use.STREAM), "guest")
     try:
         lease, _ = client.open_lease("jobs")
     finally:

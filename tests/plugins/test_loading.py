@@ -269,15 +269,12 @@ def test_changed_tells_when_a_reload_may_be_worth_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["1 / 0", "class:", FIRST.replace("route", "rout"), OTHER])
-def test_a_file_that_fails_is_refused_with_its_traceback_and_the_old_one_stays(
-    tmp_path: Path, broken: str
-) -> None:
+def test_a_file_that_fails_is_refused_with_its_traceback_and_the_old_one_stays(tmp_path: Path, broken: str):
     plugins = from_folder(tmp_path, first=FIRST, other=OTHER)
     old = plugins.exchange_types["x-first"]
     bench = bench_for(plugins)
     (tmp_path / "first.py").write_text(broken)
-    report = plugins.reload([bench.exchange])
-    ((name, traceback),) = report.refused
+    ((name, traceback),) = plugins.reload([bench.exchange]).refused
     assert name == str(tmp_path / "first.py")
     assert traceback.startswith("Traceback")
     assert plugins.exchange_types["x-first"] is old

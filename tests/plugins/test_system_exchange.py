@@ -122,8 +122,7 @@ def test_without_a_reply_to_nothing_happens(bench: ClientBench) -> None:
     channel.declare("q", exclusive=True)
     channel.publish("sys", "amq.ping", b"?", mandatory=True)
     assert channel.all() == []
-    assert bench.queue("q").ready == 0
-    assert bench.host.exchanges["sys"].route_errors == 0
+    assert (bench.queue("q").ready, bench.host.exchanges["sys"].route_errors) == (0, 0)
 
 
 # Where answers may go.
@@ -187,17 +186,12 @@ def test_an_answer_to_a_system_exchange_is_not_passed_to_a_service(bench: Client
     mine.link("relay", "sys", "")
     ask(bench, "/exchanges/sys/amq.ping")
     ask(bench, "/exchanges/relay/amq.ping")
-    assert bench.queue("mine").ready == 0
-    assert bench.host.exchanges["sys"].route_errors == 0
+    assert (bench.queue("mine").ready, bench.host.exchanges["sys"].route_errors) == (0, 0)
 
 
 def test_an_answer_that_dies_and_comes_to_a_service_has_no_reply_to(bench: ClientBench) -> None:
     mine = channel_of(bench)
-    arguments = {
-        "x-dead-letter-exchange": "sys",
-        "x-dead-letter-routing-key": "amq.ping",
-        "x-max-length": 1,
-    }
+    arguments = {"x-dead-letter-exchange": "sys", "x-dead-letter-routing-key": "amq.ping", "x-max-length": 1}
     mine.declare("mine", exclusive=True, arguments=arguments)
     for _ in range(3):
         ask(bench, "mine")
@@ -221,13 +215,11 @@ def test_a_request_in_a_transaction_is_answered_at_its_commit(bench: ClientBench
 def test_a_request_that_is_explained_is_not_answered(bench: ClientBench) -> None:
     channel = channel_of(bench)
     channel.declare("mine", exclusive=True)
-    told = explain(bench.host, "sys", "amq.ping")
-    assert (told.handled, bench.queue("mine").ready) == (True, 0)
+    assert (explain(bench.host, "sys", "amq.ping").handled, bench.queue("mine").ready) == (True, 0)
 
 
 def test_properties_that_cannot_be_read_get_no_answer(bench: ClientBench) -> None:
-    channel = channel_of(bench)
-    channel.declare("mine", exclusive=True)
+    channel_of(bench).declare("mine", exclusive=True)
     exchange = bench.host.exchanges["sys"]
     bench.broker.publish(exchange, Message(ENCODING, "sys", "amq.ping", b"\xff", b""))
     assert (exchange.route_errors, bench.queue("mine").ready) == (1, 0)

@@ -33,8 +33,7 @@ def message(body: bytes = b"body", properties: bytes = b"", key: str = "key") ->
 def appends(draw: st.DrawFn) -> Append:
     kinds = draw(st.lists(MESSAGES, min_size=1, max_size=2))
     made = append(
-        *draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5)),
-        first=draw(st.integers(0, 1 << 60)),
+        *draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5)), first=draw(st.integers(0, 1 << 60))
     )
     if draw(st.booleans()):
         made.positions = array("Q", range(7, 7 + 3 * len(made.messages), 3))
@@ -217,8 +216,7 @@ def test_a_large_commit_becomes_several_blocks() -> None:
 
 
 def test_many_small_messages_become_several_blocks() -> None:
-    tiny = message(b"")
-    made = append(*[tiny] * (2 * block.BLOCK_MESSAGES + 1))
+    made = append(*[message(b"")] * (2 * block.BLOCK_MESSAGES + 1))
     assert [len(each.messages) for each in block.split(made)] == [block.BLOCK_MESSAGES] * 2 + [1]
 
 

@@ -44,8 +44,7 @@ def test_to_commit_is_one_commit() -> None:
     crew.branch("a").do(Verb.PREPARE)
     land_all(site)
     crew.branch("a").do(Verb.COMMIT)
-    found = [killed(site) for _ in steps(site)]
-    assert changes(found) == [PREPARED, COMMITTED]
+    assert changes([killed(site) for _ in steps(site)]) == [PREPARED, COMMITTED]
     assert (site.store.content.segments, site.kinds()) == ({}, ["last-number", "queue"])
 
 
@@ -55,8 +54,7 @@ def test_to_roll_back_is_one_commit() -> None:
     crew.branch("a").do(Verb.PREPARE)
     land_all(site)
     crew.branch("a").do(Verb.ROLL_BACK)
-    found = [killed(site) for _ in steps(site)]
-    assert changes(found) == [PREPARED, BEFORE]
+    assert changes([killed(site) for _ in steps(site)]) == [PREPARED, BEFORE]
     assert (site.store.content.segments, site.kinds()) == ({}, ["last-number", "queue"])
 
 
@@ -65,8 +63,7 @@ def test_to_commit_in_one_phase_is_one_commit() -> None:
     crew = swapping(site)
     land_all(site)
     crew.branch("a").do(Verb.COMMIT_AT_ONCE)
-    found = [killed(site) for _ in steps(site)]
-    assert changes(found) == [BEFORE, COMMITTED]
+    assert changes([killed(site) for _ in steps(site)]) == [BEFORE, COMMITTED]
 
 
 @pytest.mark.parametrize(("verb", "after"), [(Verb.COMMIT, COMMITTED), (Verb.ROLL_BACK, BEFORE)])
@@ -78,8 +75,7 @@ def test_what_is_prepared_and_decided_in_one_turn_leaves_nothing_behind(
     land_all(site)
     crew.branch("a").do(Verb.PREPARE)
     crew.branch("a").do(verb)
-    found = [killed(site) for _ in steps(site)]
-    assert changes([BEFORE, *found]) == changes([BEFORE, after])
+    assert changes([BEFORE, *[killed(site) for _ in steps(site)]]) == changes([BEFORE, after])
     assert site.store.content.segments == {}
 
 
@@ -93,8 +89,7 @@ def test_what_is_decided_while_the_prepare_is_in_flight_comes_after_it(
     crew.ask("a", Verb.PREPARE)
     assert site.store.flying is not None
     crew.branch("a").do(verb)
-    found = [killed(site) for _ in steps(site)]
-    assert changes(found) == [BEFORE, PREPARED, after]
+    assert changes([killed(site) for _ in steps(site)]) == [BEFORE, PREPARED, after]
 
 
 def test_what_arrives_and_is_accepted_and_prepared_in_one_commit_is_in_the_branch_alone() -> None:
@@ -105,8 +100,7 @@ def test_what_arrives_and_is_accepted_and_prepared_in_one_commit_is_in_the_branc
     site.exchange("other")
     site.settle()  # its commit is in flight: what follows waits for the next
     swapping(site).branch("a").do(Verb.PREPARE)
-    found = [killed(site) for _ in steps(site)]
-    assert changes(found) == [("", "", ""), PREPARED]
+    assert changes([killed(site) for _ in steps(site)]) == [("", "", ""), PREPARED]
 
 
 def test_what_is_rolled_back_and_accepted_again_does_not_come_back() -> None:
@@ -129,8 +123,7 @@ def test_an_operator_decides_in_one_commit_and_that_is_kept_until_it_is_forgotte
         crew.branch("a").do(Verb.PREPARE)
         land_all(site)
         crew.branch("a").complete(commit)
-        found = [killed(site) for _ in steps(site)]
-        assert changes(found) == [PREPARED, after]
+        assert changes([killed(site) for _ in steps(site)]) == [PREPARED, after]
         assert site.store.content.segments == {}
         again = Site(site.store.reopened())
         branch = again.host.branches.find(xid("a"), ALICE)
@@ -207,8 +200,7 @@ def test_a_prepared_branch_is_decided_about_after_starts(
         assert site.host.branches.in_doubt(ALICE) == [xid("a")]
         assert look(site) == PREPARED
         assert site.host.queues["q"].unsettled == 3
-    crew = Crew(site.host)
-    assert crew.ask("a", verb) is Verdict.OK
+    assert Crew(site.host).ask("a", verb) is Verdict.OK
     queue = site.host.queues["q"]
     assert look(site) == after
     assert (queue.unsettled, queue.accepted, site.host.branches.octets) == (

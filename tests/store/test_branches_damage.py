@@ -85,7 +85,6 @@ def test_a_path_that_is_not_there_loses_its_message_only() -> None:
     swapping(site).ask("a", Verb.PREPARE)
     said = json.loads(site.objects[KEY])
     site.damage(KEY, json.dumps({**said, "paths": said["paths"][:1]}))
-    after = site.again()
-    branch = after.host.branches.find(xid("a"), ALICE)
+    branch = site.again().host.branches.find(xid("a"), ALICE)
     assert has(branch) == "1 2 3 -> x z"
     assert branch.prepared.lost == 1

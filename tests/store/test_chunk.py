@@ -166,9 +166,7 @@ def test_the_records_of_a_queue_lie_together(made: Entries, data: st.DataObject)
 
 
 @given(st.lists(entries(), min_size=1, max_size=3), st.data())
-def test_rewritten_chunks_keep_what_is_needed_under_its_numbers(
-    made: list[Entries], data: st.DataObject
-) -> None:
+def test_rewritten_chunks_keep_what_is_needed_under_its_numbers(made: list[Entries], data: st.DataObject):
     first = 1
     for each in made:
         each.first, each.volatile = first, False

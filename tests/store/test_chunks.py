@@ -150,8 +150,7 @@ def poor_by_turns(count: int) -> Chunks:
 
 
 def test_the_chunks_of_a_long_backlog_are_looked_at_a_few_at_a_time() -> None:
-    chunks = poor_by_turns(4 * LOOKED_AT)
-    assert calls(chunks.worth_rewriting).total() < 8 * LOOKED_AT
+    assert calls(poor_by_turns(4 * LOOKED_AT).worth_rewriting).total() < 8 * LOOKED_AT
     full = filled([1] * 4 * LOOKED_AT, octets=MERGED_OCTETS)
     assert calls(full.worth_rewriting).total() < 10, "those that are full are not looked at"
 

@@ -270,8 +270,7 @@ def test_streams_are_verified_and_counted(shelf: Shelf, tmp_path: Path):
     )
     owner = ("queue", "/", "events")
     for report in (verification.verify(tmp_path / "data"), verification.measure(tmp_path / "data")):
-        assert report.problems == []
-        assert report.segments == 2
+        assert (report.problems, report.segments) == ([], 2)
         assert report.files["streams/"] == sum(span.octets for span in shelf.store.spans())
         content = report.contents[owner]
         assert (content.messages, content.octets, content.oldest_ms, content.damaged) == (4, 5, 1000, 0)

@@ -125,8 +125,7 @@ def test_a_block_of_several_keys_comes_into_a_stream_that_gets_them_all() -> Non
     press.stage("7/0/1?piece=0", body)
     counted = calls(lambda: press.commit(7, [0, 1, 4]))
     assert press.bodies("s") == "a b c a"
-    assert counted["StreamQueue.push_block"] == 1
-    assert counted["StreamQueue.push"] == 0
+    assert (counted["StreamQueue.push_block"], counted["StreamQueue.push"]) == (1, 0)
 
 
 def test_rows_in_blocks_for_a_stream_cost_next_to_nothing() -> None:

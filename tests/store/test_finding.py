@@ -159,11 +159,7 @@ def test_a_row_that_was_changed_behind_our_back_is_not_believed(tmp_path: Path, 
 
 @pytest.mark.parametrize(
     "change",
-    [
-        "update objects set value = 'two'",
-        "update objects set key = 'b'",
-        "update objects set value = x'ff'",
-    ],
+    ["update objects set value = 'two'", "update objects set key = 'b'", "update objects set value = x'ff'"],
 )
 def test_an_object_that_was_changed_behind_our_back_is_refused(tmp_path: Path, change: str):
     shelf = Shelf.of(tmp_path / "data").start()

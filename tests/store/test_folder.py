@@ -188,8 +188,7 @@ def test_what_a_crash_left_of_the_making_of_a_folder_is_made_again(tmp_path: Pat
 
 def test_a_database_is_not_there_before_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Whatever fails while it is made, there is none of that name, and the next start makes it."""
-    count = len(database.SCHEMA[MESSAGES])
-    for at in range(count + 1):
+    for at in range(len(database.SCHEMA[MESSAGES]) + 1):
         tables = list(database.SCHEMA[MESSAGES])
         tables.insert(at, "create nonsense")
         with monkeypatch.context() as context:

@@ -263,8 +263,7 @@ def test_a_stream_that_was_deleted_in_flight_stays_away() -> None:
     site.host.delete_queue(site.stream)
     site.broker.settle()
     site.land()
-    assert site.store.stats().segments == 0
-    assert site.again(crash=True).reads() == []
+    assert (site.store.stats().segments, site.again(crash=True).reads()) == (0, [])
 
 
 def test_files_of_a_stream_that_nobody_knows_go_at_a_start() -> None:

@@ -210,8 +210,7 @@ def test_attempts_are_kept_at_once_where_there_is_a_limit_to_them() -> None:
     for _ in range(3):
         kept.q["q"].release(fetched(kept.q["q"], settled=False))
         kept.land()
-    again = kept.crash()
-    assert fetched(again.q["q"], settled=False).attempts == 3
+    assert fetched(kept.crash().q["q"], settled=False).attempts == 3
 
 
 @pytest.mark.parametrize(
@@ -408,9 +407,7 @@ def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]
         model.crash("q", 0)
 
 
-def test_what_is_settled_while_chunks_are_rewritten_is_settled(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_settled_while_chunks_are_rewritten_is_settled(kept: Kept, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(compaction, "LOOK_EVERY", 1)
     monkeypatch.setattr(chunks, "SMALL_MANY", 3)
     monkeypatch.setattr(chunks, "YOUNGEST", 0)

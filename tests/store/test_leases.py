@@ -93,8 +93,7 @@ def test_what_arrives_and_is_reserved_in_one_commit_is_in_the_lease_alone() -> N
 
 def test_what_is_in_flight_and_is_reserved_meanwhile_is_in_the_lease_alone() -> None:
     site = held_site()
-    queue = site.queue()
-    reader = Leased(queue)
+    reader = Leased(site.queue())
     land_all(site)
     site.publish("", "q", *BODIES)
     assert site.store.flying is not None
@@ -190,8 +189,7 @@ def test_a_lease_goes_on_after_a_start(clean: bool) -> None:
     assert lease.log.sequences[SETTLED] == 2
     again = Leased(queue)
     assert again.lease is lease
-    assert again.fence == reader.fence + 1
-    assert again.reserve(begin=3).bodies() == "3 4 5 6"
+    assert (again.fence, again.reserve(begin=3).bodies()) == (reader.fence + 1, "3 4 5 6")
     assert [place for place, _ in again.places()] == [3, 4, 5, 6]
     assert (queue.unsettled, queue.accepted) == (4, 1)
 
@@ -363,8 +361,7 @@ def test_a_long_reservation_is_many_commits() -> None:
     queue = site.queue()
     site.publish("", "q", *[b"x"] * (3 * PORTION))
     before = site.store.stats().commits
-    reader = Leased(queue).reserve()
-    assert reader.lease.messages == 3 * PORTION
+    assert Leased(queue).reserve().lease.messages == 3 * PORTION
     assert site.store.stats().commits - before >= 3
 
 

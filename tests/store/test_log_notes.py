@@ -78,9 +78,7 @@ def test_messages_without_places_have_none(bench: EitherLog) -> None:
     assert [each.positions for each in bench.blocks()] == [None]
 
 
-def test_each_piece_has_the_places_of_its_own_messages(
-    bench: EitherLog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_piece_has_the_places_of_its_own_messages(bench: EitherLog, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(block, "BLOCK_MESSAGES", 3)
     for begin in (0, 5):
         bodies = [b"%d" % n for n in range(begin, begin + 5)]

@@ -228,12 +228,9 @@ def test_only_what_is_kept_has_a_number_and_the_journal(site: Site) -> None:
 
 @pytest.mark.parametrize("source_durable", [False, True])
 @pytest.mark.parametrize("queue_durable", [False, True])
-def test_s059_a_binding_survives_if_both_its_ends_do(
-    site: Site, source_durable: bool, queue_durable: bool
-) -> None:
+def test_s059_a_binding_survives_if_both_its_ends_do(site: Site, source_durable: bool, queue_durable: bool):
     source = site.host.declare_exchange("x", "fanout", durable=source_durable)
-    queue = site.host.declare_queue("q", durable=queue_durable)
-    site.host.bind(source, queue, "k")
+    site.host.bind(source, site.host.declare_queue("q", durable=queue_durable), "k")
     after = site.again()
     assert names(after) == (["x"] * source_durable, ["q"] * queue_durable)
     assert len(list(after.host.bindings())) == (source_durable and queue_durable)
@@ -271,8 +268,7 @@ def test_bindings_made_after_a_restart_come_behind_the_others(site: Site) -> Non
     after.host.unbind(after.host.exchange("x"), after.host.queue("q"), "2")
     for key in ("3", "2"):
         after.host.bind(after.host.exchange("x"), after.host.queue("q"), key)
-    keys = [binding.key for binding in after.again().host.exchange("x").bindings]
-    assert keys == ["1", "3", "2"]
+    assert [binding.key for binding in after.again().host.exchange("x").bindings] == ["1", "3", "2"]
 
 
 def test_s057_what_was_unbound_stays_unbound(site: Site) -> None:
@@ -343,16 +339,14 @@ def test_all_that_is_done_in_one_batch_is_one_commit(site: Site) -> None:
 
 def test_what_is_not_settled_is_not_on_disk(site: Site) -> None:
     site.queue()
-    after = Site(site.store.reopened())
-    assert names(after) == ([], [])
+    assert names(Site(site.store.reopened())) == ([], [])
 
 
 def test_a_start_changes_nothing_in_the_store(site: Site) -> None:
     site.host.bind(site.exchange(), site.queue(), "")
     site.broker.access.add_user("u", "secret")
     before, after = site.again(), site.again().again()
-    assert after.objects == before.objects
-    assert after.store.stats().commits == 0
+    assert (after.objects, after.store.stats().commits) == (before.objects, 0)
 
 
 def test_answers_are_held_until_a_change_is_on_disk(site: Site) -> None:
@@ -427,8 +421,7 @@ def test_s129_policies_survive_and_hold_for_what_comes_back(site: Site) -> None:
     after.broker.policies.clear("/", "p")
     after.broker.policies.clear_operator("/", "p")
     last = after.again()
-    assert last.policies() == ["other@/"]
-    assert last.broker.policies.list_operator() == []
+    assert (last.policies(), last.broker.policies.list_operator()) == (["other@/"], [])
     assert last.host.queue("q").limits.max_length == 1
 
 

@@ -87,8 +87,7 @@ def test_nothing_new_is_bound_to_it_but_what_is_there_can_be_unbound() -> None:
         after.host.declare_exchange("r", "x-rare", True, True)
     assert after.host.bind(exchange, queue, "k", {"a": 1}) in list(exchange.bindings)
     after.host.unbind(exchange, queue, "k", {"a": 1})  # it was its last, and the exchange is auto-delete
-    last = after.again(types=TYPES)
-    assert "r" not in last.host.exchanges
+    assert "r" not in after.again(types=TYPES).host.exchanges
 
 
 def test_a_reload_that_brings_the_type_makes_it_real(tmp_path: Path) -> None:
@@ -132,8 +131,7 @@ def test_a_type_that_does_not_want_the_exchange_any_more_is_as_if_it_were_missin
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     site = with_a_rare_exchange()
-    after = site.again(types={**STANDARD, "x-rare": Choosy})
-    assert after.shape() == site.shape()
+    assert site.again(types={**STANDARD, "x-rare": Choosy}).shape() == site.shape()
     assert caplog.messages[0].endswith("type 'x-rare' cannot be used: ValueError: not 5")
 
 
@@ -143,14 +141,12 @@ def test_an_exchange_that_is_built_on_a_missing_type_is_as_if_its_own_were_missi
     arguments = {"x-delayed-type": "x-rare"}
     site = Site(types={**TYPES, DelayedMessage.name: DelayedMessage})
     site.host.declare_exchange("d", DelayedMessage.name, True, arguments=arguments)
-    after = site.again(types={**STANDARD, DelayedMessage.name: DelayedMessage})
-    assert after.shape() == site.shape()
+    assert site.again(types={**STANDARD, DelayedMessage.name: DelayedMessage}).shape() == site.shape()
     assert "must be an existing exchange type, not 'x-rare'" in caplog.messages[0]
 
 
 def test_what_an_exchange_holds_waits_for_its_type() -> None:
-    types = {**TYPES, DelayedMessage.name: DelayedMessage}
-    site = Site(types=types)
+    site = Site(types={**TYPES, DelayedMessage.name: DelayedMessage})
     site.host.declare_exchange("d", DelayedMessage.name, True, arguments={"x-delayed-type": "fanout"})
     site.host.bind(site.host.exchange("d"), site.queue("q"), "")
     site.host.exchange("d").hold(message(body=b"1"), 5.0)
@@ -174,9 +170,7 @@ class Deaf(Fanout):
         raise ValueError("no")
 
 
-def test_a_binding_that_its_type_does_not_take_any_more_stays_in_the_store(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_binding_that_its_type_does_not_take_any_more_stays_in_the_store(caplog: pytest.LogCaptureFixture):
     site = with_a_rare_exchange()
     after = site.again(types={**STANDARD, "x-rare": Deaf})
     assert len(list(after.host.bindings())) == 2
@@ -196,8 +190,7 @@ def test_what_compatibility_refuses_today_comes_back(caplog: pytest.LogCaptureFi
     site.queue("q", x_consumer_timeout=5000)
     site.host.bind(site.exchange("t", "topic"), site.host.queue("q"), "#.#.#")
     site.host.declare_queue("plain", durable=True)
-    today = parse({"compat": {"profile": "rabbitmq-4"}})
-    after = site.again(today)
+    after = site.again(parse({"compat": {"profile": "rabbitmq-4"}}))
     assert after.host.queue("q").arguments == {"x-consumer-timeout": 5000}
     assert after.host.queue("q").limits.consumer_timeout_ms is None
     assert [binding.key for binding in after.host.bindings()] == ["#.#.#"]
@@ -234,8 +227,7 @@ def test_limits_do_not_keep_back_what_is_there_already() -> None:
         host.declare_queue(name, durable=True)
         host.declare_exchange(name, "fanout", durable=True)
     host.set_limits(VirtualHostLimits(None, 1))
-    after = site.again(parse({"limits": {"exchanges_max": 0}}))
-    assert after.shape() == site.shape()
+    assert site.again(parse({"limits": {"exchanges_max": 0}})).shape() == site.shape()
 
 
 # What cannot be read.
@@ -280,8 +272,7 @@ def test_one_record_that_cannot_be_read_keeps_nothing_else_back(
     after = site.again()
     assert any(key in line for line in caplog.messages)
     assert after.catalogue.incomplete
-    assert after.objects == site.objects
-    assert after.host.queue("q-b").number == 2
+    assert (after.objects, after.host.queue("q-b").number) == (site.objects, 2)
     assert {"b", "guest"} <= set(after.users())
     assert [binding.source.name for binding in after.host.bindings()][-1] == "x-b"
     assert after.again().objects == site.objects
@@ -298,9 +289,7 @@ def test_keys_that_nobody_knows_are_named_and_left(caplog: pytest.LogCaptureFixt
 
 
 @pytest.mark.parametrize("missing", ["type", "auto_delete", "internal", "number", "arguments"])
-def test_a_record_without_what_it_needs_cannot_be_read(
-    missing: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_record_without_what_it_needs_cannot_be_read(missing: str, caplog: pytest.LogCaptureFixture):
     site = Site()
     site.exchange()
     site.settle()

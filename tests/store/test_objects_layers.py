@@ -43,8 +43,7 @@ def reloaded(site: Site, config: Config) -> Site:
 
 def either_way(site: Site, config: Config) -> list[Site]:
     """A restart with another configuration, and a restart after a reload of it."""
-    restarted = site.again(config)
-    return [restarted, reloaded(site.again(), config), site.again(config).again()]
+    return [site.again(config), reloaded(site.again(), config), site.again(config).again()]
 
 
 # The configuration file.
@@ -56,14 +55,12 @@ def test_what_the_configuration_names_is_not_kept() -> None:
     users = [{"name": "u", "password": "x", "permissions": {"two": ALL}, "topic_permissions": topics}]
     policies = [{"name": "p", "virtual_host": "two", "pattern": "", "definition": {"max-length": 1}}]
     config = parse({"virtual_hosts": hosts, "users": users, "policies": policies})
-    site = Site(config=config)
-    assert site.again().objects == {}
+    assert Site(config=config).again().objects == {}
     assert reloaded(Site(), config).again().objects == {}
 
 
 def test_what_the_configuration_names_no_longer_is_gone_after_a_restart_as_after_a_reload() -> None:
-    site = Site(config=with_user("before"))
-    for after in either_way(site, with_user("after")):
+    for after in either_way(Site(config=with_user("before")), with_user("after")):
         assert (after.users(), after.permissions()) == (["after"], ["after@/"])
     for after in either_way(Site(config=with_policy(5)), DEFAULTS):
         assert after.policies() == []
@@ -90,8 +87,7 @@ def test_the_configuration_takes_over_a_user_that_a_client_has_made() -> None:
     site.broker.access.set_permissions("u", "/", "mine", "", "")
     for after in either_way(site, with_user()):
         assert knows(after, "u", "of the file")
-        assert after.broker.access.permissions()[0][2].configure == ".*"
-        assert after.kinds() == []
+        assert (after.broker.access.permissions()[0][2].configure, after.kinds()) == (".*", [])
         assert after.again(DEFAULTS).users() == ["guest"]
 
 
@@ -112,8 +108,7 @@ def test_permissions_go_with_a_user_whom_the_configuration_names_no_longer() -> 
     site.broker.access.set_permissions("u", "two", "", "", "")
     site.broker.access.set_topic_permissions("u", "two", "", "", "")
     for after in either_way(site, DEFAULTS):
-        assert after.permissions() == ["guest@/"]
-        assert after.kinds() == ["vhost"]
+        assert (after.permissions(), after.kinds()) == (["guest@/"], ["vhost"])
         after.broker.access.add_user("u")
         last = after.again()
         assert (last.permissions(), last.broker.access.topic_permissions()) == (["guest@/"], [])
@@ -138,8 +133,7 @@ def test_a_virtual_host_that_the_configuration_names_no_longer_stays_if_there_is
 ) -> None:
     caplog.set_level(logging.INFO, "leveret.node")
     names = ["/", "queue", "exchange", "policy", "permission", "nothing"]
-    config = parse({"virtual_hosts": [{"name": name} for name in names]})
-    site = Site(config=config)
+    site = Site(config=parse({"virtual_hosts": [{"name": name} for name in names]}))
     host = site.broker.virtual_host
     host("queue").declare_queue("q", durable=True)
     host("exchange").declare_exchange("x", "fanout", durable=True)
@@ -218,8 +212,7 @@ def test_who_needs_no_password_is_the_built_in_user_as_long_as_everybody_knows_h
 
 def test_the_built_in_user_gives_way_to_those_of_the_configuration() -> None:
     for after in either_way(Site(), with_user()):
-        assert after.users() == ["u"]
-        assert after.again(DEFAULTS).users() == ["guest"]
+        assert (after.users(), after.again(DEFAULTS).users()) == (["u"], ["guest"])
         assert reloaded(after, DEFAULTS).again().users() == ["guest"]
 
 
@@ -249,8 +242,7 @@ def test_a_default_may_go_to_the_configuration_and_back() -> None:
     """What a client deleted meanwhile is the file's, so it is there again."""
     site = Site()
     site.broker.access.delete_user("guest")
-    named = with_user("guest", "named")
-    for after in either_way(site, named):
+    for after in either_way(site, with_user("guest", "named")):
         assert knows(after, "guest", "named")
         assert knows(after.again(DEFAULTS), "guest", "guest")
         assert knows(reloaded(after, DEFAULTS), "guest", "guest")
@@ -269,8 +261,7 @@ def test_what_the_configuration_gives_up_is_the_clients_from_then_on() -> None:
     site.broker.policies.set(Policy("p", "/", "", {"max-length": 3}))
     after = site.again()
     assert knows(after, "guest", "of a client")
-    assert after.permissions() == ["guest@/", "guest@two"]
-    assert after.policies() == ["p@/"]
+    assert (after.permissions(), after.policies()) == (["guest@/", "guest@two"], ["p@/"])
     reloaded(site, DEFAULTS)
     site.host.set_limits(VirtualHostLimits(1, 1))
     assert site.again(DEFAULTS).host.limits == VirtualHostLimits(1, 1)
@@ -296,8 +287,7 @@ def test_what_definitions_files_make_is_kept(tmp_path: Path) -> None:
     after = site.again(DEFAULTS)
     assert after.shape() == site.shape()
     assert after.broker.virtual_host("two").limits.max_queues == 5
-    again = site.again()
-    assert again.shape() == site.shape()
+    assert site.again().shape() == site.shape()
 
 
 def loading(folder: Path, definitions: object) -> Config:
@@ -317,8 +307,7 @@ def test_what_a_definitions_file_declares_otherwise_than_last_time_stays_as_it_i
 
     site = Site(config=declaring(5, "fanout"))
     assert caplog.messages == []
-    after = site.again(declaring(6, "topic"))
-    assert after.shape() == site.shape()
+    assert site.again(declaring(6, "topic")).shape() == site.shape()
     exchange, queue = caplog.messages
     assert "inequivalent arg 'type' for exchange 'x'" in exchange
     assert "inequivalent arg 'x-max-length' for queue 'q'" in queue
@@ -352,8 +341,7 @@ def test_no_log_line_shows_a_password_or_its_hash(caplog: pytest.LogCaptureFixtu
     hashed = user.password.text
     site.settle()
     site.damage('["user","u"]', json.dumps({"tags": 5, "password_hash": hashed, "password": "pass word"}))
-    after = site.again()
-    assert after.users() == ["guest"]
+    assert site.again().users() == ["guest"]
     assert "user" in caplog.text
     assert "pass word" not in caplog.text
     assert hashed not in caplog.text

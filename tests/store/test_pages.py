@@ -80,8 +80,7 @@ def test_a_consumer_gets_it_in_order_with_what_arrived_since(bench: PagedBench) 
 
 @plain_only
 def test_the_next_page_is_asked_for_before_the_head_has_run_out(bench: PagedBench) -> None:
-    queue = filled(bench, 9, keep=3)
-    consumer = FakeConsumer(queue, credit=1)
+    consumer = FakeConsumer(filled(bench, 9, keep=3), credit=1)
     bench.settle()
     assert (consumer.bodies(), bench.disk.reads) == ("a", False)  # two are left
     consumer.grant(1)
@@ -94,8 +93,7 @@ def test_the_next_page_is_asked_for_before_the_head_has_run_out(bench: PagedBenc
 
 
 def test_who_had_to_wait_for_a_page_is_read_ahead_for_by_a_whole_one(bench: PagedBench) -> None:
-    queue = filled(bench, 12)
-    consumer = FakeConsumer(queue, credit=1)
+    consumer = FakeConsumer(filled(bench, 12), credit=1)
     bench.settle()
     bench.read()
     assert (consumer.bodies(), len(bench.disk.store.late)) == (
@@ -105,8 +103,7 @@ def test_who_had_to_wait_for_a_page_is_read_ahead_for_by_a_whole_one(bench: Page
 
 
 def test_no_page_is_read_twice_however_often_the_queue_is_served(bench: PagedBench) -> None:
-    queue = filled(bench)
-    FakeConsumer(queue)
+    FakeConsumer(filled(bench))
     for _ in range(5):
         bench.put(b"z")
     assert len(bench.disk.store.late) == 1
@@ -239,9 +236,7 @@ def test_a_fetch_finds_what_is_on_disk_at_once(bench: PagedBench) -> None:
     assert bench.disk.journal.known.live == 0
 
 
-def test_a_fetch_does_not_wait_for_a_page_that_is_being_read_and_that_comes_to_nothing(
-    bench: PagedBench,
-) -> None:
+def test_a_fetch_does_not_wait_for_a_page_that_is_being_read_and_that_comes_to_nothing(bench: PagedBench):
     queue = filled(bench, 5)
     slow = FakeConsumer(queue, credit=1)
     bench.settle()
@@ -471,9 +466,7 @@ def test_what_was_paged_out_only_is_not_kept_because_it_is_revised(bench: PagedB
     assert (waiting(queue), bench.disk.journal.known.live) == ("a", 0)
 
 
-def test_small_pages_that_follow_each_other_become_one(
-    bench: PagedBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_pages_that_follow_each_other_become_one(bench: PagedBench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(on_disk, "JOINED_MAX", 256)
     monkeypatch.setattr(on_disk, "PAGE_MESSAGES", 4)
     queue = bench.queue()

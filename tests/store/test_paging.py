@@ -253,8 +253,7 @@ def test_a_batch_costs_one_comparison_between_checks() -> None:
     bench.put(*letters(3))
     bench.grow(0)
     bench.pass_time(INTERVAL_S / 4)
-    counted = calls(bench.broker.settle)
-    assert not [name for name in counted if name.startswith("Paging")]
+    assert not [name for name in calls(bench.broker.settle) if name.startswith("Paging")]
 
 
 # Memory that nobody needs.

@@ -58,8 +58,7 @@ class PagedQueueMachine(QueueMachine):
         self.disk.journal.next_queue += 1
 
     def message(self, octets: bytes, priority: int, ttl_ms: int | None) -> Message:
-        durable = self.messages % 3 > 0
-        return Message(ENCODING, "", "", b"", octets, Facts(durable, priority, ttl_ms))
+        return Message(ENCODING, "", "", b"", octets, Facts(self.messages % 3 > 0, priority, ttl_ms))
 
     @rule(size=st.integers(0, 20), priority=st.integers(0, 4), ttl_ms=ttls, again=st.integers(1, 4))
     def publish(self, size: int, priority: int, ttl_ms: int | None, again: int) -> None:

@@ -132,9 +132,7 @@ def quick(kept: Kept) -> Kept:
     return kept
 
 
-def test_what_a_consumer_answers_at_once_is_never_written_and_its_publisher_need_not_wait(
-    quick: Kept,
-) -> None:
+def test_what_a_consumer_answers_at_once_is_never_written_and_its_publisher_need_not_wait(quick: Kept):
     publisher, consumer = Told(quick), FakeConsumer(quick.q["q"])
     publisher.publish("q", b"a")
     quick.settle()

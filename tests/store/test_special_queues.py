@@ -63,8 +63,7 @@ def test_what_a_consumer_had_is_dropped_if_a_newer_one_waited(site: Site) -> Non
     assert held.message.body == b"a1"
     after = back(site, clean=False)
     assert (waiting(after), after.ready, after.ready_bytes) == ("b1 a2", 2, 4)
-    again = back(Site(site.store.reopened()), clean=False)
-    assert waiting(again) == "b1 a2"
+    assert waiting(back(Site(site.store.reopened()), clean=False)) == "b1 a2"
 
 
 def test_an_entry_of_a_queue_for_last_values_is_settled_once() -> None:

@@ -104,9 +104,8 @@ class StagingMachine(RuleBasedStateMachine):
         alike=st.booleans(),
     )
     def stage(self, ahead: int, part: tuple[int, int], count: int, back: int, key: str, alike: bool) -> None:
-        """The next piece, or one that is there again with other rows, which nobody must see. Rows that are not alike do
-        not stay in their block.
-        """
+        """The next piece, or one that is there again with other rows, which nobody must see. Rows that are
+        not alike do not stay in their block."""
         batch = self.next_batch + ahead
         if any(asked.what == "stage" and (asked.batch, asked.part) == (batch, part) for asked in self.asked):
             return

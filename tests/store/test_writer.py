@@ -210,8 +210,7 @@ def test_a_full_file_system_can_be_emptied(tmp_path: Path):
 
 
 def test_wherever_the_disk_fails_nothing_is_written_after_it(tmp_path: Path):
-    count = statements_of_a_commit(tmp_path / "first")
-    for at in range(1, count + 1):
+    for at in range(1, statements_of_a_commit(tmp_path / "first") + 1):
         disk = Disk(tmp_path / f"{at}")
         disk.shelf.commit(objects={"a": "1"}, chunks=[entries(1, b"x"), entries(2, b"y"), entries(3, b"z")])
         disk.strike(NO_SYNC, at)
@@ -265,8 +264,7 @@ def test_a_chunk_that_is_too_damaged_to_be_deleted_is_set_aside(disk: Disk):
     with disk.shelf.store.reader() as reader:
         assert [reader.find(number)[0] for number in (1, 2, 3, 4)] == [1, 1, 3, 4]
     shelf = disk.shelf.closed()
-    found = shelf.found()
-    assert [first for first, (columns, _, _) in found.chunks.items() if columns is None] == [2]
+    assert [first for first, (columns, _, _) in shelf.found().chunks.items() if columns is None] == [2]
     assert [text.partition(": ")[2] for text in shelf.store.damage] == ["chunk 2: it cannot be read"]
     assert not shelf.store.was_clean
     shelf.start().commit(dropped=[1, 3])
@@ -328,6 +326,5 @@ def test_the_log_is_copied_when_it_has_grown(tmp_path: Path):
     shelf = Shelf.of(tmp_path / "data").start()
     for number in range(1, 101):
         shelf.commit(chunks=[entries(number, b"x" * 400_000)])
-    log = tmp_path / "data" / f"{MESSAGES}-wal"
-    assert log.stat().st_size < 2 * writer.LOG_OCTETS
+    assert (tmp_path / "data" / f"{MESSAGES}-wal").stat().st_size < 2 * writer.LOG_OCTETS
     shelf.store.close(None)

@@ -146,8 +146,7 @@ def test_a_session_without_a_timeout_ends_with_its_connection(node: ThreadedNode
     with connected(node) as client:
         client.open().attach("mine").declare("q", exclusive=True, auto_delete=True)
     with connected(node) as client:
-        session = client.open().attach("mine", force=True)
-        assert session.call(c.QueueQuery("q")) == c.QueueQueryResult()
+        assert client.open().attach("mine", force=True).call(c.QueueQuery("q")) == c.QueueQueryResult()
 
 
 def test_nothing_stays_of_those_who_have_left(node: ThreadedNode) -> None:

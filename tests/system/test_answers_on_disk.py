@@ -1,7 +1,6 @@
 """A node says that something has been done when it is on disk: every kind of answer, and what becomes of it.
 
-The store is one in memory whose commits land when a test says so.
-"""
+The store is one in memory whose commits land when a test says so."""
 
 from __future__ import annotations
 
@@ -50,8 +49,7 @@ def test_s119_a_confirm_comes_when_the_message_is_on_disk(slow: Slow, channel: C
 
 def test_s119_what_is_not_kept_is_confirmed_at_once(slow: Slow, channel: ClientChannel):
     """Even while a commit of others is under way."""
-    other = slow.channel()
-    other.publish("", "q", b"x", PERSISTENT)
+    slow.channel().publish("", "q", b"x", PERSISTENT)
     assert slow.store.flying is not None
     channel.confirms()
     channel.publish("", "q", b"x", TRANSIENT)
@@ -111,8 +109,7 @@ def test_x029_a_commit_of_acks_waits_as_well(slow: Slow, channel: ClientChannel)
 def test_s226_a_message_is_accepted_when_it_is_on_disk(slow: Slow, channel: ClientChannel):
     sender = slow.session().sender("/queues/q")
     number = sender.send(p.Header(durable=True), data(b"x"))
-    fleeting = slow.session().sender("/queues/q")
-    assert fleeting.publish(data(b"x")) == p.Accepted()
+    assert slow.session().sender("/queues/q").publish(data(b"x")) == p.Accepted()
     assert sender.outcome(number) is None
     slow.land()
     assert sender.outcome(number) == p.Accepted()
@@ -168,8 +165,7 @@ def test_to_drain_does_not_wait(slow: Slow, channel: ClientChannel):
 
 def test_others_are_answered_meanwhile(slow: Slow, channel: ClientChannel):
     assert channel.call(m.QueueDeclare("new", durable=True)) is None
-    other = slow.channel()
-    assert other.declare("new", durable=True).queue == "new"
+    assert slow.channel().declare("new", durable=True).queue == "new"
     slow.land()
     assert not slow.node.node.keeper._delayed  # who has been answered is nobody's burden
 

@@ -147,8 +147,7 @@ def test_status_tells_what_is_served_and_held(ask: Ask, channel: BlockingChannel
     channel.basic_publish("", "held", b"x")
     channel.basic_get("held")
     told = ask("status", "--json")
-    assert told.code == cli.DONE
-    assert told.content["version"] == VERSION
+    assert (told.code, told.content["version"]) == (cli.DONE, VERSION)
     assert (told.content["queues"], told.content["messages_unacknowledged"]) == (1, 1)
     assert told.content["virtual_hosts"] == ["/"]
     text = ask("status").out
@@ -200,8 +199,7 @@ def test_health_needs_no_name(served: Served) -> None:
 
 
 def test_what_is_not_http_is_answered_and_harms_nobody(ask: Ask) -> None:
-    port = int(ask.served.url.rpartition(":")[2])
-    with socket.create_connection(("127.0.0.1", port), 10) as peer:
+    with socket.create_connection(("127.0.0.1", int(ask.served.url.rpartition(":")[2])), 10) as peer:
         peer.sendall(b"AMQP\x00\x00\x09\x01\r\n\r\n")
         assert peer.makefile("rb").read().startswith(b"HTTP/1.1 400 ")
     assert ask("status").code == cli.DONE
@@ -230,9 +228,7 @@ def test_reload_takes_the_new_configuration_or_says_what_is_wrong_with_it(ask: A
 # Plugins.
 
 
-def test_an_edited_plugin_takes_effect_and_a_broken_one_is_refused(
-    ask: Ask, channel: BlockingChannel
-) -> None:
+def test_an_edited_plugin_takes_effect_and_a_broken_one_is_refused(ask: Ask, channel: BlockingChannel):
     channel.exchange_declare("certain", "x-certain", auto_delete=True)
     for name in ("a", "b"):
         channel.queue_declare(name, exclusive=True)

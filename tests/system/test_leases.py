@@ -68,10 +68,7 @@ class Reader:
 
 
 def started(folder: Path) -> ThreadedNode:
-    settings = {
-        "http": {"enabled": True, "address": "127.0.0.1:0"},
-        "node": {"data_dir": str(folder)},
-    }
+    settings = {"http": {"enabled": True, "address": "127.0.0.1:0"}, "node": {"data_dir": str(folder)}}
     return ThreadedNode(embedded(settings))
 
 
@@ -152,8 +149,7 @@ def test_the_command_line_lists_leases_and_releases_them(
     url = f"http://{node.node.addresses[-1]}"
 
     def leveret(*arguments: str) -> tuple[int, str, str]:
-        code = cli.main(["leases", *arguments, "--url", url], {})
-        return (code, *capsys.readouterr())
+        return (cli.main(["leases", *arguments, "--url", url], {}), *capsys.readouterr())
 
     assert leveret("list") == (0, "no leases\n", "")
     publish(node, BODIES)

@@ -53,9 +53,7 @@ def listening(*protocols: str) -> dict[str, object]:
         ({"protocols": {"amqp091": {"enabled": False}}}, ONLY_10),
     ],
 )
-def test_s002_s003_first_bytes_tell_the_protocol(
-    source: dict[str, object], answers: dict[bytes, bytes]
-) -> None:
+def test_s002_s003_first_bytes_tell_the_protocol(source: dict[str, object], answers: dict[bytes, bytes]):
     """What is not served is answered with a header that is, and the end."""
 
     async def main() -> None:

@@ -38,8 +38,7 @@ def test_what_is_published_is_seen_at_once(leveret_broker: LeveretBroker, channe
     assert created == PublishedMessage(
         "orders", "order.created", b'{"id": 1}', {"colour": "red"}, created.properties
     )
-    assert created.json() == {"id": 1}
-    assert created.properties.message_id == "m1"
+    assert (created.json(), created.properties.message_id) == ({"id": 1}, "m1")
     assert (paid.key, paid.text, paid.headers) == ("order.paid", "2", {})
 
 
@@ -81,8 +80,7 @@ def test_queues_show_what_waits_and_what_is_not_acknowledged(leveret_broker: Lev
         channel.basic_publish("", "q", body)
     method, _, _ = channel.basic_get("q")
     assert [message.body for message in leveret_broker.queue("q")] == [b"2", b"3"]
-    assert leveret_broker.unacked("q") == 1
-    assert leveret_broker.consumers("q") == 0
+    assert (leveret_broker.unacked("q"), leveret_broker.consumers("q")) == (1, 0)
     channel.basic_ack(method.delivery_tag)
     assert leveret_broker.unacked("q") == 0
 

@@ -79,6 +79,5 @@ def test_what_a_batch_has_taken_is_kept_for_the_next_one() -> None:
 
 
 def test_the_collector_is_on_again_when_serving_ends(tmp_path: Path) -> None:
-    missing = tmp_path / "leveret.toml"
-    assert main(["serve", "--config", str(missing)], {}) == REFUSED
+    assert main(["serve", "--config", str(tmp_path / "leveret.toml")], {}) == REFUSED
     assert gc.isenabled()

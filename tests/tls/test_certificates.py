@@ -49,8 +49,7 @@ def test_tls_of_the_control_endpoint_is_rehearsed_too(pki: Pki):
 
 def test_relative_names_start_at_the_folder_of_the_settings(pki: Pki):
     settings = {"certificate": "server.pem", "key": "server.key"}
-    config = parse({"listeners": [{"address": "127.0.0.1:0", "tls": settings}]}, folder=pki.folder)
-    rehearse(config)
+    rehearse(parse({"listeners": [{"address": "127.0.0.1:0", "tls": settings}]}, folder=pki.folder))
 
 
 def test_files_that_are_not_there_are_all_named_at_once(pki: Pki):
@@ -317,8 +316,7 @@ def test_a_certificate_without_a_subject_is_nobody_s():
 def test_a_handshake_tells_who_the_client_is(pki: Pki, source: str, name: str):
     server = certificates(pki.asking(login_from=source))
     facts = Ends(server, pki.trusting(pki.client())).shake_hands().facts()
-    assert facts.login == name
-    assert facts.version == "TLSv1.3"
+    assert (facts.login, facts.version) == (name, "TLSv1.3")
     assert facts.cipher.startswith("TLS_")
 
 

@@ -337,8 +337,7 @@ def test_the_peer_is_who_the_proxy_says(header: bytes, step: int):
             for at in range(0, len(octets), step):
                 await node.tell(stream, octets[at : at + step])
             await node.tell(stream, b"e")
-            assert Script.last.received == b"SCRIPTe"
-            assert Script.last.peer.name == ELSEWHERE
+            assert (Script.last.received, Script.last.peer.name) == (b"SCRIPTe", ELSEWHERE)
             assert not Script.last.peer.loopback
 
     run(test, settings(proxy_protocol=True))
@@ -425,7 +424,6 @@ def test_not_everybody_is_a_proxy(log: Callable[[], list[str]]):
 def test_a_header_where_none_is_expected_is_the_protocol_s_affair():
     async def test(node: Scripted) -> None:
         async with await node.connect(LINE):
-            assert Script.last.received == LINE
-            assert Script.last.peer.host == "127.0.0.1"
+            assert (Script.last.received, Script.last.peer.host) == (LINE, "127.0.0.1")
 
     run(test, settings())

@@ -47,10 +47,7 @@ HEADERS = {
     ),
     "version 2, IPv4": (binary("192.0.2.7", "198.51.100.1", 40000, 5671), FOUR),
     "version 2, IPv6": (binary("2001:db8::7", "2001:db8::1", 40000, 5671), SIX),
-    "version 2, with extensions": (
-        binary("192.0.2.7", "198.51.100.1", 40000, 5671, more=EXTENSIONS),
-        FOUR,
-    ),
+    "version 2, with extensions": (binary("192.0.2.7", "198.51.100.1", 40000, 5671, more=EXTENSIONS), FOUR),
     "version 2, local": (LOCAL, None),
     "version 2, local with addresses": (binary("192.0.2.7", "198.51.100.1", 1, 2, command=0x20), None),
     "version 2, Unix sockets": (UNIX, None),
