@@ -25,6 +25,11 @@ def open_access() -> Access:
     return access
 
 
+@pytest.fixture
+def access() -> Access:
+    return open_access()
+
+
 def user_of(access: Access, name: str = "u") -> User:
     user = access.user(name)
     assert user is not None
@@ -48,9 +53,8 @@ PATTERNS: list[tuple[str, str, bool]] = [
 @pytest.mark.parametrize(("pattern", "name", "granted"), PATTERNS)
 @pytest.mark.parametrize("permission", Permission)
 def test_a_pattern_is_searched_for_and_the_empty_one_means_nothing(
-    permission: Permission, pattern: str, name: str, granted: bool
+    access: Access, permission: Permission, pattern: str, name: str, granted: bool
 ) -> None:
-    access = open_access()
     chosen = {each.value: pattern if each is permission else "^$" for each in Permission}
     access.set_permissions("u", "/", **chosen)
     assert access.allowed(user_of(access), "/", permission, name) is granted
@@ -73,8 +77,7 @@ def test_a_remembered_answer_is_the_answer(names: list[str]) -> None:
         assert access.allowed(user, "/", WRITE, name) == ("b" in name)
 
 
-def test_s087_s098_a_refusal_names_permission_thing_and_user() -> None:
-    access = open_access()
+def test_s087_s098_a_refusal_names_permission_thing_and_user(access: Access) -> None:
     access.check(user_of(access), "/", WRITE, "exchange", "w")
     for permission, kind, name, text in (
         (WRITE, "exchange", "x", "write access to exchange 'x' in vhost '/' refused for user 'u'"),
@@ -91,8 +94,7 @@ def test_s087_s098_a_refusal_names_permission_thing_and_user() -> None:
         assert str(raised.value) == text
 
 
-def test_s087_the_default_exchange_is_checked_as_amq_default() -> None:
-    access = open_access()
+def test_s087_the_default_exchange_is_checked_as_amq_default(access: Access) -> None:
     access.set_permissions("u", "/", "", r"^amq\.default$", "")
     access.check(user_of(access), "/", WRITE, "exchange", "")
 
@@ -112,8 +114,7 @@ def test_s079_s147_each_missing_permission_of_a_declaration_is_named() -> None:
         assert str(raised.value) == text
 
 
-def test_s015_who_has_no_record_may_not_enter() -> None:
-    access = open_access()
+def test_s015_who_has_no_record_may_not_enter(access: Access) -> None:
     access.set_permissions("u", "empty", "", "", "")
     assert access.may_enter(user_of(access), "/")
     assert access.may_enter(user_of(access), "empty")
@@ -122,8 +123,7 @@ def test_s015_who_has_no_record_may_not_enter() -> None:
     assert not access.may_enter(user_of(access), "/")
 
 
-def test_a_deleted_user_may_nothing_even_while_connected() -> None:
-    access = open_access()
+def test_a_deleted_user_may_nothing_even_while_connected(access: Access) -> None:
     user = user_of(access)
     assert access.allowed(user, "/", CONFIGURE, "c")
     access.set_topic_permissions("u", "/", "x", "", "")
@@ -134,8 +134,7 @@ def test_a_deleted_user_may_nothing_even_while_connected() -> None:
     assert (access.permissions(), access.topic_permissions()) == ([], [])
 
 
-def test_s008_loopback_users_come_from_this_machine_only() -> None:
-    access = open_access()
+def test_s008_loopback_users_come_from_this_machine_only(access: Access) -> None:
     guest = access.add_user("guest", "guest")
     assert access.may_connect(guest, peer_is_loopback=True)
     assert not access.may_connect(guest, peer_is_loopback=False)
@@ -144,8 +143,7 @@ def test_s008_loopback_users_come_from_this_machine_only() -> None:
     assert access.may_connect(guest, peer_is_loopback=False)
 
 
-def test_s088_topic_permissions_restrict_the_keys_of_their_exchange() -> None:
-    access = open_access()
+def test_s088_topic_permissions_restrict_the_keys_of_their_exchange(access: Access) -> None:
     access.set_topic_permissions("u", "/", "x", "^a", "^b")
     user = user_of(access)
     access.check_topic(user, "/", WRITE, "x", "a.1")
@@ -177,8 +175,7 @@ def test_s088_variables_stand_for_the_connections_own(pattern: str, key: str, gr
     assert access.topic_allowed(user, "/", WRITE, "x", key, client_id="c+") is granted
 
 
-def test_topic_permissions_are_cleared_one_by_one_or_together() -> None:
-    access = open_access()
+def test_topic_permissions_are_cleared_one_by_one_or_together(access: Access) -> None:
     for exchange in ("x", "y", "z"):
         access.set_topic_permissions("u", "/", exchange, "", "")
     assert access.clear_topic_permissions("u", "/", "x")
@@ -188,16 +185,14 @@ def test_topic_permissions_are_cleared_one_by_one_or_together() -> None:
     assert access.topic_permissions() == []
 
 
-def test_s089_the_user_id_is_the_publishers_own() -> None:
-    access = open_access()
+def test_s089_the_user_id_is_the_publishers_own(access: Access) -> None:
     access.check_user_id(user_of(access), "u")
     with pytest.raises(PreconditionFailed) as raised:
         access.check_user_id(user_of(access), "a")
     assert str(raised.value) == "user_id property set to 'a' but authenticated user was 'u'"
 
 
-def test_s089_an_impersonator_may_claim_to_be_anybody() -> None:
-    access = open_access()
+def test_s089_an_impersonator_may_claim_to_be_anybody(access: Access) -> None:
     before = user_of(access)
     access.add_user("u", "secret", tags=["impersonator"])
     access.check_user_id(before, "a")
@@ -218,16 +213,14 @@ CHANGES: list[Callable[[Access], object]] = [
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_revision_rises_on_every_change(change: Callable[[Access], object]) -> None:
-    access = open_access()
+def test_the_revision_rises_on_every_change(change: Callable[[Access], object], access: Access) -> None:
     access.set_topic_permissions("u", "/", "t", "", "")
     before = access.revision
     change(access)
     assert access.revision == before + 1
 
 
-def test_questions_and_vain_changes_leave_the_revision() -> None:
-    access = open_access()
+def test_questions_and_vain_changes_leave_the_revision(access: Access) -> None:
     before = access.revision
     access.allowed(user_of(access), "/", READ, "q")
     access.clear_permissions("u", "nowhere")
@@ -236,8 +229,7 @@ def test_questions_and_vain_changes_leave_the_revision() -> None:
     assert access.revision == before
 
 
-def test_a_virtual_host_is_forgotten_with_its_permissions() -> None:
-    access = open_access()
+def test_a_virtual_host_is_forgotten_with_its_permissions(access: Access) -> None:
     access.set_permissions("u", "other", "", "", "")
     access.set_topic_permissions("u", "/", "x", "", "")
     access.forget_virtual_host("/")
@@ -245,16 +237,14 @@ def test_a_virtual_host_is_forgotten_with_its_permissions() -> None:
     assert access.topic_permissions() == []
 
 
-def test_remembered_answers_are_bounded() -> None:
-    access = open_access()
+def test_remembered_answers_are_bounded(access: Access) -> None:
     user = user_of(access)
     for number in range(GRANTS_MAX + 10):
         access.allowed(user, "/", CONFIGURE, str(number))
     assert len(access._grants) <= GRANTS_MAX
 
 
-def test_permissions_need_a_user_and_expressions() -> None:
-    access = open_access()
+def test_permissions_need_a_user_and_expressions(access: Access) -> None:
     with pytest.raises(NotFound, match="no user 'nobody'"):
         access.set_permissions("nobody", "/", "", "", "")
     with pytest.raises(PreconditionFailed, match=r"'\(' is not a regular expression"):
@@ -263,7 +253,6 @@ def test_permissions_need_a_user_and_expressions() -> None:
         access.set_topic_permissions("u", "/", "x", "*", "")
 
 
-def test_users_are_listed_by_name() -> None:
-    access = open_access()
+def test_users_are_listed_by_name(access: Access) -> None:
     access.add_user("a")
     assert [user.name for user in access.users()] == ["a", "u"]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,14 +11,7 @@ from broker_core.queues.queue import Queue
 from tests.core.fakes import FakeConsumer, fetched, letters, waiting
 from tests.harness.bench import CoreBench
 from tests.harness.call_count import calls
-from tests.store.paged import PagedBench, paged_out, pages_of, small_pages
-
-
-@pytest.fixture
-def small() -> Iterator[None]:
-    restore = small_pages()
-    yield
-    restore()
+from tests.store.paged import PagedBench, paged_out, pages_of
 
 
 def browser(queue: Queue) -> FakeConsumer:
@@ -35,8 +26,7 @@ def acquired(queue: Queue, position: int) -> Delivery:
     return delivery
 
 
-def test_it_is_taken_and_has_to_be_answered(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_it_is_taken_and_has_to_be_answered(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *letters(4))
     taken = acquired(queue, browser(queue).got[2].position)
     assert (taken.message.body, taken.consumer) == (b"c", None)
@@ -45,8 +35,7 @@ def test_it_is_taken_and_has_to_be_answered(bench: CoreBench) -> None:
     assert (queue.unsettled, queue.accepted) == (0, 1)
 
 
-def test_a_second_time_it_waits_no_more(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_second_time_it_waits_no_more(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *letters(2))
     browser(queue)
     fetched(queue, settled=True)
@@ -57,8 +46,7 @@ def test_a_second_time_it_waits_no_more(bench: CoreBench) -> None:
     assert (queue.ready, queue.unsettled) == (0, 1)
 
 
-def test_what_has_come_back_can_be_acquired(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_has_come_back_can_be_acquired(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *letters(3))
     taken = fetched(queue, settled=False)
     browser(queue)
@@ -67,8 +55,7 @@ def test_what_has_come_back_can_be_acquired(bench: CoreBench) -> None:
     assert waiting(queue) == "b c"
 
 
-def test_what_has_expired_dies_instead(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_has_expired_dies_instead(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a")
     bench.publish("q", b"b", ttl_ms=1000)
     browser(queue)
@@ -89,8 +76,7 @@ def test_it_is_found_when_nobody_browses_any_more(bench: CoreBench) -> None:
     assert acquired(queue, 1) is taken
 
 
-def test_a_message_given_back_is_marked_only_if_it_is_said_so(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_message_given_back_is_marked_only_if_it_is_said_so(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a")
     browser(queue)
     queue.release(taken := acquired(queue, 0), failed=False, redelivered=False)
@@ -101,8 +87,7 @@ def test_a_message_given_back_is_marked_only_if_it_is_said_so(bench: CoreBench) 
     assert taken.redelivered
 
 
-def test_others_get_what_was_not_acquired_and_browsers_go_on(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_others_get_what_was_not_acquired_and_browsers_go_on(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *letters(5))
     looks = FakeConsumer(queue, credit=2, browses=True)
     bench.settle()
@@ -115,8 +100,7 @@ def test_others_get_what_was_not_acquired_and_browsers_go_on(bench: CoreBench) -
     assert takes.bodies() == "a d e"
 
 
-def test_a_row_of_them_costs_each_the_same(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_row_of_them_costs_each_the_same(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *([b"x"] * 4000))
     browser(queue)
 
@@ -183,7 +167,6 @@ def test_in_any_order_each_message_is_acquired_once(steps: list[tuple[str, int]]
                 looks.pop().leave()
             else:
                 looks.append(FakeConsumer(queue, browses=True))
-        bench.settle()
         bench.read_all()
         assert queue.ready == len(left)
         assert queue.ready_bytes == sum(map(len, left.values()))

@@ -105,8 +105,7 @@ def test_to_join_or_resume_what_nobody_knows_is_not_allowed() -> None:
             session.start(xid("a"), join=join, resume=not join)
 
 
-def test_a_branch_is_idle_when_the_last_session_has_ended_its_work() -> None:
-    bench = CoreBench()
+def test_a_branch_is_idle_when_the_last_session_has_ended_its_work(bench: CoreBench) -> None:
     first, second = Participant(bench.host, ALICE), Participant(bench.host, ALICE)
     first.start(xid("a"))
     second.start(xid("a"), join=True)
@@ -120,8 +119,7 @@ def test_a_branch_is_idle_when_the_last_session_has_ended_its_work() -> None:
     assert branch.state is BranchState.IDLE
 
 
-def test_a_session_that_dies_takes_what_it_works_in_and_what_it_has_suspended_with_it() -> None:
-    bench = CoreBench()
+def test_a_session_that_dies_takes_what_it_works_in_and_what_it_has_suspended_with_it(bench: CoreBench):
     queue = bench.queue()
     bench.publish("q", b"1", b"2", b"3")
     crew = Crew(bench.host)
@@ -141,8 +139,7 @@ def test_a_session_that_dies_takes_what_it_works_in_and_what_it_has_suspended_wi
     assert crew.ask("current", Verb.ROLL_BACK) is Verdict.OK
 
 
-def test_a_session_that_dies_leaves_the_others_in_a_branch_that_is_undone() -> None:
-    bench = CoreBench()
+def test_a_session_that_dies_leaves_the_others_in_a_branch_that_is_undone(bench: CoreBench) -> None:
     first, second = Participant(bench.host, ALICE), Participant(bench.host, ALICE)
     first.start(xid("a"))
     second.start(xid("a"), join=True)
@@ -190,8 +187,7 @@ def test_another_user_has_nothing_to_say_about_a_branch(state: BranchState) -> N
         stranger.start(xid("a"), join=True)
 
 
-def test_every_virtual_host_has_branches_of_its_own() -> None:
-    bench = CoreBench()
+def test_every_virtual_host_has_branches_of_its_own(bench: CoreBench) -> None:
     Participant(bench.host, ALICE).start(xid("a"))
     other = bench.broker.add_virtual_host("other")
     assert Participant(other, ALICE).start(xid("a")) is Verdict.OK
@@ -207,8 +203,7 @@ def test_a_virtual_host_takes_its_branches_with_it() -> None:
         assert (len(branch.branches), branch.branches.octets) == (0, 0)
 
 
-def test_a_session_may_end_after_its_virtual_host() -> None:
-    bench = CoreBench()
+def test_a_session_may_end_after_its_virtual_host(bench: CoreBench) -> None:
     session = Participant(bench.host, ALICE)
     session.start(xid("a"))
     bench.broker.delete_virtual_host("/")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker_core.errors import LimitReached
+from broker_core.queues.queue import Queue
 from broker_core.xa import branch as branch_module
 from broker_core.xa import branches as branches_module
 from broker_core.xa.branch import REPORTED_S, UNUSED_S, BranchState, IllegalState, Verb, Verdict, Xid, xid_in
@@ -110,8 +111,7 @@ def test_what_is_rolled_back_stands_where_it_stood_and_is_redelivered() -> None:
         assert queue.unsettled == 0
 
 
-def test_a_message_that_fails_in_one_branch_after_the_other_dies_at_its_limit() -> None:
-    bench = CoreBench()
+def test_a_message_that_fails_in_one_branch_after_the_other_dies_at_its_limit(bench: CoreBench) -> None:
     dead = morgue(bench)
     queue = bench.host.declare_queue(
         "q",
@@ -152,8 +152,7 @@ def test_messages_are_routed_when_they_are_published_and_queues_that_have_gone_a
         assert (waiting(there), waiting(late)) == ("1", "")
 
 
-def test_what_is_unroutable_is_said_at_once() -> None:
-    bench = CoreBench()
+def test_what_is_unroutable_is_said_at_once(bench: CoreBench) -> None:
     crew = Crew(bench.host)
     crew.session.start(xid("a"))
     assert not crew.branch("a").publish(bench.host.default_exchange, mail("nowhere", b"1"))
@@ -175,8 +174,7 @@ def test_an_exchange_that_takes_messages_itself_gets_them_at_the_commit() -> Non
     assert exchange.type.held == [b"0"]
 
 
-def test_a_consumer_gets_what_is_committed() -> None:
-    bench = CoreBench()
+def test_a_consumer_gets_what_is_committed(bench: CoreBench) -> None:
     consumer = FakeConsumer(bench.queue())
     crew = Crew(bench.host)
     crew.work("a", sends=[("q", b"1"), ("q", b"2")])
@@ -196,8 +194,7 @@ def test_a_deleted_queue_takes_what_was_accepted_of_it_along() -> None:
 
 
 @pytest.mark.parametrize("prepares", [True, False])
-def test_the_alternate_exchange_of_a_deleted_queue_gets_what_is_rolled_back(prepares: bool) -> None:
-    bench = CoreBench()
+def test_the_alternate_exchange_of_a_deleted_queue_gets_what_is_rolled_back(prepares: bool, bench: CoreBench):
     lost = bench.queue("lost")
     bench.host.bind(bench.host.declare_exchange("alternate", "fanout"), lost, "")
     queue = bench.queue(x_alternate_exchange="alternate")
@@ -220,8 +217,7 @@ def test_a_purge_leaves_what_is_in_a_branch() -> None:
     assert waiting(bench.host.queues["q"]) == "taken"
 
 
-def test_what_was_accepted_of_a_stream_is_read_and_stays_there() -> None:
-    bench = CoreBench()
+def test_what_was_accepted_of_a_stream_is_read_and_stays_there(bench: CoreBench) -> None:
     stream = bench.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
     bench.publish("s", b"1")
     reader = FakeConsumer(stream, credit=1)
@@ -252,8 +248,7 @@ def test_a_branch_for_which_a_queue_has_no_room_cannot_be_prepared_nor_committed
         assert crew.ask("a", Verb.ROLL_BACK) is Verdict.OK
 
 
-def test_a_queue_that_has_become_full_since_the_prepare_takes_what_was_promised() -> None:
-    bench = CoreBench()
+def test_a_queue_that_has_become_full_since_the_prepare_takes_what_was_promised(bench: CoreBench) -> None:
     queue = bench.queue(x_max_length=1, x_overflow="reject-publish")
     crew = Crew(bench.host)
     crew.work("a", sends=[("q", b"promised")])
@@ -264,8 +259,7 @@ def test_a_queue_that_has_become_full_since_the_prepare_takes_what_was_promised(
     assert bench.publish("q", b"late")[0].value == "refused", "the limit holds again"
 
 
-def test_a_queue_that_drops_its_head_does_so_for_what_was_promised_too() -> None:
-    bench = CoreBench()
+def test_a_queue_that_drops_its_head_does_so_for_what_was_promised_too(bench: CoreBench) -> None:
     queue = bench.queue(x_max_length=1)
     crew = Crew(bench.host)
     crew.work("a", sends=[("q", b"1"), ("q", b"2")])
@@ -274,9 +268,7 @@ def test_a_queue_that_drops_its_head_does_so_for_what_was_promised_too() -> None
     assert waiting(queue) == "2"
 
 
-def test_branches_together_hold_no_more_than_they_may() -> None:
-    bench = CoreBench()
-    queue = bench.queue()
+def test_branches_together_hold_no_more_than_they_may(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", bytes(2000))
     bench.host.branches.size_max = 5000
     crew, other = Crew(bench.host), Crew(bench.host)
@@ -293,8 +285,7 @@ def test_branches_together_hold_no_more_than_they_may() -> None:
     assert bench.host.branches.octets == 0
 
 
-def test_each_queue_that_gets_a_message_counts() -> None:
-    bench = CoreBench()
+def test_each_queue_that_gets_a_message_counts(bench: CoreBench) -> None:
     fanout = bench.host.declare_exchange("f", "fanout")
     for number in range(100):
         bench.host.bind(fanout, bench.queue(f"q{number}"), "")

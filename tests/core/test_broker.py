@@ -65,8 +65,7 @@ class Noting(Publisher):
         self.told.append(mark)
 
 
-def test_publishers_are_told_once_after_everything_was_handed_out(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_publishers_are_told_once_after_everything_was_handed_out(bench: CoreBench, queue: Queue) -> None:
     FakeConsumer(queue)
     publisher = Noting(queue)
     bench.broker.publish(bench.host.default_exchange, message("q"))

@@ -41,8 +41,7 @@ def browser(
 # What it sees.
 
 
-def test_it_sees_what_waits_in_order_and_later_what_arrives(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_it_sees_what_waits_in_order_and_later_what_arrives(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a", b"b", b"c")
     looks = browser(queue)
     assert (looks.bodies(), looks.batches) == ("a b c", [3])
@@ -51,8 +50,7 @@ def test_it_sees_what_waits_in_order_and_later_what_arrives(bench: CoreBench) ->
     assert looks.bodies() == "a b c d e"
 
 
-def test_it_changes_nothing(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_it_changes_nothing(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a", b"b")
     browser(queue)
     assert (queue.ready, queue.ready_bytes, queue.unsettled) == (2, 2, 0)
@@ -65,16 +63,14 @@ def test_it_changes_nothing(bench: CoreBench) -> None:
     assert not any(delivery.redelivered or delivery.attempts for delivery in taker.got)
 
 
-def test_it_sees_what_others_take_in_the_same_moment(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_it_sees_what_others_take_in_the_same_moment(bench: CoreBench, queue: Queue) -> None:
     taker = FakeConsumer(queue, priority=1000)
     looks = browser(queue)
     bench.publish("q", b"a", b"b")
     assert looks.bodies() == taker.bodies() == "a b"
 
 
-def test_what_was_gone_before_it_came_there_it_does_not_see(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_was_gone_before_it_came_there_it_does_not_see(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *letters(4))
     looks = browser(queue, credit=1)
     assert [fetched(queue, settled=True).message.body for _ in range(3)] == [b"a", b"b", b"c"]
@@ -83,8 +79,7 @@ def test_what_was_gone_before_it_came_there_it_does_not_see(bench: CoreBench) ->
     assert looks.bodies() == "a d"
 
 
-def test_what_it_has_seen_and_comes_back_it_does_not_see_again(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_it_has_seen_and_comes_back_it_does_not_see_again(bench: CoreBench, queue: Queue) -> None:
     looks, taker = browser(queue), FakeConsumer(queue)
     bench.publish("q", *letters(3))
     taker.pause()
@@ -94,8 +89,7 @@ def test_what_it_has_seen_and_comes_back_it_does_not_see_again(bench: CoreBench)
     assert (looks.bodies(), waiting(queue)) == ("a b c d", "a b c d")
 
 
-def test_what_somebody_else_had_meanwhile_it_sees_when_it_comes_back(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_somebody_else_had_meanwhile_it_sees_when_it_comes_back(bench: CoreBench, queue: Queue) -> None:
     taker = FakeConsumer(queue, credit=2)
     bench.publish("q", *letters(4))
     looks = browser(queue)
@@ -110,8 +104,7 @@ def test_what_somebody_else_had_meanwhile_it_sees_when_it_comes_back(bench: Core
     assert looks.bodies() == "c d a b"
 
 
-def test_each_of_several_sees_everything_at_its_own_pace(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_each_of_several_sees_everything_at_its_own_pace(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *letters(3))
     quick, slow = browser(queue), browser(queue, credit=1)
     taker = FakeConsumer(queue, credit=2)
@@ -124,8 +117,7 @@ def test_each_of_several_sees_everything_at_its_own_pace(bench: CoreBench) -> No
     assert (quick.bodies(), slow.bodies()) == ("a b c", "a b c")
 
 
-def test_one_that_comes_back_begins_anew(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_one_that_comes_back_begins_anew(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a", b"b")
     browser(queue).leave()
     stays = browser(queue)
@@ -144,16 +136,14 @@ def test_it_sees_higher_priorities_first_and_those_that_arrive_later_in_their_tu
     assert looks.bodies() == "b c d a"
 
 
-def test_it_may_want_only_some_of_them(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_it_may_want_only_some_of_them(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a1", b"b1", b"a2", b"b2")
     looks = browser(queue, wants=b"b")
     bench.publish("q", b"b3", b"a3")
     assert (looks.bodies(), queue.ready) == ("b1 b2 b3", 6)
 
 
-def test_a_long_search_is_gone_on_with(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_long_search_is_gone_on_with(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *[b"a"] * (2 * TESTS), b"b")
     looks = browser(queue, wants=b"b")
     assert looks.searching
@@ -162,8 +152,7 @@ def test_a_long_search_is_gone_on_with(bench: CoreBench) -> None:
     assert (looks.bodies(), looks.searching) == ("b", False)
 
 
-def test_credit_and_room_bound_what_it_sees_at_once(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_credit_and_room_bound_what_it_sees_at_once(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *letters(6))
     window = SharedWindow(3)
     looks = FakeConsumer(queue, window=window, browses=True)
@@ -176,8 +165,7 @@ def test_credit_and_room_bound_what_it_sees_at_once(bench: CoreBench) -> None:
     assert (looks.bodies(), small.bodies()) == ("a b c d e", "a b c d")
 
 
-def test_whether_it_would_answer_says_nothing(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_whether_it_would_answer_says_nothing(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a")
     FakeConsumer(queue, settled=True, browses=True)
     bench.settle()
@@ -187,8 +175,7 @@ def test_whether_it_would_answer_says_nothing(bench: CoreBench) -> None:
 # What others notice of it.
 
 
-def test_it_holds_nobody_up(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_it_holds_nobody_up(bench: CoreBench, queue: Queue) -> None:
     looks = browser(queue)
     looks.pause()
     one, two = FakeConsumer(queue), FakeConsumer(queue)
@@ -196,8 +183,7 @@ def test_it_holds_nobody_up(bench: CoreBench) -> None:
     assert (one.bodies(), two.bodies(), looks.bodies()) == ("a c", "b d", "")
 
 
-def test_s099_exclusivity_is_no_concern_of_its(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s099_exclusivity_is_no_concern_of_its(bench: CoreBench, queue: Queue) -> None:
     looks = FakeConsumer(queue, exclusive=True, credit=10, browses=True)
     alone = FakeConsumer(queue, exclusive=True)
     bench.publish("q", b"a")
@@ -228,8 +214,7 @@ def test_s068_an_auto_delete_queue_neither_stays_nor_goes_for_it(bench: CoreBenc
     assert ("q" in bench.host.queues, looks.ended, looks.attached) == (False, 1, False)
 
 
-def test_s076_a_queue_that_is_only_looked_at_is_not_in_use(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s076_a_queue_that_is_only_looked_at_is_not_in_use(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a")
     browser(queue)
     with pytest.raises(PreconditionFailed, match="not empty"):
@@ -237,8 +222,7 @@ def test_s076_a_queue_that_is_only_looked_at_is_not_in_use(bench: CoreBench) -> 
     assert bench.host.delete_queue(queue, if_unused=True) == 1
 
 
-def test_s077_it_is_told_when_the_queue_is_deleted(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s077_it_is_told_when_the_queue_is_deleted(bench: CoreBench, queue: Queue) -> None:
     looks, taker = browser(queue), FakeConsumer(queue)
     bench.host.delete_queue(queue)
     looks.leave()
@@ -260,8 +244,7 @@ def test_s086_a_message_is_not_delivered_to_who_only_looks(bench: CoreBench) -> 
     assert bench.broker.publish_immediate(exchange, message("q", b"a")) is Outcome.UNDELIVERABLE
 
 
-def test_when_the_last_one_leaves_the_queue_is_as_before(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_when_the_last_one_leaves_the_queue_is_as_before(bench: CoreBench, queue: Queue) -> None:
     assert isinstance(queue, WorkQueue)
     bench.publish("q", b"a", b"b")
     one, two = browser(queue), browser(queue)
@@ -276,8 +259,7 @@ def test_when_the_last_one_leaves_the_queue_is_as_before(bench: CoreBench) -> No
 # What happens meanwhile.
 
 
-def test_s074_a_purge_takes_what_it_has_not_seen(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s074_a_purge_takes_what_it_has_not_seen(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *letters(3))
     looks = browser(queue, credit=1)
     assert queue.purge() == 3

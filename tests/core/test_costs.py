@@ -12,6 +12,7 @@ from broker_core.clock import Timers
 from broker_core.delivery import Delivery
 from broker_core.exchanges.exchange import Exchange
 from broker_core.queues.level import Lane
+from broker_core.queues.queue import Queue
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import CoreBench, message
 from tests.harness.call_count import calls
@@ -20,9 +21,7 @@ from tests.harness.plain import plain_only
 MESSAGES = 50
 
 
-def test_a_message_does_not_look_at_consumers_without_credit() -> None:
-    bench = CoreBench()
-    queue = bench.queue()
+def test_a_message_does_not_look_at_consumers_without_credit(bench: CoreBench, queue: Queue) -> None:
     idle = [FakeConsumer(queue, credit=0) for _ in range(9_999)]
     able = FakeConsumer(queue)
     bench.publish("q", b"a")  # each is looked at once, and steps out
@@ -101,8 +100,7 @@ def test_a_message_of_a_run_costs_its_place_and_no_call_more() -> None:
     assert more == {"Delivery.__init__": MESSAGES}
 
 
-def test_a_queue_in_which_nothing_waits_takes_less_than_1_kib() -> None:
-    bench = CoreBench()
+def test_a_queue_in_which_nothing_waits_takes_less_than_1_kib(bench: CoreBench) -> None:
     names = [f"queue-{n}" for n in range(1_000)]
     gc.collect()
     tracemalloc.start()
@@ -116,8 +114,7 @@ def test_a_queue_in_which_nothing_waits_takes_less_than_1_kib() -> None:
 
 
 @plain_only
-def test_settling_looks_at_touched_queues_only() -> None:
-    bench = CoreBench()
+def test_settling_looks_at_touched_queues_only(bench: CoreBench) -> None:
     for n in range(1_000):
         FakeConsumer(bench.queue(f"q{n}"))
     bench.settle()
@@ -125,8 +122,7 @@ def test_settling_looks_at_touched_queues_only() -> None:
 
 
 @plain_only
-def test_messages_to_a_full_queue_are_settled_once() -> None:
-    bench = CoreBench()
+def test_messages_to_a_full_queue_are_settled_once(bench: CoreBench) -> None:
     FakeConsumer(bench.queue(x_max_length=1), credit=1)
     bench.publish("q", b"a", b"b")
     assert calls(lambda: bench.publish("q", *[b"c"] * MESSAGES))["WorkQueue.dispatch"] == MESSAGES + 1

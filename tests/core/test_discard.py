@@ -66,8 +66,7 @@ def test_a_short_pile_needs_nobody() -> None:
     assert timers.next_at() is None
 
 
-def test_a_purged_queue_is_empty_at_once_and_goes_on() -> None:
-    bench = CoreBench()
+def test_a_purged_queue_is_empty_at_once_and_goes_on(bench: CoreBench) -> None:
     queue = long_queue(bench)
     assert queue.purge() == LONG
     assert (queue.ready, queue.ready_bytes, list(queue.waiting())) == (0, 0, [])
@@ -80,8 +79,7 @@ def test_a_purged_queue_is_empty_at_once_and_goes_on() -> None:
 
 
 @pytest.mark.parametrize("kind", ["classic", "stream"])
-def test_a_deleted_queue_leaves_no_message(kind: str) -> None:
-    bench = CoreBench()
+def test_a_deleted_queue_leaves_no_message(kind: str, bench: CoreBench) -> None:
     gc.collect()
     before = messages_left()
     queue = bench.host.declare_queue("q", durable=True, arguments={"x-queue-type": kind})

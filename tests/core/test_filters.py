@@ -11,6 +11,7 @@ from broker_core.broker import Outcome
 from broker_core.delivery import Delivery
 from broker_core.errors import AccessRefused
 from broker_core.outbox import OVERHEAD
+from broker_core.queues.queue import Queue
 from broker_core.queues.search import TESTS
 from broker_core.queues.searchable_level import SearchedLane
 from broker_core.queues.work_queue import WorkQueue
@@ -30,8 +31,7 @@ def work_queue(bench: CoreBench, **said: Value) -> WorkQueue:
 # What they get.
 
 
-def test_what_does_not_match_stays_for_others_in_order(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_does_not_match_stays_for_others_in_order(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a1", b"b1", b"c1", b"a2", b"b2")
     picky = FakeConsumer(queue, selector=Only(b"b"))
     bench.settle()
@@ -44,8 +44,7 @@ def test_what_does_not_match_stays_for_others_in_order(bench: CoreBench) -> None
     assert (queue.ready, queue.ready_bytes, queue.unsettled) == (0, 0, 7)
 
 
-def test_selectors_are_about_properties(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_selectors_are_about_properties(bench: CoreBench, queue: Queue) -> None:
     blue = FakeConsumer(queue, selector=compile_selector("color = 'blue' AND weight > 3"))
     for n, color in enumerate(["blue", "red", "blue", "blue"]):
         queue.push(fake_message(headers={"color": color, "weight": 5 - n}, body=b"%d" % n))
@@ -53,8 +52,7 @@ def test_selectors_are_about_properties(bench: CoreBench) -> None:
     assert (blue.bodies(), waiting(queue)) == ("0", "1 2 3")
 
 
-def test_consumers_with_and_without_selectors_take_turns(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_consumers_with_and_without_selectors_take_turns(bench: CoreBench, queue: Queue) -> None:
     picky, plain = FakeConsumer(queue, selector=Only(b"b")), FakeConsumer(queue)
     bench.publish("q", b"a1", b"b1", b"b2", b"b3", b"a2", b"b4")
     assert (picky.bodies(), plain.bodies()) == ("b1 b2 b4", "a1 b3 a2")
@@ -66,8 +64,7 @@ def test_consumers_with_and_without_selectors_take_turns(bench: CoreBench) -> No
     )  # turns go on where they stopped
 
 
-def test_what_nobody_with_a_higher_priority_wants_is_for_the_next(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_nobody_with_a_higher_priority_wants_is_for_the_next(bench: CoreBench, queue: Queue) -> None:
     low = FakeConsumer(queue, priority=-1)
     high = FakeConsumer(queue, priority=1, selector=Only(b"bc"), credit=3)
     middle = FakeConsumer(queue, selector=Only(b"c"))
@@ -90,8 +87,7 @@ def test_of_higher_message_priorities_come_first_those_that_match(bench: CoreBen
     assert picky.bodies() == "b2 b1 b3 b0"
 
 
-def test_what_is_returned_is_offered_again_at_its_old_place(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_is_returned_is_offered_again_at_its_old_place(bench: CoreBench, queue: Queue) -> None:
     picky = FakeConsumer(queue, selector=Only(b"b"), credit=3)
     bench.publish("q", b"b1", b"a1", b"b2", b"a2", b"b3", b"b4")
     picky.pause()
@@ -105,8 +101,7 @@ def test_what_is_returned_is_offered_again_at_its_old_place(bench: CoreBench) ->
     assert [delivery.redelivered for delivery in picky.got] == [True, False, True, True, True]
 
 
-def test_what_another_returns_behind_it_is_offered_to_it(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_another_returns_behind_it_is_offered_to_it(bench: CoreBench, queue: Queue) -> None:
     other = FakeConsumer(queue)
     bench.publish("q", b"b1", b"a1", b"b2")
     other.pause()
@@ -133,8 +128,7 @@ def test_what_was_taken_before_its_turn_comes_back_to_its_place_among_the_others
     assert waits.bodies() == "b1 c2 b3 c4"
 
 
-def test_who_does_not_want_what_came_back_twice_is_asked_once(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_who_does_not_want_what_came_back_twice_is_asked_once(bench: CoreBench, queue: Queue) -> None:
     wants = Only(b"b")
     idle, taker = FakeConsumer(queue, selector=wants, credit=0), FakeConsumer(queue)
     bench.publish("q", b"a")
@@ -150,8 +144,7 @@ def test_who_does_not_want_what_came_back_twice_is_asked_once(bench: CoreBench) 
     assert (wants.looks[b"a"], waiting(queue)) == (1, "a")
 
 
-def test_one_message_may_come_back_again_and_again(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_one_message_may_come_back_again_and_again(bench: CoreBench, queue: Queue) -> None:
     wants = Only(b"b")
     picky = FakeConsumer(queue, selector=wants, credit=1)
     bench.publish("q", b"a", b"b", b"c")
@@ -162,8 +155,7 @@ def test_one_message_may_come_back_again_and_again(bench: CoreBench) -> None:
     assert wants.looks == {b"a": 1, b"b": 201}  # c is behind what it has credit for
 
 
-def test_credit_and_room_bound_what_it_gets(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_credit_and_room_bound_what_it_gets(bench: CoreBench, queue: Queue) -> None:
     settled = FakeConsumer(queue, settled=True, credit=2, selector=Only(b"b"))
     small = FakeConsumer(queue, selector=Only(b"c"), limit=OVERHEAD)
     bench.publish("q", b"b1", b"c1", b"b2", b"c2", b"b3")
@@ -174,8 +166,7 @@ def test_credit_and_room_bound_what_it_gets(bench: CoreBench) -> None:
     assert (settled.bodies(), small.bodies(), queue.accepted) == ("b1 b2 b3", "c1 c2", 3)
 
 
-def test_messages_are_fetched_from_the_front_meanwhile(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_messages_are_fetched_from_the_front_meanwhile(bench: CoreBench, queue: Queue) -> None:
     picky = FakeConsumer(queue, selector=Only(b"b"), credit=1)
     bench.publish("q", b"a1", b"b1", b"b2", b"a2")
     assert [fetched(queue, settled=True).message.body for _ in range(3)] == [b"a1", b"b2", b"a2"]
@@ -195,8 +186,7 @@ def test_s083_a_single_active_consumer_may_be_picky_and_the_others_wait_for_its_
     assert second.bodies() == "a1 a2"
 
 
-def test_s099_a_picky_consumer_can_be_exclusive(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s099_a_picky_consumer_can_be_exclusive(bench: CoreBench, queue: Queue) -> None:
     FakeConsumer(queue, exclusive=True, selector=Only(b"b"))
     with pytest.raises(AccessRefused, match="in exclusive use"):
         FakeConsumer(queue, selector=Only(b"a"))
@@ -205,8 +195,7 @@ def test_s099_a_picky_consumer_can_be_exclusive(bench: CoreBench) -> None:
     assert waiting(queue) == "a"
 
 
-def test_s086_a_message_can_be_delivered_now_to_who_wants_it(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s086_a_message_can_be_delivered_now_to_who_wants_it(bench: CoreBench, queue: Queue) -> None:
     picky = FakeConsumer(queue, selector=Only(b"b"), credit=1)
     bench.publish("q", b"a")  # what waits for somebody else does not count
     publish, exchange = bench.broker.publish_immediate, bench.host.default_exchange
@@ -288,8 +277,7 @@ def test_when_the_last_picky_consumer_leaves_everything_is_where_it_was(bench: C
     assert plain.bodies() == "c1 a1 b1 a2 b3 d b2"
 
 
-def test_s077_a_deleted_queue_tells_them_and_forgets_the_search(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s077_a_deleted_queue_tells_them_and_forgets_the_search(bench: CoreBench, queue: Queue) -> None:
     picky = FakeConsumer(queue, selector=Only(b""))
     bench.publish("q", *[b"x"] * (TESTS + 1))
     assert bench.broker.timers.next_at() is not None
@@ -307,8 +295,7 @@ class Clumsy(FakeConsumer):
         super().deliver(deliveries)
 
 
-def test_a_consumer_that_raises_keeps_nobody_else_from_his_place(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_consumer_that_raises_keeps_nobody_else_from_his_place(bench: CoreBench, queue: Queue) -> None:
     picky, unhappy = FakeConsumer(queue, selector=Only(b"b")), Clumsy(queue)
     with pytest.raises(RuntimeError):
         bench.publish("q", b"a")

@@ -25,20 +25,23 @@ def grouped(bench: CoreBench, **said: Value) -> GroupedQueue:
     return queue
 
 
+@pytest.fixture
+def queue(bench: CoreBench) -> GroupedQueue:
+    return grouped(bench)
+
+
 def got(consumer: FakeConsumer) -> str:
     return consumer.bodies()
 
 
-def test_a_group_goes_to_one_consumer_and_others_to_the_next(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_a_group_goes_to_one_consumer_and_others_to_the_next(bench: CoreBench, queue: GroupedQueue) -> None:
     one, two = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=2)
     publish(bench, queue, "a1", "a2", "b1", "a3", "c1")
     assert (got(one), got(two)) == ("a1", "b1 c1")
     assert waiting(queue) == "a2 a3"
 
 
-def test_a_group_is_free_when_all_of_it_is_settled(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_a_group_is_free_when_all_of_it_is_settled(bench: CoreBench, queue: GroupedQueue) -> None:
     one = FakeConsumer(queue, credit=2)
     publish(bench, queue, "a1", "a2", "a3")
     two = FakeConsumer(queue, credit=5)
@@ -52,8 +55,7 @@ def test_a_group_is_free_when_all_of_it_is_settled(bench: CoreBench) -> None:
 
 
 @pytest.mark.parametrize("answer", ["reject", "release"])
-def test_any_answer_frees_a_group(bench: CoreBench, answer: str) -> None:
-    queue = grouped(bench)
+def test_any_answer_frees_a_group(bench: CoreBench, queue: GroupedQueue, answer: str) -> None:
     one = FakeConsumer(queue, credit=1)
     publish(bench, queue, "a1", "a2")
     two = FakeConsumer(queue, credit=1)
@@ -63,8 +65,7 @@ def test_any_answer_frees_a_group(bench: CoreBench, answer: str) -> None:
     assert got(two) == ("a1" if answer == "release" else "a2")
 
 
-def test_what_comes_back_comes_first_and_to_the_owner_of_its_group(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_what_comes_back_comes_first_and_to_the_owner_of_its_group(bench: CoreBench, queue: GroupedQueue):
     one, two = FakeConsumer(queue, credit=2), FakeConsumer(queue, credit=0)
     publish(bench, queue, "a1", "a2", "a3", "b1")
     queue.release(one.held[0])
@@ -76,8 +77,7 @@ def test_what_comes_back_comes_first_and_to_the_owner_of_its_group(bench: CoreBe
     assert got(one) == "a1 a2 a1 a3"
 
 
-def test_a_consumer_that_leaves_keeps_its_groups_until_it_has_answered(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_a_consumer_that_leaves_keeps_its_groups_until_it_has_answered(bench: CoreBench, queue: GroupedQueue):
     one, two = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=9)
     publish(bench, queue, "a1", "a2")
     one.leave()
@@ -88,15 +88,13 @@ def test_a_consumer_that_leaves_keeps_its_groups_until_it_has_answered(bench: Co
     assert got(two) == "a1 a2"
 
 
-def test_who_does_not_answer_owns_nothing(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_who_does_not_answer_owns_nothing(bench: CoreBench, queue: GroupedQueue) -> None:
     one, two = FakeConsumer(queue, settled=True, credit=1), FakeConsumer(queue, credit=9)
     publish(bench, queue, "a1", "a2")
     assert (got(one), got(two)) == ("a1", "a2")
 
 
-def test_selectors_and_groups_both_hold(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_selectors_and_groups_both_hold(bench: CoreBench, queue: GroupedQueue) -> None:
     one = FakeConsumer(queue, credit=1, selector=Only(b"a"))
     publish(bench, queue, "a1", "a2", "b1")
     two = FakeConsumer(queue, credit=9, selector=Only(b"a"))
@@ -107,8 +105,7 @@ def test_selectors_and_groups_both_hold(bench: CoreBench) -> None:
     assert (got(one), got(two), waiting(queue)) == ("a1", "a2", "b1")
 
 
-def test_who_browses_sees_everything(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_who_browses_sees_everything(bench: CoreBench, queue: GroupedQueue) -> None:
     one = FakeConsumer(queue, credit=1)
     publish(bench, queue, "a1", "a2", "b1")
     looks = FakeConsumer(queue, browses=True)
@@ -116,8 +113,7 @@ def test_who_browses_sees_everything(bench: CoreBench) -> None:
     assert (got(looks), got(one)) == ("a2 b1", "a1")
 
 
-def test_a_fetch_takes_the_first_of_a_free_group_and_owns_it(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_a_fetch_takes_the_first_of_a_free_group_and_owns_it(bench: CoreBench, queue: GroupedQueue) -> None:
     publish(bench, queue, "a1", "a2", "b1", "b2")
     first, second = fetched(queue, settled=False), fetched(queue, settled=False)
     assert (first.message.body, second.message.body) == (b"a1", b"b1")
@@ -127,8 +123,7 @@ def test_a_fetch_takes_the_first_of_a_free_group_and_owns_it(bench: CoreBench) -
     assert (queue.ready, queue.unsettled, queue.search) == (1, 1, None)
 
 
-def test_what_is_another_consumers_cannot_be_acquired(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_what_is_another_consumers_cannot_be_acquired(bench: CoreBench, queue: GroupedQueue) -> None:
     one = FakeConsumer(queue, credit=1)
     publish(bench, queue, "a1", "a2", "b1")
     assert queue.acquire(1) is None
@@ -143,8 +138,7 @@ def test_what_is_another_consumers_cannot_be_acquired(bench: CoreBench) -> None:
     assert got(one) == "a1 a2 b2"
 
 
-def test_messages_without_a_group_are_one_group(bench: CoreBench) -> None:
-    queue = grouped(bench)
+def test_messages_without_a_group_are_one_group(bench: CoreBench, queue: GroupedQueue) -> None:
     one, two = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=1)
     for body in (b"x", b"y"):
         queue.push(headed(None, body))
@@ -187,9 +181,8 @@ def test_who_has_passed_by_enough_and_takes_nothing_leaves_the_queue_at_rest(
     assert (got(two), got(one)) == ("b0", " ".join(f"a{number}" for number in range(8)))
 
 
-def test_a_free_group_is_looked_for_where_it_was_passed_by(bench: CoreBench) -> None:
+def test_a_free_group_is_looked_for_where_it_was_passed_by(bench: CoreBench, queue: GroupedQueue) -> None:
     """Not from the front of a long queue, each time."""
-    queue = grouped(bench)
     one, two = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=1)
     publish(bench, queue, *(f"a{number}" for number in range(500)))
     publish(bench, queue, "b1", "b2")

@@ -62,8 +62,12 @@ class Chronicle:
         return self.history.total.back(1).last[TOTAL.index(name)]
 
 
-def test_a_sample_is_taken_at_every_interval() -> None:
-    chronicle = Chronicle()
+@pytest.fixture
+def chronicle() -> Chronicle:
+    return Chronicle()
+
+
+def test_a_sample_is_taken_at_every_interval(chronicle: Chronicle) -> None:
     queue = chronicle.queue()
     for _ in range(3):
         chronicle.publish(2)
@@ -73,8 +77,7 @@ def test_a_sample_is_taken_at_every_interval() -> None:
     assert chronicle.clock.now() == pytest.approx(3 * INTERVAL_S, abs=0.5)
 
 
-def test_what_is_new_began_with_nothing() -> None:
-    chronicle = Chronicle()
+def test_what_is_new_began_with_nothing(chronicle: Chronicle) -> None:
     chronicle.interval()
     queue = chronicle.queue()
     chronicle.publish(5)
@@ -95,8 +98,7 @@ def test_what_was_there_at_the_beginning_was_as_it_was_found() -> None:
     assert [chronicle.published(queue, ago) for ago in (0, 1)] == [5, 5]
 
 
-def test_what_has_not_changed_gets_no_new_sample() -> None:
-    chronicle = Chronicle()
+def test_what_has_not_changed_gets_no_new_sample(chronicle: Chronicle) -> None:
     queue = chronicle.queue()
     chronicle.publish(1)
     chronicle.interval()
@@ -106,16 +108,14 @@ def test_what_has_not_changed_gets_no_new_sample() -> None:
     assert chronicle.published(queue) == 1
 
 
-def test_what_is_idle_from_the_beginning_has_no_series() -> None:
-    chronicle = Chronicle()
+def test_what_is_idle_from_the_beginning_has_no_series(chronicle: Chronicle) -> None:
     queue = chronicle.queue()
     chronicle.interval(2)
     assert chronicle.history.series(queue) is None
     assert len(chronicle.history) == 0
 
 
-def test_what_is_deleted_is_forgotten_after_the_next_round() -> None:
-    chronicle = Chronicle()
+def test_what_is_deleted_is_forgotten_after_the_next_round(chronicle: Chronicle) -> None:
     queue = chronicle.queue()
     chronicle.publish(1)
     chronicle.interval()
@@ -214,8 +214,7 @@ def test_older_samples_of_everything_are_fewer_but_there() -> None:
 # Sums.
 
 
-def test_sums_do_not_go_down_when_queues_and_exchanges_go() -> None:
-    chronicle = Chronicle()
+def test_sums_do_not_go_down_when_queues_and_exchanges_go(chronicle: Chronicle) -> None:
     queue, exchange = chronicle.queue(), chronicle.host.declare_exchange("x", "fanout")
     chronicle.publish(3)
     fetched(queue, settled=True)
@@ -231,8 +230,7 @@ def test_sums_do_not_go_down_when_queues_and_exchanges_go() -> None:
     assert chronicle.total("messages_ready") == 0
 
 
-def test_sums_do_not_go_down_when_something_goes_during_a_round() -> None:
-    chronicle = Chronicle()
+def test_sums_do_not_go_down_when_something_goes_during_a_round(chronicle: Chronicle) -> None:
     for number in range(3 * MOST):
         chronicle.queue(f"q{number}")
     doomed = chronicle.broker.add_virtual_host("doomed")
@@ -252,8 +250,7 @@ def test_sums_do_not_go_down_when_something_goes_during_a_round() -> None:
     assert (chronicle.total("publish"), chronicle.total("get_no_ack")) == (2, 2)
 
 
-def test_sums_outlive_a_virtual_host() -> None:
-    chronicle = Chronicle()
+def test_sums_outlive_a_virtual_host(chronicle: Chronicle) -> None:
     chronicle.queue()
     chronicle.publish(3)
     chronicle.broker.add_virtual_host("other")
@@ -265,8 +262,7 @@ def test_sums_outlive_a_virtual_host() -> None:
     assert chronicle.broker.bygone.of("/") == {}
 
 
-def test_a_virtual_host_has_its_own_sums() -> None:
-    chronicle = Chronicle()
+def test_a_virtual_host_has_its_own_sums(chronicle: Chronicle) -> None:
     chronicle.queue()
     other = chronicle.broker.add_virtual_host("other")
     chronicle.publish(3)
@@ -278,8 +274,7 @@ def test_a_virtual_host_has_its_own_sums() -> None:
 # Others' turns.
 
 
-def test_a_round_leaves_others_their_turn() -> None:
-    chronicle = Chronicle()
+def test_a_round_leaves_others_their_turn(chronicle: Chronicle) -> None:
     for number in range(5000):
         chronicle.queue(f"q{number}")
     turns: Generator[None, None, None] = chronicle.history._look_at_all(2)
@@ -301,8 +296,7 @@ def test_a_turn_ends_when_its_time_is_over() -> None:
     assert [turn.is_over() for _ in range(MOST)] == [False] * (MOST - 1) + [True]
 
 
-def test_a_machine_that_slept_has_missed_some_rounds_and_goes_on() -> None:
-    chronicle = Chronicle()
+def test_a_machine_that_slept_has_missed_some_rounds_and_goes_on(chronicle: Chronicle) -> None:
     queue = chronicle.queue()
     chronicle.publish(1)
     chronicle.advance(1000)
@@ -311,8 +305,7 @@ def test_a_machine_that_slept_has_missed_some_rounds_and_goes_on() -> None:
     assert chronicle.history.ago_s(chronicle.history.tick) <= INTERVAL_S
 
 
-def test_a_history_that_is_stopped_takes_no_samples() -> None:
-    chronicle = Chronicle()
+def test_a_history_that_is_stopped_takes_no_samples(chronicle: Chronicle) -> None:
     chronicle.history.stop()
     tick = chronicle.history.tick
     chronicle.advance(20)
@@ -326,8 +319,7 @@ def counted(queue: Queue) -> dict[str, int]:
     return {name: count for name, count in zip(QUEUE, queue_counts(queue), strict=True) if count}
 
 
-def test_deliveries_are_told_apart_by_who_gets_them_and_whether_he_answers() -> None:
-    bench = CoreBench()
+def test_deliveries_are_told_apart_by_who_gets_them_and_whether_he_answers(bench: CoreBench) -> None:
     queue = bench.queue("q")
     bench.publish("q", b"a", b"b", b"c", b"d", b"e", b"f")
     consumer = FakeConsumer(queue, credit=2)
@@ -348,8 +340,7 @@ def test_deliveries_are_told_apart_by_who_gets_them_and_whether_he_answers() -> 
     }
 
 
-def test_what_comes_back_is_counted_when_it_is_delivered_again() -> None:
-    bench = CoreBench()
+def test_what_comes_back_is_counted_when_it_is_delivered_again(bench: CoreBench) -> None:
     queue = bench.queue("q")
     bench.publish("q", b"a", b"b", b"c")
     consumer = FakeConsumer(queue, credit=2)
@@ -367,8 +358,7 @@ def test_what_comes_back_is_counted_when_it_is_delivered_again() -> None:
 
 
 @pytest.mark.parametrize(("queues", "out"), [(0, 0), (1, 1), (3, 3)])
-def test_an_exchange_counts_what_queues_get_from_it(queues: int, out: int) -> None:
-    bench = CoreBench()
+def test_an_exchange_counts_what_queues_get_from_it(queues: int, out: int, bench: CoreBench) -> None:
     exchange = bench.host.declare_exchange("x", "fanout")
     for number in range(queues):
         bench.host.bind(exchange, bench.queue(f"q{number}"), "")
@@ -384,8 +374,7 @@ def fanned_out(bench: CoreBench, *names: str) -> Exchange:
     return exchange
 
 
-def test_what_a_transaction_publishes_is_counted_in_each_queue() -> None:
-    bench = CoreBench()
+def test_what_a_transaction_publishes_is_counted_in_each_queue(bench: CoreBench) -> None:
     exchange, tx = fanned_out(bench, "a", "b"), Transaction()
     tx.publish(bench.broker, exchange, Message(ENCODING, "x", "", b"", b"a"))
     tx.commit()
@@ -397,8 +386,7 @@ def test_what_a_transaction_publishes_is_counted_in_each_queue() -> None:
 
 
 @pytest.mark.parametrize(("names", "out"), [((), 0), (("a",), 1), (("a", "b"), 2)])
-def test_dead_letters_are_counted_in_each_queue(names: tuple[str, ...], out: int) -> None:
-    bench = CoreBench()
+def test_dead_letters_are_counted_in_each_queue(names: tuple[str, ...], out: int, bench: CoreBench) -> None:
     exchange = fanned_out(bench, *names)
     queue = bench.queue("q", x_dead_letter_exchange="x")
     bench.publish("q", b"a")

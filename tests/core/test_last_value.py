@@ -24,6 +24,11 @@ def last_values(bench: CoreBench, **said: Value) -> LastValueQueue:
     return queue
 
 
+@pytest.fixture
+def queue(bench: CoreBench) -> LastValueQueue:
+    return last_values(bench)
+
+
 def places(queue: LastValueQueue) -> int:
     """How many places there are in the lanes, of replaced messages too."""
     return sum(sum(1 for _ in lane) for lane in queue.lanes)
@@ -39,8 +44,7 @@ def test_a_new_message_replaces_the_one_of_the_same_value_and_stands_at_its_own_
     assert (queue.ready, queue.ready_bytes) == (0, 0)
 
 
-def test_values_are_compared_as_texts_and_no_header_is_one_value(bench: CoreBench) -> None:
-    queue = last_values(bench)
+def test_values_are_compared_as_texts_and_no_header_is_one_value(queue: LastValueQueue) -> None:
     for value, body in (
         (5, b"number"),
         ("5", b"text"),
@@ -77,8 +81,7 @@ def test_what_is_replaced_is_no_dead_letter(bench: CoreBench) -> None:
     assert (queue.ready, queue.ready_bytes, queue.expiring) == (0, 0, 0)
 
 
-def test_what_a_consumer_has_is_not_replaced(bench: CoreBench) -> None:
-    queue = last_values(bench)
+def test_what_a_consumer_has_is_not_replaced(bench: CoreBench, queue: LastValueQueue) -> None:
     consumer = FakeConsumer(queue, credit=1)
     publish(bench, queue, "a1")
     publish(bench, queue, "a2", "a3")
@@ -89,8 +92,7 @@ def test_what_a_consumer_has_is_not_replaced(bench: CoreBench) -> None:
     assert consumer.bodies() == "a1 a3"
 
 
-def test_what_comes_back_is_dropped_if_a_newer_one_waits(bench: CoreBench) -> None:
-    queue = last_values(bench)
+def test_what_comes_back_is_dropped_if_a_newer_one_waits(bench: CoreBench, queue: LastValueQueue) -> None:
     first = fetched_after(bench, queue, "a1")
     publish(bench, queue, "a2")
     queue.release(first)
@@ -98,8 +100,7 @@ def test_what_comes_back_is_dropped_if_a_newer_one_waits(bench: CoreBench) -> No
     assert (queue.ready, queue.unsettled) == (1, 0)
 
 
-def test_what_comes_back_replaces_an_older_one_that_waits(bench: CoreBench) -> None:
-    queue = last_values(bench)
+def test_what_comes_back_replaces_an_older_one_that_waits(bench: CoreBench, queue: LastValueQueue) -> None:
     first, second = fetched_after(bench, queue, "a1"), fetched_after(bench, queue, "a2")
     queue.release(first)
     assert waiting(queue) == "a1"
@@ -123,8 +124,7 @@ def fetched_after(bench: CoreBench, queue: LastValueQueue, said: str) -> Deliver
     return fetched(queue, settled=False)
 
 
-def test_who_browses_sees_new_values_and_none_that_was_replaced(bench: CoreBench) -> None:
-    queue = last_values(bench)
+def test_who_browses_sees_new_values_and_none_that_was_replaced(bench: CoreBench, queue: LastValueQueue):
     publish(bench, queue, "a1", "b1", "a2")
     looks = FakeConsumer(queue, browses=True)
     bench.settle()
@@ -142,9 +142,8 @@ def test_a_message_may_replace_one_of_another_priority(bench: CoreBench) -> None
 
 
 @pytest.mark.parametrize("browsed", [False, True])
-def test_places_of_replaced_messages_are_closed_up(bench: CoreBench, browsed: bool) -> None:
+def test_places_of_replaced_messages_are_closed_up(bench: CoreBench, queue: LastValueQueue, browsed: bool):
     """Nothing is kept for each message, nor for each value that was."""
-    queue = last_values(bench)
     if browsed:
         FakeConsumer(queue, browses=True, credit=5)
     for number in range(1000):
@@ -175,8 +174,7 @@ def test_a_larger_message_is_refused_and_replaces_nothing(bench: CoreBench) -> N
     assert waiting(queue) == "b1 a23"
 
 
-def test_what_waits_may_be_acquired_and_is_replaced_no_more(bench: CoreBench) -> None:
-    queue = last_values(bench)
+def test_what_waits_may_be_acquired_and_is_replaced_no_more(bench: CoreBench, queue: LastValueQueue) -> None:
     publish(bench, queue, "a1", "b1", "a2")
     FakeConsumer(queue, browses=True)
     bench.settle()

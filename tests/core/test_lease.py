@@ -61,8 +61,7 @@ def test_what_is_settled_is_accepted_once() -> None:
         assert counts(queue) == (0, 1, 2)
 
 
-def test_more_than_a_portion_takes_turns() -> None:
-    bench = CoreBench()
+def test_more_than_a_portion_takes_turns(bench: CoreBench) -> None:
     queue = filled(bench, *[b"x"] * (2 * PORTION + 1))
     reader = Leased(queue)
     reader.lease.reserve(0, 3 * PORTION, 1 << 30, 0, reader.told.append)
@@ -90,9 +89,7 @@ def test_octets_that_are_settled_make_room() -> None:
     assert reader.reserve(begin=1, octets=8).bodies() == "bbbb cccc"
 
 
-def test_other_consumers_have_their_share() -> None:
-    bench = CoreBench()
-    queue = bench.queue()
+def test_other_consumers_have_their_share(bench: CoreBench, queue: Queue) -> None:
     consumer = FakeConsumer(queue)
     reader = Leased(queue)
     reader.reserve(wait_s=9.0)
@@ -107,8 +104,7 @@ def test_places_in_the_queue_are_noted_and_who_was_delivered_before() -> None:
     assert Leased(queue).reserve().places() == [(0, True), (1, False), (2, False)]
 
 
-def test_priorities_come_first() -> None:
-    bench = CoreBench()
+def test_priorities_come_first(bench: CoreBench) -> None:
     queue = bench.queue(x_max_priority=5)
     bench.publish("q", b"low", b"too")
     bench.publish("q", b"high", priority=3)
@@ -118,8 +114,7 @@ def test_priorities_come_first() -> None:
     assert waiting(queue) == "high low too"
 
 
-def test_what_is_reserved_does_not_expire_and_what_has_expired_is_not_reserved() -> None:
-    bench = CoreBench()
+def test_what_is_reserved_does_not_expire_and_what_has_expired_is_not_reserved(bench: CoreBench) -> None:
     queue = bench.queue(**DEAD)
     dead = morgue(bench)
     bench.publish("q", b"a", b"b", ttl_ms=1000)
@@ -136,8 +131,7 @@ def test_a_purge_leaves_what_is_reserved() -> None:
     assert waiting_after_release(reader, queue) == "a"
 
 
-def test_a_purge_while_messages_are_taken_ends_it_with_what_there_is() -> None:
-    bench = CoreBench()
+def test_a_purge_while_messages_are_taken_ends_it_with_what_there_is(bench: CoreBench) -> None:
     queue = filled(bench, *[b"x"] * (PORTION + 5))
     reader = Leased(queue)
     reader.lease.reserve(0, 2 * PORTION, 1 << 30, 0, reader.told.append)
@@ -152,8 +146,7 @@ def waiting_after_release(reader: Leased, queue: Queue) -> str:
     return waiting(queue)
 
 
-def test_an_active_consumer_keeps_others_from_reserving() -> None:
-    bench = CoreBench()
+def test_an_active_consumer_keeps_others_from_reserving(bench: CoreBench) -> None:
     queue = bench.queue(x_single_active_consumer=True)
     first = FakeConsumer(queue, credit=1)
     bench.publish("q", b"a", b"b")
@@ -172,9 +165,7 @@ def test_an_exclusive_consumer_keeps_others_from_reserving() -> None:
     assert (reader.lease.work, reader.told) == (None, [])
 
 
-def test_messages_that_arrive_and_arrive_do_not_keep_it_for_ever() -> None:
-    bench = CoreBench()
-    queue = bench.queue()
+def test_messages_that_arrive_and_arrive_do_not_keep_it_for_ever(bench: CoreBench, queue: Queue) -> None:
     reader = Leased(queue)
     bench.publish("q", *[b"x"] * (PORTION * 2))
     reader.lease.reserve(0, 1 << 40, 1 << 40, 0, reader.told.append)
@@ -191,8 +182,7 @@ def test_messages_that_arrive_and_arrive_do_not_keep_it_for_ever() -> None:
 # Waiting.
 
 
-def test_it_waits_for_the_first_message_and_takes_what_comes_with_it() -> None:
-    bench = CoreBench()
+def test_it_waits_for_the_first_message_and_takes_what_comes_with_it(bench: CoreBench) -> None:
     reader = Leased(bench.queue()).reserve(wait_s=10.0)
     bench.advance(9.9)
     assert reader.told == []
@@ -203,9 +193,7 @@ def test_it_waits_for_the_first_message_and_takes_what_comes_with_it() -> None:
     assert reader.told == [None]
 
 
-def test_it_waits_no_longer_than_it_was_told_to() -> None:
-    bench = CoreBench()
-    queue = bench.queue()
+def test_it_waits_no_longer_than_it_was_told_to(bench: CoreBench, queue: Queue) -> None:
     reader = Leased(queue).reserve(wait_s=10.0)
     bench.advance(10.0)
     assert (reader.told, reader.state, len(queue.consumers)) == ([None], (0, 0), 0)
@@ -216,9 +204,7 @@ def test_it_does_not_wait_for_more_where_something_is_reserved() -> None:
     assert Leased(queue).reserve().reserve(2, begin=0, wait_s=10.0).told == [None, None]
 
 
-def test_who_has_gone_keeps_what_was_reserved_and_takes_no_more() -> None:
-    bench = CoreBench()
-    queue = bench.queue()
+def test_who_has_gone_keeps_what_was_reserved_and_takes_no_more(bench: CoreBench, queue: Queue) -> None:
     reader = Leased(queue).reserve(wait_s=10.0)
     reader.drop()
     bench.publish("q", b"a")
@@ -227,9 +213,7 @@ def test_who_has_gone_keeps_what_was_reserved_and_takes_no_more() -> None:
     assert reader.reserve().bodies() == "a"
 
 
-def test_a_second_request_takes_the_place_of_the_first() -> None:
-    bench = CoreBench()
-    queue = bench.queue()
+def test_a_second_request_takes_the_place_of_the_first(bench: CoreBench, queue: Queue) -> None:
     reader = Leased(queue).reserve(wait_s=10.0).reserve(1, wait_s=10.0)
     assert (reader.told, len(queue.consumers)) == ([None], 1)
     bench.publish("q", b"a", b"b")
@@ -251,9 +235,7 @@ def test_who_opens_it_shuts_out_who_had_it() -> None:
     assert new.bodies() == "a"
 
 
-def test_opening_it_ends_what_is_under_way() -> None:
-    bench = CoreBench()
-    queue = bench.queue()
+def test_opening_it_ends_what_is_under_way(bench: CoreBench, queue: Queue) -> None:
     reader = Leased(queue).reserve(wait_s=10.0)
     Leased(queue)
     bench.publish("q", b"a")
@@ -277,8 +259,7 @@ def test_a_lease_that_is_made_again_is_another_one() -> None:
         new.lease.require(old.fence)
 
 
-def test_what_cannot_be_leased_is_refused() -> None:
-    bench = CoreBench()
+def test_what_cannot_be_leased_is_refused(bench: CoreBench) -> None:
     owner = object()
     refused: dict[Queue, type[Failure]] = {
         bench.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"}): PreconditionFailed,
@@ -341,8 +322,7 @@ def test_octets_are_counted_in_pieces() -> None:
     assert sizes.total == 0
 
 
-def test_limits_that_change_meanwhile_are_obeyed() -> None:
-    bench = CoreBench()
+def test_limits_that_change_meanwhile_are_obeyed(bench: CoreBench) -> None:
     queue = filled(bench, *[b"x"] * (PORTION + 5))
     assert isinstance(queue, WorkQueue)
     reader = Leased(queue)

@@ -15,8 +15,7 @@ from tests.harness.bench import CoreBench
 # Releasing.
 
 
-def test_what_is_released_stands_where_it_stood_and_says_so() -> None:
-    bench = CoreBench()
+def test_what_is_released_stands_where_it_stood_and_says_so(bench: CoreBench) -> None:
     queue = filled(bench)
     reader = Leased(queue).reserve(2)
     bench.publish("q", b"d")
@@ -38,8 +37,7 @@ def test_consumers_get_what_is_released() -> None:
     assert counts(queue) == (0, 0, 3)
 
 
-def test_a_long_release_takes_turns() -> None:
-    bench = CoreBench()
+def test_a_long_release_takes_turns(bench: CoreBench) -> None:
     queue = filled(bench, *[b"%d" % n for n in range(10_000)])
     reader = Leased(queue).reserve()
     reader.lease.release(reader.told.append)
@@ -51,8 +49,7 @@ def test_a_long_release_takes_turns() -> None:
     assert waiting(queue) == " ".join(map(str, range(10_000)))
 
 
-def test_the_time_to_live_of_what_is_released_begins_anew() -> None:
-    bench = CoreBench()
+def test_the_time_to_live_of_what_is_released_begins_anew(bench: CoreBench) -> None:
     queue = bench.queue(x_message_ttl=5000, **DEAD)
     dead = morgue(bench)
     bench.publish("q", b"b", ttl_ms=1000)
@@ -66,8 +63,7 @@ def test_the_time_to_live_of_what_is_released_begins_anew() -> None:
     assert (queue.ready, reasons(dead)) == (0, ["b expired", "a expired"])
 
 
-def test_what_is_released_into_a_full_queue_gives_way_as_what_comes_back_does() -> None:
-    bench = CoreBench()
+def test_what_is_released_into_a_full_queue_gives_way_as_what_comes_back_does(bench: CoreBench) -> None:
     queue = bench.queue(x_max_length=2, **DEAD)
     dead = morgue(bench)
     bench.publish("q", b"a", b"b")
@@ -78,8 +74,7 @@ def test_what_is_released_into_a_full_queue_gives_way_as_what_comes_back_does() 
     assert counts(queue)[:2] == (2, 0)
 
 
-def test_what_is_released_into_a_queue_that_refuses_waits_there() -> None:
-    bench = CoreBench()
+def test_what_is_released_into_a_queue_that_refuses_waits_there(bench: CoreBench) -> None:
     queue = bench.queue(x_max_length=1, x_overflow="reject-publish")
     bench.publish("q", b"a")
     reader = Leased(queue).reserve()
@@ -88,8 +83,7 @@ def test_what_is_released_into_a_queue_that_refuses_waits_there() -> None:
     assert waiting(queue) == "a b"
 
 
-def test_the_notes_of_the_dead_survive_a_lease() -> None:
-    bench = CoreBench()
+def test_the_notes_of_the_dead_survive_a_lease(bench: CoreBench) -> None:
     queue = bench.queue(**DEAD)
     dead = morgue(bench)
     bench.publish("q", b"a", ttl_ms=0)
@@ -102,8 +96,7 @@ def test_the_notes_of_the_dead_survive_a_lease() -> None:
     assert delivery.message.notes.offset is None
 
 
-def test_a_release_does_not_count_as_a_failed_delivery() -> None:
-    bench = CoreBench()
+def test_a_release_does_not_count_as_a_failed_delivery(bench: CoreBench) -> None:
     arguments: Table = {"x-queue-type": "quorum", "x-delivery-limit": 1}
     queue = bench.host.declare_queue("q", durable=True, arguments=arguments)
     bench.publish("q", b"a")
@@ -112,8 +105,7 @@ def test_a_release_does_not_count_as_a_failed_delivery() -> None:
     assert waiting(queue) == "a"
 
 
-def test_nothing_is_reserved_or_settled_while_all_is_released() -> None:
-    bench = CoreBench()
+def test_nothing_is_reserved_or_settled_while_all_is_released(bench: CoreBench) -> None:
     queue = filled(bench)
     reader = Leased(queue).reserve()
     reader.lease.release(reader.told.append)
@@ -133,8 +125,7 @@ def test_a_release_ends_a_reservation() -> None:
     assert [type(each) for each in reader.told] == [Busy, type(None)]
 
 
-def test_opening_it_ends_a_release_and_keeps_the_rest() -> None:
-    bench = CoreBench()
+def test_opening_it_ends_a_release_and_keeps_the_rest(bench: CoreBench) -> None:
     queue = filled(bench, *[b"x"] * 10_000)
     reader = Leased(queue).reserve()
     reader.lease.release(reader.told.append)
@@ -171,8 +162,7 @@ def test_a_lease_that_is_given_up_leaves_nothing() -> None:
         lease_of(queue.virtual_host, "q", "r")
 
 
-def test_a_lease_goes_with_its_queue_and_who_waits_is_told() -> None:
-    bench = CoreBench()
+def test_a_lease_goes_with_its_queue_and_who_waits_is_told(bench: CoreBench) -> None:
     queue = filled(bench)
     one, other = Leased(queue, "one").reserve(), Leased(queue, "other").reserve(wait_s=9.0)
     one.lease.release(one.told.append)
@@ -184,8 +174,7 @@ def test_a_lease_goes_with_its_queue_and_who_waits_is_told() -> None:
     assert (bench.host.leases, seen, one.lease.ended, other.lease.ended) == ({}, ["one"], True, True)
 
 
-def test_leases_go_with_their_virtual_host() -> None:
-    bench = CoreBench()
+def test_leases_go_with_their_virtual_host(bench: CoreBench) -> None:
     reader = Leased(filled(bench)).reserve(5, wait_s=9.0)
     waits = Leased(bench.queue("other")).reserve(wait_s=9.0)
     bench.broker.delete_virtual_host("/")
@@ -194,8 +183,7 @@ def test_leases_go_with_their_virtual_host() -> None:
     assert [type(each) for each in waits.told] == [NotFound]
 
 
-def test_a_queue_whose_messages_are_reserved_is_in_use() -> None:
-    bench = CoreBench()
+def test_a_queue_whose_messages_are_reserved_is_in_use(bench: CoreBench) -> None:
     queue = filled(bench, x_expires=1000)
     reader = Leased(queue).reserve()
     bench.advance(5)
@@ -208,8 +196,7 @@ def test_a_queue_whose_messages_are_reserved_is_in_use() -> None:
     assert queue.deleted
 
 
-def test_who_looks_out_is_told_once_of_more() -> None:
-    bench = CoreBench()
+def test_who_looks_out_is_told_once_of_more(bench: CoreBench) -> None:
     reader = Leased(bench.queue())
     seen: list[str] = []
     for name in ("one", "other"):

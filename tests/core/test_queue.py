@@ -9,6 +9,7 @@ import pytest
 from broker_core.config.compat import Compat
 from broker_core.errors import AccessRefused, PreconditionFailed
 from broker_core.outbox import OVERHEAD
+from broker_core.queues.queue import Queue
 from tests.core.fakes import DEAD, FakeConsumer, SharedWindow, fetched, letters, morgue, reasons, waiting
 from tests.harness.bench import CoreBench, message
 
@@ -23,8 +24,7 @@ def test_messages_come_out_in_the_order_they_came_in(bench: CoreBench) -> None:
     assert consumer.batches == [2, 1]  # a lone consumer gets a batch in one call
 
 
-def test_consumers_take_turns_message_by_message(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_consumers_take_turns_message_by_message(bench: CoreBench, queue: Queue) -> None:
     first, second, third = (FakeConsumer(queue) for _ in range(3))
     bench.publish("q", *letters(7))
     assert (first.bodies(), second.bodies(), third.bodies()) == ("a d g", "b e", "c f")
@@ -32,8 +32,7 @@ def test_consumers_take_turns_message_by_message(bench: CoreBench) -> None:
     assert second.bodies() == "b e h"  # turns go on where they stopped
 
 
-def test_a_consumer_without_credit_is_passed_over_until_it_has_some(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_consumer_without_credit_is_passed_over_until_it_has_some(bench: CoreBench, queue: Queue) -> None:
     slow, quick = FakeConsumer(queue, credit=1), FakeConsumer(queue, credit=3)
     bench.publish("q", *letters(5))
     assert (slow.bodies(), quick.bodies(), waiting(queue)) == ("a", "b c d", "e")
@@ -42,8 +41,7 @@ def test_a_consumer_without_credit_is_passed_over_until_it_has_some(bench: CoreB
     assert slow.bodies() == "a e"
 
 
-def test_a_consumer_that_answers_nothing_has_no_more_than_its_credit(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_consumer_that_answers_nothing_has_no_more_than_its_credit(bench: CoreBench, queue: Queue) -> None:
     consumer = FakeConsumer(queue, settled=True, credit=2)
     bench.publish("q", *letters(5))
     assert (consumer.bodies(), consumer.credit) == ("a b", 0)
@@ -89,8 +87,7 @@ def test_a_full_outbox_is_passed_over_and_what_fits_last_may_stand_out(bench: Co
     assert consumer.bodies() == "a b c"
 
 
-def test_a_paused_consumer_loses_nothing_but_its_turn(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_paused_consumer_loses_nothing_but_its_turn(bench: CoreBench, queue: Queue) -> None:
     consumer, other = FakeConsumer(queue), FakeConsumer(queue)
     consumer.pause()
     bench.publish("q", b"a", b"b")
@@ -100,8 +97,7 @@ def test_a_paused_consumer_loses_nothing_but_its_turn(bench: CoreBench) -> None:
     assert (consumer.bodies(), other.bodies()) == ("d", "a b c")
 
 
-def test_s099_an_exclusive_consumer_is_alone(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s099_an_exclusive_consumer_is_alone(queue: Queue) -> None:
     alone = FakeConsumer(queue, exclusive=True)
     for exclusive in (False, True):
         with pytest.raises(AccessRefused, match="queue 'q' in vhost '/' in exclusive use"):
@@ -136,8 +132,7 @@ def test_an_active_consumer_without_credit_is_not_replaced(bench: CoreBench) -> 
     assert (first.bodies(), second.bodies(), waiting(queue)) == ("a", "", "b")
 
 
-def test_a_consumer_that_leaves_keeps_what_it_has_and_gets_no_more(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_consumer_that_leaves_keeps_what_it_has_and_gets_no_more(bench: CoreBench, queue: Queue) -> None:
     consumer = FakeConsumer(queue)
     bench.publish("q", b"a", b"b")
     consumer.leave()
@@ -148,16 +143,14 @@ def test_a_consumer_that_leaves_keeps_what_it_has_and_gets_no_more(bench: CoreBe
     assert (queue.unsettled, queue.accepted) == (0, 2)
 
 
-def test_leaving_twice_is_harmless(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_leaving_twice_is_harmless(queue: Queue) -> None:
     consumer = FakeConsumer(queue)
     queue.remove_consumer(consumer)
     queue.remove_consumer(consumer)
     assert not queue.consumers
 
 
-def test_the_rings_of_consumers_that_left_are_gone(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_the_rings_of_consumers_that_left_are_gone(bench: CoreBench, queue: Queue) -> None:
     for priority in range(100):
         consumer = FakeConsumer(queue, credit=priority % 2, priority=priority)
         bench.publish("q", b"a")
@@ -183,8 +176,7 @@ def test_s068_an_auto_delete_queue_goes_with_its_last_consumer(bench: CoreBench)
 # Fetching.
 
 
-def test_s112_messages_can_be_fetched_one_by_one(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s112_messages_can_be_fetched_one_by_one(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a", b"b", b"c")
     assert fetched(queue, settled=True).message.body == b"a"
     kept = fetched(queue, settled=False)
@@ -213,8 +205,7 @@ def test_s086_a_queue_can_deliver_now_if_somebody_has_credit_and_room_and_nothin
 # Answers.
 
 
-def test_s109_what_is_released_returns_to_its_old_place(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s109_what_is_released_returns_to_its_old_place(bench: CoreBench, queue: Queue) -> None:
     consumer = FakeConsumer(queue, credit=3)
     bench.publish("q", *letters(5))
     consumer.pause()
@@ -286,8 +277,7 @@ def test_s114_higher_message_priorities_come_first_and_are_clamped(bench: CoreBe
     assert waiting(queue) == "b d c a e"
 
 
-def test_without_priorities_a_message_priority_means_nothing(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_without_priorities_a_message_priority_means_nothing(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a", priority=0)
     bench.publish("q", b"b", priority=9)
     assert waiting(queue) == "a b"
@@ -327,8 +317,7 @@ def test_s077_a_deleted_queue_tells_its_consumers_and_takes_answers_in_silence(b
     assert consumer.bodies() == "a b c"
 
 
-def test_s076_a_queue_in_use_or_not_empty_can_be_spared(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s076_a_queue_in_use_or_not_empty_can_be_spared(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a")
     with pytest.raises(PreconditionFailed, match="queue 'q' in vhost '/' not empty"):
         bench.host.delete_queue(queue, if_empty=True)

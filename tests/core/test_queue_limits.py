@@ -88,8 +88,7 @@ def test_what_comes_back_to_a_queue_that_refuses_stays(bench: CoreBench) -> None
     assert waiting(queue) == "a b"
 
 
-def test_s129_a_new_limit_holds_at_once_for_what_waits(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s129_a_new_limit_holds_at_once_for_what_waits(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *letters(4))
     limit(queue, QueueLimits(max_length=3))
     assert waiting(queue) == "b c d"
@@ -164,8 +163,7 @@ def test_what_comes_back_too_late_expires(bench: CoreBench) -> None:
     assert reasons(dead) == ["a expired"]
 
 
-def test_what_comes_back_in_time_expires_in_its_turn(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_comes_back_in_time_expires_in_its_turn(bench: CoreBench, queue: Queue) -> None:
     consumer = FakeConsumer(queue)
     bench.publish("q", b"a", ttl_ms=1000)
     consumer.leave()
@@ -176,8 +174,7 @@ def test_what_comes_back_in_time_expires_in_its_turn(bench: CoreBench) -> None:
     assert queue.ready == 0
 
 
-def test_what_has_expired_is_not_handed_out_before_the_timers_have_seen_it(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_has_expired_is_not_handed_out_before_the_timers_have_seen_it(bench: CoreBench, queue: Queue):
     consumer = FakeConsumer(queue, credit=1)
     bench.publish("q", b"a")
     bench.publish("q", b"b", ttl_ms=1000)
@@ -188,8 +185,7 @@ def test_what_has_expired_is_not_handed_out_before_the_timers_have_seen_it(bench
     assert (consumer.bodies(), queue.ready) == ("a", 0)
 
 
-def test_a_fetch_passes_over_what_has_expired(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_fetch_passes_over_what_has_expired(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"a", ttl_ms=1000)
     bench.publish("q", b"b")
     bench.clock.advance(2)

@@ -166,9 +166,8 @@ def test_a_run_is_published_as_its_messages_are(
 @pytest.mark.parametrize(
     "kinds", [["plain"], ["full"], ["short", "priorities", "time to live"], ["few octets"]]
 )
-def test_a_run_goes_in_one_piece_where_nothing_stands_in_the_way(kinds: list[str]) -> None:
+def test_a_run_goes_in_one_piece_where_nothing_stands_in_the_way(kinds: list[str], bench: CoreBench) -> None:
     """Limits that are far away, times to live, priorities and several queues do not."""
-    bench = CoreBench()
     exchange = bench.host.exchange("amq.topic")
     queues = [declared(bench, f"q{n}", kind, "k.*") for n, kind in enumerate(kinds)]
     bench.broker.publish(exchange, sent("k.a", PLAIN, b"", None))  # now the way is known

@@ -9,6 +9,7 @@ from collections import Counter
 
 from broker_core.message import Facts, Message
 from broker_core.queues.deferred_free import PAUSE_S
+from broker_core.queues.queue import Queue
 from broker_core.queues.search import TEST_OCTETS, TESTS
 from broker_core.queues.searchable_level import GAPS, SearchedLane
 from broker_core.queues.work_queue import WorkQueue
@@ -44,8 +45,7 @@ def test_an_arrival_costs_the_same_behind_100_and_100_000_messages_that_nobody_w
     assert served_behind(100) == served_behind(100_000)
 
 
-def test_who_has_no_credit_is_not_asked_what_he_wants(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_who_has_no_credit_is_not_asked_what_he_wants(bench: CoreBench, queue: Queue) -> None:
     wants = Only(b"b")
     idle = [FakeConsumer(queue, credit=0, selector=wants) for _ in range(500)]
     able = FakeConsumer(queue, selector=Only(b"b"))
@@ -71,8 +71,7 @@ def test_a_queue_that_is_not_searched_any_more_costs_what_others_do() -> None:
     assert cost(searched=True) == cost(searched=False)
 
 
-def test_places_that_messages_have_left_are_closed_up(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_places_that_messages_have_left_are_closed_up(bench: CoreBench, queue: Queue) -> None:
     assert isinstance(queue, WorkQueue)
     picky, slow = FakeConsumer(queue, selector=Only(b"b")), FakeConsumer(queue, selector=Only(b"x"), credit=1)
     bench.publish("q", b"a", b"x")
@@ -98,8 +97,7 @@ def test_places_that_messages_have_left_are_closed_up(bench: CoreBench) -> None:
 # A long search.
 
 
-def test_a_long_search_is_done_in_portions_and_others_have_their_turn(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_long_search_is_done_in_portions_and_others_have_their_turn(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *[b"a"] * (2 * TESTS), b"b1")
     wants = Only(b"b")
     picky = FakeConsumer(queue, selector=wants)
@@ -115,8 +113,7 @@ def test_a_long_search_is_done_in_portions_and_others_have_their_turn(bench: Cor
     assert bench.broker.timers.next_at() is None
 
 
-def test_s086_who_is_still_searching_takes_nothing_at_once(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_s086_who_is_still_searching_takes_nothing_at_once(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *[b"a"] * (2 * TESTS))
     picky = FakeConsumer(queue, selector=Only(b"b"))
     bench.settle()
@@ -128,24 +125,21 @@ def test_s086_who_is_still_searching_takes_nothing_at_once(bench: CoreBench) -> 
     assert queue.can_deliver_now(message(body=b"b"))
 
 
-def test_a_search_that_ends_with_its_portion_has_come_to_the_end(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_search_that_ends_with_its_portion_has_come_to_the_end(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *[b"a"] * TESTS)
     picky = FakeConsumer(queue, selector=Only(b"b"))
     bench.settle()
     assert not picky.searching
 
 
-def test_what_is_found_is_given_before_the_search_goes_on(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_what_is_found_is_given_before_the_search_goes_on(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", b"b1", b"b2", *[b"a"] * (2 * TESTS))
     picky = FakeConsumer(queue, selector=Only(b"b"))
     bench.settle()
     assert (picky.bodies(), picky.searching) == ("b1 b2", True)
 
 
-def test_a_search_ends_with_the_queues_messages(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_search_ends_with_the_queues_messages(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *[b"a"] * (2 * TESTS))
     picky = FakeConsumer(queue, selector=Only(b"b"))
     bench.settle()
@@ -154,8 +148,7 @@ def test_a_search_ends_with_the_queues_messages(bench: CoreBench) -> None:
     assert not picky.searching
 
 
-def test_a_search_without_credit_is_not_gone_on_with(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_a_search_without_credit_is_not_gone_on_with(bench: CoreBench, queue: Queue) -> None:
     wants = Only(b"b")
     bench.publish("q", b"b1", *[b"a"] * (2 * TESTS), b"b2")
     picky = FakeConsumer(queue, selector=wants, credit=1)
@@ -163,8 +156,7 @@ def test_a_search_without_credit_is_not_gone_on_with(bench: CoreBench) -> None:
     assert (wants.looks.total(), picky.searching, bench.broker.timers.next_at()) == (1, False, None)
 
 
-def test_several_searches_take_turns(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_several_searches_take_turns(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", *[b"a"] * (3 * TESTS), b"b", b"c")
     selectors = [Only(b"b"), Only(b"c")]
     consumers = [FakeConsumer(queue, selector=wants) for wants in selectors]
@@ -176,8 +168,7 @@ def test_several_searches_take_turns(bench: CoreBench) -> None:
     assert [consumer.bodies() for consumer in consumers] == ["b", "c"]
 
 
-def test_messages_with_many_properties_take_more_of_a_portion(bench: CoreBench) -> None:
-    queue = bench.queue()
+def test_messages_with_many_properties_take_more_of_a_portion(bench: CoreBench, queue: Queue) -> None:
     wants = Only(b"b")
     FakeConsumer(queue, selector=wants)
     for _ in range(TESTS):

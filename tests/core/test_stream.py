@@ -29,6 +29,11 @@ def stream(bench: CoreBench, name: str = "s", **said: Value) -> StreamQueue:
     return queue
 
 
+@pytest.fixture
+def queue(bench: CoreBench) -> StreamQueue:
+    return stream(bench)
+
+
 def reader(queue: StreamQueue, start: Value = "first", credit: int = 100) -> FakeConsumer:
     """A consumer from `start` on; it has what there is for it."""
     consumer = FakeConsumer(queue, credit=credit, arguments={"x-stream-offset": start})
@@ -43,9 +48,7 @@ def offsets(consumer: FakeConsumer) -> list[int]:
 # Reading.
 
 
-def test_every_reader_gets_every_message() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_every_reader_gets_every_message(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", b"a", b"b")
     first, second = reader(queue), reader(queue)
     bench.publish("s", b"c")
@@ -53,9 +56,7 @@ def test_every_reader_gets_every_message() -> None:
     assert (queue.ready, queue.ready_bytes, queue.delivered, queue.unsettled) == (3, 3, 6, 6)
 
 
-def test_an_answer_gives_credit_and_takes_nothing_out() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_an_answer_gives_credit_and_takes_nothing_out(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", b"a", b"b", b"c")
     one = reader(queue, credit=1)
     for answer, seen in ((one.accept, "a b"), (one.release, "a b c"), (one.reject, "a b c")):
@@ -66,9 +67,7 @@ def test_an_answer_gives_credit_and_takes_nothing_out() -> None:
     assert (queue.ready, queue.unsettled, queue.accepted) == (3, 0, 1)
 
 
-def test_what_a_reader_holds_when_it_leaves_is_forgotten() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_what_a_reader_holds_when_it_leaves_is_forgotten(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", b"a")
     one = reader(queue)
     one.leave()
@@ -80,9 +79,7 @@ def test_what_a_reader_holds_when_it_leaves_is_forgotten() -> None:
     assert reader(queue).bodies() == "a b"
 
 
-def test_a_reader_may_leave_before_it_got_what_it_was_due() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_a_reader_may_leave_before_it_got_what_it_was_due(bench: CoreBench, queue: StreamQueue) -> None:
     one, other = reader(queue), reader(queue)
     queue.push(message(body=b"a"))
     one.leave()
@@ -90,9 +87,7 @@ def test_a_reader_may_leave_before_it_got_what_it_was_due() -> None:
     assert (one.bodies(), other.bodies()) == ("", "a")
 
 
-def test_deliveries_come_in_batches_as_large_as_credit_and_room() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_deliveries_come_in_batches_as_large_as_credit_and_room(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", *letters(10))
     assert reader(queue, credit=4).batches == [4]
     roomy = FakeConsumer(queue, credit=100, limit=2 * OVERHEAD, arguments={"x-stream-offset": "first"})
@@ -103,8 +98,7 @@ def test_deliveries_come_in_batches_as_large_as_credit_and_room() -> None:
     assert roomy.batches == [2, 2]
 
 
-def test_a_message_in_a_stream_knows_its_offset_and_its_copy_in_a_queue_does_not() -> None:
-    bench = CoreBench()
+def test_a_message_in_a_stream_knows_its_offset_and_its_copy_in_a_queue_does_not(bench: CoreBench) -> None:
     queue, plain = stream(bench), bench.queue("q")
     fanout = bench.host.exchanges["amq.fanout"]
     for each in (queue, plain):
@@ -115,8 +109,7 @@ def test_a_message_in_a_stream_knows_its_offset_and_its_copy_in_a_queue_does_not
     assert [d.message.notes for d in plain.waiting()] == [None, None]
 
 
-def test_a_dead_letter_in_a_stream_keeps_its_history() -> None:
-    bench = CoreBench()
+def test_a_dead_letter_in_a_stream_keeps_its_history(bench: CoreBench) -> None:
     queue = stream(bench, "dead")
     bench.queue("q", **DEAD, x_max_length=0)
     bench.publish("q", b"a")
@@ -125,16 +118,13 @@ def test_a_dead_letter_in_a_stream_keeps_its_history() -> None:
     assert (delivery.message.notes.offset, delivery.message.notes.deaths[0].reason) == (0, "maxlen")
 
 
-def test_expiration_means_nothing_in_a_stream() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_expiration_means_nothing_in_a_stream(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", b"a", ttl_ms=10)
     bench.advance(1)
     assert reader(queue).bodies() == "a"
 
 
-def test_an_immediate_message_wants_a_reader_at_the_end_that_can_take_it() -> None:
-    bench = CoreBench()
+def test_an_immediate_message_wants_a_reader_at_the_end_that_can_take_it(bench: CoreBench) -> None:
     queue = stream(bench)
     publish = bench.broker.publish_immediate
     assert publish(bench.host.default_exchange, message("s", b"a")) is Outcome.UNDELIVERABLE
@@ -148,9 +138,7 @@ def test_an_immediate_message_wants_a_reader_at_the_end_that_can_take_it() -> No
 # Selecting, and not answering.
 
 
-def test_a_reader_with_a_selector_passes_over_the_rest() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_a_reader_with_a_selector_passes_over_the_rest(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", b"a1", b"b1", b"a2", b"b2", b"b3")
     wants = Only(b"b")
     picky = FakeConsumer(queue, credit=2, arguments={"x-stream-offset": "first"}, selector=wants)
@@ -162,9 +150,7 @@ def test_a_reader_with_a_selector_passes_over_the_rest() -> None:
     assert (queue.ready, queue.unsettled, max(wants.looks.values())) == (7, 2, 1)
 
 
-def test_a_selector_goes_through_a_long_stream_in_portions() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_a_selector_goes_through_a_long_stream_in_portions(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", *[b"a"] * (2 * TESTS), b"b1")
     wants = Only(b"b")
     picky = FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "first"}, selector=wants)
@@ -178,9 +164,7 @@ def test_a_selector_goes_through_a_long_stream_in_portions() -> None:
     assert bench.broker.timers.next_at() is None
 
 
-def test_several_selectors_share_the_time() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_several_selectors_share_the_time(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", *[b"a"] * (3 * TESTS), b"b")
     for _ in range(2):
         FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "first"}, selector=Only(b"b"))
@@ -192,9 +176,7 @@ def test_several_selectors_share_the_time() -> None:
     ]
 
 
-def test_a_search_of_a_deleted_stream_is_over() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_a_search_of_a_deleted_stream_is_over(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", *[b"a"] * (TESTS + 1))
     FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "first"}, selector=Only(b"b"))
     bench.settle()
@@ -202,9 +184,7 @@ def test_a_search_of_a_deleted_stream_is_over() -> None:
     assert bench.broker.timers.next_at() is None
 
 
-def test_an_immediate_message_wants_a_reader_that_wants_it() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_an_immediate_message_wants_a_reader_that_wants_it(bench: CoreBench, queue: StreamQueue) -> None:
     picky = FakeConsumer(queue, credit=9, selector=Only(b"b"))
     FakeConsumer(queue, credit=9, browses=True)
     publish, exchange = bench.broker.publish_immediate, bench.host.default_exchange
@@ -214,9 +194,7 @@ def test_an_immediate_message_wants_a_reader_that_wants_it() -> None:
     assert picky.bodies() == "b"
 
 
-def test_a_reader_that_browses_is_not_expected_to_answer() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_a_reader_that_browses_is_not_expected_to_answer(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", *letters(3))
     looks = FakeConsumer(queue, credit=2, arguments={"x-stream-offset": "first"}, browses=True)
     bench.settle()
@@ -226,9 +204,7 @@ def test_a_reader_that_browses_is_not_expected_to_answer() -> None:
     assert looks.bodies() == "a b c"
 
 
-def test_a_settled_reader_has_credit_to_limit_it() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_a_settled_reader_has_credit_to_limit_it(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", *letters(3))
     one = FakeConsumer(queue, settled=True, credit=2, arguments={"x-stream-offset": "first"})
     bench.settle()
@@ -264,8 +240,7 @@ def test_readers_do_not_exclude_each_other() -> None:
     assert len(queue.consumers) == 2
 
 
-def test_the_readers_of_a_deleted_stream_are_told() -> None:
-    bench = CoreBench()
+def test_the_readers_of_a_deleted_stream_are_told(bench: CoreBench) -> None:
     queue = stream(bench, x_max_age="10s")
     bench.publish("s", b"a")
     one = reader(queue)
@@ -362,8 +337,7 @@ def late(bench: CoreBench) -> tuple[StreamQueue, LateLog]:
     return queue, log
 
 
-def test_a_reader_who_asks_for_a_time_waits_until_its_place_is_found() -> None:
-    bench = CoreBench()
+def test_a_reader_who_asks_for_a_time_waits_until_its_place_is_found(bench: CoreBench) -> None:
     queue, log = late(bench)
     reader = FakeConsumer(queue, credit=1, arguments={"x-stream-offset": "5s"})
     bench.settle()
@@ -378,8 +352,7 @@ def test_a_reader_who_asks_for_a_time_waits_until_its_place_is_found() -> None:
     assert reader.bodies() == "b c d"
 
 
-def test_a_reader_who_leaves_before_its_place_is_found_is_given_nothing() -> None:
-    bench = CoreBench()
+def test_a_reader_who_leaves_before_its_place_is_found_is_given_nothing(bench: CoreBench) -> None:
     queue, log = late(bench)
     reader = FakeConsumer(queue, credit=9, arguments={"x-stream-offset": "5s"})
     reader.leave()
@@ -408,8 +381,7 @@ def test_a_clock_that_is_set_back_does_not_disturb_the_order_of_times() -> None:
 # Retention.
 
 
-def test_a_stream_lets_the_oldest_go_for_its_size_but_never_the_newest() -> None:
-    bench = CoreBench()
+def test_a_stream_lets_the_oldest_go_for_its_size_but_never_the_newest(bench: CoreBench) -> None:
     queue = stream(bench, x_max_length_bytes=3)
     bench.publish("s", *letters(5))
     assert (waiting(queue), queue.ready_bytes) == ("c d e", 3)
@@ -418,8 +390,7 @@ def test_a_stream_lets_the_oldest_go_for_its_size_but_never_the_newest() -> None
     assert offsets(reader(queue)) == [5]
 
 
-def test_a_stream_lets_messages_go_when_they_are_old() -> None:
-    bench = CoreBench()
+def test_a_stream_lets_messages_go_when_they_are_old(bench: CoreBench) -> None:
     queue = stream(bench, x_max_age="10s")
     bench.publish("s", b"a")
     bench.advance(6)
@@ -436,8 +407,7 @@ def test_a_stream_lets_messages_go_when_they_are_old() -> None:
     assert waiting(queue) == ""
 
 
-def test_ages_are_looked_at_once_a_second_at_most() -> None:
-    bench = CoreBench()
+def test_ages_are_looked_at_once_a_second_at_most(bench: CoreBench) -> None:
     stream(bench, x_max_age="10s")
     for _ in range(5):
         bench.publish("s", b"a")
@@ -448,9 +418,7 @@ def test_ages_are_looked_at_once_a_second_at_most() -> None:
     assert bench.broker.timers.next_at() is None
 
 
-def test_a_policy_bounds_a_stream_from_then_on() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_a_policy_bounds_a_stream_from_then_on(bench: CoreBench, queue: StreamQueue) -> None:
     bench.publish("s", *letters(4))
     bench.broker.policies.set(Policy("p", "/", "s", {"max-length-bytes": 2, "max-age": "1m"}))
     bench.host.apply_policies()
@@ -464,8 +432,7 @@ def test_a_policy_bounds_a_stream_from_then_on() -> None:
     assert waiting(queue) == "a b c d"
 
 
-def test_a_reader_that_retention_has_overtaken_goes_on_with_what_is_left() -> None:
-    bench = CoreBench()
+def test_a_reader_that_retention_has_overtaken_goes_on_with_what_is_left(bench: CoreBench) -> None:
     queue = stream(bench, x_max_length_bytes=2)
     bench.publish("s", b"a")
     slow = reader(queue, credit=1)
@@ -487,9 +454,7 @@ def test_what_is_dropped_is_soon_forgotten() -> None:
 # The price.
 
 
-def test_who_has_no_credit_or_room_is_not_looked_at() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_who_has_no_credit_or_room_is_not_looked_at(bench: CoreBench, queue: StreamQueue) -> None:
     poor, full = reader(queue, credit=0), FakeConsumer(queue, credit=9, limit=0)
     bench.settle()
     before = poor.looks, full.looks
@@ -497,9 +462,7 @@ def test_who_has_no_credit_or_room_is_not_looked_at() -> None:
     assert (poor.looks, full.looks) == before
 
 
-def test_an_answer_of_one_reader_is_no_look_at_the_others() -> None:
-    bench = CoreBench()
-    queue = stream(bench)
+def test_an_answer_of_one_reader_is_no_look_at_the_others(bench: CoreBench, queue: StreamQueue) -> None:
     others = [reader(queue) for _ in range(20)]
     busy = reader(queue, credit=1)
     bench.publish("s", *letters(3))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker_core.delivery import UNLIMITED
 from broker_core.exchanges.exchange import Exchange
 from broker_core.message import Facts
@@ -44,6 +46,11 @@ class Listened(CoreBench):
         return found
 
 
+@pytest.fixture
+def bench() -> Listened:
+    return Listened()
+
+
 def exchange(bench: CoreBench, name: str) -> Exchange:
     return bench.host.exchange(name)
 
@@ -52,8 +59,7 @@ def bodies(copies: list[tuple[str, Table, bytes]]) -> list[tuple[str, bytes]]:
     return [(key, body) for key, _, body in copies]
 
 
-def test_what_is_published_is_copied_with_where_it_went() -> None:
-    bench = Listened()
+def test_what_is_published_is_copied_with_where_it_went(bench: Listened) -> None:
     bench.queue("q")
     bench.publish("q", b"hi")
     assert bench.told() == [
@@ -75,15 +81,13 @@ def test_what_is_published_is_copied_with_where_it_went() -> None:
     ]
 
 
-def test_what_no_queue_takes_is_copied_too() -> None:
-    bench = Listened()
+def test_what_no_queue_takes_is_copied_too(bench: Listened) -> None:
     bench.broker.publish(exchange(bench, "amq.fanout"), message("k", b"lost", exchange="amq.fanout"))
     [(key, headers, body)] = bench.told()
     assert (key, headers["routed_queues"], body) == ("publish.amq.fanout", [], b"lost")
 
 
-def test_what_is_delivered_is_copied_each_time() -> None:
-    bench = Listened()
+def test_what_is_delivered_is_copied_each_time(bench: Listened) -> None:
     consumer = FakeConsumer(bench.queue("q"), credit=1)
     bench.publish("q", b"a")
     [_, (key, headers, body)] = bench.told()
@@ -95,8 +99,7 @@ def test_what_is_delivered_is_copied_each_time() -> None:
     assert (key, headers["redelivered"]) == ("deliver.q", 1)
 
 
-def test_what_is_fetched_is_copied() -> None:
-    bench = Listened()
+def test_what_is_fetched_is_copied(bench: Listened) -> None:
     queue = bench.queue("q")
     bench.publish("q", b"a")
     bench.told()
@@ -105,8 +108,7 @@ def test_what_is_fetched_is_copied() -> None:
     assert bodies(bench.told()) == [("deliver.q", b"a")]
 
 
-def test_every_way_to_publish_is_traced_once() -> None:
-    bench = Listened()
+def test_every_way_to_publish_is_traced_once(bench: Listened) -> None:
     broker, host = bench.broker, bench.host
     for name in ("x", "y"):
         host.bind(exchange(bench, "amq.topic"), bench.queue(name), "k.#")
@@ -127,8 +129,7 @@ def test_every_way_to_publish_is_traced_once() -> None:
     assert [headers["routed_queues"] for _, headers, _ in bench.told()] == [["x"]]
 
 
-def test_a_copy_is_neither_traced_itself_nor_are_its_dead() -> None:
-    bench = Listened()
+def test_a_copy_is_neither_traced_itself_nor_are_its_dead(bench: Listened) -> None:
     host = bench.host
     dead = bench.queue("dead")
     bench.copies.apply(bench.queue("m", x_max_length=1, x_dead_letter_exchange="amq.fanout").limits)
@@ -140,8 +141,7 @@ def test_a_copy_is_neither_traced_itself_nor_are_its_dead() -> None:
     assert dead.delivered == 5
 
 
-def test_dead_letters_are_copied_when_they_are_delivered_only() -> None:
-    bench = Listened()
+def test_dead_letters_are_copied_when_they_are_delivered_only(bench: Listened) -> None:
     bench.queue("dead")
     queue = bench.queue("q", x_dead_letter_exchange="", x_dead_letter_routing_key="dead")
     bench.publish("q", b"a")
@@ -174,8 +174,7 @@ def test_messages_of_every_protocol_are_copied_with_their_properties() -> None:
         }
 
 
-def test_a_queue_may_get_copies_of_what_it_delivers() -> None:
-    bench = Listened()
+def test_a_queue_may_get_copies_of_what_it_delivers(bench: Listened) -> None:
     queue = bench.queue("q")
     bench.host.bind(exchange(bench, TRACE), queue, "deliver.q")
     consumer = FakeConsumer(queue, credit=UNLIMITED)
@@ -189,8 +188,7 @@ def test_a_queue_may_get_copies_of_what_it_delivers() -> None:
     ]
 
 
-def test_readers_of_streams_are_traced_each_and_those_who_look_are_not() -> None:
-    bench = Listened()
+def test_readers_of_streams_are_traced_each_and_those_who_look_are_not(bench: Listened) -> None:
     stream = bench.host.declare_queue("s", durable=True, arguments={"x-queue-type": "stream"})
     for _ in range(2):
         FakeConsumer(stream, credit=9, arguments={"x-stream-offset": "first"})
@@ -205,8 +203,7 @@ def test_readers_of_streams_are_traced_each_and_those_who_look_are_not() -> None
     ]
 
 
-def test_who_asks_is_known_by_his_connection_and_his_only_channel() -> None:
-    bench = Listened()
+def test_who_asks_is_known_by_his_connection_and_his_only_channel(bench: Listened) -> None:
     node = bench.broker.operations = FakeNode()
     bench.queue("q")
     for channels in (1, 2):
@@ -222,8 +219,7 @@ def test_who_asks_is_known_by_his_connection_and_his_only_channel() -> None:
     assert (headers["connection"], headers["user"], headers["node"]) == ("", "", "leveret")
 
 
-def test_tracing_ends_and_begins_while_queues_are_in_use() -> None:
-    bench = Listened()
+def test_tracing_ends_and_begins_while_queues_are_in_use(bench: Listened) -> None:
     bench.queue("q")
     bench.host.set_tracing(False)
     bench.host.set_tracing(False)
@@ -239,8 +235,7 @@ def test_tracing_ends_and_begins_while_queues_are_in_use() -> None:
     assert bench.host.tracing
 
 
-def test_what_a_transaction_publishes_is_copied_at_its_end_if_tracing_is_on_still() -> None:
-    bench = Listened()
+def test_what_a_transaction_publishes_is_copied_at_its_end_if_tracing_is_on_still(bench: Listened) -> None:
     bench.queue("q")
     for stays_on, copied in ((True, ["publish."]), (False, [])):
         transaction = Transaction()
@@ -251,8 +246,7 @@ def test_what_a_transaction_publishes_is_copied_at_its_end_if_tracing_is_on_stil
         assert [key for key, _, _ in bench.told()] == copied
 
 
-def test_queues_that_nobody_knows_of_are_not_traced() -> None:
-    bench = Listened()
+def test_queues_that_nobody_knows_of_are_not_traced(bench: Listened) -> None:
     queue = bench.queue("q")
     del bench.host.queues["q"]
     bench.host.add_hidden_queue(queue)
@@ -274,8 +268,7 @@ def test_nobody_pays_for_tracing_that_is_off() -> None:
     assert counted(bench) == counted(other)
 
 
-def test_copies_are_not_made_while_nobody_listens() -> None:
-    bench = Listened()
+def test_copies_are_not_made_while_nobody_listens(bench: Listened) -> None:
     bench.queue("q")
     bench.host.delete_queue(bench.copies)
     made = calls(lambda: bench.publish("q", b"a"))

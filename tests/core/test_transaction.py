@@ -55,8 +55,7 @@ def test_s122_they_are_routed_when_they_are_published(bench: CoreBench, tx: Tran
     assert (bound.ready, late.ready) == (1, 0)
 
 
-def test_s126_a_rollback_forgets(bench: CoreBench, tx: Transaction) -> None:
-    queue = bench.queue()
+def test_s126_a_rollback_forgets(bench: CoreBench, queue: Queue, tx: Transaction) -> None:
     consumer = FakeConsumer(queue)
     bench.publish("q", b"a")
     tx.publish(bench.broker, fanout(bench, queue), message("", b"b"))

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -112,11 +113,17 @@ class LocalNode:
         return f"amqp://guest:guest@{self._listen}/%2F"
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[LocalNode]:
-    node = LocalNode(tmp_path / "data")
+@contextmanager
+def started(folder: Path) -> Iterator[LocalNode]:
+    node = LocalNode(folder)
     try:
         node.start()
         yield node
     finally:
         node.kill()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with started(tmp_path / "data") as node:
+        yield node

@@ -21,7 +21,7 @@ from pipeline.errors import (
     Unreachable,
 )
 from pipeline.options import Use, read_options
-from tests.pipeline.bulk import FakeBroker, message, serving
+from tests.pipeline.bulk import FakeBroker, message
 
 UNUSED = "http://127.0.0.1:1"  # nobody listens there
 
@@ -36,12 +36,6 @@ class Time:
     def sleep(self, pause: float) -> None:
         self.pauses.append(pause)
         self.now += pause
-
-
-@pytest.fixture
-def broker() -> Iterator[FakeBroker]:
-    with serving(FakeBroker()) as broker:
-        yield broker
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from pipeline.options import Use, read_options
 from pipeline.planner import Limit, Planner
 from pipeline.reader import read
 from pipeline.schema import SCHEMAS
-from tests.pipeline.conftest import LocalNode
+from tests.pipeline.conftest import LocalNode, started
 
 pytestmark = [pytest.mark.interop]
 
@@ -58,12 +58,8 @@ class Query:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
     """One for all tests here: each has a queue of its own."""
-    node = LocalNode(tmp_path_factory.mktemp("node"))
-    try:
-        node.start()
+    with started(tmp_path_factory.mktemp("node")) as node:
         yield node
-    finally:
-        node.kill()
 
 
 @pytest.fixture

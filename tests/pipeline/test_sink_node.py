@@ -20,7 +20,7 @@ from pipeline.errors import Missing, Refused
 from pipeline.publisher import Published, Publisher, Taken
 from pipeline.schema import record
 from pipeline.sink_options import SinkOptions, read_sink_options
-from tests.pipeline.conftest import LocalNode
+from tests.pipeline.conftest import LocalNode, started
 
 pytestmark = pytest.mark.interop
 
@@ -30,12 +30,8 @@ QUEUES = ("work", "other")
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
     """One for all tests."""
-    node = LocalNode(tmp_path_factory.mktemp("node") / "data")
-    try:
-        node.start()
+    with started(tmp_path_factory.mktemp("node") / "data") as node:
         yield node
-    finally:
-        node.kill()
 
 
 Channel = pika.adapters.blocking_connection.BlockingChannel

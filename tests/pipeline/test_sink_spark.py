@@ -11,7 +11,7 @@ import pika
 import pytest
 
 from tests.interop.conftest import need_module
-from tests.pipeline.conftest import ROOT, LocalNode
+from tests.pipeline.conftest import ROOT, LocalNode, started
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,12 +58,8 @@ class Channel:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalNode]:
     """One for all tests."""
-    node = LocalNode(tmp_path_factory.mktemp("node") / "data")
-    try:
-        node.start()
+    with started(tmp_path_factory.mktemp("node") / "data") as node:
         yield node
-    finally:
-        node.kill()
 
 
 @pytest.fixture

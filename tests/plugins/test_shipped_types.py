@@ -294,8 +294,12 @@ def delayed(inner: str = "direct") -> Bench:
     return Bench(DelayedMessage, {"x-delayed-type": inner}, {**STANDARD, ModulusHash.name: ModulusHash})
 
 
-def test_a_delayed_message_comes_when_its_time_has_come() -> None:
-    bench = delayed()
+@pytest.fixture
+def bench() -> Bench:
+    return delayed()
+
+
+def test_a_delayed_message_comes_when_its_time_has_come(bench: Bench) -> None:
     bench.bind("q", "a")
     bench.publish("a", {"x-delay": 1500})
     bench.advance(1.499)
@@ -304,8 +308,7 @@ def test_a_delayed_message_comes_when_its_time_has_come() -> None:
     assert keys_in(bench, "q") == ["a"]
 
 
-def test_s151_a_message_that_waits_is_handled_and_not_unroutable() -> None:
-    bench = delayed()
+def test_s151_a_message_that_waits_is_handled_and_not_unroutable(bench: Bench) -> None:
     assert bench.route(fake_message("nowhere", {"x-delay": 1})) is HANDLED
     assert bench.route(fake_message("nowhere", {})) == set()
 
@@ -332,8 +335,7 @@ def test_delayed_messages_keep_their_time_and_order_over_a_restart() -> None:
     assert keys_in(bench, "q") == ["a", "b", "c", "d", "e"]
 
 
-def test_what_came_due_while_the_node_was_away_goes_at_once() -> None:
-    bench = delayed()
+def test_what_came_due_while_the_node_was_away_goes_at_once(bench: Bench) -> None:
     bench.bind("q", "a")
     bench.publish("a", {"x-delay": 1000})
     bench.broker.clock.advance(5)
@@ -342,8 +344,7 @@ def test_what_came_due_while_the_node_was_away_goes_at_once() -> None:
     assert keys_in(bench, "q") == ["a"]
 
 
-def test_a_released_message_is_held_no_longer() -> None:
-    bench = delayed()
+def test_a_released_message_is_held_no_longer(bench: Bench) -> None:
     bench.bind("q", "a")
     bench.publish("a", {"x-delay": 1000})
     bench.advance(1)
@@ -353,15 +354,13 @@ def test_a_released_message_is_held_no_longer() -> None:
 
 
 @pytest.mark.parametrize("delay", [0, -1, "1000", 1.5, True, None, [5]])
-def test_no_positive_integer_no_delay(delay: Value) -> None:
-    bench = delayed()
+def test_no_positive_integer_no_delay(delay: Value, bench: Bench) -> None:
     bench.bind("q", "a")
     bench.publish("a", {"x-delay": delay})
     assert keys_in(bench, "q") == ["a"]
 
 
-def test_delays_do_not_wrap_at_32_bits() -> None:
-    bench = delayed()
+def test_delays_do_not_wrap_at_32_bits(bench: Bench) -> None:
     bench.bind("q", "a")
     bench.publish("a", {"x-delay": 2**32 + 1000})
     bench.publish("a", {"x-delay": 2**64 - 1})
@@ -371,8 +370,7 @@ def test_delays_do_not_wrap_at_32_bits() -> None:
     assert keys_in(bench, "q") == ["a"]
 
 
-def test_a_delayed_message_takes_the_bindings_of_the_moment_it_is_released() -> None:
-    bench = delayed()
+def test_a_delayed_message_takes_the_bindings_of_the_moment_it_is_released(bench: Bench) -> None:
     bench.bind("before", "a")
     bench.publish("a", {"x-delay": 1000})
     bench.unbind("before", "a")
@@ -437,8 +435,7 @@ def held(bench: Bench) -> int:
     return bench.exchange.type.held
 
 
-def test_held_messages_survive_a_reload_and_come_once() -> None:
-    bench = delayed()
+def test_held_messages_survive_a_reload_and_come_once(bench: Bench) -> None:
     bench.bind("q", "a")
     bench.publish("a", {"x-delay": 1000})
     bench.exchange.replace_type(DelayedMessage)
@@ -448,8 +445,7 @@ def test_held_messages_survive_a_reload_and_come_once() -> None:
     assert held(bench) == 0
 
 
-def test_deleting_the_exchange_drops_what_it_holds() -> None:
-    bench = delayed()
+def test_deleting_the_exchange_drops_what_it_holds(bench: Bench) -> None:
     bench.bind("q", "a")
     bench.publish("a", {"x-delay": 1000})
     bench.exchange.type.close()
@@ -458,8 +454,7 @@ def test_deleting_the_exchange_drops_what_it_holds() -> None:
     assert bench.broker.timers.next_at() is None
 
 
-def test_one_timer_serves_all_messages() -> None:
-    bench = delayed()
+def test_one_timer_serves_all_messages(bench: Bench) -> None:
     for delay in (5000, 3000, 4000):
         bench.publish("a", {"x-delay": delay})
     assert bench.broker.timers.next_at() == bench.broker.clock.now() + 3
@@ -468,8 +463,7 @@ def test_one_timer_serves_all_messages() -> None:
     assert bench.broker.timers.next_at() == bench.broker.clock.now() + 1
 
 
-def test_a_dry_run_holds_nothing() -> None:
-    bench = delayed()
+def test_a_dry_run_holds_nothing(bench: Bench) -> None:
     message = fake_message("a", {"x-delay": 5})
     bench.exchange.type.route(message)
     assert held(bench) == 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
+
+import pytest
 
 from broker_core.broker import Broker
 from broker_core.delivery import Delivery
@@ -43,6 +45,14 @@ def small_pages() -> Callable[[], None]:
             setattr(module, name, value)
 
     return restore
+
+
+@pytest.fixture
+def small() -> Iterator[None]:
+    """Pages are small until the test has ended."""
+    restore = small_pages()
+    yield
+    restore()
 
 
 class StrictChunks(Chunks):
@@ -164,6 +174,7 @@ class PagedBench(CoreBench):
 
     def read_all(self) -> None:
         """Everything that is asked for arrives, and what is asked for then."""
+        self.settle()
         while self.disk.reads:
             self.read()
 

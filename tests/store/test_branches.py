@@ -137,8 +137,7 @@ def test_an_operator_decides_in_one_commit_and_that_is_kept_until_it_is_forgotte
 # A store with two files keeps the objects that come first, and lets go of those that went last.
 
 
-def test_a_record_whose_messages_were_not_written_is_that_of_no_branch() -> None:
-    site = Site()
+def test_a_record_whose_messages_were_not_written_is_that_of_no_branch(site: Site) -> None:
     crew = swapping(site)
     before = site.store.reopened()
     crew.ask("a", Verb.PREPARE)
@@ -170,8 +169,7 @@ def test_a_record_whose_messages_are_where_they_belong_is_that_of_no_branch(
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_decision_of_an_operator_of_which_only_the_record_was_written_was_none(commit: bool) -> None:
-    site = Site()
+def test_a_decision_of_an_operator_of_which_only_the_record_was_written_was_none(commit: bool, site: Site):
     crew = swapping(site)
     crew.ask("a", Verb.PREPARE)
     before = site.store.reopened()
@@ -212,8 +210,7 @@ def test_a_prepared_branch_is_decided_about_after_starts(
 
 
 @pytest.mark.parametrize("state", ["active", "idle", "doomed"])
-def test_what_is_not_prepared_is_undone_by_a_start(state: str) -> None:
-    site = Site()
+def test_what_is_not_prepared_is_undone_by_a_start(state: str, site: Site) -> None:
     crew = swapping(site)
     if state == "active":
         Participant(site.host, ALICE).start(xid("a"), join=True)
@@ -225,8 +222,7 @@ def test_what_is_not_prepared_is_undone_by_a_start(state: str) -> None:
     assert all(each.redelivered for each in after.host.queues["q"].waiting())
 
 
-def test_a_branch_remembers_whose_it_is_how_much_it_holds_and_that_messages_were_redelivered() -> None:
-    site = Site()
+def test_a_branch_remembers_whose_it_is_how_much_it_holds_and_that_messages_were_redelivered(site: Site):
     queue = site.queue("q")
     site.publish("", "q", b"1", b"2")
     queue.release(fetched(queue, settled=False))
@@ -242,8 +238,7 @@ def test_a_branch_remembers_whose_it_is_how_much_it_holds_and_that_messages_were
     assert [(each.position, each.redelivered) for each in after.accepted] == [(0, True), (1, False)]
 
 
-def test_what_arrives_after_a_start_stands_behind_what_is_rolled_back() -> None:
-    site = Site()
+def test_what_arrives_after_a_start_stands_behind_what_is_rolled_back(site: Site) -> None:
     queue = site.queue("q")
     site.publish("", "q", b"1", b"2")
     crew = Crew(site.host)
@@ -285,8 +280,7 @@ def test_a_queue_deleted_before_a_start_is_left_out() -> None:
         assert after.host.queues["q"].unsettled == 0
 
 
-def test_a_virtual_host_takes_its_prepared_branches_with_it() -> None:
-    site = Site()
+def test_a_virtual_host_takes_its_prepared_branches_with_it(site: Site) -> None:
     swapping(site).ask("a", Verb.PREPARE)
     site.broker.delete_virtual_host("/")
     after = site.again()
@@ -294,8 +288,7 @@ def test_a_virtual_host_takes_its_prepared_branches_with_it() -> None:
     assert after.store.content.segments == {}
 
 
-def test_what_does_not_outlive_the_node_is_left_out_after_a_start() -> None:
-    site = Site()
+def test_what_does_not_outlive_the_node_is_left_out_after_a_start(site: Site) -> None:
     gone = site.host.declare_queue("gone")
     fanout = site.exchange("f")
     for queue in (gone, site.queue("r")):
@@ -330,8 +323,7 @@ def test_an_exchange_that_takes_messages_itself_gets_them_after_a_start() -> Non
     assert there.held == [b"there"]
 
 
-def test_two_prepared_branches_come_back_each_with_its_own() -> None:
-    site = Site()
+def test_two_prepared_branches_come_back_each_with_its_own(site: Site) -> None:
     queue = site.queue("q")
     site.queue("r")
     site.publish("", "q", b"1", b"2", b"3")
@@ -365,8 +357,7 @@ def test_a_branch_of_many_segments_comes_back(monkeypatch: pytest.MonkeyPatch) -
     assert [each.message.body for each in after.host.queues["r"].waiting()] == bodies
 
 
-def test_an_empty_branch_is_prepared_and_comes_back() -> None:
-    site = Site()
+def test_an_empty_branch_is_prepared_and_comes_back(site: Site) -> None:
     Crew(site.host).work("a")
     Crew(site.host).ask("a", Verb.PREPARE)
     after = site.again()
@@ -375,8 +366,7 @@ def test_an_empty_branch_is_prepared_and_comes_back() -> None:
     assert "branch" not in after.again().kinds()
 
 
-def test_a_log_of_a_branch_remembers_nothing_in_the_cache() -> None:
-    site = Site()
+def test_a_log_of_a_branch_remembers_nothing_in_the_cache(site: Site) -> None:
     swapping(site).ask("a", Verb.PREPARE)
     branch = site.host.branches.find(xid("a"), ALICE)
     assert isinstance(branch.prepared.log, SegmentLog)

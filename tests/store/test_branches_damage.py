@@ -58,8 +58,7 @@ def test_what_has_lost_messages_says_so_when_it_is_decided_about(
         ("paths", [[[1], [5], False]]),
     ],
 )
-def test_a_record_that_says_nonsense_is_passed_over_and_stays(name: str, value: object) -> None:
-    site = Site()
+def test_a_record_that_says_nonsense_is_passed_over_and_stays(name: str, value: object, site: Site) -> None:
     swapping(site).ask("a", Verb.PREPARE)
     said = json.loads(site.objects[KEY])
     assert name in said
@@ -72,16 +71,14 @@ def test_a_record_that_says_nonsense_is_passed_over_and_stays(name: str, value: 
 
 
 @pytest.mark.parametrize("name", ["", "1", "x-y-z", "1-61-3", "-1--" * 3])
-def test_a_branch_without_a_name_is_passed_over(name: str) -> None:
-    site = Site()
+def test_a_branch_without_a_name_is_passed_over(name: str, site: Site) -> None:
     swapping(site).ask("a", Verb.PREPARE)
     site.store.content.objects[json.dumps(["branch", "/", name], separators=(",", ":"))] = site.objects[KEY]
     after = site.again()
     assert [str(each.xid) for each in after.host.branches.all()] == ["1-61-31"]
 
 
-def test_a_path_that_is_not_there_loses_its_message_only() -> None:
-    site = Site()
+def test_a_path_that_is_not_there_loses_its_message_only(site: Site) -> None:
     swapping(site).ask("a", Verb.PREPARE)
     said = json.loads(site.objects[KEY])
     site.damage(KEY, json.dumps({**said, "paths": said["paths"][:1]}))

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from broker_core.queues import level
+from broker_core.queues.queue import Queue
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.store.memory import MemoryStore
 from tests.core.fakes import FakeConsumer, waiting
 from tests.core.leased import Leased, settle_down
 from tests.harness.plain import plain_only
-from tests.store.paged import pages_of, small_pages
+from tests.store.paged import pages_of
 from tests.store.site import Site
 from tests.store.test_leases import BODIES, WORDS, bodies_of, has_all, killed
 
 
-@pytest.fixture
-def _small() -> Iterator[None]:
-    restore = small_pages()
-    yield
-    restore()
-
-
-@pytest.mark.usefixtures("_small")
-def test_pages_are_read_for_a_reservation() -> None:
-    site = Site()
-    queue = site.queue()
+@pytest.mark.usefixtures("small")
+def test_pages_are_read_for_a_reservation(site: Site, queue: Queue) -> None:
     assert isinstance(queue, WorkQueue)
     site.publish("", "q", *[b"%d" % n for n in range(100)])
     while queue.page_out(0):
@@ -39,10 +31,8 @@ def test_pages_are_read_for_a_reservation() -> None:
     assert has_all(killed(site), [str(n) for n in range(100)])
 
 
-@pytest.mark.usefixtures("_small")
-def test_pages_are_read_for_a_reservation_while_somebody_browses() -> None:
-    site = Site()
-    queue = site.queue()
+@pytest.mark.usefixtures("small")
+def test_pages_are_read_for_a_reservation_while_somebody_browses(site: Site, queue: Queue) -> None:
     assert isinstance(queue, WorkQueue)
     site.publish("", "q", *[b"%d" % n for n in range(40)])
     browser = FakeConsumer(queue, browses=True, credit=5)
@@ -70,8 +60,7 @@ class LateReadings(MemoryStore):
         self.late += [lambda each=each: then(each) for each in found]  # type: ignore[misc]
 
 
-def test_a_reservation_waits_for_pages_that_are_being_read() -> None:
-    site = Site()
+def test_a_reservation_waits_for_pages_that_are_being_read(site: Site) -> None:
     site.publish("", site.queue().name, *BODIES)
     site.settle()
     store = LateReadings()
@@ -103,7 +92,7 @@ def test_a_release_waits_for_its_reading_and_gives_way_to_who_opens_the_lease() 
 
 
 @plain_only
-@pytest.mark.usefixtures("_small")
+@pytest.mark.usefixtures("small")
 def test_much_that_comes_back_can_go_on_disk_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(level, "RETURNED_MAX", 3)
     site = Site()
@@ -153,8 +142,7 @@ def test_what_comes_back_between_others_keeps_its_place(monkeypatch: pytest.Monk
     assert consumer.bodies() == " ".join(map(str, range(21)))
 
 
-def test_what_is_reserved_is_on_disk_and_not_in_memory() -> None:
-    site = Site()
+def test_what_is_reserved_is_on_disk_and_not_in_memory(site: Site) -> None:
     site.publish("", site.queue().name, *BODIES)
     reader = Leased(site.host.queues["q"]).reserve()
     assert site.journal.cache.octets == 0

@@ -12,6 +12,7 @@ from broker_core.leases.lease import SETTLED, Lease
 from broker_core.leases.release import UnreadableRows
 from broker_core.leases.reservation import PORTION
 from broker_core.message import Facts, Message
+from broker_core.queues.queue import Queue
 from tests.core.fakes import FakeConsumer, waiting
 from tests.core.leased import PLENTY, Leased, settle_down
 from tests.harness.bench import ENCODING
@@ -160,9 +161,7 @@ def test_who_repeats_a_request_is_not_told_before_what_it_did_is_on_disk() -> No
     assert waiting(queue) == "3 4 5 6"
 
 
-def test_a_queue_that_is_deleted_takes_its_leases_with_it() -> None:
-    site = Site()
-    queue = site.queue()
+def test_a_queue_that_is_deleted_takes_its_leases_with_it(site: Site, queue: Queue) -> None:
     site.publish("", "q", *BODIES)
     Leased(queue).reserve(5)
     site.host.delete_queue(queue)
@@ -176,9 +175,7 @@ def test_a_queue_that_is_deleted_takes_its_leases_with_it() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_lease_goes_on_after_a_start(clean: bool) -> None:
-    site = Site()
-    queue = site.queue()
+def test_a_lease_goes_on_after_a_start(clean: bool, site: Site, queue: Queue) -> None:
     site.publish("", "q", *BODIES)
     reader = Leased(queue).reserve(5).settle(2)
     after = site.again(clean=clean)
@@ -194,17 +191,14 @@ def test_a_lease_goes_on_after_a_start(clean: bool) -> None:
     assert (queue.unsettled, queue.accepted) == (4, 1)
 
 
-def test_a_fence_is_on_disk_before_who_opens_the_lease_is_told() -> None:
-    site = Site()
-    queue = site.queue()
+def test_a_fence_is_on_disk_before_who_opens_the_lease_is_told(site: Site, queue: Queue) -> None:
     site.journal.holds = False
     first = Leased(queue).fence
     assert site.journal.holds
     assert lease_of(site.again()).fence == first
 
 
-def test_what_arrives_after_a_start_stands_behind_what_is_leased() -> None:
-    site = Site()
+def test_what_arrives_after_a_start_stands_behind_what_is_leased(site: Site) -> None:
     site.publish("", site.queue().name, b"a", b"b")
     Leased(site.host.queues["q"]).reserve()
     after = site.again()
@@ -215,8 +209,7 @@ def test_what_arrives_after_a_start_stands_behind_what_is_leased() -> None:
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_what_was_released_counts_as_delivered_before_after_a_start(clean: bool) -> None:
-    site = Site()
+def test_what_was_released_counts_as_delivered_before_after_a_start(clean: bool, site: Site) -> None:
     queue = site.queue(x_max_priority=3)
     site.publish("", "q", b"a", b"b")
     Leased(queue).reserve(1).release()
@@ -226,8 +219,7 @@ def test_what_was_released_counts_as_delivered_before_after_a_start(clean: bool)
     assert [delivery.redelivered for delivery in consumer.got] == [True, not clean]
 
 
-def test_priorities_are_as_they_were_when_a_message_comes_back() -> None:
-    site = Site()
+def test_priorities_are_as_they_were_when_a_message_comes_back(site: Site) -> None:
     site.queue(x_max_priority=5)
     for body, priority in ((b"low", 1), (b"high", 4)):
         facts = Facts(durable=True, priority=priority)
@@ -240,8 +232,7 @@ def test_priorities_are_as_they_were_when_a_message_comes_back() -> None:
     assert waiting(after.again().host.queues["q"]) == "high low"
 
 
-def test_messages_that_are_not_durable_outlive_the_node_in_a_lease_and_not_behind_it() -> None:
-    site = Site()
+def test_messages_that_are_not_durable_outlive_the_node_in_a_lease_and_not_behind_it(site: Site) -> None:
     queue = site.queue()
     site.broker.publish(site.host.exchange(""), Message(ENCODING, "", "q", b"", b"transient"))
     Leased(queue).reserve()
@@ -253,8 +244,7 @@ def test_messages_that_are_not_durable_outlive_the_node_in_a_lease_and_not_behin
     assert waiting(after.again().host.queues["q"]) == ""
 
 
-def test_what_a_queue_that_is_not_durable_has_leased_lies_on_disk_until_the_node_ends() -> None:
-    site = Site()
+def test_what_a_queue_that_is_not_durable_has_leased_lies_on_disk_until_the_node_ends(site: Site) -> None:
     queue = site.host.declare_queue("t")
     site.publish("", "t", *BODIES)
     reader = Leased(queue).reserve(5)
@@ -267,8 +257,7 @@ def test_what_a_queue_that_is_not_durable_has_leased_lies_on_disk_until_the_node
     assert (after.host.leases, after.store.content.segments) == ({}, {})
 
 
-def test_a_lease_without_its_queue_is_passed_over_and_said_so(caplog: pytest.LogCaptureFixture) -> None:
-    site = Site()
+def test_a_lease_without_its_queue_is_passed_over_and_said_so(caplog: pytest.LogCaptureFixture, site: Site):
     Leased(site.queue()).reserve()
     key = next(key for key in site.objects if '"queue"' in key)
     site.settle()
@@ -279,9 +268,8 @@ def test_a_lease_without_its_queue_is_passed_over_and_said_so(caplog: pytest.Log
     assert "lease" in after.kinds()
 
 
-def test_what_is_new_when_all_else_has_gone_was_not_delivered_before() -> None:
+def test_what_is_new_when_all_else_has_gone_was_not_delivered_before(site: Site) -> None:
     """Numbers of entries are not given again, though nothing of the old ones is left."""
-    site = Site()
     site.queue()
     site.publish("", "q", b"old")
     after = site.again()
@@ -311,9 +299,7 @@ def test_what_is_damaged_is_passed_over_when_a_lease_is_released(caplog: pytest.
     assert queue.accepted == 0
 
 
-def test_what_needs_a_protocol_that_is_not_installed_stays_in_the_lease() -> None:
-    site = Site()
-    queue = site.queue()
+def test_what_needs_a_protocol_that_is_not_installed_stays_in_the_lease(site: Site, queue: Queue) -> None:
     site.publish("", "q", *BODIES)
     reader = Leased(queue).reserve()
     installed, site.journal._encodings = site.journal._encodings, {}
@@ -343,9 +329,7 @@ def test_offsets_of_a_log_that_was_lost_are_those_of_another_lease(caplog: pytes
 # Neighbours.
 
 
-def test_leases_of_a_queue_and_its_other_consumers_share_nothing_twice() -> None:
-    site = Site()
-    queue = site.queue()
+def test_leases_of_a_queue_and_its_other_consumers_share_nothing_twice(site: Site, queue: Queue) -> None:
     one, other = Leased(queue, "one"), Leased(queue, "other")
     consumer = FakeConsumer(queue, credit=3)
     site.publish("", "q", *[b"%d" % n for n in range(20)])
@@ -356,9 +340,7 @@ def test_leases_of_a_queue_and_its_other_consumers_share_nothing_twice() -> None
     assert [len(part.split()) for part in parts] == [3, 4, 5, 8]
 
 
-def test_a_long_reservation_is_many_commits() -> None:
-    site = Site()
-    queue = site.queue()
+def test_a_long_reservation_is_many_commits(site: Site, queue: Queue) -> None:
     site.publish("", "q", *[b"x"] * (3 * PORTION))
     before = site.store.stats().commits
     assert Leased(queue).reserve().lease.messages == 3 * PORTION

@@ -33,11 +33,6 @@ ARGUMENTS: Table = {
 }
 
 
-@pytest.fixture
-def site() -> Site:
-    return Site()
-
-
 def client_of(site: Site) -> Client:
     guest = site.broker.access.user("guest")
     assert guest is not None

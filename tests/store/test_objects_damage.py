@@ -185,8 +185,7 @@ def test_a_binding_that_its_type_does_not_take_any_more_stays_in_the_store(caplo
 # What would be refused today.
 
 
-def test_what_compatibility_refuses_today_comes_back(caplog: pytest.LogCaptureFixture) -> None:
-    site = Site()
+def test_what_compatibility_refuses_today_comes_back(caplog: pytest.LogCaptureFixture, site: Site) -> None:
     site.queue("q", x_consumer_timeout=5000)
     site.host.bind(site.exchange("t", "topic"), site.host.queue("q"), "#.#.#")
     site.host.declare_queue("plain", durable=True)
@@ -220,8 +219,7 @@ def test_arguments_that_are_refused_today_are_heeded_as_far_as_they_are_known(
     assert "'sideways' is not a valid Overflow" in caplog.messages[2]
 
 
-def test_limits_do_not_keep_back_what_is_there_already() -> None:
-    site = Site()
+def test_limits_do_not_keep_back_what_is_there_already(site: Site) -> None:
     host = site.broker.add_virtual_host("two")
     for name in ("a", "b"):
         host.declare_queue(name, durable=True)

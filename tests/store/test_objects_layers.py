@@ -80,9 +80,8 @@ def test_a_user_of_the_configuration_is_as_it_says_at_each_start() -> None:
     assert site.again().objects == after.objects == {}
 
 
-def test_the_configuration_takes_over_a_user_that_a_client_has_made() -> None:
+def test_the_configuration_takes_over_a_user_that_a_client_has_made(site: Site) -> None:
     """From then on it is the file's: also when that names it no longer."""
-    site = Site()
     site.broker.access.add_user("u", "of a client")
     site.broker.access.set_permissions("u", "/", "mine", "", "")
     for after in either_way(site, with_user()):
@@ -167,8 +166,7 @@ def test_limits_of_the_configurations_virtual_hosts_are_as_it_says() -> None:
 # What is there by default.
 
 
-def test_the_built_in_user_is_there_until_somebody_deletes_him() -> None:
-    site = Site()
+def test_the_built_in_user_is_there_until_somebody_deletes_him(site: Site) -> None:
     assert knows(site.again(), "guest", "guest")
     site.broker.access.delete_user("guest")
     after = site.again().again()
@@ -179,8 +177,7 @@ def test_the_built_in_user_is_there_until_somebody_deletes_him() -> None:
     assert not knows(last, "guest", "guest")
 
 
-def test_a_password_that_was_changed_stays_changed() -> None:
-    site = Site()
+def test_a_password_that_was_changed_stays_changed(site: Site) -> None:
     site.broker.access.add_user("guest", "secret")
     after = site.again()
     assert knows(after, "guest", "secret")
@@ -189,8 +186,7 @@ def test_a_password_that_was_changed_stays_changed() -> None:
     assert after.again().users() == []
 
 
-def test_permissions_of_the_built_in_user_that_were_changed_or_cleared_stay_so() -> None:
-    site = Site()
+def test_permissions_of_the_built_in_user_that_were_changed_or_cleared_stay_so(site: Site) -> None:
     site.broker.access.set_permissions("guest", "/", "mine", "", "")
     after = site.again()
     assert after.broker.access.permissions()[0][2].configure == "mine"
@@ -198,8 +194,7 @@ def test_permissions_of_the_built_in_user_that_were_changed_or_cleared_stay_so()
     assert after.again().again().permissions() == []
 
 
-def test_who_needs_no_password_is_the_built_in_user_as_long_as_everybody_knows_his() -> None:
-    site = Site()
+def test_who_needs_no_password_is_the_built_in_user_as_long_as_everybody_knows_his(site: Site) -> None:
     assert site.broker.access.anonymous_user == "guest"
     site.broker.access.put_user(User("guest"))
     assert site.again().broker.access.anonymous_user is None
@@ -216,16 +211,14 @@ def test_the_built_in_user_gives_way_to_those_of_the_configuration() -> None:
         assert reloaded(after, DEFAULTS).again().users() == ["guest"]
 
 
-def test_a_user_called_guest_that_a_client_has_made_does_not_give_way() -> None:
-    site = Site()
+def test_a_user_called_guest_that_a_client_has_made_does_not_give_way(site: Site) -> None:
     site.broker.access.add_user("guest", "secret")
     for after in either_way(site, with_user()):
         assert after.users() == ["guest", "u"]
         assert knows(after, "guest", "secret")
 
 
-def test_the_built_in_virtual_host_is_there_until_somebody_deletes_it() -> None:
-    site = Site()
+def test_the_built_in_virtual_host_is_there_until_somebody_deletes_it(site: Site) -> None:
     site.queue()
     site.broker.delete_virtual_host("/")
     after = site.again()
@@ -238,9 +231,8 @@ def test_the_built_in_virtual_host_is_there_until_somebody_deletes_it() -> None:
     )
 
 
-def test_a_default_may_go_to_the_configuration_and_back() -> None:
+def test_a_default_may_go_to_the_configuration_and_back(site: Site) -> None:
     """What a client deleted meanwhile is the file's, so it is there again."""
-    site = Site()
     site.broker.access.delete_user("guest")
     for after in either_way(site, with_user("guest", "named")):
         assert knows(after, "guest", "named")

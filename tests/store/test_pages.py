@@ -5,7 +5,7 @@ Pages have three messages here. Whatever else may happen, in any order: test_pag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -22,19 +22,19 @@ from tests.core.fakes import DEAD, FakeConsumer, Only, fetched, letters, reasons
 from tests.harness.bench import ENCODING, CoreBench
 from tests.harness.call_count import calls
 from tests.harness.plain import plain_only
-from tests.store.paged import PagedBench, in_memory, paged_out, pages_of, small_pages
+from tests.store.paged import PagedBench, in_memory, paged_out, pages_of
 
-
-@pytest.fixture(autouse=True)
-def small() -> Iterator[None]:
-    restore = small_pages()
-    yield
-    restore()
+pytestmark = pytest.mark.usefixtures("small")
 
 
 @pytest.fixture
 def bench() -> PagedBench:
     return PagedBench()
+
+
+@pytest.fixture
+def queue(bench: PagedBench) -> WorkQueue:
+    return bench.queue()
 
 
 def filled(bench: PagedBench, count: int = 10, keep: int = 0, **said: int | str) -> WorkQueue:
@@ -58,8 +58,7 @@ def by_the_books(queue: WorkQueue) -> int:
 # Out and back.
 
 
-def test_what_is_on_disk_waits_like_everything_else(bench: PagedBench) -> None:
-    queue = bench.queue()
+def test_what_is_on_disk_waits_like_everything_else(bench: PagedBench, queue: WorkQueue) -> None:
     bench.put(*letters(10), ttl_ms=60_000)
     assert paged_out(queue) == 4
     assert in_memory(queue) == []
@@ -121,8 +120,7 @@ def test_a_higher_priority_that_has_to_be_read_comes_before_a_lower_one_in_memor
     assert consumer.bodies() == "a b c d low"
 
 
-def test_what_came_back_keeps_its_place_before_between_and_after_pages(bench: PagedBench) -> None:
-    queue = bench.queue()
+def test_what_came_back_keeps_its_place_before_between_and_after_pages(bench: PagedBench, queue: WorkQueue):
     bench.put(*letters(9))
     early, late = FakeConsumer(queue, selector=Only(b"ae")), FakeConsumer(queue, selector=Only(b"i"))
     bench.settle()
@@ -205,7 +203,6 @@ def test_a_queue_that_is_emptied_costs_what_others_do(bench: PagedBench) -> None
         if paged:
             paged_out(queue)
         FakeConsumer(queue)
-        bench.settle()
         bench.read_all()
         return calls(lambda: bench.put(*letters(20), durable=False))
 
@@ -287,7 +284,6 @@ def test_s080_what_expires_on_disk_dies_when_its_page_has_come(bench: PagedBench
     bench.put(*letters(4), ttl_ms=1000)
     bench.put(b"e", b"f")
     paged_out(queue)
-    bench.settle()
     bench.read_all()
     bench.advance(2)
     bench.read_all()
@@ -309,8 +305,7 @@ def test_a_page_that_does_not_say_when_it_expires_is_read_to_find_out(bench: Pag
     assert (waiting(dead), queue.ready) == ("a b", 0)
 
 
-def test_s080_what_expires_is_known_after_a_start_without_reading_it(bench: PagedBench) -> None:
-    queue = bench.queue()
+def test_s080_what_expires_is_known_after_a_start_without_reading_it(bench: PagedBench, queue: WorkQueue):
     bench.put(b"a", ttl_ms=1000)
     bench.put(b"b", ttl_ms=500)
     bench.put(b"c")
@@ -376,7 +371,6 @@ def test_a_queue_is_deleted_with_what_is_on_disk_and_on_its_way(bench: PagedBenc
     FakeConsumer(queue)
     bench.settle()
     assert bench.host.delete_queue(queue) == 8
-    bench.settle()
     bench.read_all()
     assert (queue.ready, bench.disk.journal.known.live) == (0, 0)
 
@@ -397,7 +391,6 @@ def test_messages_that_cannot_be_read_are_counted_off_and_the_others_are_given(b
     bench.disk.store.damaged.add(bench.disk.chunks()[0])
     assert counts(queue) == (8, 8, 3)
     consumer = FakeConsumer(queue)
-    bench.settle()
     bench.read_all()
     assert (consumer.bodies(), counts(queue)) == ("a b c d e", (0, 0, 0))
 
@@ -406,13 +399,11 @@ def test_a_searched_queue_of_which_nothing_can_be_read_is_empty(bench: PagedBenc
     queue = filled(bench, 4)
     bench.disk.store.damaged.update(bench.disk.chunks())
     FakeConsumer(queue, browses=True)
-    bench.settle()
     bench.read_all()
     assert (counts(queue), bool(queue.lanes[0])) == ((0, 0, 0), False)
 
 
-def test_a_fetch_passes_over_a_page_of_which_nothing_can_be_read(bench: PagedBench) -> None:
-    queue = bench.queue()
+def test_a_fetch_passes_over_a_page_of_which_nothing_can_be_read(bench: PagedBench, queue: WorkQueue) -> None:
     bench.put(*letters(3))
     bench.put(b"d")
     paged_out(queue)
@@ -424,8 +415,7 @@ def test_a_fetch_passes_over_a_page_of_which_nothing_can_be_read(bench: PagedBen
 # What may go.
 
 
-def test_only_what_is_written_may_go(bench: PagedBench) -> None:
-    queue = bench.queue()
+def test_only_what_is_written_may_go(bench: PagedBench, queue: WorkQueue) -> None:
     bench.put(*letters(3))
     queue.push(Message(ENCODING, "", "q", b"", b"d", Facts(durable=True)))
     bench.broker.settle()  # committed, and the disk has not said so yet
@@ -453,8 +443,7 @@ def test_what_is_not_to_outlive_the_node_is_written_before_it_goes_and_found_by_
     assert waiting(found) == "c"
 
 
-def test_what_was_paged_out_only_is_not_kept_because_it_is_revised(bench: PagedBench) -> None:
-    queue = bench.queue()
+def test_what_was_paged_out_only_is_not_kept_because_it_is_revised(bench: PagedBench, queue: WorkQueue):
     bench.put(b"a", durable=False)
     paged_out(queue)
     bench.settle()
@@ -502,7 +491,6 @@ def test_the_head_gives_its_end_back_when_there_is_nothing_else(bench: PagedBenc
     assert [len(page) for page in pages_of(queue)] == [3, 3]
     assert [delivery.message.body for delivery in in_memory(queue)] == [b"b", b"c"]
     consumer.grant(20)
-    bench.settle()
     bench.read_all()
     assert consumer.bodies() == "a b c d e f g h i"
 
@@ -516,7 +504,6 @@ def test_the_end_of_the_head_goes_before_a_page_that_is_being_read(bench: PagedB
         pass
     bench.read_all()
     consumer.grant(20)
-    bench.settle()
     bench.read_all()
     assert consumer.bodies() == "a b c d e f g h i"
 
@@ -541,7 +528,6 @@ def test_who_browses_a_long_backlog_has_a_page_of_it_in_memory_besides_the_head(
 def test_a_selector_takes_what_it_wants_out_of_pages_and_the_rest_stays_on_disk(bench: PagedBench) -> None:
     queue = filled(bench, 12)
     picky = FakeConsumer(queue, selector=Only(b"bgk"))
-    bench.settle()
     bench.read_all()
     assert picky.bodies() == "b g k"
     assert len(in_memory(queue)) <= 5
@@ -554,10 +540,8 @@ def test_a_message_is_tested_once_although_its_page_is_read_again_for_others(ben
     queue = filled(bench, 9)
     wants = Only(b"x")
     FakeConsumer(queue, selector=wants)
-    bench.settle()
     bench.read_all()
     plain = FakeConsumer(queue, credit=4)
-    bench.settle()
     bench.read_all()
     assert plain.bodies() == "a b c d"
     bench.put(b"j")
@@ -569,11 +553,9 @@ def test_a_message_is_tested_once_although_its_page_is_read_again_for_others(ben
 def test_who_browses_does_not_see_again_what_was_taken_from_a_page_and_came_back(bench: PagedBench) -> None:
     queue = filled(bench, 6)
     browser = FakeConsumer(queue, browses=True, credit=4)
-    bench.settle()
     bench.read_all()
     assert browser.bodies() == "a b c d"
     taker = FakeConsumer(queue, credit=6)
-    bench.settle()
     bench.read_all()
     assert taker.bodies() == "a b c d e f"
     taker.pause()
@@ -587,7 +569,6 @@ def test_who_browses_does_not_see_again_what_was_taken_from_a_page_and_came_back
 def test_when_the_search_ends_pages_are_where_they_were(bench: PagedBench) -> None:
     queue = filled(bench, 10, keep=2)
     browser = FakeConsumer(queue, browses=True, credit=4)
-    bench.settle()
     bench.read_all()
     bench.put(b"k")
     assert isinstance(queue.lanes[0], SearchedLane)
@@ -597,7 +578,6 @@ def test_when_the_search_ends_pages_are_where_they_were(bench: PagedBench) -> No
     assert [delivery.message.body for delivery in lane.fresh] == [b"a", b"b"]
     assert (waiting(queue), counts(queue)) == ("a b c d e f g h i j k", (11, 11, 0))
     consumer = FakeConsumer(queue)
-    bench.settle()
     bench.read_all()
     assert consumer.bodies() == "a b c d e f g h i j k"
 
@@ -607,7 +587,6 @@ def test_a_search_that_begins_while_a_page_is_read_asks_for_it_again(bench: Page
     plain = FakeConsumer(queue, credit=2)
     bench.settle()
     picky = FakeConsumer(queue, selector=Only(b"d"))
-    bench.settle()
     bench.read_all()
     assert (plain.bodies(), picky.bodies()) == ("a b", "d")
     assert by_the_books(queue) == sum(map(len, pages_of(queue)))
@@ -621,7 +600,6 @@ def test_a_search_that_ends_while_a_page_is_read_leaves_it_to_those_who_stay(ben
     assert bench.disk.reads
     browser.leave()
     plain.grant(4)
-    bench.settle()
     bench.read_all()
     assert plain.bodies() == "a b c d"
     assert by_the_books(queue) == sum(map(len, pages_of(queue)))
@@ -632,7 +610,6 @@ def test_no_more_than_two_pages_of_a_queue_are_read_at_a_time(bench: PagedBench)
     browsers = []
     for credit in (1, 4, 7, 10):  # each in another page
         browsers.append(FakeConsumer(queue, browses=True, credit=credit))
-        bench.settle()
         bench.read_all()
     while queue.page_out(0):
         pass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -14,17 +14,13 @@ from broker_core.node import assembly
 from broker_core.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, letters, waiting
 from tests.harness.call_count import calls
-from tests.store.paged import PagedBench, in_memory, pages_of, small_pages
+from tests.store.paged import PagedBench, in_memory, pages_of
 
 BASE = 10 * MIB
 PLENTY = 1 << 40
 
 
-@pytest.fixture(autouse=True)
-def small() -> Iterator[None]:
-    restore = small_pages()
-    yield
-    restore()
+pytestmark = pytest.mark.usefixtures("small")
 
 
 class Budgeted(PagedBench):
@@ -59,6 +55,16 @@ class Budgeted(PagedBench):
     def asked(self, action: Callable[[], None]) -> int:
         """How many queues are asked what they have, while something is done."""
         return calls(action)["memory_of"]
+
+
+@pytest.fixture
+def bench() -> Budgeted:
+    return Budgeted(1)
+
+
+@pytest.fixture
+def queue(bench: Budgeted) -> WorkQueue:
+    return bench.queue()
 
 
 def here(queue: WorkQueue) -> str:
@@ -138,18 +144,14 @@ def test_a_head_stays_for_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slow.bodies() == "a b"
 
 
-def test_of_large_messages_fewer_stay_at_the_head() -> None:
-    bench = Budgeted(1)
-    queue = bench.queue()
+def test_of_large_messages_fewer_stay_at_the_head(bench: Budgeted, queue: WorkQueue) -> None:
     FakeConsumer(queue, credit=1)
     bench.put(*(b"%d" % n * 70_000 for n in range(9)))
     bench.grow()
     assert [delivery.message.body[:1] for delivery in in_memory(queue)] == [b"1", b"2", b"3"]
 
 
-def test_when_something_expires_is_known_without_reading_it() -> None:
-    bench = Budgeted(1)
-    queue = bench.queue()
+def test_when_something_expires_is_known_without_reading_it(bench: Budgeted, queue: WorkQueue) -> None:
     bench.put(*letters(5), ttl_ms=10_000)
     bench.grow()
     bench.pass_time(8)
@@ -161,9 +163,7 @@ def test_when_something_expires_is_known_without_reading_it() -> None:
     assert queue.ready == 0
 
 
-def test_what_cannot_go_yet_goes_although_nothing_else_happens() -> None:
-    bench = Budgeted(1)
-    queue = bench.queue()
+def test_what_cannot_go_yet_goes_although_nothing_else_happens(bench: Budgeted, queue: WorkQueue) -> None:
     bench.put(*letters(6), durable=False)
     bench.grow()
     assert bench.broker.timers.next_at() == bench.broker.now + INTERVAL_S
@@ -182,8 +182,7 @@ def test_what_is_much_goes_in_portions_and_others_have_their_turn(monkeypatch: p
     assert in_memory(queue) == []
 
 
-def test_many_small_queues_lose_what_they_have_as_soon_as_a_large_one() -> None:
-    bench = Budgeted(1)
+def test_many_small_queues_lose_what_they_have_as_soon_as_a_large_one(bench: Budgeted) -> None:
     for n in range(200):
         bench.queue(f"q{n}")
         bench.put(b"a", b"b", key=f"q{n}")
@@ -191,9 +190,7 @@ def test_many_small_queues_lose_what_they_have_as_soon_as_a_large_one() -> None:
     assert all(pages_of(queue) for queue in bench.host.queues.values() if isinstance(queue, WorkQueue))
 
 
-def test_messages_that_were_not_stored_are_written_and_then_go() -> None:
-    bench = Budgeted(1)
-    queue = bench.queue()
+def test_messages_that_were_not_stored_are_written_and_then_go(bench: Budgeted, queue: WorkQueue) -> None:
     bench.put(*letters(6), durable=False)
     bench.grow()
     assert len(in_memory(queue)) == 6
@@ -201,8 +198,7 @@ def test_messages_that_were_not_stored_are_written_and_then_go() -> None:
     assert (in_memory(queue), waiting(queue)) == ([], "a b c d e f")
 
 
-def test_queues_that_are_not_durable_have_pages_too_and_keep_nothing_else_in_the_store() -> None:
-    bench = Budgeted(1)
+def test_queues_that_are_not_durable_have_pages_too_and_keep_nothing_else_in_the_store(bench: Budgeted):
     queue = bench.queue()
     queue.number, queue.journal = 0, None
     bench.put(*letters(6))
@@ -213,16 +209,13 @@ def test_queues_that_are_not_durable_have_pages_too_and_keep_nothing_else_in_the
     bench.put(b"g")
     assert bench.disk.journal.known.live == 6
     consumer = FakeConsumer(queue)
-    bench.settle()
     bench.read_all()
     consumer.accept_all()
     bench.settle()
     assert (consumer.bodies(), bench.disk.journal.known.live) == ("a b c d e f g", 0)
 
 
-def test_what_comes_back_from_a_consumer_stays_in_memory() -> None:
-    bench = Budgeted(1)
-    queue = bench.queue()
+def test_what_comes_back_from_a_consumer_stays_in_memory(bench: Budgeted, queue: WorkQueue) -> None:
     consumer = FakeConsumer(queue, credit=2)
     bench.put(*letters(8))
     consumer.pause()
@@ -247,8 +240,7 @@ def test_ten_thousand_small_queues_are_asked_rarely() -> None:
     assert bench.asked(lambda: bench.pass_time(10_000 * ASKING_S / 2)) == 0
 
 
-def test_a_batch_costs_one_comparison_between_checks() -> None:
-    bench = Budgeted(1)
+def test_a_batch_costs_one_comparison_between_checks(bench: Budgeted) -> None:
     bench.queue()
     bench.put(*letters(3))
     bench.grow(0)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from broker_core.definitions.importer import apply
@@ -19,7 +17,7 @@ from protocols.amqp010.broker.encoding import ENCODING
 from protocols.amqp010.codec import commands as c
 from tests.core.fakes import FakeConsumer, fetched, waiting
 from tests.harness.bench import CoreBench
-from tests.store.paged import PagedBench, paged_out, small_pages
+from tests.store.paged import PagedBench, paged_out
 from tests.store.site import Site
 
 HEADER = "of"
@@ -32,11 +30,6 @@ def put(queue: Queue, *said: str, priority: int = 0) -> None:
         facts = Facts(durable=True, priority=priority, has_headers=True)
         queue.push(Message(ENCODING, "", queue.name, header, each.encode(), facts))
     queue.virtual_host.broker.settle()
-
-
-@pytest.fixture
-def site() -> Site:
-    return Site()
 
 
 def back(site: Site, clean: bool) -> Queue:
@@ -164,13 +157,6 @@ def test_what_a_deleted_queue_leaves_is_in_its_alternate_after_a_start(site: Sit
     assert ([*after.host.queues], waiting(after.host.queue("rest"))) == (["rest"], "a1 b1")
 
 
-@pytest.fixture
-def small() -> Iterator[None]:
-    restore = small_pages()
-    yield
-    restore()
-
-
 @pytest.mark.usefixtures("small")
 def test_a_paged_group_is_served_from_the_disk() -> None:
     bench = PagedBench()
@@ -182,11 +168,9 @@ def test_a_paged_group_is_served_from_the_disk() -> None:
     first = fetched(queue, settled=False)
     assert first.message.body == b"a0"
     consumer = FakeConsumer(queue)
-    bench.settle()
     bench.read_all()
     assert consumer.bodies() == " ".join(f"b{number}" for number in range(1, 20, 2))
     queue.accept(first)
-    bench.settle()
     bench.read_all()
     assert consumer.bodies().endswith(" ".join(f"a{number}" for number in range(2, 20, 2)))
     assert (queue.ready, queue.unsettled) == (0, 19)
@@ -202,7 +186,6 @@ def test_levels_on_disk_share() -> None:
     assert paged_out(queue) == 5
     assert [fetched(queue, True).message.body for _ in range(3)] == [b"high", b"high", b"low"]
     consumer = FakeConsumer(queue)
-    bench.settle()
     bench.read_all()
     assert consumer.bodies() == "low high high low low high high low low high high"
     assert queue.ready == 0
