@@ -67,9 +67,8 @@ OK, BACK = Verdict.OK, Verdict.ROLLED_BACK
     ],
 )
 def test_every_part_of_a_session_and_what_it_may_do(
-    part: str, act: Act, expected: Verdict | type[Failure], after: str
+    part: str, act: Act, expected: Verdict | type[Failure], after: str, bench: CoreBench
 ) -> None:
-    bench = CoreBench()
     first, second = Participant(bench.host, ALICE), Participant(bench.host, ALICE)
     first.start(xid("a"))
     if part is not NONE:

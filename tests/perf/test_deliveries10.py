@@ -7,9 +7,10 @@ from struct import pack
 import pytest
 
 from perf.amqp10 import body_in, transfer_shape
-from perf.deliveries import Run, Shape, Strides
+from perf.deliveries import Run, Shape
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec import wire
+from tests.perf import test_deliveries
 
 
 def message(number: int, size: int) -> bytes:
@@ -26,12 +27,8 @@ def delivery(number: int, size: int = 30, channel: int = 0) -> bytes:
     return wire.frame(channel, fields.encode() + message(number, size))
 
 
-class Heard:
-    def __init__(self) -> None:
-        self.found: list[tuple[int, int, int, int]] = []
-        self.shapes = self.ended = 0
-        self.strides = Strides(self.shape_at, self.on_run)
-        self.tail = b""
+class Heard(test_deliveries.Heard):
+    ended = 0
 
     def shape_at(self, octets: bytearray, at: int, end: int) -> Shape | int:
         self.shapes += 1
@@ -48,11 +45,6 @@ class Heard:
         numbers, stamps = run.numbers(), run.stamps()
         if numbers is not None and stamps is not None:
             self.found += zip(run.channels(), stamps, run.publishers(), numbers, strict=True)
-
-    def hear(self, octets: bytes) -> None:
-        held = bytearray(self.tail + octets)
-        done = self.strides.take(held, len(held))
-        self.tail = bytes(held[done:])
 
 
 def expected(numbers: range) -> list[tuple[int, int, int, int]]:

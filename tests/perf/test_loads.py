@@ -16,29 +16,39 @@ pytestmark = pytest.mark.interop
 VERIFIED = {"lost": 0, "duplicated": 0, "reordered": 0}
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        "",
-        "--confirms 100 --ack-every 50",
-        "--confirms 1 --prefetch 1 --ack-every 1",
-        "--size 20-700 --confirms 100 --ack-every 7",
-        "--size 100000,20,300000 --confirms 10",
-        "--publishers 3 --consumers 2 --queues 5 --confirms 10 --ack-every 10",
-        "--publishers 4 --consumers 4 --per-connection 3 --queues 2 --confirms 10",
-        "--rate 3000 --confirms 100",
-        "--persistent --queue-type quorum --confirms 10 --ack-every 10",
-        "--think 0.0001 --prefetch 10 --ack-every 1",
-    ],
+ORDINARY = (  # over either protocol
+    "",
+    "--confirms 100 --ack-every 50",
+    "--confirms 1 --prefetch 1 --ack-every 1",
+    "--size 20-700 --confirms 100 --ack-every 7",
+    "--publishers 3 --consumers 2 --queues 5 --confirms 10 --ack-every 10",
+    "--publishers 4 --consumers 4 --per-connection 3 --queues 2 --confirms 10",
+    "--rate 3000 --confirms 100",
+    "--think 0.0001 --prefetch 10 --ack-every 1",
 )
-def test_all_that_is_sent_arrives_and_is_measured(load: Load, node: RunningNode, said: str):
-    told, code = load(f"--messages 300 --verify {said}")
-    sent = 300 * told["plan"]["publishers"]
+
+
+def assert_all_arrives(load: Load, node: RunningNode, said: str, each: int) -> None:
+    """What every publisher sends, `each` messages, is received and measured."""
+    told, code = load(said)
+    sent = each * told["plan"]["publishers"]
     assert (told["messages"]["sent"], told["messages"]["received"]) == (sent, sent)
     assert told["messages"]["confirmed"] == (sent if "--confirms" in said else 0)
     assert told["delivery_us"]["count"] == sent
     assert (told["verified"], code) == (VERIFIED, 0)
     assert node.queue_names() == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *ORDINARY,
+        "--size 100000,20,300000 --confirms 10",
+        "--persistent --queue-type quorum --confirms 10 --ack-every 10",
+    ],
+)
+def test_all_that_is_sent_arrives_and_is_measured(load: Load, node: RunningNode, said: str):
+    assert_all_arrives(load, node, f"--messages 300 --verify {said}", each=300)
 
 
 def test_a_fan_out_arrives_in_each_queue(load: Load):

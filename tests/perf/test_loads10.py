@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perf.command import measure, plan_of
 from perf.errors import UNREACHABLE, PerfError
 from tests.interop.conftest import RunningNode
-from tests.perf.conftest import Load, options
+from tests.perf import test_loads
+from tests.perf.conftest import Load
 from tests.perf.test_loads import VERIFIED
 
 pytestmark = pytest.mark.interop
@@ -16,27 +16,15 @@ pytestmark = pytest.mark.interop
 @pytest.mark.parametrize(
     "said",
     [
-        "",
-        "--confirms 100 --ack-every 50",
-        "--confirms 1 --prefetch 1 --ack-every 1",
-        "--size 20-700 --confirms 100 --ack-every 7",
+        *test_loads.ORDINARY,
         "--size 100000,20,3000000 --messages 30 --confirms 10",
-        "--publishers 3 --consumers 2 --queues 5 --confirms 10 --ack-every 10",
-        "--publishers 4 --consumers 4 --per-connection 3 --queues 2 --confirms 10",
-        "--rate 3000 --confirms 100",
         "--persistent --confirms 10 --ack-every 10",
-        "--think 0.0001 --prefetch 10 --ack-every 1",
         "--queue-name a/%d%% --confirms 10",
     ],
 )
 def test_all_that_is_sent_arrives_and_is_measured(load: Load, node: RunningNode, said: str):
-    told, code = load(f"--protocol 1.0 --messages 300 --verify {said}")
-    sent = (30 if "--messages" in said else 300) * told["plan"]["publishers"]
-    assert (told["messages"]["sent"], told["messages"]["received"]) == (sent, sent)
-    assert told["messages"]["confirmed"] == (sent if "--confirms" in said else 0)
-    assert told["delivery_us"]["count"] == sent
-    assert (told["verified"], code) == (VERIFIED, 0)
-    assert node.queue_names() == []
+    each = 30 if "--messages" in said else 300
+    test_loads.assert_all_arrives(load, node, f"--protocol 1.0 --messages 300 --verify {said}", each)
 
 
 def test_a_fan_out_arrives_in_each_queue(load: Load):
@@ -58,9 +46,7 @@ def test_what_is_published_over_one_protocol_is_received_over_the_other(load: Lo
 
 
 def refusal(said: str) -> PerfError:
-    with pytest.raises(PerfError) as caught:
-        measure(plan_of(options(f"--protocol 1.0 --messages 1 --predeclared {said}")))
-    return caught.value
+    return test_loads.refusal(f"--protocol 1.0 --messages 1 --predeclared {said}")
 
 
 def test_a_wrong_password(node: RunningNode):

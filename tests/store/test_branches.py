@@ -154,9 +154,8 @@ def test_a_record_whose_messages_were_not_written_is_that_of_no_branch(site: Sit
 
 @pytest.mark.parametrize(("verb", "expected"), [(Verb.COMMIT, COMMITTED), (Verb.ROLL_BACK, BEFORE)])
 def test_a_record_whose_messages_are_where_they_belong_is_that_of_no_branch(
-    verb: Verb, expected: tuple[str, str, str]
+    verb: Verb, expected: tuple[str, str, str], site: Site
 ) -> None:
-    site = Site()
     crew = swapping(site)
     crew.ask("a", Verb.PREPARE)
     record = site.objects[KEY]
@@ -189,9 +188,8 @@ def test_a_decision_of_an_operator_of_which_only_the_record_was_written_was_none
 @pytest.mark.parametrize("starts", [1, 3])
 @pytest.mark.parametrize(("verb", "after"), [(Verb.COMMIT, COMMITTED), (Verb.ROLL_BACK, BEFORE)])
 def test_a_prepared_branch_is_decided_about_after_starts(
-    clean: bool, starts: int, verb: Verb, after: tuple[str, str, str]
+    clean: bool, starts: int, verb: Verb, after: tuple[str, str, str], site: Site
 ) -> None:
-    site = Site()
     swapping(site).ask("a", Verb.PREPARE)
     for _ in range(starts):
         site = site.again(clean=clean)

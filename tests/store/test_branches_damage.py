@@ -24,9 +24,8 @@ def damaged(site: Site) -> Site:
 
 @pytest.mark.parametrize("verb", [Verb.COMMIT, Verb.ROLL_BACK])
 def test_what_has_lost_messages_says_so_when_it_is_decided_about(
-    verb: Verb, caplog: pytest.LogCaptureFixture
+    verb: Verb, caplog: pytest.LogCaptureFixture, site: Site
 ) -> None:
-    site = Site()
     swapping(site).ask("a", Verb.PREPARE)
     with caplog.at_level(logging.ERROR, "leveret.store"):
         after = damaged(site)

@@ -106,11 +106,20 @@ class Site:
         return self.journal.known.live
 
 
+@pytest.fixture
+def site() -> Site:
+    return Site().start()
+
+
+@pytest.fixture
+def before() -> Site:
+    return Site().start()
+
+
 # Streams.
 
 
-def test_a_stream_comes_back_with_its_offsets_and_times() -> None:
-    before = Site().start()
+def test_a_stream_comes_back_with_its_offsets_and_times(before: Site) -> None:
     before.publish(b"a", b"b")
     before.advance(10)
     before.publish(b"c")
@@ -122,15 +131,13 @@ def test_a_stream_comes_back_with_its_offsets_and_times() -> None:
     assert after.reads(2) == [(2, "c"), (3, "d")]
 
 
-def test_a_reader_is_shown_the_offsets_of_what_came_back() -> None:
-    before = Site().start()
+def test_a_reader_is_shown_the_offsets_of_what_came_back(before: Site) -> None:
     before.publish(b"a", b"b")
     shown = [delivery.message.notes for delivery in before.again().stream.waiting()]
     assert [notes.offset for notes in shown if notes is not None] == [0, 1]
 
 
-def test_transient_messages_in_a_stream_are_kept_and_priorities_change_no_order() -> None:
-    before = Site().start()
+def test_transient_messages_in_a_stream_are_kept_and_priorities_change_no_order(before: Site) -> None:
     before.publish(b"a", facts=Facts(durable=True, priority=1))
     before.publish(b"b", facts=Facts(priority=9))
     before.publish(b"c", facts=Facts(priority=0))
@@ -238,8 +245,7 @@ def test_readers_pass_over_what_is_damaged_and_it_is_said_once(caplog: pytest.Lo
     )
 
 
-def test_a_stream_that_is_deleted_leaves_nothing() -> None:
-    site = Site().start()
+def test_a_stream_that_is_deleted_leaves_nothing(site: Site) -> None:
     site.publish(b"a", b"b")
     site.host.delete_queue(site.stream)
     site.broker.settle()
@@ -266,8 +272,7 @@ def test_a_stream_that_was_deleted_in_flight_stays_away() -> None:
     assert (site.store.stats().segments, site.again(crash=True).reads()) == (0, [])
 
 
-def test_files_of_a_stream_that_nobody_knows_go_at_a_start() -> None:
-    before = Site().start()
+def test_files_of_a_stream_that_nobody_knows_go_at_a_start(before: Site) -> None:
     before.publish(b"a")
     del before.store.content.objects['["queue","/","s"]']
     after = before.again(crash=True)
@@ -292,8 +297,7 @@ def test_a_message_goes_to_a_stream_and_to_a_queue_or_to_neither() -> None:
     assert (crashed.reads(), waiting(crashed.queue)) == ([(0, "a")], "a")
 
 
-def test_a_stream_has_another_incarnation_when_it_is_made_anew() -> None:
-    site = Site().start()
+def test_a_stream_has_another_incarnation_when_it_is_made_anew(site: Site) -> None:
     before = site.stream.incarnation
     site = site.again()
     assert site.stream.incarnation == before != ""
@@ -302,8 +306,7 @@ def test_a_stream_has_another_incarnation_when_it_is_made_anew() -> None:
     assert site.stream.incarnation not in ("", before)
 
 
-def test_chunks_that_become_one_keep_the_times_of_their_entries() -> None:
-    site = Site().start()
+def test_chunks_that_become_one_keep_the_times_of_their_entries(site: Site) -> None:
     for body in (b"a", b"b", b"c"):
         site.queue.push(Message(site.encoding, "", "q", b"", body, DURABLE))
         site.broker.settle()
@@ -318,8 +321,7 @@ def test_chunks_that_become_one_keep_the_times_of_their_entries() -> None:
 # Exchanges that hold messages.
 
 
-def test_a_held_message_survives_the_node_and_goes_when_it_is_due() -> None:
-    before = Site().start()
+def test_a_held_message_survives_the_node_and_goes_when_it_is_due(before: Site) -> None:
     before.delay(b"late", 60_000)
     before.delay(b"soon", 30_000)
     after = before.again(away_s=10)
@@ -333,8 +335,7 @@ def test_a_held_message_survives_the_node_and_goes_when_it_is_due() -> None:
     assert waiting(after.again().queue) == "soon late"
 
 
-def test_what_came_due_while_the_node_was_away_goes_at_once_and_in_order() -> None:
-    before = Site().start()
+def test_what_came_due_while_the_node_was_away_goes_at_once_and_in_order(before: Site) -> None:
     before.delay(b"b", 2000)
     before.delay(b"a", 1000, Facts(durable=True, priority=7))
     before.delay(b"c", 2000, Facts(durable=True, priority=3))
@@ -342,8 +343,7 @@ def test_what_came_due_while_the_node_was_away_goes_at_once_and_in_order() -> No
     assert (waiting(after.queue), after.held) == ("a b c", 0)
 
 
-def test_messages_come_back_in_the_order_in_which_they_were_held() -> None:
-    site = Site().start()
+def test_messages_come_back_in_the_order_in_which_they_were_held(site: Site) -> None:
     for body, priority in ((b"a", 9), (b"b", 0)):
         site.delay(body, 2000, Facts(durable=True, priority=priority))
     site = site.again()
@@ -366,8 +366,7 @@ def test_a_released_message_is_in_the_exchange_or_in_its_queue_whenever_the_node
     assert (crashed.held, waiting(crashed.queue)) == (0, "a")
 
 
-def test_a_message_is_held_on_disk_if_it_and_its_exchange_are_durable() -> None:
-    site = Site().start()
+def test_a_message_is_held_on_disk_if_it_and_its_exchange_are_durable(site: Site) -> None:
     site.delay(b"transient", 1000, Facts())
     site.later = site.exchange("transient", durable=False)
     site.delay(b"in a transient exchange", 1000)
@@ -385,8 +384,7 @@ def test_a_message_that_goes_before_its_commit_is_closed_is_never_written() -> N
     assert site.store.stats().chunks == 0
 
 
-def test_deleting_the_exchange_or_its_virtual_host_lets_go_of_what_it_holds() -> None:
-    site = Site().start()
+def test_deleting_the_exchange_or_its_virtual_host_lets_go_of_what_it_holds(site: Site) -> None:
     site.delay(b"a", 1000)
     site.host.delete_exchange("later")
     site.broker.settle()
@@ -399,8 +397,7 @@ def test_deleting_the_exchange_or_its_virtual_host_lets_go_of_what_it_holds() ->
     assert site.kept == 0
 
 
-def test_a_reload_of_the_type_changes_nothing_on_disk() -> None:
-    site = Site().start()
+def test_a_reload_of_the_type_changes_nothing_on_disk(site: Site) -> None:
     site.delay(b"a", 1000)
     site.later.replace_type(DelayedMessage)
     assert (site.kept, site.held) == (1, 1)
@@ -408,8 +405,7 @@ def test_a_reload_of_the_type_changes_nothing_on_disk() -> None:
     assert (waiting(site.queue), site.held, site.kept) == ("a", 0, 1)
 
 
-def test_a_type_that_cannot_take_a_message_back_loses_none(caplog: pytest.LogCaptureFixture) -> None:
-    before = Site().start()
+def test_a_type_that_cannot_take_a_message_back_loses_none(caplog: pytest.LogCaptureFixture, before: Site):
     before.delay(b"a", 60_000)
     before.delay(b"b", 60_000)
     before.journal.close()

@@ -31,7 +31,7 @@ class Told(Publisher):
         self.published = self.safe = 0
 
     def publish(self, key: str, body: bytes, facts: Facts = DURABLE) -> None:
-        self.kept.publish(key, body, facts)
+        self.kept.publish(key, body, facts=facts)
         self.published += 1
         self.persistent |= facts.durable
         if self not in self.kept.broker.publishers:
@@ -66,9 +66,10 @@ class Kept(CoreBench):
     def _on_failed(self, error: StoreError) -> None:
         self.failure = error
 
-    def publish(self, key: str, body: bytes, facts: Facts = DURABLE) -> None:  # type: ignore[override]
-        """One message; nothing is settled."""
-        self.broker.publish(self.host.default_exchange, Message(ENCODING, "", key, b"", body, facts))
+    def publish(self, key: str, *bodies: bytes, facts: Facts = DURABLE) -> None:  # type: ignore[override]
+        """Nothing is settled."""
+        for body in bodies:
+            self.broker.publish(self.host.default_exchange, Message(ENCODING, "", key, b"", body, facts))
 
     def hear(self) -> None:
         while self.said:
@@ -157,7 +158,7 @@ def test_a_message_that_is_settled_at_once_is_never_written(kept: Kept) -> None:
 
 def test_only_durable_messages_in_kept_queues_come_back(kept: Kept) -> None:
     kept.publish("q", b"a")
-    kept.publish("q", b"b", TRANSIENT)
+    kept.publish("q", b"b", facts=TRANSIENT)
     kept.publish("q", b"c")
     kept.publish("r", b"d")
     kept.land()
@@ -186,8 +187,7 @@ def test_after_a_crash_everything_counts_as_delivered_before(kept: Kept) -> None
 
 
 def test_after_a_proper_end_flags_and_attempts_are_exact(kept: Kept) -> None:
-    for body in (b"a", b"b", b"c"):
-        kept.publish("q", body)
+    kept.publish("q", b"a", b"b", b"c")
     kept.land()
     first, second = fetched(kept.q["q"], settled=False), fetched(kept.q["q"], settled=False)
     kept.q["q"].release(first)
@@ -221,15 +221,14 @@ def test_only_priorities_that_the_queue_tells_apart_change_the_order(
 ) -> None:
     kept = Kept(MemoryStore(held=True), "q", **limits)
     for body, priority in ((b"a", 0), (b"b", 5), (b"c", 2), (b"d", 3)):
-        kept.publish("q", body, Facts(durable=True, priority=priority))
+        kept.publish("q", body, facts=Facts(durable=True, priority=priority))
     kept.land()
     again = Kept(kept.store.reopened(held=True), "q", **limits)
     assert [delivery.message.body for delivery in again.q["q"].waiting()] == order
 
 
 def test_an_acknowledgement_that_is_on_disk_holds(kept: Kept) -> None:
-    for body in (b"a", b"b", b"c"):
-        kept.publish("q", body)
+    kept.publish("q", b"a", b"b", b"c")
     kept.land()
     consumer = FakeConsumer(kept.q["q"])
     kept.settle()
@@ -257,8 +256,7 @@ def test_a_message_in_two_queues_is_stored_once_and_settled_twice(kept: Kept) ->
 
 
 def test_a_purge_is_kept_but_not_for_what_is_with_consumers(kept: Kept) -> None:
-    for body in (b"a", b"b", b"c"):
-        kept.publish("q", body)
+    kept.publish("q", b"a", b"b", b"c")
     kept.land()
     fetched(kept.q["q"], settled=False)
     kept.q["q"].purge()
@@ -267,8 +265,7 @@ def test_a_purge_is_kept_but_not_for_what_is_with_consumers(kept: Kept) -> None:
 
 
 def test_x040_what_a_deleted_queue_had_is_not_found_again(kept: Kept) -> None:
-    for body in (b"a", b"b"):
-        kept.publish("q", body)
+    kept.publish("q", b"a", b"b")
     kept.land()
     delivery = fetched(kept.q["q"], settled=False)
     kept.host.delete_queue(kept.q["q"])
@@ -289,8 +286,7 @@ def test_messages_of_a_queue_that_nobody_knows_are_given_up(kept: Kept) -> None:
 
 
 def test_a_revised_message_keeps_its_place_and_what_was_added(kept: Kept) -> None:
-    for body in (b"a", b"b"):
-        kept.publish("q", body)
+    kept.publish("q", b"a", b"b")
     kept.land()
     delivery = fetched(kept.q["q"], settled=False)
     kept.q["q"].revise(delivery, Message(ENCODING, "", "q", b"", b"A", DURABLE))
@@ -301,8 +297,7 @@ def test_a_revised_message_keeps_its_place_and_what_was_added(kept: Kept) -> Non
 
 def test_a_revised_message_keeps_its_place_among_pages(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recovery, "PAGE_MESSAGES", 1)
-    for body in (b"a", b"b", b"c"):
-        kept.publish("q", body)
+    kept.publish("q", b"a", b"b", b"c")
     kept.land()
     deliveries = [fetched(kept.q["q"], settled=False) for _ in "ab"]
     for delivery, body in zip(deliveries, (b"A", b"B"), strict=True):
@@ -371,8 +366,7 @@ def test_publishers_had_better_wait_when_too_much_is_not_on_disk(kept: Kept) -> 
 def test_a_commit_has_several_chunks_if_it_is_large(kept: Kept) -> None:
     kept.journal.chunk_octets = 1000
     bodies = [b"%04d" % at + bytes(400) for at in range(20)]
-    for body in bodies:
-        kept.publish("q", body)
+    kept.publish("q", *bodies)
     kept.land()
     assert kept.store.stats().chunks > 5
     again = kept.crash()
@@ -412,8 +406,7 @@ def test_what_is_settled_while_chunks_are_rewritten_is_settled(kept: Kept, monke
     monkeypatch.setattr(chunks, "SMALL_MANY", 3)
     monkeypatch.setattr(chunks, "YOUNGEST", 0)
     for bodies in ((b"a",), (b"b", b"c")):
-        for body in bodies:
-            kept.publish("q", body)
+        kept.publish("q", *bodies)
         kept.land()
     assert kept.store.stats().chunks == 2
     consumer = FakeConsumer(kept.q["q"])

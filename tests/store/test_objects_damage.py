@@ -204,9 +204,8 @@ def test_what_compatibility_refuses_today_comes_back(caplog: pytest.LogCaptureFi
 
 
 def test_arguments_that_are_refused_today_are_heeded_as_far_as_they_are_known(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, site: Site
 ) -> None:
-    site = Site()
     site.queue("q", x_max_length=5)
     site.queue("none")
     site.settle()

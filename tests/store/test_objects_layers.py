@@ -314,9 +314,8 @@ def test_what_a_definitions_file_declares_otherwise_than_last_time_stays_as_it_i
     ],
 )
 def test_definitions_that_contradict_the_broker_or_themselves_are_refused(
-    tmp_path: Path, definitions: object
+    tmp_path: Path, definitions: object, site: Site
 ) -> None:
-    site = Site()
     site.queue()
     with pytest.raises(ConfigError, match="inequivalent"):
         site.again(loading(tmp_path, definitions))

@@ -426,9 +426,8 @@ def test_only_what_is_written_may_go(bench: PagedBench, queue: WorkQueue) -> Non
 
 
 def test_what_is_not_to_outlive_the_node_is_written_before_it_goes_and_found_by_no_later_start(
-    bench: PagedBench,
+    bench: PagedBench, queue: WorkQueue
 ) -> None:
-    queue = bench.queue()
     bench.put(b"a", b"b", durable=False)
     bench.put(b"c")
     assert paged_out(queue) == 0
