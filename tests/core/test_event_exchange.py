@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.clock import ManualClock
@@ -45,8 +47,12 @@ class Told:
         return found
 
 
-def test_a_declaration_is_told_with_its_facts_and_who_did_it() -> None:
-    told = Told()
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+def test_a_declaration_is_told_with_its_facts_and_who_did_it(told: Told) -> None:
     told.client.declare_queue("q", arguments={"x-max-length": 5})
     assert told.news() == [
         (
@@ -66,8 +72,7 @@ def test_a_declaration_is_told_with_its_facts_and_who_did_it() -> None:
     ]
 
 
-def test_an_event_is_a_durable_message_without_a_body_and_with_a_time() -> None:
-    told = Told()
+def test_an_event_is_a_durable_message_without_a_body_and_with_a_time(told: Told) -> None:
     told.client.declare_queue("q")
     told.broker.settle()
     [delivery] = told.queue.waiting()
@@ -123,8 +128,7 @@ def test_events_of_the_node_name_what_they_are_about_by_themselves() -> None:
     assert "canary" not in repr(found)
 
 
-def test_the_queue_of_the_events_can_be_deleted_while_one_is_told() -> None:
-    told = Told()
+def test_the_queue_of_the_events_can_be_deleted_while_one_is_told(told: Told) -> None:
     before = told.exchange.published
     FakeConsumer(told.queue)
     told.client.delete_queue("told")
@@ -133,8 +137,7 @@ def test_the_queue_of_the_events_can_be_deleted_while_one_is_told() -> None:
     assert told.exchange.published == before
 
 
-def test_nothing_is_made_while_nobody_is_bound() -> None:
-    told = Told()
+def test_nothing_is_made_while_nobody_is_bound(told: Told) -> None:
     told.host.unbind(told.exchange, told.queue, "#")
     told.news()
     made = calls(lambda: told.client.declare_queue("q"))
@@ -142,8 +145,7 @@ def test_nothing_is_made_while_nobody_is_bound() -> None:
     assert not [name for name in made if "encode" in name or "_message" in name or name == "Timers.at"]
 
 
-def test_events_of_one_batch_are_bounded() -> None:
-    told = Told()
+def test_events_of_one_batch_are_bounded(told: Told) -> None:
     for _ in range(PENDING_MAX + 7):
         told.broker.events.happened("queue.created", "/", {"name": "q"})
     assert told.listener.passed_over == 7
@@ -151,16 +153,14 @@ def test_events_of_one_batch_are_bounded() -> None:
     assert told.queue.ready == PENDING_MAX
 
 
-def test_only_one_virtual_host_has_the_exchange_and_nobody_can_delete_or_publish_to_it() -> None:
-    told = Told()
+def test_only_one_virtual_host_has_the_exchange_and_nobody_can_delete_or_publish_to_it(told: Told) -> None:
     assert EVENTS not in told.broker.add_virtual_host("v").exchanges
     assert told.exchange.internal
     assert told.exchange.durable
     assert EVENTS not in Broker(ManualClock()).add_virtual_host("/").exchanges
 
 
-def test_the_virtual_host_of_the_events_may_go_and_come_back() -> None:
-    told = Told()
+def test_the_virtual_host_of_the_events_may_go_and_come_back(told: Told) -> None:
     told.broker.delete_virtual_host("/")
     told.broker.settle()
     assert EVENTS in told.broker.add_virtual_host("/").exchanges

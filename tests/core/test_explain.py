@@ -1,8 +1,7 @@
 """Explanations: what they say, that asking changes nothing, and that they equal deliveries on topologies of all kinds.
 
 Topologies are read from octets: Hypothesis draws those quickly and makes them small when something fails, and every
-string of octets means some topology. The `ci` profile tries 10 000 different ones, in 20 seconds.
-"""
+string of octets means some topology. The `ci` profile tries 10 000 different ones, in 20 seconds."""
 
 from __future__ import annotations
 

@@ -232,6 +232,11 @@ def known() -> Access:
     return access
 
 
+@pytest.fixture
+def access() -> Access:
+    return known()
+
+
 def begun(access: Access, loopback: bool = True) -> Mechanism:
     return Mechanisms(access, ["SCRAM-SHA-256"]).begin("SCRAM-SHA-256", loopback)
 
@@ -279,8 +284,7 @@ def test_others_do_not(name: str, password: bytes) -> None:
     assert name not in str(raised.value)
 
 
-def test_who_is_unknown_is_asked_like_everybody_and_always_in_the_same_way() -> None:
-    access = known()
+def test_who_is_unknown_is_asked_like_everybody_and_always_in_the_same_way(access: Access) -> None:
     of_nobody = parts(challenge(begun(access), "nobody"))
     assert of_nobody == parts(challenge(begun(access), "nobody"))
     assert of_nobody[1] != parts(challenge(begun(access), "somebody"))[1]
@@ -326,8 +330,7 @@ def test_a_malformed_message_is_the_clients_mistake(message: bytes) -> None:
         mechanism.step(message)
 
 
-def test_a_proof_cannot_be_used_again() -> None:
-    access = known()
+def test_a_proof_cannot_be_used_again(access: Access) -> None:
     nonces = iter([b"a" * 18, b"b" * 18])
     access.random_octets = lambda size: next(nonces)
     mechanism = begun(access)
@@ -339,8 +342,7 @@ def test_a_proof_cannot_be_used_again() -> None:
         again.step(proof)
 
 
-def test_who_changes_his_password_meanwhile_is_not_let_in_by_the_old_one() -> None:
-    access = known()
+def test_who_changes_his_password_meanwhile_is_not_let_in_by_the_old_one(access: Access) -> None:
     mechanism = begun(access)
     octets = challenge(mechanism)
     access.add_user("user", "pencils")
@@ -348,8 +350,7 @@ def test_who_changes_his_password_meanwhile_is_not_let_in_by_the_old_one() -> No
         mechanism.step(final(octets, b"pencil"))
 
 
-def test_guests_of_this_machine_only_do_not_come_from_elsewhere() -> None:
-    access = known()
+def test_guests_of_this_machine_only_do_not_come_from_elsewhere(access: Access) -> None:
     access.set_loopback_users(["user"])
     mechanism = begun(access, loopback=False)
     octets = challenge(mechanism)
@@ -358,8 +359,7 @@ def test_guests_of_this_machine_only_do_not_come_from_elsewhere() -> None:
     assert raised.value.word == "not_loopback"
 
 
-def test_it_is_not_offered_unless_something_is_kept_for_it() -> None:
-    access = known()
+def test_it_is_not_offered_unless_something_is_kept_for_it(access: Access) -> None:
     assert Mechanisms(access, ["SCRAM-SHA-256", "PLAIN"]).offered == ("SCRAM-SHA-256", "PLAIN")
     access.hashing = Hashing()
     assert Mechanisms(access, ["SCRAM-SHA-256", "PLAIN"]).offered == ("PLAIN",)
@@ -375,8 +375,7 @@ def scram_of(access: Access, name: str) -> Verifier | None:
     return user.password.scram
 
 
-def test_a_verifier_is_made_at_the_next_login_with_the_password() -> None:
-    access = known()
+def test_a_verifier_is_made_at_the_next_login_with_the_password(access: Access) -> None:
     assert scram_of(access, "old") is None
     revision = access.revision
     access.authenticate("old", "pen")
@@ -391,8 +390,7 @@ def test_a_verifier_is_made_at_the_next_login_with_the_password() -> None:
     assert scram_of(access, "old") is made
 
 
-def test_a_verifier_of_a_password_that_has_changed_since_is_not_taken() -> None:
-    access = known()
+def test_a_verifier_of_a_password_that_has_changed_since_is_not_taken(access: Access) -> None:
     completed = ITERATED.with_scram(PasswordHash.of("other", b"salt"), "other")
     access.note_verifier("old", completed)
     access.note_verifier("nobody", completed)

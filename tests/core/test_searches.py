@@ -1,7 +1,6 @@
 """What it costs to look for what consumers want: once for each message, nothing when idle, a portion at a time.
 
-What they get: test_filters.py.
-"""
+What they get: test_filters.py."""
 
 from __future__ import annotations
 

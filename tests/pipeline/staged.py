@@ -121,3 +121,7 @@ class FakeExchanges(FakeBroker):
         else:
             staging.parts = {part: each for part, each in staging.parts.items() if part[0] != batch}
         return said(200, {"dropped": 0})
+
+
+def bodies(broker: FakeExchanges) -> list[bytes]:
+    return [each.body for each in broker.published]

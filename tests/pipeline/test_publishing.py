@@ -10,7 +10,7 @@ from pipeline.errors import Missing, PipelineError, Refused, Unreachable
 from pipeline.publisher import Published, Publisher, State, Taken
 from pipeline.sink_options import read_sink_options
 from tests.pipeline.bulk import block, message, serving
-from tests.pipeline.staged import FakeExchanges
+from tests.pipeline.staged import FakeExchanges, bodies
 from tests.pipeline.test_client import UNUSED, Time
 
 
@@ -40,10 +40,6 @@ def publisher_of(endpoints: str, time: Time, password: str = "guest", **given: s
 
 def rows(*bodies: bytes, exchange: str = "shop", key: str = "k") -> bytes:
     return block(0, *(message(each, exchange, key) for each in bodies))
-
-
-def bodies(broker: FakeExchanges) -> list[bytes]:
-    return [each.body for each in broker.published]
 
 
 def test_what_is_staged_is_published_by_the_commit(broker: FakeExchanges, publisher: Publisher):

@@ -23,7 +23,7 @@ from pipeline.schema import record
 from pipeline.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamWriter, TaskResult, Writing
 from pipeline.sink_options import read_sink_options
 from tests.pipeline.bulk import said, serving
-from tests.pipeline.staged import FakeExchanges
+from tests.pipeline.staged import FakeExchanges, bodies
 
 Messages = list[WriterCommitMessage | None]
 
@@ -76,10 +76,6 @@ def run(
         task = StreamWriter(writing(broker, FakeTask(partition, number), **given))
         done.append(pickle.loads(pickle.dumps(task.write(iter(batches)))))
     return writer, done
-
-
-def bodies(broker: FakeExchanges) -> list[bytes]:
-    return [each.body for each in broker.published]
 
 
 def test_nothing_is_published_before_the_commit_and_all_of_it_after(broker: FakeExchanges):

@@ -24,12 +24,17 @@ from tests.store.branched import (
 )
 from tests.store.site import TYPES, Site, held_site, land_all
 
+
+def held_and_swapping() -> tuple[Site, Crew]:
+    site = held_site()
+    return site, swapping(site)
+
+
 # Wherever it is killed.
 
 
 def test_to_prepare_is_one_commit() -> None:
-    site = held_site()
-    crew = swapping(site)
+    site, crew = held_and_swapping()
     land_all(site)
     assert killed(site) == BEFORE
     crew.branch("a").do(Verb.PREPARE)
@@ -39,8 +44,7 @@ def test_to_prepare_is_one_commit() -> None:
 
 
 def test_to_commit_is_one_commit() -> None:
-    site = held_site()
-    crew = swapping(site)
+    site, crew = held_and_swapping()
     crew.branch("a").do(Verb.PREPARE)
     land_all(site)
     crew.branch("a").do(Verb.COMMIT)
@@ -49,8 +53,7 @@ def test_to_commit_is_one_commit() -> None:
 
 
 def test_to_roll_back_is_one_commit() -> None:
-    site = held_site()
-    crew = swapping(site)
+    site, crew = held_and_swapping()
     crew.branch("a").do(Verb.PREPARE)
     land_all(site)
     crew.branch("a").do(Verb.ROLL_BACK)
@@ -59,8 +62,7 @@ def test_to_roll_back_is_one_commit() -> None:
 
 
 def test_to_commit_in_one_phase_is_one_commit() -> None:
-    site = held_site()
-    crew = swapping(site)
+    site, crew = held_and_swapping()
     land_all(site)
     crew.branch("a").do(Verb.COMMIT_AT_ONCE)
     assert changes([killed(site) for _ in steps(site)]) == [BEFORE, COMMITTED]
@@ -70,8 +72,7 @@ def test_to_commit_in_one_phase_is_one_commit() -> None:
 def test_what_is_prepared_and_decided_in_one_turn_leaves_nothing_behind(
     verb: Verb, after: tuple[str, str, str]
 ) -> None:
-    site = held_site()
-    crew = swapping(site)
+    site, crew = held_and_swapping()
     land_all(site)
     crew.branch("a").do(Verb.PREPARE)
     crew.branch("a").do(verb)
@@ -83,8 +84,7 @@ def test_what_is_prepared_and_decided_in_one_turn_leaves_nothing_behind(
 def test_what_is_decided_while_the_prepare_is_in_flight_comes_after_it(
     verb: Verb, after: tuple[str, str, str]
 ) -> None:
-    site = held_site()
-    crew = swapping(site)
+    site, crew = held_and_swapping()
     land_all(site)
     crew.ask("a", Verb.PREPARE)
     assert site.store.flying is not None
@@ -104,8 +104,7 @@ def test_what_arrives_and_is_accepted_and_prepared_in_one_commit_is_in_the_branc
 
 
 def test_what_is_rolled_back_and_accepted_again_does_not_come_back() -> None:
-    site = held_site()
-    crew = swapping(site)
+    site, crew = held_and_swapping()
     crew.ask("a", Verb.PREPARE)
     crew.ask("a", Verb.ROLL_BACK)
     consumer = FakeConsumer(site.host.queues["q"])
@@ -118,8 +117,7 @@ def test_what_is_rolled_back_and_accepted_again_does_not_come_back() -> None:
 
 def test_an_operator_decides_in_one_commit_and_that_is_kept_until_it_is_forgotten() -> None:
     for commit, after in ((True, ("4 y", "x z", " -> ")), (False, ("1 2 3 4", "", " -> "))):
-        site = held_site()
-        crew = swapping(site)
+        site, crew = held_and_swapping()
         crew.branch("a").do(Verb.PREPARE)
         land_all(site)
         crew.branch("a").complete(commit)

@@ -388,8 +388,7 @@ STEPS = st.lists(
 def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]) -> None:
     """Whatever happens: confirmed and unsettled is there, settled on disk is not, in order, each once, flagged.
 
-    Chunks and pages are small, and chunks are rewritten whenever that is possible.
-    """
+    Chunks and pages are small, and chunks are rewritten whenever that is possible."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recovery, "PAGE_MESSAGES", 2)
         patch.setattr(compaction, "LOOK_EVERY", 1)

@@ -2,8 +2,7 @@
 
 Here nobody waits for the disk: a message is published, taken, dropped, answered while pages are on their way. What
 each consumer must be given at any moment is not predicted (that is `test_paging_properties.py`); what it is given is
-compared with what is left.
-"""
+compared with what is left."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Whatever is declared, bound, unbound and deleted, in whatever order: the next start finds what a broker should keep.
 
 The model is the broker itself: what of it has to outlive the node is read off it (`Site.shape`), by rules that know
-nothing of the store.
-"""
+nothing of the store."""
 
 from __future__ import annotations
 

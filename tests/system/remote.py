@@ -114,32 +114,8 @@ class Slow(Remote):
         return self.broker.journal
 
 
-class Peer091(amqp091.Peer):
-    def __init__(self, remote: Remote) -> None:
-        self.bench = remote
-        self.socket = remote.connected()
-        self.front = SimpleNamespace(wire=SimpleNamespace(frame_max=131_072))
-        self.received = deque()
-        self.heartbeats, self.greeting = 0, b""
-        self._buffer, self._partial = b"", {}
-
-    def send_bytes(self, data: bytes, settle: bool = True) -> None:
-        self.socket.sendall(data)
-        if settle:
-            self.bench.settle()
-
-    def take_bytes(self) -> bytes:
-        return self.bench.received(self.socket)
-
-
-class Peer10(amqp10.Peer):
-    def __init__(self, remote: Remote) -> None:
-        self.bench = remote
-        self.socket = remote.connected()
-        self.headers, self.mechanisms, self.sasl = [], None, deque()
-        self.opened = self.closed = None
-        self.empty_frames, self.sessions, self.frame_size_max = 0, {}, 131_072
-        self._heard, self._buffer = [], b""
+class OverSocket:
+    """Bytes go over a socket, and have been worked through when a call returns."""
 
     def send_bytes(self, octets: bytes, settle: bool = True) -> None:
         self.socket.sendall(octets)
@@ -148,6 +124,26 @@ class Peer10(amqp10.Peer):
 
     def take_bytes(self) -> bytes:
         return self.bench.received(self.socket)
+
+
+class Peer091(OverSocket, amqp091.Peer):
+    def __init__(self, remote: Remote) -> None:
+        self.bench = remote
+        self.socket = remote.connected()
+        self.front = SimpleNamespace(wire=SimpleNamespace(frame_max=131_072))
+        self.received = deque()
+        self.heartbeats, self.greeting = 0, b""
+        self._buffer, self._partial = b"", {}
+
+
+class Peer10(OverSocket, amqp10.Peer):
+    def __init__(self, remote: Remote) -> None:
+        self.bench = remote
+        self.socket = remote.connected()
+        self.headers, self.mechanisms, self.sasl = [], None, deque()
+        self.opened = self.closed = None
+        self.empty_frames, self.sessions, self.frame_size_max = 0, {}, 131_072
+        self._heard, self._buffer = [], b""
 
 
 class Gone:
