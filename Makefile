@@ -11,6 +11,8 @@ PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 # A third of the tests, and most of the time: processes, browsers, clients, Spark. Their results rarely depend on how the
 # code was built, so that only `make nightly` runs them twice.
 EXPENSIVE := browser crash interop pipeline system tls test_install.py
+# What looks at the source says the same, however that was built.
+SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_project.py test_statements.py
 
 .PHONY: help run test nightly test-compiled test-plain test-cheap lint compile format bench crash points power rounds docs clean
 .NOTPARALLEL:
@@ -33,7 +35,8 @@ test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.re
 test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder
 	LEVERET_TESTED=plain $(PYTEST) $(ARGS)
 
-test-cheap: ARGS += $(addprefix --ignore=tests/,$(EXPENSIVE))
+test-cheap: ARGS += $(addprefix --ignore=tests/,$(EXPENSIVE) $(SOURCE))
+test-cheap: export HYPOTHESIS_PROFILE := again
 test-cheap: test-plain ## run the cheap tests against the source folder
 
 lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
