@@ -27,7 +27,8 @@ run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 with 
 
 test: lint test-compiled test-cheap ## check format, types and imports, run every test compiled, and the cheap ones plain
 
-nightly: lint test-compiled test-plain ## the checks of `make test`, and every test compiled and plain
+nightly: export HYPOTHESIS_PROFILE ?= long
+nightly: lint test-compiled test-plain ## the checks of `make test`, and every test compiled and plain, with more examples
 
 test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules
 	LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append $(ARGS)

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 # A build says the same twice: what it tries does not depend on chance. The nightly run looks further.
-settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True)
+settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)
 # The same, for tests that have just run compiled: the first of the same examples.
-settings.register_profile("again", max_examples=30, deadline=None, derandomize=True)
+settings.register_profile("again", max_examples=20, deadline=None, derandomize=True)
+settings.register_profile("long", max_examples=200, deadline=None)  # of `make nightly`
 settings.register_profile(
     "nightly", max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
