@@ -46,7 +46,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pipeline.session import NoSpark, session
 
     before = dict(os.environ)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), before.get("PYTHONPATH"))))
+    # Last, so that the processes of other tests in this worker still find what is compiled first.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (before.get("PYTHONPATH"), str(ROOT))))
     settings = {
         "spark.driver.extraJavaOptions": QUICK,
         "spark.driver.host": "127.0.0.1",
