@@ -59,7 +59,7 @@ class Listed:
 
 @attrs.frozen
 class Fetched:
-    """Whole blocks, of which the first may begin before the requested offset."""
+    """The answer to a request for blocks: whole ones, of which the first may begin before the requested offset."""
 
     octets: bytes
     next: int  # the offset to request next

@@ -19,7 +19,7 @@ from broker_core.values import Table
 
 @attrs.frozen
 class Event:
-    """Something that has happened just now."""
+    """An event in the broker, at the moment it happens."""
 
     name: str  # such as queue.created
     virtual_host: str  # empty: it concerns the node

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.flow import resident_octets
+from broker_core.flow import free_octets, resident_octets
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from broker_core.operations import Operations
 
 DESCRIPTORS: Final = "/proc/self/fd"
@@ -44,7 +43,7 @@ def measured(operations: Operations) -> Measured:
         descriptors=open_descriptors() or sockets,
         descriptors_max=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
         sockets=sockets,
-        disk_free=free_octets(operations.data_folder),
+        disk_free=free_octets(operations.data_folder or Path()) or 0,
         threads=running_threads(),
     )
 
@@ -63,12 +62,3 @@ def running_threads() -> int:
         return len(os.listdir(THREADS))
     except OSError:
         return 1
-
-
-def free_octets(folder: Path | None) -> int:
-    """Return the free bytes on the disk of a folder, by default the working directory's."""
-    try:
-        status = os.statvfs(folder or ".")
-    except OSError:
-        return 0
-    return status.f_bavail * status.f_frsize
