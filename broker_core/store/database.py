@@ -19,9 +19,10 @@ from zlib import crc32
 
 import attrs
 
+from broker_core.flow import free_octets
 from broker_core.store.contract import DamagedError, NoSpaceError, StoreError
 from broker_core.store.folder import MESSAGES, META, BadFolder, Folder, sync_folder
-from broker_core.store.reserve import RESERVE_OCTETS, free_octets
+from broker_core.store.reserve import RESERVE_OCTETS
 
 FORMAT: Final = 1
 IDS: Final = {MESSAGES: 0x4C76724D, META: 0x4C767254}  # SQLite's application_id
@@ -146,8 +147,9 @@ def unusable(file: Path, error: sqlite3.Error | UnicodeDecodeError) -> BadFolder
         return BadFolder(f"{file} is damaged: its tables cannot be read. {REMEDY}.")
     if is_damage(error):
         return BadFolder(f"{file} is damaged: {error}. {REMEDY}.")
-    reason = "there is no space left" if free_octets(file.parent) < PAGE_OCTETS * 64 else str(error)
-    return BadFolder(f"{file} cannot be used: {reason}")
+    free = free_octets(file.parent)
+    is_full = free is not None and free < PAGE_OCTETS * 64
+    return BadFolder(f"{file} cannot be used: {'there is no space left' if is_full else error}")
 
 
 # Creation.
@@ -265,11 +267,13 @@ def _has_room(connection: sqlite3.Connection) -> bool:
     """Return whether the disk has room for the database to grow by its log."""
     file = file_of(connection)
     (pages,) = connection.execute("pragma page_count").fetchone()
+    free = free_octets(file.parent)
     try:
         growth = int(pages) * PAGE_OCTETS - file.stat().st_size
-        return growth <= 0 or growth + LEFT_OCTETS <= free_octets(file.parent)
-    except OSError:  # unknown: SQLite will find out
-        return True
+    except OSError:
+        free = None
+    # Where it is unknown, SQLite will find out.
+    return free is None or growth <= 0 or growth + LEFT_OCTETS <= free
 
 
 def file_of(connection: sqlite3.Connection) -> Path:

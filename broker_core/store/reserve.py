@@ -13,15 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from broker_core.flow import free_octets
+
 RESERVE: Final = "reserve"
 RESERVE_OCTETS: Final = 1 << 20  # a start needs about a tenth
 PLENTY: Final = 4 * RESERVE_OCTETS  # free on the disk before the reserve is filled
-
-
-def free_octets(folder: Path) -> int:
-    """Return how many bytes can still be written to a folder's file system. Raises OSError."""
-    free = os.statvfs(folder)
-    return free.f_bavail * free.f_frsize
 
 
 class Reserve:
@@ -29,14 +25,15 @@ class Reserve:
 
     __slots__ = ("_file", "_free")
 
-    def __init__(self, folder: Path, free: Callable[[Path], int] = free_octets) -> None:
+    def __init__(self, folder: Path, free: Callable[[Path], int | None] = free_octets) -> None:
         self._file = folder / RESERVE
         self._free = free
 
     def fill(self) -> None:
         """Write the file if it is not there and there is plenty of room."""
         with suppress(OSError):
-            if self._size() == RESERVE_OCTETS or self._free(self._file.parent) < PLENTY:
+            free = self._free(self._file.parent)
+            if self._size() == RESERVE_OCTETS or free is None or free < PLENTY:
                 return
             try:
                 self._write()
@@ -46,7 +43,8 @@ class Reserve:
     def release(self) -> None:
         """Delete the file if the disk has less room left than its size."""
         with suppress(OSError):
-            if self._free(self._file.parent) < RESERVE_OCTETS:
+            free = self._free(self._file.parent)
+            if free is not None and free < RESERVE_OCTETS:
                 self._file.unlink(missing_ok=True)
 
     def _size(self) -> int:

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.flow import free_octets
 from broker_core.store import wal_tail
 from broker_core.store.database import opened
 from broker_core.store.folder import MESSAGES, META
-from broker_core.store.reserve import PLENTY, RESERVE, RESERVE_OCTETS, Reserve, free_octets
+from broker_core.store.reserve import PLENTY, RESERVE, RESERVE_OCTETS, Reserve
 from broker_core.store.sqlite import SqliteStore
 from tests.crash.failing import fill, small_disk, why_no_small_disk
 from tests.store.shelf import Shelf, entries
