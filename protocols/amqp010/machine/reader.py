@@ -49,7 +49,6 @@ from protocols.amqp010.codec.frames import (
 from protocols.amqp010.machine.assembly import NAMES, WHICH, Assembly, FramingError
 from protocols.shared.machine.closing import Machine
 from protocols.shared.machine.contract import Writer
-from protocols.shared.machine.pieces import keep
 from protocols.shared.machine.states import State
 
 GREETING_SIZE: Final = 8
@@ -137,11 +136,9 @@ class Reader(Machine):
             return
         self.halted = False
         if self._tail:
-            keep(self._tail, data)
-            self._tail_size += len(data)
-            if self._tail_size < self._needed:
+            data = self._joined(data)
+            if not data:
                 return
-            data = b"".join(self._tail)
         at = 0
         if not self._greeted and len(data) >= GREETING_SIZE:
             self._greeted = True

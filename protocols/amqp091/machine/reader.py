@@ -29,7 +29,6 @@ from protocols.amqp091.machine.channel_input import FLAGS_SIZE, ChannelInput, Ex
 from protocols.amqp091.machine.contract import Handler, Traffic
 from protocols.shared.machine.closing import Machine
 from protocols.shared.machine.contract import Writer
-from protocols.shared.machine.pieces import keep
 from protocols.shared.machine.states import State
 
 KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
@@ -112,11 +111,9 @@ class Reader(Machine):
         if self._missing:
             start = self._take_missing(data)
         elif self._tail:
-            keep(self._tail, data)
-            self._tail_size += len(data)
-            if self._tail_size < self._needed:
+            data = self._joined(data)
+            if not data:
                 return
-            data = b"".join(self._tail)
             self._tail = []
         if self._missing:
             return

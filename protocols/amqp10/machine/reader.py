@@ -21,7 +21,6 @@ from protocols.amqp10.machine.contract import Handler
 from protocols.amqp10.machine.session import Session
 from protocols.shared.machine.closing import Machine
 from protocols.shared.machine.contract import Writer
-from protocols.shared.machine.pieces import keep
 from protocols.shared.machine.states import State
 
 QUICK_START: Final = Struct(">IHH")  # size, shape, channel
@@ -69,11 +68,9 @@ class Reader(Machine):
     def _take(self, data: bytes) -> None:
         self.halted = False
         if self._tail:
-            keep(self._tail, data)
-            self._tail_size += len(data)
-            if self._tail_size < self._needed:
+            data = self._joined(data)
+            if not data:
                 return
-            data = b"".join(self._tail)
         self._needed = FRAME_OVERHEAD
         self.singly_until = 0
         rest = data[self._take_frames(data, self._take_greeting(data)) :]

@@ -100,6 +100,11 @@ class Machine(ABC):
             keep(self._tail, data)
             self._tail_size += len(data)
 
+    def _joined(self, data: bytes) -> bytes:
+        """Return the kept input with `data` at its end; empty while that is less than `_needed` bytes."""
+        self._keep(data)
+        return b"".join(self._tail) if self._tail_size >= self._needed else b""
+
     def lost(self) -> None:
         """Called when the transport has ended."""
         self._drop("the transport ended")
