@@ -156,7 +156,10 @@ class ExchangeType(ABC):
         """Called before a binding with this exchange as source is made. Raise `PreconditionFailed` to refuse it."""
 
     def bind(self, binding: Binding) -> None:
-        """Called after a binding was added to `self.exchange.bindings`, and for each of them after a reload."""
+        """Called after a binding was added to `self.exchange.bindings`, and for each of them after a reload.
+
+        Raise `PreconditionFailed`, before anything has changed here, to refuse a destination: the binding is taken out.
+        """
 
     def unbind(self, binding: Binding) -> None:
         """Called after a binding was removed from `self.exchange.bindings`."""

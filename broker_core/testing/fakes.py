@@ -153,7 +153,11 @@ class Bench:
         if binding.identity not in self.exchange.bindings_by_identity:
             self.exchange.type.validate_binding(key, binding.arguments)
             self.exchange.bindings_by_identity[binding.identity] = binding
-            self.exchange.type.bind(binding)
+            try:
+                self.exchange.type.bind(binding)
+            except BaseException:
+                del self.exchange.bindings_by_identity[binding.identity]
+                raise
         return self.destination(name, is_exchange)
 
     def unbind(

@@ -12,11 +12,13 @@ from broker_core.exchanges.standard import STANDARD
 from broker_core.testing.fakes import fake_message
 from broker_core.virtual_host import VirtualHost
 from plugins.delayed_message import DelayedMessage
+from plugins.local_random import LocalRandom
 from plugins.recent_history import RecentHistory
 
 TYPES: dict[str, type[ExchangeType]] = {
     **STANDARD,
     "x-delayed-message": DelayedMessage,
+    "x-local-random": LocalRandom,
     "x-recent-history": RecentHistory,
 }
 
@@ -75,3 +77,16 @@ def test_recent_history_reaches_a_queue_that_is_bound_later(host: VirtualHost) -
         host.broker.publish(exchange, fake_message(key))
     host.bind(exchange, queue := host.declare_queue("late"), "")
     assert queue.ready == 3
+
+
+@pytest.mark.parametrize("type_", ["quorum", "stream"])
+def test_a_local_random_exchange_is_for_classic_queues(host: VirtualHost, type_: str) -> None:
+    exchange = host.declare_exchange("any", "x-local-random")
+    queue = host.declare_queue("q", durable=True, arguments={"x-queue-type": type_})
+    with pytest.raises(PreconditionFailed) as refused:
+        host.bind(exchange, queue, "")
+    assert str(refused.value) == f"Queue type rabbit_{type_}_queue not valid for this exchange type"
+    assert not exchange.bindings
+    assert not host.bindings_to(queue)
+    host.bind(exchange, host.declare_queue("classic"), "")
+    assert host.broker.publish(exchange, fake_message("any key")) is Outcome.TAKEN

@@ -36,6 +36,7 @@ SHIPPED = {
     "system",
     "x-consistent-hash",
     "x-delayed-message",
+    "x-local-random",
     "x-modulus-hash",
     "x-random",
     "x-recent-history",

@@ -18,6 +18,7 @@ from broker_core.testing.fakes import Bench, fake_message, publish
 from broker_core.values import Properties, Table, Value
 from plugins.consistent_hash import ConsistentHash
 from plugins.delayed_message import DelayedMessage
+from plugins.local_random import LocalRandom
 from plugins.modulus_hash import ModulusHash
 from plugins.random_exchange import RandomExchange
 from plugins.recent_history import RecentHistory
@@ -41,6 +42,10 @@ def test_modulus_hash_keeps_the_contract() -> None:
 
 def test_random_keeps_the_contract() -> None:
     check_exchange_type(RandomExchange, by_chance=True)
+
+
+def test_local_random_keeps_the_contract() -> None:
+    check_exchange_type(LocalRandom, bindings=[("", {}), ("", {"a": 1})], by_chance=True)
 
 
 def test_recent_history_keeps_the_contract() -> None:
@@ -232,6 +237,30 @@ def test_random_repeats_itself_with_the_same_seed() -> None:
         return [only(bench) for _ in range(20)]
 
     assert picks() == picks()
+
+
+# x-local-random
+
+
+def test_local_random_gives_each_queue_the_same_chance_also_after_one_has_gone() -> None:
+    bench = Bench(LocalRandom)
+    bench.exchange.type = LocalRandom(bench.exchange, Random(7))
+    arguments: list[tuple[str, Table]] = [("a", {}), ("b", {}), ("a", {"again": True}), ("c", {})]
+    for name, further in arguments:
+        bench.bind(name, "", further)
+    counts = Counter(only(bench) for _ in range(3000))
+    assert all(counts[name] == pytest.approx(1000, abs=100) for name in "abc")
+    bench.unbind("b")
+    assert {only(bench) for _ in range(100)} == {"a", "c"}
+
+
+def test_local_random_refuses_keys_and_exchanges() -> None:
+    bench = Bench(LocalRandom)
+    with pytest.raises(PreconditionFailed, match=r"^Non empty binding 'a' key not permitted$"):
+        bench.bind("q", "a")
+    with pytest.raises(PreconditionFailed, match=r"^Destination not found$"):
+        bench.bind("e", is_exchange=True)
+    assert not bench.exchange.bindings
 
 
 # x-recent-history
