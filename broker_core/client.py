@@ -20,9 +20,10 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from broker_core.arguments.checks import text
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
 from broker_core.exchanges.exchange import Binding, Destination, Exchange
-from broker_core.limits import NAME_MAX, QueueType, text
+from broker_core.limits import NAME_MAX, QueueType
 from broker_core.queues.queue import Queue
 from broker_core.security.access import DEFAULT_EXCHANGE, Permission, User
 from broker_core.values import Table

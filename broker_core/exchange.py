@@ -1,5 +1,7 @@
 """The contract of exchange types under a stable name for plug-ins; it is defined in `exchanges/exchange.py`."""
 
+from broker_core.arguments.exchange_arguments import ExchangeArgument
+from broker_core.arguments.row import Effect, Row
 from broker_core.exchanges.exchange import (
     HANDLED,
     Binding,
@@ -10,4 +12,15 @@ from broker_core.exchanges.exchange import (
     LooksAt,
 )
 
-__all__ = ["HANDLED", "Binding", "Destination", "Exchange", "ExchangeType", "Handled", "LooksAt"]
+__all__ = [
+    "HANDLED",
+    "Binding",
+    "Destination",
+    "Effect",
+    "Exchange",
+    "ExchangeArgument",
+    "ExchangeType",
+    "Handled",
+    "LooksAt",
+    "Row",
+]

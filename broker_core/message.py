@@ -13,8 +13,8 @@ from typing import ClassVar, Final
 import attrs
 from mypy_extensions import mypyc_attr
 
+from broker_core.arguments.checks import text
 from broker_core.errors import PreconditionFailed, Unsupported
-from broker_core.limits import text
 from broker_core.values import Properties, Table, Value, printed, type_name
 
 

@@ -12,33 +12,19 @@ exchange has no policy, whatever the pattern (S145, S146).
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
+from broker_core.arguments.checks import text, whole
+from broker_core.arguments.merging import Limit, lower
+from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS, PolicyKey
 from broker_core.errors import PreconditionFailed
-from broker_core.limits import (
-    Check,
-    Overflow,
-    QueueLimits,
-    QueueType,
-    age_fault,
-    age_ms,
-    count_fault,
-    expiry_fault,
-    one_of,
-    overflow_fault,
-    text,
-    text_fault,
-    ttl_fault,
-    whole,
-    whole_fault,
-)
+from broker_core.limits import QueueLimits, QueueType
 from broker_core.observability.events import Events
 from broker_core.selectors.expressions import Expression
 from broker_core.values import Table, Value
@@ -70,65 +56,6 @@ REACH: Final[dict[ApplyTo, frozenset[QueueType]]] = {
     ApplyTo.QUORUM_QUEUES: frozenset({QueueType.QUORUM}),
     ApplyTo.STREAMS: frozenset({QueueType.STREAM}),
 }
-
-# The keys of definitions. Ignored keys are checked, kept and listed; they mean nothing on a single node.
-
-KEYS: Final[dict[str, Check]] = {
-    "message-ttl": ttl_fault,
-    "expires": expiry_fault,
-    "max-length": count_fault,
-    "max-length-bytes": count_fault,
-    "overflow": overflow_fault,
-    "dead-letter-exchange": text_fault,
-    "dead-letter-routing-key": text_fault,
-    "delivery-limit": whole_fault,
-    "consumer-timeout": count_fault,
-    "max-age": age_fault,
-    "stream-max-segment-size-bytes": count_fault,
-    "alternate-exchange": text_fault,
-}
-
-
-def anything(value: Value) -> str | None:
-    return None
-
-
-IGNORED_KEYS: Final[dict[str, Check]] = {
-    "queue-mode": one_of("default", "lazy"),
-    "queue-version": whole_fault,
-    "queue-master-locator": text_fault,
-    "queue-leader-locator": text_fault,
-    "dead-letter-strategy": one_of("at-most-once", "at-least-once"),
-    "max-in-memory-length": count_fault,
-    "max-in-memory-bytes": count_fault,
-    "initial-cluster-size": count_fault,
-    "target-group-size": count_fault,
-    "max-segment-size": count_fault,
-    "stream-filter-size-bytes": count_fault,
-    "federation-upstream": anything,
-    "federation-upstream-set": anything,
-    "ha-mode": anything,
-    "ha-params": anything,
-    "ha-sync-mode": anything,
-    "ha-sync-batch-size": anything,
-    "ha-promote-on-shutdown": anything,
-    "ha-promote-on-failure": anything,
-}
-
-OPERATOR_KEYS: Final = (
-    "message-ttl",
-    "expires",
-    "max-length",
-    "max-length-bytes",
-    "delivery-limit",
-    "max-in-memory-length",
-    "max-in-memory-bytes",
-    "target-group-size",
-)
-"""The keys that an operator policy may hold: RabbitMQ's list, numbers only."""
-
-STREAM_KEYS: Final = ("max-length-bytes", "max-age", "stream-max-segment-size-bytes")
-"""The keys that bound a stream and its segments; the other keys are for queues that settle deliveries."""
 
 
 @attrs.frozen(slots=False)  # cached_property needs a dictionary
@@ -169,7 +96,7 @@ class Policies:
 
     def set(self, policy: Policy) -> None:
         """Add a policy, or replace the one of this name. Raises PreconditionFailed if it is invalid."""
-        refuse_invalid(policy, "policy", {**KEYS, **IGNORED_KEYS})
+        refuse_invalid(policy, "policy", POLICY_KEYS)
         self._policies[policy.virtual_host, policy.name] = policy
         if self.catalogue is not None:
             self.catalogue.keep_policy(policy, operator=False)
@@ -177,8 +104,7 @@ class Policies:
 
     def set_operator(self, policy: Policy) -> None:
         """Add or replace an operator policy. Raises PreconditionFailed if it is invalid."""
-        known = {**KEYS, **IGNORED_KEYS}
-        refuse_invalid(policy, "operator policy", {key: known[key] for key in OPERATOR_KEYS})
+        refuse_invalid(policy, "operator policy", OPERATOR_KEYS)
         self._operator[policy.virtual_host, policy.name] = policy
         if self.catalogue is not None:
             self.catalogue.keep_policy(policy, operator=True)
@@ -243,9 +169,7 @@ class Policies:
         """Return the merged definition of policy and operator policy for a queue; empty if none matches."""
         policy, operator = self.queue_policies(virtual_host, name, type_)
         said = merged(policy.definition if policy else {}, operator.definition if operator else {})
-        if type_ is QueueType.STREAM:
-            return {key: value for key, value in said.items() if key in STREAM_KEYS}
-        return said
+        return {key: value for key, value in said.items() if is_for(key, type_)}
 
     def for_exchange(self, virtual_host: str, name: str) -> Definition:
         """Return the definition of an exchange's policy; always empty for the default exchange (S145)."""
@@ -271,13 +195,13 @@ def may_take_long(pattern: str) -> bool:
     return many and quick(pattern) is None
 
 
-def refuse_invalid(policy: Policy, kind: str, known: dict[str, Check]) -> None:
+def refuse_invalid(policy: Policy, kind: str, known: Mapping[str, PolicyKey]) -> None:
     """Raise PreconditionFailed, saying which policy is wrong and where."""
     if (fault := policy_fault(policy, known)) is not None:
         raise PreconditionFailed(f"invalid {kind} '{policy.name}' in vhost '{policy.virtual_host}': {fault}")
 
 
-def policy_fault(policy: Policy, known: dict[str, Check]) -> str | None:
+def policy_fault(policy: Policy, known: Mapping[str, PolicyKey]) -> str | None:
     try:
         re.compile(policy.pattern)
     except re.error as error:
@@ -287,10 +211,10 @@ def policy_fault(policy: Policy, known: dict[str, Check]) -> str | None:
     return next((f for key, value in policy.definition.items() if (f := key_fault(key, value, known))), None)
 
 
-def key_fault(key: str, value: Value, known: dict[str, Check]) -> str | None:
+def key_fault(key: str, value: Value, known: Mapping[str, PolicyKey]) -> str | None:
     if key not in known:
         return f"'{key}' is not one of {', '.join(known)}"
-    fault = known[key](value)
+    fault = known[key].check(value)
     return None if fault is None else f"{key}: {fault}"
 
 
@@ -304,16 +228,16 @@ def foremost(policies: Iterable[Policy]) -> Policy | None:
     return min(policies, key=lambda policy: (-policy.priority, policy.name), default=None)
 
 
+def is_for(key: str, type_: QueueType) -> bool:
+    """Return whether queues of a type have a use for a key."""
+    row = POLICY_KEYS.get(key)
+    return row is not None and type_ in row.types
+
+
 def merged(definition: Definition, operator: Definition) -> Definition:
     """Return a definition merged with an operator's: the lower of two numbers, or the only one that is set."""
     both = {key: lower(whole(value), whole(definition.get(key))) for key, value in operator.items()}
     return {**definition, **both}
-
-
-def lower(one: int | None, other: int | None, unlimited_below: int = 0) -> int | None:
-    """Return the stricter of two limits; None does not count, and numbers below `unlimited_below` mean no limit."""
-    said = [number for number in (one, other) if number is not None]
-    return min(said, key=lambda number: math.inf if number < unlimited_below else number, default=None)
 
 
 def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
@@ -323,34 +247,24 @@ def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
     """
     if not definition:
         return asked
-    timeout_ms = whole(definition.get("consumer-timeout"))
-    segment_bytes = whole(definition.get("stream-max-segment-size-bytes"))
-    return attrs.evolve(
-        asked,
-        message_ttl_ms=lower(asked.message_ttl_ms, whole(definition.get("message-ttl"))),
-        expires_ms=lower(asked.expires_ms, whole(definition.get("expires"))),
-        max_length=lower(asked.max_length, whole(definition.get("max-length"))),
-        max_bytes=lower(asked.max_bytes, whole(definition.get("max-length-bytes"))),
-        max_age_ms=lower(asked.max_age_ms, age_ms(definition.get("max-age"))),
-        max_segment_bytes=asked.max_segment_bytes or segment_bytes or None,
-        overflow=effective_overflow(asked, definition),
-        dead_letter_exchange=first(asked.dead_letter_exchange, definition.get("dead-letter-exchange")),
-        dead_letter_key=first(asked.dead_letter_key, definition.get("dead-letter-routing-key")),
-        delivery_limit=lower(asked.delivery_limit, whole(definition.get("delivery-limit"))),
-        consumer_timeout_ms=lower(asked.consumer_timeout_ms, timeout_ms, unlimited_below=1),
-    )
+    held: dict[str, Limit] = {}
+    for name, value in definition.items():
+        key = POLICY_KEYS.get(name)
+        if key is not None and key.field:
+            held[key.field] = key.merge(limit_asked(asked, key.field), key.read(value, definition))
+    found = {field: limit for field, limit in held.items() if limit is not None}
+    return attrs.evolve(asked, **found)  # type: ignore[arg-type]  # a key reads into its field
+
+
+def limit_asked(asked: QueueLimits, field: str) -> Limit:
+    """Return a limit that a queue's arguments ask for; None if they do not."""
+    if field == "overflow" and not asked.overflow_asked:
+        return None
+    limit: Limit = getattr(asked, field)
+    return limit
 
 
 def effective_alternate(arguments: Table, definition: Definition) -> str | None:
     """Return the alternate exchange in force: by argument, else by policy (S128)."""
-    return first(text(arguments.get("alternate-exchange")), definition.get("alternate-exchange"))
-
-
-def effective_overflow(asked: QueueLimits, definition: Definition) -> Overflow:
-    said = text(definition.get("overflow"))
-    return asked.overflow if asked.overflow_asked or said is None else Overflow(said)
-
-
-def first(asked: str | None, said: Value) -> str | None:
-    """Return the argument if there is one (the empty string names the default exchange), else the policy's value."""
-    return text(said) if asked is None else asked
+    asked = text(arguments.get("alternate-exchange"))
+    return text(definition.get("alternate-exchange")) if asked is None else asked

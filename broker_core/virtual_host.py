@@ -15,17 +15,12 @@ from weakref import WeakValueDictionary
 import attrs
 from mypy_extensions import mypyc_attr
 
+from broker_core.arguments.checks import text
+from broker_core.arguments.queue_declaration import inequivalent_argument, parse_queue_arguments, shared
 from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
 from broker_core.exchanges.default import ByQueueName
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, inequivalent
-from broker_core.limits import (
-    QueueType,
-    VirtualHostLimits,
-    inequivalent_argument,
-    parse_queue_arguments,
-    shared,
-    text,
-)
+from broker_core.limits import QueueType, VirtualHostLimits
 from broker_core.observability.firehose import Traced
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queues.factory import new_queue

@@ -17,6 +17,8 @@ from hashlib import blake2b
 from math import log
 from typing import Final
 
+from broker_core.arguments.checks import one_of, text_fault
+from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.message import Message
@@ -48,7 +50,20 @@ class Candidate:
 
 class ConsistentHash(ExchangeType):
     name = "x-consistent-hash"
-    argument_names = ("hash-header", "hash-property")
+    arguments = (
+        ExchangeArgument(
+            name="hash-header",
+            about="The header that is hashed instead of the routing key.",
+            check=text_fault,
+            example="customer",
+        ),
+        ExchangeArgument(
+            name="hash-property",
+            about="The property that is hashed instead of the routing key: message_id, correlation_id or timestamp.",
+            check=one_of(*PROPERTIES),
+            example="message_id",
+        ),
+    )
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)

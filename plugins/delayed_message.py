@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
+from broker_core.arguments.checks import text_fault
+from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.clock import Timer
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
@@ -38,7 +40,14 @@ Waiting: TypeAlias = tuple[
 
 class DelayedMessage(ExchangeType):
     name = "x-delayed-message"
-    argument_names = (DELAYED_TYPE,)
+    arguments = (
+        ExchangeArgument(
+            name=DELAYED_TYPE,
+            about="The exchange type that routes messages whose time has come.",
+            check=text_fault,
+            example="direct",
+        ),
+    )
 
     def __init__(self, exchange: Exchange) -> None:
         """Create the inner type. Raises PreconditionFailed if it is not registered or refuses the arguments."""

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from broker_core.arguments.checks import between
+from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
 from broker_core.message import Message
@@ -24,7 +26,14 @@ NO_STORE: Final = "x-recent-history-no-store"
 class RecentHistory(ExchangeType):
     name = "x-recent-history"
     looks_at = LooksAt.NOTHING
-    argument_names = (LENGTH,)
+    arguments = (
+        ExchangeArgument(
+            name=LENGTH,
+            about="How many messages are remembered for queues that are bound later.",
+            check=between(1),
+            example=5,
+        ),
+    )
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)

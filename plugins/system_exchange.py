@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
+from broker_core.arguments.checks import text_fault
+from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.exchange import HANDLED, Destination, Exchange, ExchangeType, Handled, LooksAt
 from broker_core.message import Facts, Message
@@ -44,7 +46,14 @@ JSON: Final = "application/json"
 class SystemExchange(ExchangeType):
     name = "system"
     looks_at = LooksAt.KEY
-    argument_names = (PREFIX,)
+    arguments = (
+        ExchangeArgument(
+            name=PREFIX,
+            about="Answers also go to queues whose names begin with this, besides exclusive and reply queues.",
+            check=text_fault,
+            example="answers.",
+        ),
+    )
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)

@@ -13,10 +13,11 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
+from broker_core.arguments.queue_declaration import queue_type
 from broker_core.config.records import Record, RecordOf, key
 from broker_core.config.types import Flag, Limit, Place, Problem, RefusedValue, SingleValue, Whole, printed
 from broker_core.errors import Failure, NotAllowed, PreconditionFailed, Unsupported
-from broker_core.limits import QueueLimits, QueueType, queue_type
+from broker_core.limits import QueueLimits, QueueType
 from broker_core.values import Table
 from broker_core.version import VERSION
 

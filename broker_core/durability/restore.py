@@ -14,6 +14,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker_core.arguments.queue_declaration import limits_of, parse_queue_arguments, queue_type
 from broker_core.durability import object_records
 from broker_core.durability.objects import StoredCatalogue
 from broker_core.durable_objects import (
@@ -29,7 +30,7 @@ from broker_core.errors import Failure
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.exchanges.missing import Missing, missing
 from broker_core.leases.lease import Lease
-from broker_core.limits import QueueLimits, limits_of, parse_queue_arguments, queue_type
+from broker_core.limits import QueueLimits
 from broker_core.memory_tuning import no_collection
 from broker_core.observability import event_exchange
 from broker_core.queues.factory import new_queue

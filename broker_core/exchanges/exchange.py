@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
+from broker_core.arguments.exchange_arguments import ExchangeArgument
+from broker_core.arguments.row import Row
 from broker_core.clock import NEVER
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.held_messages import Held, Holding
@@ -117,9 +119,9 @@ class ExchangeType(ABC):
     name: ClassVar[str]
     description: ClassVar[str] = ""  # a line for people; by default the first one of the docstring
     looks_at: ClassVar[LooksAt] = LooksAt.MESSAGE
-    argument_names: ClassVar[
-        tuple[str, ...]
-    ] = ()  # arguments that must be equal when the exchange is redeclared
+    arguments: ClassVar[tuple[ExchangeArgument, ...]] = ()  # those of a declaration that have a meaning
+    argument_names: ClassVar[tuple[str, ...]] = ()  # more that must be equal when the exchange is redeclared
+    binding_arguments: ClassVar[tuple[Row, ...]] = ()  # those of bindings with such an exchange as source
 
     def __init__(self, exchange: Exchange) -> None:
         """Called when the exchange is declared, and again when the type is reloaded; `bind` follows per binding."""
@@ -177,7 +179,8 @@ class ExchangeType(ABC):
     def equivalent(self, arguments: Table) -> str | None:
         """Called on redeclaration. Return the name of the first argument that differs in meaning, or None."""
         current = self.exchange.arguments
-        return next((n for n in self.argument_names if current.get(n) != arguments.get(n)), None)
+        names = *(row.name for row in self.arguments), *self.argument_names
+        return next((name for name in names if current.get(name) != arguments.get(name)), None)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

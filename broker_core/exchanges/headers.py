@@ -20,6 +20,8 @@ from typing import Final, TypeAlias
 
 from mypy_extensions import mypyc_attr
 
+from broker_core.arguments.checks import one_of
+from broker_core.arguments.row import Row
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.message import Message
@@ -60,6 +62,13 @@ class Wanted:
 class Headers(ExchangeType):
     name = "headers"
     description = "the queues whose binding arguments are found among the message's headers"
+    binding_arguments = (
+        Row(
+            name="x-match",
+            about="How many of the other arguments a message's headers have to match.",
+            check=one_of(*MODES),
+        ),
+    )
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker_core.arguments.checks import whole
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.exchanges.exchange import Exchange
-from broker_core.limits import whole
 from broker_core.queues.stream import StreamQueue
 from broker_core.virtual_host import VirtualHost
 

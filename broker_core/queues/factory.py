@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.limits import QueueLimits, QueueType, queue_type
+from broker_core.arguments.queue_declaration import queue_type
+from broker_core.limits import QueueLimits, QueueType
 from broker_core.queues.filtered import Sieve
 from broker_core.queues.queue import Queue
 from broker_core.queues.sequenced import work_queue_kind

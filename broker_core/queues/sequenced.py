@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.limits import QueueLimits, whole
+from broker_core.arguments.checks import whole
+from broker_core.limits import QueueLimits
 from broker_core.queues.fair_share import FairQueue
 from broker_core.queues.last_value import LastValueQueue
 from broker_core.queues.message_groups import GroupedQueue

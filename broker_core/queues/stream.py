@@ -28,10 +28,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from broker_core.arguments.checks import age_ms, text, whole
 from broker_core.clock import NEVER
 from broker_core.delivery import UNLIMITED, Consumer, Delivery
 from broker_core.errors import PreconditionFailed, Unsupported
-from broker_core.limits import QueueLimits, QueueType, age_ms, text, whole
+from broker_core.limits import QueueLimits, QueueType
 from broker_core.message import Message
 from broker_core.queues.queue import REJECTED, Queue
 from broker_core.queues.search import Portions, takes_now

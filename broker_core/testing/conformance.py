@@ -271,6 +271,7 @@ def tables(subject: Subject) -> st.SearchStrategy[dict[str, Value]]:
     """Return a strategy for tables, mostly with names that the type knows, and with values of every type."""
     samples = [subject.arguments, *(table for _, table in (*subject.bindings, *subject.messages))]
     known = {name for table in samples for name in table} | set(subject.type_class.argument_names)
+    known |= {row.name for row in subject.type_class.arguments}
     seen = [value for table in samples for value in table.values()]
     names = st.sampled_from(sorted(known | {"x-match", "x-odd", ""})) | st.text(max_size=5)
     found = st.sampled_from(seen) | values() if seen else values()

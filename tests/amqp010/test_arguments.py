@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.limits import limits_of, parse_queue_arguments
+from broker_core.arguments.queue_declaration import limits_of, parse_queue_arguments
 from broker_core.values import Table, UInt8
 from protocols.amqp010.broker.arguments import (
     ALTERNATE_OF_QUEUE,

@@ -9,9 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from broker_core.arguments.queue_arguments import shares_of
+from broker_core.arguments.queue_declaration import limits_of
 from broker_core.delivery import Delivery
 from broker_core.errors import PreconditionFailed
-from broker_core.limits import QueueLimits, limits_of, shares_of
+from broker_core.limits import QueueLimits
 from broker_core.queues.fair_share import FairQueue
 from broker_core.queues.search import Search
 from broker_core.queues.work_queue import WorkQueue
@@ -166,7 +168,7 @@ def test_who_browses_sees_the_highest_level_first(bench: CoreBench) -> None:
     ],
 )
 def test_a_share_is_for_all_levels_or_one_for_each(share: Value, shares: tuple[int, ...]) -> None:
-    assert shares_of({"x-max-priority": LEVELS - 1, "x-fair-share": share}) == shares
+    assert shares_of(share, {"x-max-priority": LEVELS - 1}) == shares
 
 
 def test_without_shares_it_is_a_plain_queue(bench: CoreBench) -> None:

@@ -7,19 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.arguments.merging import lower, lower_above_zero
+from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import Overflow, QueueLimits, QueueType
 from broker_core.policy import (
-    IGNORED_KEYS,
-    KEYS,
-    OPERATOR_KEYS,
     ApplyTo,
     Definition,
     Policies,
     Policy,
     effective_alternate,
     effective_limits,
-    lower,
     merged,
 )
 from broker_core.values import Value
@@ -148,7 +146,7 @@ def test_a_definition_that_is_wrong_is_refused_in_words(definition: Definition, 
 
 def test_an_unknown_key_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
-        PreconditionFailed, match=r"'max-lenght' is not one of message-ttl, expires, max-length,"
+        PreconditionFailed, match=r"'max-lenght' is not one of expires, message-ttl, dead-letter-exchange,"
     ):
         Policies().set(policy("p", {"max-lenght": 1}))
 
@@ -159,7 +157,7 @@ def test_a_pattern_that_is_no_expression_is_refused() -> None:
 
 
 def test_operator_policies_hold_numbers_that_bound_a_queue_only() -> None:
-    for key in {**KEYS, **IGNORED_KEYS}.keys() - set(OPERATOR_KEYS):
+    for key in POLICY_KEYS.keys() - OPERATOR_KEYS.keys():
         with pytest.raises(
             PreconditionFailed, match=f"invalid operator policy 'o' in vhost '/': '{key}' is not one of"
         ):
@@ -251,6 +249,6 @@ def test_limits_never_grow_by_a_policy_applied_twice(definition: dict[str, int])
 def test_a_number_beats_unlimited_and_unlimited_beats_silence() -> None:
     assert lower(-1, 5) == lower(5, -1) == 5
     assert lower(-1, None) == -1
-    assert lower(0, 60, unlimited_below=1) == 60
+    assert lower_above_zero(0, 60) == 60
     assert effective_limits(QueueLimits(delivery_limit=-1), {"delivery-limit": 3}).delivery_limit == 3
     assert effective_limits(QueueLimits(consumer_timeout_ms=0), {}).consumer_timeout_ms == 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core import limits
+from broker_core.arguments import checks
 from broker_core.limits import PRIORITY_MAX, TTL_MAX_MS
 from broker_core.values import Int64, Table, printed
 from broker_core.values import Value as Neutral
@@ -189,7 +189,7 @@ def _fair_shares(given: Table) -> Table:
     asked = [name for name in given if name in FAIR_SHARES or name.startswith(FAIR_SHARES_OF)]
     if not asked:
         return {}
-    levels = min(1 + (limits.whole(given.get("x-max-priority")) or 0), LEVELS_MAX)
+    levels = min(1 + (checks.whole(given.get("x-max-priority")) or 0), LEVELS_MAX)
     if levels == 1 and not any(name in given for name in PRIORITIES):
         raise ValueError(f"{asked[0]}: there are no levels to share without qpid.priorities")
     for_all = next((whole(name, given) for name in FAIR_SHARES if name in given), 0)

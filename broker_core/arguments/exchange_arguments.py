@@ -1,0 +1,30 @@
+"""The table of arguments that every exchange may have. Exchange types declare their own: `ExchangeType.arguments`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from broker_core.arguments.checks import text_fault
+from broker_core.arguments.row import Row, by_name
+from broker_core.values import Value
+
+
+@attrs.frozen(kw_only=True)
+class ExchangeArgument(Row):
+    """An argument of exchanges, and the policy key of the same meaning. `example` is a value that changes something."""
+
+    example: Value
+    key: str = ""  # of policies
+
+
+EXCHANGE_ARGUMENTS: Final = by_name(
+    ExchangeArgument(
+        name="alternate-exchange",
+        about="The exchange that gets messages for which this one knows no queue.",
+        check=text_fault,
+        example="unrouted",
+        key="alternate-exchange",
+    ),
+)

@@ -1,0 +1,96 @@
+"""The table of policy keys: those that mean the same as an argument, from its row, and those that have none."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from broker_core.arguments.checks import count_fault
+from broker_core.arguments.exchange_arguments import EXCHANGE_ARGUMENTS, ExchangeArgument
+from broker_core.arguments.merging import Merge, first
+from broker_core.arguments.queue_arguments import (
+    CLASSIC,
+    QUEUE_ARGUMENTS,
+    SETTLING,
+    QueueArgument,
+    Read,
+    nothing,
+)
+from broker_core.arguments.row import Effect, Row, by_name
+from broker_core.limits import QueueType
+
+NO_FEDERATION: Final = "nothing comes from other brokers; a client can move messages"
+ONE_NODE: Final = "there is one node, and no mirrors"
+
+
+@attrs.frozen(kw_only=True)
+class PolicyKey(Row):
+    """A key of policies. `field`, `read` and `merge` are as those of the argument with the same meaning."""
+
+    types: frozenset[QueueType]  # of the queues that have a use for it
+    operator: bool = False
+    field: str = ""
+    read: Read = nothing
+    merge: Merge = first
+
+
+def of_queue_argument(row: QueueArgument) -> PolicyKey:
+    """Return the policy key that means the same as an argument."""
+    return PolicyKey(
+        name=row.key,
+        about=row.about,
+        check=row.key_check or row.check,
+        effect=row.effect,
+        instead=row.instead,
+        types=row.types if row.key_types is None else row.key_types,
+        operator=row.operator,
+        field=row.field,
+        read=row.read,
+        merge=row.merge,
+    )
+
+
+def of_exchange_argument(row: ExchangeArgument) -> PolicyKey:
+    return PolicyKey(
+        name=row.key,
+        about=row.about,
+        check=row.check,
+        effect=row.effect,
+        instead=row.instead,
+        types=SETTLING,
+    )
+
+
+POLICY_KEYS: Final = by_name(
+    *(of_queue_argument(row) for row in QUEUE_ARGUMENTS.values() if row.key),
+    *(of_exchange_argument(row) for row in EXCHANGE_ARGUMENTS.values() if row.key),
+    PolicyKey(
+        name="max-segment-size",
+        about="The size of a quorum queue's files in RabbitMQ.",
+        check=count_fault,
+        types=SETTLING,
+        effect=Effect.NO_EFFECT,
+    ),
+    *(
+        PolicyKey(name=name, about=about, types=SETTLING, effect=Effect.NO_EFFECT, instead=NO_FEDERATION)
+        for name, about in (
+            ("federation-upstream", "The upstream from which messages come."),
+            ("federation-upstream-set", "The set of upstreams from which messages come."),
+        )
+    ),
+    *(
+        PolicyKey(name=name, about=about, types=CLASSIC, effect=Effect.NO_EFFECT, instead=ONE_NODE)
+        for name, about in (
+            ("ha-mode", "Which nodes mirror a queue."),
+            ("ha-params", "The number or names of the nodes that mirror a queue."),
+            ("ha-sync-mode", "How a new mirror gets the messages."),
+            ("ha-sync-batch-size", "How many messages a mirror gets at a time."),
+            ("ha-promote-on-shutdown", "When a mirror takes over from a node that is shut down."),
+            ("ha-promote-on-failure", "When a mirror takes over from a node that fails."),
+        )
+    ),
+)
+
+OPERATOR_KEYS: Final = {name: key for name, key in POLICY_KEYS.items() if key.operator}
+"""The keys that an operator policy may hold: RabbitMQ's list, numbers only."""

@@ -1,0 +1,43 @@
+"""The row of one thing that can be asked for by name: its check, what it does here, and a sentence for people."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeVar
+
+import attrs
+
+from broker_core.arguments.checks import Check, anything
+
+
+class Effect(Enum):
+    """The effect that asking for something has here."""
+
+    IMPLEMENTED = "implemented"
+    REFUSED = "refused"  # with an error that names it
+    NO_EFFECT = "no effect"  # it is accepted and kept, and whoever asks for it is warned
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One argument, policy key, parameter or record.
+
+    `about` is one sentence for the documentation. `instead` says what to use where it has no effect or is refused.
+    """
+
+    name: str
+    about: str
+    check: Check = anything
+    effect: Effect = Effect.IMPLEMENTED
+    instead: str = ""
+
+
+R = TypeVar("R", bound=Row)
+
+
+def by_name(*rows: R) -> dict[str, R]:
+    """Return a table of rows by their names. Raises ValueError if two have one name."""
+    table = {row.name: row for row in rows}
+    if len(table) < len(rows):
+        raise ValueError("two rows have one name")
+    return table
