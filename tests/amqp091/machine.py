@@ -92,6 +92,9 @@ class Unheeding(Traffic):
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         pass
 
+    def on_acks(self, channel: int, tags: list[int]) -> None:
+        pass
+
 
 class Peer:
     """A client's end: `says` methods or bytes, `hears` methods."""

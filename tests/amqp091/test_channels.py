@@ -312,6 +312,20 @@ def test_messages_arrive_as_sent_however_they_are_cut(sent: list[tuple[bytes, st
         assert peer.handler.taken() == expected
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([1, 1, 1, 2]), st.integers(0, 2**64 - 1), st.booleans()), max_size=12)
+)
+def test_acks_arrive_as_sent_however_they_are_cut(sent: list[tuple[int, int, bool]]) -> None:
+    octets = b"".join(
+        method_frame(channel, m.BasicAck(tag, multiple).encode()) for channel, tag, multiple in sent
+    )
+    for step in (1, 50, len(octets) + 1):
+        peer = opened(channels=2)
+        for at in range(0, len(octets), step):
+            peer.says(octets[at : at + step])
+        assert peer.handler.taken() == [("ack", *each) for each in sent]
+
+
 def python_calls_of_receive(peer: Peer, octets: bytes) -> int:
     return calls(partial(peer.connection.receive, octets, 1.0)).total()
 
@@ -320,8 +334,14 @@ PER_READ = 5  # and fewer where they are compiled: receive, closed, _take, _take
 
 
 def test_an_ack_costs_one_python_call_at_most_which_is_the_handlers() -> None:
+    peer = opened(channels=2, traffic=Unheeding()).says(ACK)
+    other = method_frame(2, m.BasicAck(1).encode())
+    assert python_calls_of_receive(peer, (ACK + other) * 500) <= PER_READ + 1000
+
+
+def test_single_acks_of_one_channel_cost_two_calls_together() -> None:
     peer = opened(traffic=Unheeding()).says(ACK)
-    assert python_calls_of_receive(peer, ACK * 1000) <= PER_READ + 1000
+    assert python_calls_of_receive(peer, ACK * 1000) <= PER_READ + 2
 
 
 def test_a_message_costs_one_python_call_at_most_which_is_the_handlers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec import wire
 from tests.amqp091.peer import channel_of
 
 from .endings import Step, close_channel, close_connection, lose_connection
@@ -48,6 +49,18 @@ def test_s106_an_unknown_delivery_tag_closes_the_channel(method: m.Method, trans
     again = channel.peer.channel(1).get("q")
     assert again is not None
     assert again.method.redelivered
+
+
+def test_s106_of_single_acks_that_come_together_those_before_an_unknown_tag_are_taken() -> None:
+    channel = filled(4)
+    channel.consume("q")
+    channel.deliveries()
+    acks = [wire.method_frame(1, m.BasicAck(tag).encode()) for tag in (2, 1, 7, 3)]
+    channel.peer.send_bytes(b"".join(acks))
+    assert channel.refusal() == "406 PRECONDITION_FAILED - unknown delivery tag 7"
+    again = channel.peer.channel(1)
+    again.consume("q")
+    assert taken(again) == [2, 3]
 
 
 @pytest.mark.parametrize("transaction", [False, True])

@@ -8,10 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.errors import PreconditionFailed
 from protocols.amqp091.broker.encoding import plain_facts, project
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from protocols.amqp091.codec.wire import (
+    DEPTH_MAX,
+    BasicProperties,
+    ByteArray,
+    Float32,
+    LongLong,
+    MalformedError,
+    Timestamp,
+    UInt8,
+)
 from tests.amqp091.peer import channel_of, with_queue
 
 from .peer import ClientChannel
@@ -167,43 +177,105 @@ PLAIN = st.builds(
 )
 
 
+def evolved(properties: BasicProperties, **more: object) -> BasicProperties:
+    return BasicProperties(**{**properties.fields(), **more})
+
+
 def said(facts: object) -> list[object]:
     return [
         getattr(facts, name) for name in ("durable", "priority", "ttl_ms", "user_id", "reply_to", "cc", "bcc")
     ]
 
 
-@given(PLAIN)
-def test_facts_are_read_off_without_decoding_if_nothing_else_is_said(given_: BasicProperties) -> None:
+HEADER_NAMES = st.text(max_size=4) | st.sampled_from(["C", "CCC", "BC", "cc", "x-trace"])
+NUMBERS = st.one_of(
+    st.booleans(),
+    st.integers(-(2**31), 2**31 - 1),
+    st.integers(0, 255).map(UInt8),
+    st.integers(-(2**63), 2**63 - 1).map(LongLong),
+    st.floats(width=32).map(Float32),
+    st.integers(0, 2**64 - 1).map(Timestamp),
+    st.decimals(-1000, 1000, places=2),
+)
+VALUES = st.recursive(
+    st.none() | NUMBERS | st.text(max_size=9) | st.binary(max_size=9) | st.binary(max_size=9).map(ByteArray),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(HEADER_NAMES | st.just("CC"), inner, max_size=3)
+    ),
+    max_leaves=9,
+)
+FULL = st.builds(
+    evolved,
+    PLAIN,
+    headers=st.none()
+    | st.dictionaries(HEADER_NAMES.filter(lambda name: name not in ("CC", "BCC")), VALUES, max_size=4),
+    reply_to=TEXTS,
+    expiration=st.none() | st.integers(0, 10**9).map(str),
+    user_id=TEXTS,
+)
+
+
+@given(FULL)
+def test_facts_are_read_off_without_decoding_unless_there_are_further_keys(given_: BasicProperties) -> None:
     facts = plain_facts(given_.encode())
     assert facts is not None
-    assert (facts.durable, facts.priority) == (given_.delivery_mode == 2, given_.priority or 0)
-    assert said(facts)[2:] == [None, None, None, (), ()]
+    ttl_ms = None if given_.expiration is None else int(given_.expiration)
+    assert said(facts) == [
+        given_.delivery_mode == 2,
+        given_.priority or 0,
+        ttl_ms,
+        given_.user_id,
+        given_.reply_to,
+        (),
+        (),
+    ]
+    assert facts.has_headers == bool(given_.headers)
 
 
-@given(PLAIN.map(BasicProperties.encode), st.data())
+@given(FULL.map(BasicProperties.encode), st.data())
 def test_what_is_read_off_without_decoding_is_well_formed(octets: bytes, data: st.DataObject) -> None:
     """One octet changed, or the end cut off: whatever is no properties has no plain facts, and goes the long way."""
     at = data.draw(st.integers(0, len(octets) - 1))
     changed = octets[:at] + bytes([data.draw(st.integers(0, 255))]) + octets[at + 1 :]
     for each in (changed, octets[:at], octets + b"x"):
-        facts = plain_facts(each)
+        try:
+            facts = plain_facts(each)
+        except PreconditionFailed:  # the expiration
+            continue
         if facts is None:
             continue
         decoded = BasicProperties.decode(each)
-        assert decoded.headers is None
-        assert said(facts) == [decoded.delivery_mode == 2, decoded.priority or 0, None, None, None, (), ()]
-        assert (decoded.expiration, decoded.user_id, decoded.reply_to) == (None, None, None)
+        assert not {"CC", "BCC"} & set(decoded.headers or ())
+        assert facts.has_headers == bool(decoded.headers)
+        assert said(facts)[:2] == [decoded.delivery_mode == 2, decoded.priority or 0]
+        assert (facts.user_id, facts.reply_to) == (decoded.user_id, decoded.reply_to)
+        assert facts.ttl_ms == (None if decoded.expiration is None else int(decoded.expiration))
 
 
-def test_properties_that_say_more_are_decoded() -> None:
-    for properties in (
-        BasicProperties(user_id="ann"),
-        BasicProperties(reply_to="q"),
-        BasicProperties(expiration="10"),
-        BasicProperties(headers={"CC": ["q"]}),
-    ):
-        assert plain_facts(properties.encode()) is None
+@pytest.mark.parametrize("depth", [DEPTH_MAX, DEPTH_MAX + 1])
+def test_tables_are_skipped_as_deep_as_they_are_decoded(depth: int) -> None:
+    table = b"\0\0\0\0"
+    for _ in range(depth):
+        field = b"\x01tF" + table
+        table = len(field).to_bytes(4, "big") + field
+    properties = b"\x20\x00" + table
+    if depth > DEPTH_MAX:
+        assert plain_facts(properties) is None
+        with pytest.raises(MalformedError):
+            BasicProperties.decode(properties)
+    else:
+        assert plain_facts(properties) is not None
+        BasicProperties.decode(properties)
+
+
+@pytest.mark.parametrize("name", ["CC", "BCC"])
+def test_properties_with_further_keys_are_decoded(name: str) -> None:
+    for headers in ({name: ["q"]}, {"a": 1, name: ["q"], "b": "x"}, {"a": [{}], name: None}):
+        assert plain_facts(BasicProperties(headers=headers).encode()) is None
+    assert plain_facts(BasicProperties(headers={"a": {name: ["q"]}}).encode()) is not None
+
+
+def test_properties_that_say_everything_are_projected() -> None:
     facts, _ = project(
         BasicProperties(expiration="10", user_id="ann", reply_to="q", headers={"CC": ["k"]}).encode()
     )

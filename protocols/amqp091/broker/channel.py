@@ -103,16 +103,22 @@ class Channel:
         """The number of deliveries that the open transaction has answers to."""
         return len(self._tx_unsettled)
 
-    def ack(self, tag: int, multiple: bool) -> None:
-        """Accept a delivery, or all up to this tag (basic.ack). Raises PreconditionFailed for an unknown tag."""
+    def ack(self, tags: list[int]) -> None:
+        """Accept the deliveries with these tags (basic.ack). Raises PreconditionFailed for an unknown tag, after those
+        before it."""
         if self.publishing.tx is not None:
-            self._answer(tag, multiple, Delivery.accept)
+            self._answer(tags, Delivery.accept)
             return
         unsettled = self.unsettled
         taken: list[Delivery] = []
-        for each in (tag,) if tag in unsettled and not multiple else self._tags(tag, multiple):
-            taken.append(unsettled[each])
-            del unsettled[each]
+        unknown = -1
+        for tag in tags:
+            delivery = unsettled.pop(tag, None)
+            if delivery is not None:
+                taken.append(delivery)
+            elif tag not in self._late_tags:
+                unknown = tag
+                break
         at, count = 0, len(taken)
         while at < count:  # mostly once: a consumer takes from one queue
             queue, consumer, start = taken[at].queue, taken[at].consumer, at
@@ -124,27 +130,34 @@ class Channel:
                 consumer.window.credit += at - start
                 if self.sharing or not consumer.able:
                     self._wake(consumer)
+        if unknown >= 0:
+            raise unknown_tag(unknown)
 
-    def _answer(self, tag: int, multiple: bool, outcome: Callable[[Delivery], None]) -> None:
-        """Settle one delivery, or all up to a tag (0: all there are), in order of delivery (S106, S107)."""
-        tags = self._tags(tag, multiple)
+    def _answer(self, tags: list[int], outcome: Callable[[Delivery], None]) -> None:
+        """Settle deliveries, in order of delivery (S106, S107)."""
         tx = self.publishing.tx
-        if tx is None:
-            for each in tags:
-                self._settle(self.unsettled.pop(each), outcome)
-            return
-        for each in tags:
-            delivery = self._tx_unsettled[each] = self.unsettled.pop(each)
-            tx.settle(partial(self._settle, delivery, outcome))
+        for tag in tags:
+            delivery = self.unsettled.pop(tag, None)
+            if delivery is None:
+                if tag not in self._late_tags:
+                    raise unknown_tag(tag)
+            elif tx is None:
+                self._settle(delivery, outcome)
+            else:
+                self._tx_unsettled[tag] = delivery
+                tx.settle(partial(self._settle, delivery, outcome))
 
-    def _tags(self, tag: int, multiple: bool) -> list[int]:
-        if multiple and tag == 0:
-            return self._tags_up_to(self.last_tag)
-        if tag not in self.unsettled and tag not in self._late_tags:
-            raise unknown_tag(tag)
+    def tags(self, tag: int, multiple: bool) -> list[int]:
+        """Return the tags that an answer settles: this one, or all up to it (0: all there are).
+
+        Raises PreconditionFailed if `multiple` and no delivery with this tag is unsettled, or was taken back for being
+        late.
+        """
         if not multiple:
-            return [tag] if tag in self.unsettled else []
-        return self._tags_up_to(tag)
+            return [tag]
+        if tag and tag not in self.unsettled and tag not in self._late_tags:
+            raise unknown_tag(tag)
+        return self._tags_up_to(tag or self.last_tag)
 
     def _tags_up_to(self, tag: int) -> list[int]:
         """Return the tags of unsettled deliveries up to this one, in order; the caller settles them.
@@ -181,10 +194,10 @@ class Channel:
 
     def nack(self, method: m.BasicNack) -> None:
         outcome = Delivery.release if method.requeue else Delivery.reject
-        self._answer(method.delivery_tag, method.multiple, outcome)
+        self._answer(self.tags(method.delivery_tag, method.multiple), outcome)
 
     def reject(self, method: m.BasicReject) -> None:
-        self._answer(method.delivery_tag, False, Delivery.release if method.requeue else Delivery.reject)
+        self._answer([method.delivery_tag], Delivery.release if method.requeue else Delivery.reject)
 
     def recover(self, method: m.BasicRecover) -> None:
         self._recover(method.requeue)

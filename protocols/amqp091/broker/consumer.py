@@ -1,8 +1,7 @@
 """A consumer of a 0-9-1 channel, which turns deliveries into basic.deliver frames in the connection's outbox.
 
-Most messages look like the one before. The bytes that are the same in all of them are kept in two pieces, one up to the
-last byte of the delivery tag and one from there to the body, and a whole batch is joined once. A large body is not
-copied.
+Most messages look like the one before, but for tag, properties and body. The bytes between these are kept in pieces for
+as long as their sizes are the same, and a whole batch is joined once. A large body is not copied.
 """
 
 from __future__ import annotations
@@ -36,13 +35,12 @@ class ChannelConsumer(Consumer):
     """The consumer of a basic.consume."""
 
     __slots__ = (
-        "_after_size",
-        "_before_size",
+        "_after",
+        "_before",
         "_exchange",
         "_key",
-        "_middle",
+        "_not_redelivered",
         "_prefix",
-        "_properties",
         "_properties_size",
         "_size",
         "_start",
@@ -80,12 +78,11 @@ class ChannelConsumer(Consumer):
         self._tail = wire.END + wire.FRAME_START.pack(m.FRAME_BODY, channel.number, 0)[: -SIZE.size]
         # The parts of the last message, because most messages look alike.
         self._exchange = self._key = ""
-        self._properties = b""
-        self._properties_size = UNLIKE
-        self._size = UNLIKE  # of its body
-        self._target = self._start = b""
-        self._before_size = self._after_size = b""
-        self._middle = b""  # empty if it is not joined with others
+        self._properties_size = self._size = UNLIKE  # the size is that of the body
+        self._target = self._start = self._not_redelivered = b""
+        self._before = self._after = (
+            b""  # around the properties; empty if the message is not joined with others
+        )
 
     @property
     def suspended(self) -> bool:
@@ -121,14 +118,14 @@ class ChannelConsumer(Consumer):
             if unsettled is not None:
                 unsettled[tag] = delivery
             if (
-                (message.key is not self._key or message.exchange is not self._exchange)
-                or properties is not self._properties
+                message.key is not self._key
+                or message.exchange is not self._exchange
+                or len(properties) != self._properties_size
                 or len(body) != self._size
             ):
-                self._fit(message, properties, len(body))
+                self._fit(message, len(properties), len(body))
                 head_of = -1
-            middle = self._middle
-            if not middle:
+            if not self._before:
                 octets += end_of(pieces, out)
                 method = self._prefix + wire.DELIVERY.pack(tag, delivery.redelivered) + self._target
                 octets += wire.append_content(
@@ -140,7 +137,9 @@ class ChannelConsumer(Consumer):
                 head = wire.END + self._start + TAG.pack(tag)[:7]
             pieces.append(head)
             pieces.append(LOW[tag & 255])
-            pieces.append(b"\x01" + middle[1:] if delivery.redelivered else middle)
+            pieces.append(self._before if not delivery.redelivered else b"\x01" + self._before[1:])
+            pieces.append(properties)
+            pieces.append(self._after)
             pieces.append(body)
         octets += end_of(pieces, out)
         if unsettled is None:
@@ -158,33 +157,23 @@ class ChannelConsumer(Consumer):
             self.window.credit += 1
             delivery.reject()
 
-    def _fit(self, message: Message, properties: bytes, size: int) -> None:
-        """Build the bytes before and after the tag of this message, as far as those of the last message differ."""
+    def _fit(self, message: Message, properties_size: int, size: int) -> None:
+        """Build the bytes around the tag, the properties and the body of this message, as far as those of the last one
+        differ. Of large ones nothing is kept."""
         number = self.channel.number
         exchange, key = message.exchange, message.key
-        is_aimed = exchange == self._exchange and key == self._key and self._start != b""
-        is_alike = is_aimed and properties == self._properties and self._size != UNLIKE
-        self._exchange, self._key, self._properties = exchange, key, properties
-        if not is_aimed:
+        if exchange != self._exchange or key != self._key or self._start == b"":
             self._target = wire.deliver_target(cut(exchange), cut(key))
             method_size = len(self._prefix) + wire.DELIVERY.size + len(self._target)
             self._start = wire.FRAME_START.pack(m.FRAME_METHOD, number, method_size) + self._prefix
-        if len(properties) > wire.REPEATED_MAX:
-            self._properties = self._before_size = self._after_size = self._middle = b""
-            self._size = self._properties_size = UNLIKE
+            self._not_redelivered = b"\x00" + self._target + wire.END
+        self._exchange, self._key = exchange, key
+        self._properties_size, self._size = properties_size, size
+        if properties_size > wire.REPEATED_MAX or not wire.is_small(size, self.channel.frame_max):
+            self._before = b""
             return
-        if not is_aimed or len(properties) != self._properties_size:
-            self._properties_size = len(properties)
-            header = wire.header_frame(number, wire.CLASS_BASIC, 0, properties)
-            not_redelivered = b"\x00"
-            self._before_size = not_redelivered + self._target + wire.END + header[: wire.BODY_SIZE_AT]
-        if not is_alike:
-            self._after_size = properties + self._tail
-        if not is_alike or size != self._size:
-            self._size = size
-            octets = SIZE.pack(size)
-            is_small = wire.is_small(size, self.channel.frame_max)
-            self._middle = self._before_size + octets + self._after_size + octets if is_small else b""
+        self._before = self._not_redelivered + wire.header_start(number, properties_size, size)
+        self._after = self._tail + SIZE.pack(size)
 
     def cancelled(self) -> None:
         self.channel.consumer_cancelled(self)

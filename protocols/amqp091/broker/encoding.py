@@ -10,12 +10,15 @@ from __future__ import annotations
 from typing import ClassVar, Final
 from uuid import UUID
 
+from mypy_extensions import i64
+
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import TTL_MAX_MS
 from broker_core.message import Death, Encoding, Facts, Message, further_keys
 from broker_core.values import Id, Properties, Table, Value
 from protocols.amqp091.broker.core_values import field_table, table
 from protocols.amqp091.codec import wire
+from protocols.amqp091.codec.header_scan import plain_table_after
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable
 
 DURABLE: Final = 2  # delivery-mode
@@ -23,15 +26,16 @@ SHORT_MAX: Final = 255  # bytes of a short string
 WRITTEN_MAX: Final = 120_000  # bytes of properties: they have one frame, and x-death and the like are added
 REPLY_TO: Final = "amq.rabbitmq.reply-to"  # the alias of a channel's own reply queue
 OFFSET: Final = "x-stream-offset"  # the position in a stream of a delivery
-REMEMBERED_MAX: Final = 4096  # distinct property bytes whose facts are kept
-REMEMBERED_SIZE_MAX: Final = 128  # bytes; longer ones hardly come twice
 
 FLAGS_SIZE: Final = 2  # in front of all properties
-# The flags of headers, reply-to, expiration, user-id, and those that basic does not have.
-DECODED: Final = 0x2313
+UNKNOWN: Final = 0x0003  # flags of properties that basic does not have
+TOLD: Final = 0x0310  # the flags of reply-to, expiration and user-id
 
-plainly: Final = [[Facts(durable, priority) for priority in range(256)] for durable in (False, True)]
-remembered: Final[dict[bytes, Facts]] = {}  # by property bytes; looked up before `project` is called
+# Most messages have one of a few sets of facts: by has_headers, durable, and priority.
+plainly: Final = [
+    [[Facts(durable, priority, has_headers=headers) for priority in range(256)] for durable in (False, True)]
+    for headers in (False, True)
+]
 
 
 class Encoding091(Encoding):
@@ -81,15 +85,14 @@ class Encoding091(Encoding):
         return octets if len(octets) <= WRITTEN_MAX else wire.edit_properties(octets, {"headers": None})
 
     def published(self, properties: bytes) -> tuple[Facts, bytes]:
-        if (facts := remembered.get(properties)) is None:
-            if len(properties) > WRITTEN_MAX:
-                raise PreconditionFailed(
-                    f"the properties have {len(properties)} octets, {WRITTEN_MAX} are the most"
-                )
-            try:
-                facts, properties = project(properties)
-            except wire.MalformedError as error:
-                raise PreconditionFailed(f"the properties cannot be read: {error}") from None
+        if len(properties) > WRITTEN_MAX:
+            raise PreconditionFailed(
+                f"the properties have {len(properties)} octets, {WRITTEN_MAX} are the most"
+            )
+        try:
+            facts, properties = project(properties)
+        except wire.MalformedError as error:
+            raise PreconditionFailed(f"the properties cannot be read: {error}") from None
         if facts.reply_to == REPLY_TO:
             raise PreconditionFailed("fast reply consumer does not exist")
         return facts, properties
@@ -132,7 +135,6 @@ def project(properties: bytes) -> tuple[Facts, bytes]:
     """
     plain = plain_facts(properties)
     if plain is not None:
-        _remember(properties, plain)
         return plain, properties
     given = BasicProperties.decode(properties)
     headers = given.headers or {}
@@ -148,48 +150,80 @@ def project(properties: bytes) -> tuple[Facts, bytes]:
     )
     if "BCC" in headers:
         return facts, wire.edit_headers(properties, frozenset({"BCC"}), {})
-    _remember(properties, facts)
     return facts, properties
 
 
 def plain_facts(properties: bytes) -> Facts | None:
-    """Return the facts if they can be read without decoding, or None if there is more in them, or something is wrong.
+    """Return the facts, or None if something is wrong with the properties, or there are further routing keys in them.
 
-    Message ids, correlation ids and the like are skipped: they differ in each message, and the core does not need them.
+    Ids, timestamps and headers differ in each message, and the core needs none of them: they are skipped, so that what
+    nobody asks for is not built. Raises PreconditionFailed for an invalid expiration (S090).
     """
     if len(properties) < FLAGS_SIZE:
         return None
-    flags, at, mode, priority = properties[0] << 8 | properties[1], FLAGS_SIZE, 0, 0
-    if flags & DECODED:
+    at: i64 = FLAGS_SIZE
+    flags: i64 = properties[0] << 8 | properties[1]
+    mode = priority = 0
+    reply_to = expiration = user_id = None
+    has_headers = False
+    if flags & UNKNOWN:
         return None
     try:
         for flag in (0x8000, 0x4000):  # content type and encoding
             if flags & flag:
                 at += 1 + properties[at]
+        if flags & 0x2000:
+            start = at
+            at = plain_table_after(properties, at, len(properties), 0)
+            if at < 0:
+                return None
+            has_headers = at > start + 4
         if flags & 0x1000:
             mode = properties[at]
             at += 1
         if flags & 0x0800:
             priority = properties[at]
             at += 1
-        for flag in (0x0400, 0x0080):  # correlation id, message id
-            if flags & flag:
+        if flags & 0x0400:  # correlation id
+            at += 1 + properties[at]
+        if flags & TOLD:
+            if flags & 0x0200:
+                reply_to = _text_at(properties, at)
                 at += 1 + properties[at]
+            if flags & 0x0100:
+                expiration = _text_at(properties, at)
+                at += 1 + properties[at]
+        if flags & 0x0080:  # message id
+            at += 1 + properties[at]
         if flags & 0x0040:  # timestamp
             at += 8
-        for flag in (0x0020, 0x0008, 0x0004):  # type, application id, and what is reserved
+        if flags & 0x0020:  # type
+            at += 1 + properties[at]
+        if flags & 0x0010:
+            user_id = _text_at(properties, at)
+            at += 1 + properties[at]
+        for flag in (0x0008, 0x0004):  # application id, and what is reserved
             if flags & flag:
                 at += 1 + properties[at]
     except IndexError:
         return None
-    return plainly[mode == DURABLE][priority] if at == len(properties) else None
+    if at != len(properties):
+        return None
+    if not flags & TOLD:
+        return plainly[has_headers][mode == DURABLE][priority]
+    return Facts(
+        mode == DURABLE,
+        priority,
+        None if expiration is None else ttl_ms(expiration),
+        user_id,
+        reply_to,
+        has_headers=has_headers,
+    )
 
 
-def _remember(properties: bytes, facts: Facts) -> None:
-    if len(properties) <= REMEMBERED_SIZE_MAX:
-        if len(remembered) >= REMEMBERED_MAX:
-            remembered.clear()
-        remembered[properties] = facts
+def _text_at(properties: bytes, at: i64) -> str:
+    """Return the short string at an offset, or what is there of it. Raises IndexError if there is nothing."""
+    return properties[at + 1 : at + 1 + properties[at]].decode("utf-8", "surrogateescape")
 
 
 def ttl_ms(expiration: str) -> int:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, Outcome
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.exchanges.exchange import Exchange
-from broker_core.message import Facts, Message
+from broker_core.message import NO_FACTS, Facts, Message
 from broker_core.publish_cache import Target, targets_of
 from broker_core.transaction import Transaction
-from protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, project, remembered, rendered
+from protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, project, rendered
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import confirm_frame
@@ -40,6 +40,8 @@ class Publishing:
         "_flags",
         "_host",
         "_key",
+        "_last_facts",
+        "_last_properties",
         "_last_publish",
         "_nacked",
         "_returns",
@@ -74,6 +76,10 @@ class Publishing:
         self._host = self.client.host
         self._access = self.broker.access
         self._last_publish = NO_PUBLISH  # the last arguments; the next three hold their values
+        self._last_properties: bytes | None = (
+            None  # the last ones: the reader passes equal ones as one object
+        )
+        self._last_facts = NO_FACTS  # theirs
         self._target = Target(self._host.default_exchange, False, -1)
         self._key = ""
         self._flags = 0
@@ -89,9 +95,13 @@ class Publishing:
         ):
             target = self._aim(publish)
         exchange = target.exchange
-        facts = remembered.get(properties)
-        if facts is None:
-            facts, properties = project(properties)
+        if properties is self._last_properties:
+            facts = self._last_facts
+        else:
+            facts, visible = project(properties)
+            if visible is properties:
+                self._last_properties, self._last_facts = properties, facts
+            properties = visible
         if facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc:
             properties = self._check_facts(target, facts, properties)
         message = Message(ENCODING, exchange.name, self._key, properties, body, facts)
@@ -118,9 +128,10 @@ class Publishing:
         Messages that need a check each are left for `publish`, and so are those that may be refused.
         """
         target = self._target
-        facts = remembered.get(properties)
+        facts = self._last_facts
         if (
-            (publish is not self._last_publish or facts is None or self.tx is not None)
+            (publish is not self._last_publish or properties is not self._last_properties)
+            or self.tx is not None
             or (target.revision != self._host.revision or target.access_revision != self._access.revision)
             or (facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc)
             or self._flags & IMMEDIATE

@@ -45,7 +45,14 @@ class Channels(Traffic):
 
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         try:
-            self._channels[channel].ack(delivery_tag, multiple)
+            acked = self._channels[channel]
+            acked.ack(acked.tags(delivery_tag, multiple))
+        except Failure as failure:
+            raise reply(failure, m.BasicAck.class_id, m.BasicAck.method_id) from None
+
+    def on_acks(self, channel: int, tags: list[int]) -> None:
+        try:
+            self._channels[channel].ack(tags)
         except Failure as failure:
             raise reply(failure, m.BasicAck.class_id, m.BasicAck.method_id) from None
 

@@ -79,6 +79,7 @@ __all__ = [
     "encode_table",
     "encode_value",
     "header_frame",
+    "header_start",
     "heartbeat_frame",
     "method_at",
     "method_frame",
@@ -99,7 +100,6 @@ HEADER_TO_BODY: Final = Struct(">BBHI")
 
 CLASS_BASIC: Final = 60
 CONFIRM: Final = Struct(">BHIHHQBB")  # a frame with the basic.ack or basic.nack of a publish
-BODY_SIZE_AT: Final = 15  # in a header frame: the lower four bytes of the body's size
 CONTENT_HEADER_SIZE: Final = 12  # class, weight, body size
 REPEATED_MAX: Final = 1024  # bytes of properties that are kept, because the next message may have the same
 SMALL_BODY_MAX: Final = 16_384  # up to here a copy costs less than two more pieces to send
@@ -144,6 +144,12 @@ def heartbeat_frame() -> bytes:
 def header_frame(channel: int, class_id: int, body_size: int, properties: bytes) -> bytes:
     size = CONTENT_HEADER_SIZE + len(properties)
     return CONTENT_START.pack(FRAME_HEADER, channel, size, class_id, 0, body_size) + properties + END
+
+
+def header_start(channel: int, properties_size: int, body_size: int) -> bytes:
+    """Return the bytes of a header frame of class basic in front of the properties."""
+    size = CONTENT_HEADER_SIZE + properties_size
+    return CONTENT_START.pack(FRAME_HEADER, channel, size, CLASS_BASIC, 0, body_size)
 
 
 def content_frames(channel: int, properties: bytes, body: bytes, frame_max: int) -> list[bytes]:

@@ -97,6 +97,11 @@ class Traffic(ABC):
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         """Called with a basic.ack."""
 
+    def on_acks(self, channel: int, tags: list[int]) -> None:
+        """Called with several acks that came one after the other, each of one delivery."""
+        for tag in tags:
+            self.on_ack(channel, tag, False)
+
 
 @attrs.frozen
 class Tuning:

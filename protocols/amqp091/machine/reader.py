@@ -36,9 +36,9 @@ BASIC_PUBLISH: Final = b"\x00\x3c\x00\x28"
 BASIC_ACK: Final = b"\x00\x3c\x00\x50"
 ACK_START: Final = b"\x00\x00\x00\x0d" + BASIC_ACK  # the ack frame's size and method, behind kind and channel
 ACK_FRAME_SIZE: Final = 21
+ACK_HEAD_SIZE: Final = 11  # what the acks of a channel have in common
 METHOD: Final = Expects.METHOD  # a name of the module is found at once, a member of an Enum is looked up
 HEADER: Final = Expects.HEADER
-TAG: Final = Struct(">Q")
 QUICK_CONTENT: Final = Struct(">BHIIQ")  # CONTENT_START with class and weight in one
 BASIC: Final = CLASS_BASIC << 16  # class 60, weight 0 in QUICK_CONTENT
 HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
@@ -180,8 +180,14 @@ class Reader(Machine):
                 channel = self._channels.get(number)
                 quick = kind == FRAME_METHOD and channel is not None and channel.expects is METHOD
                 if quick and data[start + 3 : start + 11] == ACK_START:
-                    (tag,) = TAG.unpack_from(data, start + 11)
                     try:
+                        if data[after : after + ACK_HEAD_SIZE] == data[start : start + ACK_HEAD_SIZE]:
+                            tags, at = single_acks(data, start)
+                            if tags:
+                                traffic.on_acks(number, tags)
+                                continue
+                            at = after
+                        tag = int.from_bytes(data[start + ACK_HEAD_SIZE : start + 19], "big")
                         traffic.on_ack(number, tag, data[start + 19] & 1 == 1)
                     except AmqpError as error:
                         self._refuse(number, error, BASIC_ACK)
@@ -276,3 +282,21 @@ class Reader(Machine):
             bodies.append(data[body_at:body_end])
             start = body_end + 1
         return bodies, int(start)
+
+
+def single_acks(data: bytes, at: int) -> tuple[list[int], int]:
+    """Return the tags of the acks from `at` on, all of one channel and each for one delivery, and the offset after
+    them."""
+    tags: list[int] = []
+    start: i64 = at
+    end: i64 = len(data)
+    head = data[at : at + ACK_HEAD_SIZE]
+    while (
+        start + ACK_FRAME_SIZE <= end
+        and data[start : start + ACK_HEAD_SIZE] == head
+        and data[start + 19] & 1 == 0
+        and data[start + 20] == FRAME_END
+    ):
+        tags.append(int.from_bytes(data[start + ACK_HEAD_SIZE : start + 19], "big"))
+        start += ACK_FRAME_SIZE
+    return tags, int(start)
