@@ -63,6 +63,15 @@ class Delivery(Entry):
     def __hash__(self) -> int:
         return id(self) >> 4  # by identity; a compiled class that can be ordered has no hash by default
 
+    @property
+    def allowed_s(self) -> float | None:
+        """The seconds in which it has to be answered: its consumer's, else its queue's; None if there is no limit."""
+        consumer = self.consumer
+        if consumer is not None and consumer.timeout_s is not None:
+            return consumer.timeout_s or None
+        timeout_ms = self.queue.limits.consumer_timeout_ms
+        return None if timeout_ms is None else timeout_ms / 1000
+
     # The outcomes, for callers that keep a delivery and settle it later; the queue decides what they mean.
 
     def accept(self) -> None:
@@ -138,6 +147,7 @@ class Consumer(ABC):
         "searching",
         "selector",
         "settled",
+        "timeout_s",
         "window",
     )
 
@@ -163,6 +173,7 @@ class Consumer(ABC):
         self.selector = selector
         self.browses = browses
         self.searching = False
+        self.timeout_s: float | None = None  # its own limit for answers, 0 for none; None: its queue's
         self.attached = False  # to the queue, by `Queue.add_consumer`
         self.peer: object = (
             None  # the other end of its connection (`Client.peer`), where the protocol sets it

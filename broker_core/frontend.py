@@ -16,6 +16,7 @@ import attrs
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.config.load import Config
+    from broker_core.delivery import Delivery
     from broker_core.message import Encoding
     from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
     from broker_core.outbox import Outbox
@@ -125,6 +126,13 @@ class FrontEnd(ABC):
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
         """Return what operators see of its channels or sessions."""
+        return ()
+
+    def unsettled(self, channel: int, tag: int | None = None) -> Iterable[tuple[int, Delivery]]:
+        """Return the deliveries of a channel or session that its client has not answered, each with its tag or id.
+
+        With `tag` only that one, if it is there; else all, the oldest first.
+        """
         return ()
 
     def wait_for(self, waiting: Waiting) -> None:

@@ -59,6 +59,7 @@ class QueueLimits:
     dead_letter_key: str | None = None
     delivery_limit: int | None = None
     consumer_timeout_ms: int | None = None
+    consumer_timeout_asked: bool = True  # False: it is the node's default
     max_priority: int | None = None
     single_active: bool = False
     max_age_ms: int | None = None  # streams

@@ -1,4 +1,4 @@
-"""`leveret publish`, `get`, `peek`, `purge`, `move`: commands for a few messages at a time."""
+"""`leveret publish`, `get`, `peek`, `purge`, `move`, `renew`: commands for a few messages at a time."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ examples:
   leveret peek orders --count 10
 
 Nothing is removed: the messages keep their places and are not marked as redelivered.
+"""
+RENEW_EXAMPLES: Final = """\
+examples:
+  leveret renew '127.0.0.1:40000 -> 127.0.0.1:5672 (1)'       all that the channel has not acknowledged
+  leveret renew '127.0.0.1:40000 -> 127.0.0.1:5672 (1)' 7     the delivery with the tag 7
+
+The time that the queue's or the consumer's timeout allows begins anew. `leveret list channels` shows the names.
 """
 ACK_MODES: Final = {
     "requeue": "ack_requeue_true",
@@ -102,6 +109,12 @@ def add_move(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(move))
     _queue(parser)
     parser.add_argument("to", metavar="TO", help="the queue that gets the messages")
+
+
+def add_renew(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, Working(renew), RENEW_EXAMPLES)
+    parser.add_argument("channel", metavar="CHANNEL", help="the channel's, or session's, name")
+    parser.add_argument("tag", metavar="TAG", nargs="?", default="all", help="a delivery tag (default: all)")
 
 
 def _queue(parser: argparse.ArgumentParser) -> None:
@@ -236,10 +249,20 @@ def move(options: argparse.Namespace, api: Api) -> int:
     return DONE
 
 
+def renew(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import own_path
+
+    answer = api.put(own_path("channels", options.channel, "deliveries", options.tag, "renew"), {})
+    renewed = answer.get("renewed") if isinstance(answer, Mapping) else None
+    say(options, answer, f"renewed: {renewed} of channel '{options.channel}'")
+    return DONE
+
+
 ADD: Final[Mapping[str, Add]] = {
     "publish": add_publish,
     "get": add_get,
     "peek": add_peek,
     "purge": add_purge,
     "move": add_move,
+    "renew": add_renew,
 }

@@ -92,6 +92,7 @@ E = TypeVar("E", bound=Enum)
 
 
 class TimeoutResponse(Enum):
+    REQUEUE = "requeue"
     CLOSE_CHANNEL = "close-channel"
     NOTIFY_CONSUMER = "notify-consumer"
 
@@ -199,8 +200,9 @@ class Compat(Record):
     )
     consumer_timeout_response: TimeoutResponse = key(
         Choice(TimeoutResponse),
-        "A consumer timeout closes the channel, or cancels the consumer if the client supports that.",
-        TimeoutResponse.CLOSE_CHANNEL,
+        "A consumer timeout requeues only the late delivery, closes the channel, or cancels the consumer if the "
+        "client supports that.",
+        TimeoutResponse.REQUEUE,
     )
     topic_wildcards_max: int | None = key(
         Limit(0, MANY), "The most `#` that a topic binding key may have.", None
@@ -279,6 +281,7 @@ class Compat(Record):
             limits,
             delivery_limit=settled(limits.delivery_limit, default, least=0),
             consumer_timeout_ms=timeout if self._knows_timeout(quorum) else None,
+            consumer_timeout_asked=limits.consumer_timeout_ms is not None,
         )
 
     def _knows_timeout(self, quorum: bool) -> bool:
@@ -317,6 +320,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "channel_flow": False,
         "missing_alternate": "silent",
         "quorum_delivery_limit": "unlimited",
+        "consumer_timeout_response": "close-channel",
         "address_v1": True,
         "product": "rabbitmq-3.13",
     },

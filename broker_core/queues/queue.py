@@ -315,6 +315,10 @@ class Queue(Destination):
         if delivery.stored and self.journal is not None:
             self.journal.revised(delivery)
 
+    def renew(self, delivery: Delivery) -> None:
+        """Begin the time anew in which a delivery has to be answered."""
+        delivery.given_at = self.virtual_host.broker.now
+
     def forget(self, deliveries: Iterable[Delivery]) -> None:
         """Settle these deliveries in the store, which need not keep them."""
         if self.journal is not None:

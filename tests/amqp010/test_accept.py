@@ -159,6 +159,9 @@ def test_what_is_acquired_twice_is_acquired_once(bench: ClientBench, session: Cl
     inbox = session.subscribe("q", acquire_mode=BROWSING)
     inbox.all()
     assert session.acquire(inbox.taken) == inbox.taken
+    assert session.acquire(inbox.taken) == inbox.taken  # they are the session's, which renews them
+    assert state(bench) == (0, 5)
+    session.accept(inbox.taken)
     assert session.acquire(inbox.taken) == []
     assert session.acquire(list(range(40, 60))) == []
 

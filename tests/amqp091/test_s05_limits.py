@@ -281,6 +281,13 @@ TIMED_OUT = (
 )
 
 
+CLOSING = '[compat]\nconsumer_timeout_response = "close-channel"\n'
+
+
+def closing() -> ClientBench:
+    return ClientBench(CLOSING)
+
+
 def closes_after(channel: ClientChannel, seconds: float) -> None:
     """The channel is closed when this time has passed, and not before."""
     channel.peer.bench.advance(seconds - 1 / 64)
@@ -290,7 +297,7 @@ def closes_after(channel: ClientChannel, seconds: float) -> None:
 
 
 def test_x028_a_delivery_has_to_be_answered_in_half_an_hour() -> None:
-    channel = queue()
+    channel = queue(bench=closing())
     publish(channel, "a", "b")
     channel.consume("q")
     closes_after(channel, 1800)
@@ -301,7 +308,7 @@ def test_x028_a_delivery_has_to_be_answered_in_half_an_hour() -> None:
 
 
 def test_x028_nobody_waits_for_the_answers_of_a_channel_that_has_gone() -> None:
-    channel = queue()
+    channel = queue(bench=closing())
     publish(channel, "a")
     channel.consume("q")
     timers = channel.peer.bench.broker.timers
@@ -311,14 +318,14 @@ def test_x028_nobody_waits_for_the_answers_of_a_channel_that_has_gone() -> None:
 
 
 def test_x028_also_one_that_was_fetched() -> None:
-    channel = queue()
+    channel = queue(bench=closing())
     publish(channel, "a")
     channel.get("q", no_ack=False)
     closes_after(channel, 1800)
 
 
 def test_x028_answers_in_time_keep_the_channel() -> None:
-    channel = queue()
+    channel = queue(bench=closing())
     channel.prefetch(1)
     channel.consume("q")
     for number in range(1, 6):
@@ -331,7 +338,7 @@ def test_x028_answers_in_time_keep_the_channel() -> None:
 
 
 def test_x028_what_needs_no_answer_has_all_the_time() -> None:
-    channel = queue()
+    channel = queue(bench=closing())
     channel.consume("q", no_ack=True)
     publish(channel, "a")
     channel.peer.bench.advance(100_000)
@@ -354,7 +361,7 @@ def test_x028_what_needs_no_answer_has_all_the_time() -> None:
 def test_x028_queue_policy_and_consumer_may_say_how_long(
     of_queue: int | None, of_policy: int | None, of_consumer: int | None, seconds: int
 ) -> None:
-    bench = ClientBench()
+    bench = closing()
     if of_policy is not None:
         bench.policy("^q$", {"consumer-timeout": of_policy})
     channel = queue({} if of_queue is None else {"x-consumer-timeout": of_queue}, bench)
@@ -365,7 +372,7 @@ def test_x028_queue_policy_and_consumer_may_say_how_long(
 
 @pytest.mark.parametrize("place", ["node", "queue", "consumer"])
 def test_x028_there_may_be_no_limit(place: str) -> None:
-    bench = ClientBench("[limits]\nconsumer_timeout_ms = 'unlimited'" if place == "node" else "")
+    bench = ClientBench(CLOSING + "[limits]\nconsumer_timeout_ms = 'unlimited'" if place == "node" else "")
     channel = queue({"x-consumer-timeout": 0} if place == "queue" else {}, bench)
     publish(channel, "a")
     channel.consume("q", arguments={"x-consumer-timeout": 0} if place == "consumer" else {})
@@ -374,7 +381,7 @@ def test_x028_there_may_be_no_limit(place: str) -> None:
 
 
 def test_x028_each_delivery_has_the_time_of_its_own_consumer() -> None:
-    channel = queue()
+    channel = queue(bench=closing())
     publish(channel, "a")
     channel.consume("q", "slow")
     channel.peer.bench.advance(10)
@@ -385,7 +392,7 @@ def test_x028_each_delivery_has_the_time_of_its_own_consumer() -> None:
 
 
 def test_x028_also_next_to_one_that_was_fetched_and_after_a_cancel() -> None:
-    channel = queue()
+    channel = queue(bench=closing())
     publish(channel, "a")
     channel.get("q", no_ack=False)
     channel.declare("r")
@@ -396,7 +403,7 @@ def test_x028_also_next_to_one_that_was_fetched_and_after_a_cancel() -> None:
 
 
 def test_x028_the_others_go_on_when_the_quick_one_has_answered() -> None:
-    channel = queue()
+    channel = queue(bench=closing())
     publish(channel, "a")
     channel.consume("q", "slow")
     channel.declare("r")
@@ -410,7 +417,7 @@ def test_x028_the_others_go_on_when_the_quick_one_has_answered() -> None:
 
 
 def test_x028_a_timeout_that_is_no_number_is_refused() -> None:
-    channel = queue()
+    channel = queue(bench=closing())
     method = m.BasicConsume("q", arguments={"x-consumer-timeout": "soon"})
     assert channel.closed_with(method).startswith(
         "406 PRECONDITION_FAILED - invalid arg 'x-consumer-timeout'"
@@ -450,9 +457,8 @@ def test_x028_there_the_consumer_is_cancelled_and_what_it_had_goes_back() -> Non
     other = channel.peer.channel(2)
     found = [other.get("q", no_ack=False) for _ in range(3)]
     assert [content and content.method.redelivered for content in found] == [True, True, False]
-    channel.ack(2, multiple=True)  # too late, and no harm done
-    channel.nack(1)
-    channel.reject(2)
+    channel.nack(1)  # too late, and no harm done
+    channel.ack(2, multiple=True)
     assert channel.all() == []
     assert channel.closed_with(m.BasicAck(3)) == "406 PRECONDITION_FAILED - unknown delivery tag 3"
     assert channel.peer.bench.queue("q").unsettled == 3
@@ -467,6 +473,7 @@ def test_x028_there_a_client_that_cannot_be_told_loses_the_channel() -> None:
     closes_after(channel, 5)
 
 
-def test_x028_by_default_the_channel_is_closed_for_every_client() -> None:
-    channel = slow_consumer(ClientBench())
+@pytest.mark.parametrize("toml", [CLOSING, '[compat]\nprofile = "rabbitmq-3.13"'])
+def test_x028_a_channel_is_closed_for_every_client_where_the_profile_says_so(toml: str) -> None:
+    channel = slow_consumer(ClientBench(toml))
     closes_after(channel, 5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import SETTLED
 from tests.amqp10.consuming import QUEUE, fill, filled, left, receiver, source, taken
@@ -111,10 +112,11 @@ def test_s083_one_receiver_is_active_and_the_next_one_takes_over() -> None:
 
 
 LATE = "[limits]\nconsumer_timeout_ms = 60000\n[protocols.amqp10]\nidle_timeout_s = 0"
+CLOSING = LATE + '\n[compat]\nconsumer_timeout_response = "close-channel"'
 
 
 def test_x028_whoever_does_not_answer_in_time_loses_the_link() -> None:
-    bench = filled(2, ClientBench(LATE))
+    bench = filled(2, ClientBench(CLOSING))
     link = receiver(bench, credit=1, name="slow")
     assert taken(link) == [0]
     bench.advance(59)
@@ -128,7 +130,7 @@ def test_x028_whoever_does_not_answer_in_time_loses_the_link() -> None:
 
 
 def test_x028_answers_in_time_keep_the_link() -> None:
-    bench = filled(2, ClientBench(LATE))
+    bench = filled(2, ClientBench(CLOSING))
     link = receiver(bench, credit=1)
     first = link.get()
     bench.advance(40)
@@ -151,7 +153,7 @@ def test_x028_answers_in_time_keep_the_link() -> None:
 
 
 def test_x028_an_answer_to_the_first_does_not_hide_that_the_second_is_late() -> None:
-    bench = filled(2, ClientBench(LATE))
+    bench = filled(2, ClientBench(CLOSING))
     link = receiver(bench, credit=1)
     first = link.get()
     bench.advance(40)
@@ -166,7 +168,7 @@ def test_x028_an_answer_to_the_first_does_not_hide_that_the_second_is_late() -> 
 
 
 def test_x028_a_shorter_timeout_holds_for_what_comes_next() -> None:
-    bench = filled(2, ClientBench(LATE))
+    bench = filled(2, ClientBench(CLOSING))
     link = receiver(bench, credit=1)
     bench.policy("q", {"consumer-timeout": 5000})
     link.want(1)
@@ -175,7 +177,7 @@ def test_x028_a_shorter_timeout_holds_for_what_comes_next() -> None:
 
 
 def test_x028_whoever_shuts_his_window_has_no_more_time() -> None:
-    bench = declared(ClientBench(LATE), ["q"])
+    bench = declared(ClientBench(CLOSING), ["q"])
     channel = channel_of(bench)
     for size in (2000, 1):
         channel.publish("", "q", bytes(size))
@@ -198,7 +200,7 @@ def test_x028_nothing_is_left_to_watch_when_a_link_has_gone() -> None:
 
 
 def test_x028_a_receiver_may_have_a_timeout_of_its_own() -> None:
-    bench = filled(2, ClientBench(LATE))
+    bench = filled(2, ClientBench(CLOSING))
     session = session_of(bench)
     hasty = session.receiver(QUEUE, credit=1, properties={"rabbitmq:consumer-timeout": 1000})
     calm = session.receiver(QUEUE, credit=1, properties={"rabbitmq:consumer-timeout": 0})
@@ -219,6 +221,54 @@ def test_x028_settled_deliveries_and_browsers_owe_no_answer() -> None:
     bench.advance(3600)
     session.peer.read()
     assert browser.detached is settled.detached is None
+
+
+# By default only what is late is taken back.
+
+
+def test_x028_by_default_a_late_delivery_is_settled_as_failed_and_its_link_stays() -> None:
+    bench = filled(2, ClientBench(LATE))
+    link = receiver(bench, credit=1, name="slow")
+    first = link.get()
+    assert first is not None
+    bench.advance(59)
+    link.want(1)
+    assert taken(link) == [1]
+    bench.advance(2)
+    link.peer.read()
+    assert link.detached is None
+    assert link.session.told == {first.id: p.Modified(delivery_failed=True)}
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (1, 1)
+    link.accept(first)  # too late
+    link.peer.read()
+    assert link.detached is None
+    assert (bench.queue("q").ready, bench.queue("q").accepted) == (1, 0)
+    link.want(1)
+    assert taken(link) == [0]
+
+
+def test_x028_received_renews_a_delivery() -> None:
+    bench = filled(2, ClientBench(LATE))
+    link = receiver(bench, credit=2)
+    _, second = link.all()
+    for _ in range(5):
+        bench.advance(40)
+        link.answer(p.Received(section_number=0, section_offset=0), second, settled=False)
+    assert (bench.queue("q").ready, bench.queue("q").unsettled) == (1, 1)
+    link.accept(second)
+    assert bench.queue("q").accepted == 1
+
+
+def test_x028_received_renews_a_range() -> None:
+    bench = filled(2, ClientBench(LATE))
+    link = receiver(bench, credit=2)
+    first, second = link.all()
+    for _ in range(5):
+        bench.advance(40)
+        link.session.dispose(
+            p.Received(section_number=0, section_offset=0), first.id, second.id, settled=False
+        )
+    assert bench.queue("q").unsettled == 2
 
 
 def test_s155_an_alarm_does_not_stop_receivers() -> None:

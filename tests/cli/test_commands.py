@@ -235,6 +235,11 @@ def test_messages_are_purged_and_moved(node: Node, capsys: Captured):
     assert node.host.queue("b").ready == 0
 
 
+def test_a_renewal_on_a_channel_that_is_not_there_is_refused(node: Node, capsys: Captured):
+    assert node.run("renew", "nobody (1)") == cli.REFUSED
+    assert node.run("renew", "nobody (1)", "7") == cli.REFUSED
+
+
 # Policies, users, permissions, limits.
 
 

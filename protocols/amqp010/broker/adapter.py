@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from broker_core.broker import Broker
 from broker_core.config.load import Config
+from broker_core.delivery import Delivery
 from broker_core.errors import Failure
 from broker_core.frontend import Peer
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
@@ -22,6 +23,7 @@ from broker_core.security.sasl import Anonymous
 from broker_core.values import Table
 from protocols.amqp010.broker import stats as facts
 from protocols.amqp010.broker.entrance import Entrance
+from protocols.amqp010.broker.session import ServedSession
 from protocols.amqp010.broker.sessions import Sessions
 from protocols.amqp010.codec.commands import (
     CLOSE_CODE_CONNECTION_FORCED,
@@ -80,6 +82,14 @@ class Connection010(ServedConnection, Handler):
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
         return map(facts.session_facts, list(self.wire.sessions.values()))
+
+    def unsettled(self, channel: int, tag: int | None = None) -> Iterable[tuple[int, Delivery]]:
+        """Return the deliveries with the ids of their transfers."""
+        session = self.wire.sessions.get(channel)
+        if session is None or not isinstance(session.owner, ServedSession):
+            return ()
+        held = session.owner.unsettled.by_id
+        return held.items() if tag is None else [(tag, held[tag])] if tag in held else ()
 
     def drained(self) -> None:
         for session in list(self.wire.sessions.values()):

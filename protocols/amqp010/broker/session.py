@@ -30,6 +30,7 @@ from broker_core.errors import Failure
 from broker_core.security.access import Permission
 from broker_core.xa.branches import Participant
 from protocols.amqp010.broker import declarations, distributed, subscriptions, transactions, unsettled
+from protocols.amqp010.broker.ack_timeouts import Timeouts
 from protocols.amqp010.broker.errors import refusal
 from protocols.amqp010.broker.publishing import Publishing
 from protocols.amqp010.broker.unsettled import Browsed, Sent
@@ -83,6 +84,7 @@ class ServedSession(SessionOwner, Publisher):
         "session",
         "subscriptions",
         "timeout_max_s",
+        "timeouts",
         "tx",
         "unsettled",
         "windowed",
@@ -102,6 +104,7 @@ class ServedSession(SessionOwner, Publisher):
             str, Subscription
         ] = {}  # by destination; the one served longest ago comes first
         self.unsettled: Sent[Delivery] = Sent()
+        self.timeouts = Timeouts(self)
         self.windowed: Sent[Grant] = Sent()  # transfers whose credit comes back when the peer completes them
         self.windowed_max = WINDOWED_MAX
         self.browsed = Browsed()
@@ -262,6 +265,7 @@ class ServedSession(SessionOwner, Publisher):
         In this order: a queue that is deleted with its last subscriber sends its messages to its alternate exchange.
         """
         self.ended = True
+        self.timeouts.stop()
         transactions.session_ended(self)
         for act in self.at_end:
             act()

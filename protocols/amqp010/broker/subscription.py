@@ -149,6 +149,8 @@ class Subscription(Consumer, Publisher):
                 session.fail_soon(too_many(len(windowed)))
         if not self._settles and not self.browses:
             session.unsettled.begin(first).update(zip(ids, sent, strict=True))
+            if sent:
+                session.timeouts.watch(sent[0])
         if self._shown:
             for id, delivery in zip(ids, sent, strict=True):
                 session.browsed.add(id, delivery.queue, delivery.position, self._settles)
@@ -225,6 +227,7 @@ class Subscription(Consumer, Publisher):
             session.browsed.add(id, delivery.queue, delivery.position, self._settles)
         elif not self.browses and not self._settles:
             session.unsettled.begin(id)[id] = delivery
+            session.timeouts.watch(delivery)
         elif not self.browses:
             self._sent_settled.append(delivery)
             self._act_soon()

@@ -5,6 +5,7 @@
 | `x-apache-selector` | only messages that match this condition |
 | `x-priority` | its rank among the queue's subscriptions |
 | `x-stream-offset` | where in a stream it begins |
+| `x-consumer-timeout` | the milliseconds in which a transfer has to be accepted; 0 is no limit |
 
 Other arguments are ignored, as qpidd does.
 """
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 SELECTOR: Final = "x-apache-selector"
 PRIORITY: Final = "x-priority"
+TIMEOUT: Final = "x-consumer-timeout"
 SELECTOR_WORK: Final = 4  # copies of messages that take as long as compiling a character
 
 
@@ -49,6 +51,11 @@ def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscrib
     subscription = Subscription(
         session, queue, command, _priority(asked), _selector(asked), _starting_point(asked)
     )
+    subscription.timeout_s = _timeout_s(asked)
+    if subscription.timeout_s is None and not queue.limits.consumer_timeout_asked:
+        subscription.timeout_s = (
+            0.0  # clients of 0-10 know no timeout, so the node's default is none of theirs
+        )
     if subscription.selector is not None:
         session.broker.work += SELECTOR_WORK * len(subscription.selector.text)
     try:
@@ -64,6 +71,16 @@ def _priority(asked: Mapping[str, Value]) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{PRIORITY} is no whole number")
     return value
+
+
+def _timeout_s(asked: Mapping[str, Value]) -> float | None:
+    """Return the subscription's own limit for answers in seconds; None is its queue's, 0 none."""
+    value = asked.get(TIMEOUT)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise SessionError(c.ERROR_CODE_INVALID_ARGUMENT, f"{TIMEOUT} is no whole number from 0 on")
+    return value / 1000
 
 
 def _selector(asked: Mapping[str, Value]) -> Selector | None:

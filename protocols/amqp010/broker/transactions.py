@@ -101,6 +101,8 @@ class Local(Work):
         """Forget the messages and give the deliveries back to the session, unsettled."""
         self._tx.rollback()
         self._session.unsettled.put_back(self._accepted.by_id)
+        for delivery in self._accepted.by_id.values():
+            self._session.timeouts.watch(delivery)
         self._accepted.by_id.clear()
         self._size = 0
 

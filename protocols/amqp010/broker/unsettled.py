@@ -5,6 +5,8 @@
                                └──release─> back at its old place
     not-acquired ──sent──> browsed ──acquire──> unsettled, or gone if no accept is needed
 
+Acquiring an unsettled transfer renews it: the time in which it has to be accepted begins anew.
+
 Ids that the session does not hold are passed over: they may have been settled before. A set in ten bytes may name four
 thousand million ids; only those that were sent count, in time proportional to what is held.
 """
@@ -57,15 +59,9 @@ class Sent(Generic[T]):
         more ids than there are costs no more than what there is.
         """
         held = self.by_id
-        self.looked_at = 0
-        if not held:
-            return {}
-        if not 0 <= distance(self.oldest, last) <= FAR:
-            self.oldest = next(iter(held))
-        asked = ids.within(self.oldest, last)
+        asked = self._asked(ids, last)
         if not asked:
             return {}
-        self.looked_at = min(asked.count, 4 * len(held) + 1000)
         if asked.count > 4 * len(held) + 1000:
             taken = {id: each for id, each in held.items() if id in asked}
             self.by_id = {id: each for id, each in held.items() if id not in taken}
@@ -78,6 +74,25 @@ class Sent(Generic[T]):
         if low == self.oldest:
             self.oldest = following(high)
         return taken
+
+    def held(self, ids: SequenceSet, last: Id) -> dict[Id, T]:
+        """Return the entries with these ids, which stay. It costs as much as `take`."""
+        asked = self._asked(ids, last)
+        if asked.count > 4 * len(self.by_id) + 1000:
+            return {id: each for id, each in self.by_id.items() if id in asked}
+        return {id: self.by_id[id] for id in asked if id in self.by_id}
+
+    def _asked(self, ids: SequenceSet, last: Id) -> SequenceSet:
+        """Return those of the ids that may be here."""
+        held = self.by_id
+        self.looked_at = 0
+        if not held:
+            return SequenceSet()
+        if not 0 <= distance(self.oldest, last) <= FAR:
+            self.oldest = next(iter(held))
+        asked = ids.within(self.oldest, last)
+        self.looked_at = min(asked.count, 4 * len(held) + 1000)
+        return asked
 
 
 class Browsed:
@@ -146,9 +161,15 @@ def message_release(session: ServedSession, id: Id, command: c.MessageRelease) -
 
 
 def message_acquire(session: ServedSession, id: Id, command: c.MessageAcquire) -> None:
-    """Acquire shown messages that still wait in their queues; the result names those that were acquired."""
+    """Acquire shown messages that still wait in their queues, and renew those that the session holds already.
+
+    The result names all of them."""
     acquired = SequenceSet()
     if command.transfers:
+        for each, held in session.unsettled.held(command.transfers, session.last_sent).items():
+            held.queue.renew(held)
+            acquired.add(each)
+        session.has_looked_at(session.unsettled.looked_at)
         shown = session.browsed.take(command.transfers)
         session.has_looked_at(session.browsed.looked_at)
         for queue in {queue for queue, _, _ in shown.values() if not queue.deleted}:
@@ -162,6 +183,7 @@ def message_acquire(session: ServedSession, id: Id, command: c.MessageAcquire) -
                 queue.accept(delivery)
             else:
                 session.unsettled.put_back({each: delivery})
+                session.timeouts.watch(delivery)
     session.result(id, c.Acquired(acquired))
     session.complete(id)
 

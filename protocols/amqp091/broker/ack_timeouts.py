@@ -1,18 +1,57 @@
-"""The acknowledgement time-out of a channel (X028), which ends a late consumer or the channel."""
+"""The acknowledgement time-out of a channel (X028): late deliveries are requeued, or consumers or the channel ended.
+
+A tag that was taken back stays known as late, so that its answer is no error. Until then it uses up its consumer's
+prefetch, as it does for the client: a worker that hangs gets no further messages to be late with.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final
 
 from broker_core.config.compat import TimeoutResponse
-from broker_core.delivery import Delivery
+from broker_core.delivery import Consumer, Delivery
 from protocols.amqp091.broker.consumer import ChannelConsumer
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import AmqpError
-from protocols.shared.broker.ack_timeouts import AckTimeouts, late_text
+from protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
 
 if TYPE_CHECKING:
     from protocols.amqp091.broker.channel import Channel
+
+LATE_MAX: Final = 65_536  # late tags of a channel without an answer; with more, the channel is closed
+
+
+class LateTags:
+    """The tags of deliveries that were taken back and are not answered yet."""
+
+    __slots__ = ("_heap", "by_tag")
+
+    def __init__(self) -> None:
+        self.by_tag: dict[int, Consumer | None] = {}  # each with the consumer whose credit it uses up, if any
+        self._heap: list[int] = []  # of these tags, and some that were answered
+
+    def add(self, tag: int, consumer: Consumer | None) -> None:
+        if tag not in self.by_tag:
+            heappush(self._heap, tag)
+        self.by_tag[tag] = consumer
+
+    def answered(self, tag: int, multiple: bool) -> list[Consumer]:
+        """Forget a tag, or all up to this one. Return the consumers that get a credit back, one for each."""
+        if not multiple:
+            found = [self.by_tag.pop(tag)]
+        else:
+            found = []
+            while self._heap and self._heap[0] <= tag:
+                found.append(self.by_tag.pop(heappop(self._heap), None))
+        if len(self._heap) > 2 * len(self.by_tag) + 64:
+            self._heap = list(self.by_tag)
+            heapify(self._heap)
+        return [consumer for consumer in found if consumer is not None]
+
+    def charged(self) -> int:
+        """Return how many of them use up credit."""
+        return sum(consumer is not None for consumer in self.by_tag.values())
 
 
 class Timeouts(AckTimeouts):
@@ -24,26 +63,33 @@ class Timeouts(AckTimeouts):
         super().__init__(channel.broker.timers)
         self._channel = channel
 
-    def allowed_s(self, delivery: Delivery) -> float | None:
-        consumer = delivery.consumer
-        if isinstance(consumer, ChannelConsumer) and consumer.timeout_s is not None:
-            return consumer.timeout_s or None
-        timeout_ms = delivery.queue.limits.consumer_timeout_ms
-        return None if timeout_ms is None else timeout_ms / 1000
-
     def check(self, now: float) -> None:
-        unsettled = self._channel.unsettled
-        late = [delivery for delivery in unsettled.values() if self.is_late(delivery, now)]
-        if late and not self._cancelled_all(late):
-            self._channel.connection.wire.fail_channel(self._channel.number, self._error(late[0]))
-        for delivery in unsettled.values():
+        channel = self._channel
+        unsettled = channel.unsettled
+        late = {tag: delivery for tag, delivery in unsettled.items() if is_late(delivery, now)}
+        if late and not self._answered(late):
+            error = self._error(next(iter(late.values())))
+            channel.connection.wire.fail_channel(channel.number, error)
+        for delivery in channel.unsettled.values():
             self.watch(delivery)
 
-    def _cancelled_all(self, late: list[Delivery]) -> bool:
-        """Cancel the late consumers instead of the channel, if the profile and the client allow that. Returns False if
-        they do not, or if not every late delivery has such a consumer."""
-        if self._channel.broker.compat.consumer_timeout_response is not TimeoutResponse.NOTIFY_CONSUMER:
+    def _answered(self, late: dict[int, Delivery]) -> bool:
+        """Return False if the channel is to be closed."""
+        response = self._channel.broker.compat.consumer_timeout_response
+        if response is TimeoutResponse.CLOSE_CHANNEL:
             return False
+        deliveries = list(late.values())
+        if response is TimeoutResponse.NOTIFY_CONSUMER:
+            return self._cancelled_all(deliveries)
+        if len(late) + len(self._channel.late.by_tag) > LATE_MAX:
+            return False
+        self._channel.take_back(late)
+        report(deliveries, self._channel.client.name, f"channel {self._channel.number}")
+        return True
+
+    def _cancelled_all(self, late: list[Delivery]) -> bool:
+        """Cancel the late consumers instead of the channel, if the client allows that. Returns False if it does not, or
+        if not every late delivery has such a consumer."""
         holders = dict.fromkeys(delivery.consumer for delivery in late)
         consumers = [each for each in holders if isinstance(each, ChannelConsumer) and each.attached]
         told = self._channel.connection.wire.has_capability("consumer_cancel_notify")
@@ -54,5 +100,5 @@ class Timeouts(AckTimeouts):
         return True
 
     def _error(self, late: Delivery) -> AmqpError:
-        text = late_text(f"channel {self._channel.number}", self.allowed_s(late))
+        text = late_text(f"channel {self._channel.number}", late.allowed_s)
         return AmqpError(m.PRECONDITION_FAILED, text)

@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 from broker_core.broker import Broker
 from broker_core.config.compat import FlowMechanism, Product, UnknownVirtualHost
 from broker_core.config.load import Config
+from broker_core.delivery import Delivery
 from broker_core.errors import Failure
 from broker_core.frontend import Peer, Protocol
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
@@ -112,6 +113,11 @@ class Connection091(RenewableConnection, Handler):
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
         return map(facts.channel_facts, self.channels.values())
+
+    def unsettled(self, channel: int, tag: int | None = None) -> Iterable[tuple[int, Delivery]]:
+        found = self.channels.get(channel)
+        held = {} if found is None else found.unsettled
+        return held.items() if tag is None else [(tag, held[tag])] if tag in held else ()
 
     def drained(self) -> None:
         for channel in self.channels.values():

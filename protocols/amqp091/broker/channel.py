@@ -21,7 +21,7 @@ from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Value
 from broker_core.virtual_host import generated_name
 from protocols.amqp091.broker import declarations
-from protocols.amqp091.broker.ack_timeouts import Timeouts
+from protocols.amqp091.broker.ack_timeouts import LateTags, Timeouts
 from protocols.amqp091.broker.consumer import ChannelConsumer
 from protocols.amqp091.broker.core_values import table
 from protocols.amqp091.broker.declarations import queue_name
@@ -34,6 +34,8 @@ from protocols.amqp091.codec.wire import Method
 if TYPE_CHECKING:
     from protocols.amqp091.broker.adapter import Connection091
 
+RENEWALS: Final = 8  # that take as long as the copy of a message
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Channel:
@@ -41,7 +43,6 @@ class Channel:
 
     __slots__ = (
         "_global",
-        "_late_tags",
         "_oldest",
         "_tx_unsettled",
         "asked_to_flow",
@@ -57,6 +58,7 @@ class Channel:
         "frame_max",
         "given_back",
         "last_tag",
+        "late",
         "number",
         "outbox",
         "prefetch",
@@ -87,6 +89,7 @@ class Channel:
         self.asked_to_flow = True  # the `active` of our last channel.flow to the client
         self.reply_consumer: ChannelConsumer | None = None
         self.timeouts = Timeouts(self)
+        self.late = LateTags()  # deliveries that were taken back because they were late
         self.publishing = Publishing(self)
         self.prefetch = 0  # of consumers started later
         self.shared_prefetch = 0  # of all consumers together; 0 is no limit
@@ -94,7 +97,6 @@ class Channel:
         self.delivered_settled = 0  # deliveries that need no answer
         self.given_back = 0  # deliveries that were answered, but not accepted
         self.fetched = self.fetched_settled = 0  # basic.get: all deliveries, and those that need no answer
-        self._late_tags: set[int] = set()  # of deliveries taken back because they were late
         self._tx_unsettled: dict[int, Delivery] = {}  # deliveries that were answered in the transaction
         self._oldest = 1  # no tag below it is unsettled
 
@@ -116,7 +118,7 @@ class Channel:
             delivery = unsettled.pop(tag, None)
             if delivery is not None:
                 taken.append(delivery)
-            elif tag not in self._late_tags:
+            elif not self._is_late(tag):
                 unknown = tag
                 break
         at, count = 0, len(taken)
@@ -139,7 +141,7 @@ class Channel:
         for tag in tags:
             delivery = self.unsettled.pop(tag, None)
             if delivery is None:
-                if tag not in self._late_tags:
+                if not self._is_late(tag):
                     raise unknown_tag(tag)
             elif tx is None:
                 self._settle(delivery, outcome)
@@ -155,9 +157,26 @@ class Channel:
         """
         if not multiple:
             return [tag]
-        if tag and tag not in self.unsettled and tag not in self._late_tags:
+        if tag and tag not in self.unsettled and tag not in self.late.by_tag:
             raise unknown_tag(tag)
-        return self._tags_up_to(tag or self.last_tag)
+        tag = tag or self.last_tag
+        if self.late.by_tag:
+            self._answered_late(tag, True)
+        return self._tags_up_to(tag)
+
+    def _is_late(self, tag: int) -> bool:
+        """Return whether the delivery with this tag was taken back for being late. Its answer has come now."""
+        if tag not in self.late.by_tag:
+            return False
+        self._answered_late(tag, False)
+        return True
+
+    def _answered_late(self, tag: int, multiple: bool) -> None:
+        """Ignore the answer to a late delivery, or to all up to a tag, apart from the credit, which it gives back."""
+        for consumer in self.late.answered(tag, multiple):
+            consumer.credit += 1
+            consumer.window.credit += 1
+            self._wake(consumer)
 
     def _tags_up_to(self, tag: int) -> list[int]:
         """Return the tags of unsettled deliveries up to this one, in order; the caller settles them.
@@ -192,6 +211,20 @@ class Channel:
         for consumer in sorted(idle, key=lambda consumer: consumer.last_tag):
             consumer.wake()
 
+    def renew(self, tags: str) -> bool:
+        """Begin the time for answers anew, of the unsettled delivery with this tag or of `all`.
+
+        Return whether there is one."""
+        if tags == "all":
+            renewed = list(self.unsettled.values())
+        else:
+            found = self.unsettled.get(int(tags)) if tags.isascii() and tags.isdecimal() else None
+            renewed = [] if found is None else [found]
+        for delivery in renewed:
+            delivery.queue.renew(delivery)
+        self.broker.work += len(renewed) // RENEWALS
+        return bool(renewed)
+
     def nack(self, method: m.BasicNack) -> None:
         outcome = Delivery.release if method.requeue else Delivery.reject
         self._answer(self.tags(method.delivery_tag, method.multiple), outcome)
@@ -209,7 +242,7 @@ class Channel:
     def _recover(self, requeue: bool) -> None:
         if not requeue:
             raise Unsupported("requeue=false")
-        for tag in self._tags_up_to(self.last_tag):
+        for tag in self.tags(0, True):
             self._settle(self.unsettled.pop(tag), Delivery.release)
 
     def qos(self, method: m.BasicQos) -> None:
@@ -218,7 +251,7 @@ class Channel:
         shared = method.global_ or self.connection.shares_prefetch
         if shared and self.broker.compat.qos_global is GlobalQos.CHANNEL:
             held = (*self.unsettled.values(), *self._tx_unsettled.values())
-            given = sum(delivery.consumer is not None for delivery in held)
+            given = sum(delivery.consumer is not None for delivery in held) + self.late.charged()
             self.window.credit = method.prefetch_count - given if method.prefetch_count else UNLIMITED
             self.shared_prefetch = method.prefetch_count
             self.sharing = method.prefetch_count > 0
@@ -302,10 +335,18 @@ class Channel:
         if self.connection.wire.has_capability("consumer_cancel_notify"):
             self.send(m.BasicCancel(consumer.tag, True))
 
+    def take_back(self, late: dict[int, Delivery]) -> None:
+        """Requeue deliveries that were not answered in time, by tag. Their credit comes back with the late answers."""
+        self.given_back += len(late)
+        for tag, delivery in late.items():
+            del self.unsettled[tag]
+            self.late.add(tag, delivery.consumer)
+            delivery.queue.release(delivery)
+
     def cancel_late(self, consumer: ChannelConsumer) -> None:
         """End a consumer that has not answered in time: requeue its deliveries, and ignore its later answers (X028)."""
         for tag in [tag for tag, delivery in self.unsettled.items() if delivery.consumer is consumer]:
-            self._late_tags.add(tag)
+            self.late.add(tag, None)
             self._settle(self.unsettled.pop(tag), Delivery.release)
         consumer.queue.remove_consumer(consumer)
         self.consumer_cancelled(consumer)
@@ -373,8 +414,10 @@ class Channel:
         """Restore the deliveries that were answered in the transaction as unsettled, in order of delivery (S124)."""
         if self._tx_unsettled:
             self.unsettled = dict(sorted({**self.unsettled, **self._tx_unsettled}.items()))
-            self._tx_unsettled.clear()
             self._oldest = 1
+            for delivery in self._tx_unsettled.values():
+                self.timeouts.watch(delivery)
+            self._tx_unsettled.clear()
 
     def access_request(self, method: m.AccessRequest) -> None:
         """Grant any access.request, for clients from the time of 0-8 (X011)."""

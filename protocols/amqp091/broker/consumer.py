@@ -50,7 +50,6 @@ class ChannelConsumer(Consumer):
         "last_tag",
         "prefetch",
         "tag",
-        "timeout_s",
     )
 
     def __init__(
@@ -73,7 +72,6 @@ class ChannelConsumer(Consumer):
         self.tag = tag
         self.prefetch = 0 if no_ack else prefetch
         self.last_tag = 0  # of the deliveries to this consumer
-        self.timeout_s: float | None = None  # for acknowledgements, if the consumer set a limit
         self._prefix = wire.deliver_prefix(tag)
         self._tail = wire.END + wire.FRAME_START.pack(m.FRAME_BODY, channel.number, 0)[: -SIZE.size]
         # The parts of the last message, because most messages look alike.

@@ -2,6 +2,10 @@
 
 This is the hot path. The checks of a publish are made once for each distinct method, and the result is cached as long
 as neither topology nor permissions change.
+
+A publish to the exchange `amq.leveret.renew`, which no list shows, is no message: its routing key is the tag of a
+delivery of the channel, or `all`, and the time in which that has to be acknowledged begins anew. It is confirmed, and
+returned as unroutable, if mandatory, where no such delivery waits for an answer. It is never part of a transaction.
 """
 
 from __future__ import annotations
@@ -24,6 +28,10 @@ if TYPE_CHECKING:
     from protocols.amqp091.broker.channel import Channel
 
 MANDATORY, IMMEDIATE = 1, 2  # the flags of basic.publish
+RENEWS: Final = 256  # a flag of ours: the exchange is RENEWAL
+APART: Final = IMMEDIATE | RENEWS  # publishes that are not simply routed
+RENEWAL: Final = "amq.leveret.renew"
+RENEWAL_NAME: Final = RENEWAL.encode()
 NO_PUBLISH: Final = b""  # differs from every publish
 ACK: Final = m.BasicAck.method_id
 NACK: Final = m.BasicNack.method_id
@@ -109,8 +117,8 @@ class Publishing:
         if self.tx is not None:
             self._publish_in_tx(self.tx, exchange, message)
             return
-        if self._flags & IMMEDIATE:
-            outcome = self.broker.publish_immediate(exchange, message)
+        if self._flags & APART:
+            outcome = self._publish_apart(exchange, message)
         else:
             outcome = self.broker.publish(exchange, message)
         if outcome is not TAKEN:
@@ -134,7 +142,7 @@ class Publishing:
             or self.tx is not None
             or (target.revision != self._host.revision or target.access_revision != self._access.revision)
             or (facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc)
-            or self._flags & IMMEDIATE
+            or self._flags & APART
         ):
             return 0
         exchange, name, key, broker = target.exchange, target.exchange.name, self._key, self.broker
@@ -170,6 +178,8 @@ class Publishing:
         if flags & IMMEDIATE and not self.broker.compat.immediate:
             raise Unsupported("immediate=true")
         name = publish[3:key_at]
+        if name == RENEWAL_NAME:
+            return self._aim_at_renewal(publish, publish[key_at + 1 : flags_at], flags)
         target = self._targets.by_name.get(name)
         if (
             target is None
@@ -182,6 +192,19 @@ class Publishing:
             self.client.check_topics(target.exchange, (key,))
         self._last_publish, self._target, self._key, self._flags = publish, target, key, flags
         return target
+
+    def _aim_at_renewal(self, publish: bytes, key: bytes, flags: int) -> Target:
+        """Return a target for `RENEWAL`. It needs no permission: the deliveries are the channel's own."""
+        target = Target(self._host.default_exchange, False, self._access.revision)
+        self._last_publish, self._target = publish, target
+        self._key, self._flags = key.decode("utf-8", "surrogateescape"), flags & ~IMMEDIATE | RENEWS
+        return target
+
+    def _publish_apart(self, exchange: Exchange, message: Message) -> Outcome:
+        if not self._flags & RENEWS:
+            return self.broker.publish_immediate(exchange, message)
+        message.exchange = RENEWAL
+        return TAKEN if self._channel.renew(message.key) else UNROUTABLE
 
     def _check_facts(self, target: Target, facts: Facts, properties: bytes) -> bytes:
         if facts.user_id is not None:
@@ -203,7 +226,10 @@ class Publishing:
 
     def _publish_in_tx(self, tx: Transaction, exchange: Exchange, message: Message) -> None:
         flags = self._flags
-        if flags & IMMEDIATE:
+        if flags & RENEWS:
+            if self._publish_apart(exchange, message) is not TAKEN and flags & MANDATORY:
+                self._return(message, m.NO_ROUTE)
+        elif flags & IMMEDIATE:
             tx.hold(lambda: self._publish_immediate(exchange, message, flags), message.size)
         elif not tx.publish(self.broker, exchange, message) and flags & MANDATORY:
             self._returns.append((message, m.NO_ROUTE))

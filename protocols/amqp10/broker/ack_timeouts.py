@@ -1,17 +1,24 @@
-"""The acknowledgement time-out of a link (like X028), which ends the link after a late outcome."""
+"""The acknowledgement time-out of a link (like X028): it requeues late deliveries, or ends the link.
+
+A requeued delivery is settled with the peer, as modified with delivery-failed (AMQP 1.0, part 2.6.12: either end may
+settle first). An outcome that crosses with that concerns no delivery, and is ignored. The state `received`, which is no
+outcome, renews a delivery that is not settled.
+"""
 
 from __future__ import annotations
 
-from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, cast
 
+from broker_core.config.compat import TimeoutResponse
 from broker_core.delivery import Delivery
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
-from protocols.shared.broker.ack_timeouts import AckTimeouts, late_text
+from protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
 
 if TYPE_CHECKING:
     from protocols.amqp10.broker.consuming import LinkConsumer
+
+TAKEN_BACK: Final = p.Modified(delivery_failed=True)
 
 
 class Timeouts(AckTimeouts):
@@ -23,21 +30,29 @@ class Timeouts(AckTimeouts):
         super().__init__(consumer.session.broker.timers)
         self._consumer = consumer
 
-    def allowed_s(self, delivery: Delivery) -> float | None:
-        consumer = self._consumer
-        if consumer.timeout_s is not None:
-            return consumer.timeout_s or None
-        timeout_ms = consumer.queue.limits.consumer_timeout_ms
-        return None if timeout_ms is None else timeout_ms / 1000
-
     def check(self, now: float) -> None:
-        link = self._consumer.link
-        oldest = next(chain(link.unsettled.values(), link.unsent), None)
-        if oldest is None:
-            return
-        assert isinstance(oldest, Delivery)
-        if self.is_late(oldest, now):
-            text = late_text(f"link '{link.name}'", self.allowed_s(oldest))
+        consumer = self._consumer
+        link, session = consumer.link, consumer.session
+        unsent = cast("list[Delivery]", list(link.unsent))
+        sent = cast("dict[int, Delivery]", link.unsettled)
+        free = session.transactions.not_held(list(sent.items()))
+        late = {id: delivery for id, delivery in free if is_late(delivery, now)}
+        stuck = next((delivery for delivery in unsent if is_late(delivery, now)), None)
+        requeues = session.broker.compat.consumer_timeout_response is TimeoutResponse.REQUEUE
+        if stuck is not None or (late and not requeues):  # the peer gives no window for what is not sent
+            oldest = stuck or next(iter(late.values()))
+            text = late_text(f"link '{link.name}'", oldest.allowed_s)
             link.detach(AmqpError(p.PRECONDITION_FAILED, text))
-        else:
-            self.watch(oldest)
+            return
+        if late:
+            self._take_back(late)
+        for delivery in (*sent.values(), *unsent):
+            self.watch(delivery)
+
+    def _take_back(self, late: dict[int, Delivery]) -> None:
+        consumer = self._consumer
+        consumer.link.settle(list(late), TAKEN_BACK)
+        consumer.session.wire.flush()
+        for delivery in late.values():
+            delivery.queue.release(delivery)
+        report(late.values(), consumer.session.client.name, f"link '{consumer.link.name}'")

@@ -14,6 +14,7 @@ from typing import ClassVar, Final
 
 from broker_core.broker import Broker
 from broker_core.config.load import Config
+from broker_core.delivery import Delivery
 from broker_core.errors import Failure, LimitReached
 from broker_core.frontend import Peer
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
@@ -92,6 +93,11 @@ class Connection10(RenewableConnection, Handler):
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
         return map(facts.session_facts, list(self.sessions))
+
+    def unsettled(self, channel: int, tag: int | None = None) -> Iterable[tuple[int, Delivery]]:
+        """Return the deliveries with their ids, which are also their tags, as four bytes."""
+        found = next((each for each in self.sessions if each.wire.channel == channel), None)
+        return () if found is None else found.unsettled(tag)
 
     def drained(self) -> None:
         for session in list(self.sessions):

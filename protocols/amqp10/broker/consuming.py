@@ -150,7 +150,6 @@ class LinkConsumer(Consumer, Retiring):
         "link",
         "origin",
         "session",
-        "timeout_s",
         "timeouts",
     )
 
@@ -293,6 +292,8 @@ class LinkConsumer(Consumer, Retiring):
         if state is None or isinstance(state, p.Received):
             if settled:
                 self.retire(tokens, self.default_outcome)
+            elif state is not None:
+                self._renew(cast("list[Delivery]", tokens))
             return
         try:
             outcome = outcomes.outcome_in(state)
@@ -303,6 +304,11 @@ class LinkConsumer(Consumer, Retiring):
         self.retire(tokens, outcome)
         if not settled:  # X070
             self.link.settle(ids, outcome)
+
+    def _renew(self, deliveries: list[Delivery]) -> None:
+        """Begin the time for answers anew: the peer has received these and is at work (AMQP 1.0, part 3.4.1)."""
+        for delivery in deliveries:
+            delivery.queue.renew(delivery)
 
     def outcome_in(self, state: p.DeliveryState) -> Outcome:
         return outcomes.outcome_in(state)

@@ -13,9 +13,10 @@ Every refusal of the core is raised as a `Failure`; this module turns it into th
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import Consumer
+from broker_core.delivery import Consumer, Delivery
 from broker_core.errors import AccessRefused, Failure
 from protocols.amqp10.broker import consuming, coordinator, kept_links, publishing, resumption
 from protocols.amqp10.broker.errors import refusal
@@ -76,6 +77,13 @@ class ServedSession(SessionOwner):
         self._marked = 0  # the last mark
         # The marks, with the links that wait for each.
         self._marks: deque[tuple[int, list[Publishing | ControlLink]]] = deque()
+
+    def unsettled(self, tag: int | None) -> Iterable[tuple[int, Delivery]]:
+        """Return the deliveries that the peer has to answer, with their ids: all, or the one with the id `tag`."""
+        by_id = self.wire.sending.unsettled
+        ids = [*by_id] if tag is None else [tag] if tag in by_id else []
+        tokens = ((id, by_id[id].unsettled.get(id)) for id in ids)
+        return ((id, token) for id, token in tokens if isinstance(token, Delivery))
 
     def on_attach_incoming(self, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
         try:

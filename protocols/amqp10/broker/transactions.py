@@ -29,6 +29,7 @@ from protocols.amqp10.codec.wire import error_of
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
+    from broker_core.delivery import Delivery
     from broker_core.exchanges.exchange import Exchange
     from broker_core.message import Message
 
@@ -274,6 +275,11 @@ class Transactions:
                 del self._held[token], held.work.held[token]
             free.append((id, token))
         return [id for id, _ in free], [token for _, token in free]
+
+    def not_held(self, deliveries: list[tuple[int, Delivery]]) -> list[tuple[int, Delivery]]:
+        """Return those of the deliveries, each with its id, that no transaction has an outcome for."""
+        held = self._held
+        return [each for each in deliveries if each[1] not in held] if held else deliveries
 
     def left(self, tokens: Sequence[object]) -> list[object]:
         """Return the unsettled deliveries of an ended link that no transaction holds; mark the others as settled."""

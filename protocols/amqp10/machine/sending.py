@@ -371,7 +371,7 @@ class Sending:
             if link is not None and link.is_all(first, last):
                 link.take_outcomes(range(first, last + 1), state, True)
                 return
-        if not settled and (state is None or isinstance(state, p.Received)):
+        if not settled and state is None:
             return  # a few bytes without effect, about perhaps a million deliveries
         if len(unsettled) > RANGE_MAX < count:
             self._session.connection.halted = True

@@ -1,43 +1,56 @@
-"""Acknowledgement time-outs (X028): they end channels and links whose deliveries stay unanswered for too long.
+"""Acknowledgement time-outs (X028): deliveries that stay unanswered for too long go back to their queue.
 
 One timer is set for the delivery that will be too old first. It is set at a delivery and not moved when that is
-answered: when it runs, it checks again. So an answer in time costs nothing, and a batch one comparison.
+answered or renewed: when it runs, it checks again. So an answer in time costs nothing, and a batch one comparison.
+
+A delivery is renewed by another `given_at` (`Queue.renew`): its time begins anew.
+
+By default only the late delivery is requeued; its consumer goes on, and its late answer is ignored. The compat row
+`consumer_timeout_response` has RabbitMQ's answers instead: the channel is closed, or the consumer cancelled.
 """
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
 from broker_core.clock import Timer, Timers
 from broker_core.delivery import Delivery
 
+CHECK_S: Final = (
+    1.0  # the least time between checks of one watch, each of which walks over all that is unanswered
+)
+
+log: Final = logging.getLogger("leveret.timeouts")
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class AckTimeouts(ABC):
-    """A watch over the unanswered deliveries of a channel or a link."""
+    """A watch over the unanswered deliveries of a channel, a link or a session."""
 
-    __slots__ = ("_timer", "_timers")
+    __slots__ = ("_not_before", "_timer", "_timers")
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
         self._timer: Timer | None = None
-
-    @abstractmethod
-    def allowed_s(self, delivery: Delivery) -> float | None:
-        """Return the seconds that the consumer asked for, else those of its queue, or None for no limit."""
+        self._not_before = 0.0  # when the next check may be
 
     @abstractmethod
     def check(self, now: float) -> None:
-        """End the consumers or links that are too slow, and `watch` the deliveries that are left."""
+        """Deal with the deliveries that are late, and `watch` those that are left."""
 
     def watch(self, delivery: Delivery) -> None:
         """Called after this delivery, and maybe others with it to the same consumer."""
-        allowed = self.allowed_s(delivery)
+        allowed = delivery.allowed_s
         if allowed is None:
             return
         due, timer = delivery.given_at + allowed, self._timer
+        if due < self._not_before:
+            due = self._not_before
         if timer is None or due < timer.at:
             self.stop()
             self._timer = self._timers.at(due, self._run)
@@ -48,11 +61,24 @@ class AckTimeouts(ABC):
 
     def _run(self, now: float) -> None:
         self._timer = None
+        self._not_before = now + CHECK_S
         self.check(now)
 
-    def is_late(self, delivery: Delivery, now: float) -> bool:
-        allowed = self.allowed_s(delivery)
-        return allowed is not None and delivery.given_at + allowed <= now
+
+def is_late(delivery: Delivery, now: float) -> bool:
+    allowed = delivery.allowed_s
+    return allowed is not None and delivery.given_at + allowed <= now
+
+
+def report(late: Iterable[Delivery], connection: str, whose: str) -> None:
+    """Log which queues got late deliveries back, a line for each queue."""
+    counts: dict[str, int] = {}
+    for delivery in late:
+        counts[delivery.queue.described] = counts.get(delivery.queue.described, 0) + 1
+    for described, count in counts.items():
+        log.warning(
+            "%s: requeued %d of %s, which %s did not acknowledge in time", connection, count, described, whose
+        )
 
 
 def late_text(whose: str, allowed_s: float | None) -> str:

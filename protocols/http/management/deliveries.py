@@ -1,0 +1,95 @@
+"""List the unacknowledged deliveries of a channel over HTTP, and renew them: their time to be acknowledged begins anew.
+
+This is for workers whose library has no way to do it on the channel itself, and for operators. Users may renew what
+their own connections hold, administrators all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from broker_core.delivery import Delivery
+from broker_core.errors import AccessRefused
+from broker_core.values import Json
+from protocols.http.connection import Response
+from protocols.http.management.connections import Open
+from protocols.http.management.requester import ADMINISTRATOR, not_there, sees_all
+from protocols.http.server.replies import json_response
+from protocols.http.server.request import Asked, Level, Route
+
+OF_CHANNEL: Final = "/api/leveret/channels/{name}/deliveries"
+RENEWAL: Final = OF_CHANNEL + "/{tag}/renew"
+ALL: Final = "all"
+TAG_MAX: Final = 20  # digits
+LISTED_MAX: Final = 1000  # deliveries told of one channel, the oldest
+
+
+def deliveries(asked: Asked) -> Response:
+    """Answer with the oldest unacknowledged deliveries of a channel, and how long each may still take."""
+    _, held = held_by(asked, None)
+    now = asked.broker.now
+    return json_response([row(tag, delivery, now) for tag, delivery in islice(held, LISTED_MAX)])
+
+
+def row(tag: int, delivery: Delivery, now: float) -> dict[str, Json]:
+    allowed_s, consumer = delivery.allowed_s, delivery.consumer
+    since = max(0.0, now - delivery.given_at)
+    return {
+        "delivery_tag": tag,
+        "queue": delivery.queue.name,
+        "consumer_tag": None if consumer is None else consumer.facts().tag,
+        "redelivered": delivery.redelivered,
+        "held_ms": round(since * 1000),
+        "left_ms": None if allowed_s is None else round(max(0.0, allowed_s - since) * 1000),
+        "timeout_ms": None if allowed_s is None else round(allowed_s * 1000),
+    }
+
+
+def renew(asked: Asked) -> Response:
+    """Renew a delivery, or `all` of a channel. Raises NotFound if there is none."""
+    tag = asked.arguments["tag"]
+    connection, held = held_by(asked, None if tag == ALL else number_in(tag))
+    if asked.user.name != connection.facts.user and ADMINISTRATOR not in asked.user.tags:
+        raise AccessRefused(f"user '{asked.user.name}' may not renew what another user holds")
+    count = 0
+    for _, delivery in held:
+        delivery.queue.renew(delivery)
+        count += 1
+    if not count:
+        raise not_there()
+    return json_response({"renewed": count})
+
+
+def number_in(tag: str) -> int:
+    """Return a tag as a number. Raises NotFound if it is none."""
+    if not (tag.isascii() and tag.isdecimal() and len(tag) <= TAG_MAX):
+        raise not_there()
+    return int(tag)
+
+
+def held_by(asked: Asked, tag: int | None) -> tuple[Open, Iterable[tuple[int, Delivery]]]:
+    """Return the connection of the channel in the path, and what the channel has not answered: all, or this tag."""
+    name, _, number = asked.arguments["name"].rpartition(" (")
+    connection = visible_connection(asked, name)
+    front = connection.connected.front
+    if front is None or all(f"{each.number})" != number for each in front.channel_facts()):
+        raise not_there()
+    return connection, front.unsettled(int(number[:-1]), tag)
+
+
+def visible_connection(asked: Asked, name: str) -> Open:
+    """Return the connection with this name. Raises NotFound if it is not there, or not to be seen by the user."""
+    for connected in asked.operations.connections():
+        if connected.peer.name == name and connected.front is not None:
+            facts = connected.front.facts()
+            if facts is not None and (sees_all(asked) or facts.user == asked.user.name):
+                return Open(connected, facts)
+    raise not_there()
+
+
+ROUTES: Final = (
+    Route("GET", OF_CHANNEL, Level.MANAGEMENT, deliveries),
+    Route("PUT", RENEWAL, Level.MANAGEMENT, renew),
+)
