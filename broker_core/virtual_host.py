@@ -24,7 +24,7 @@ from broker_core.limits import QueueType, VirtualHostLimits
 from broker_core.observability.firehose import Traced
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queues.factory import new_queue
-from broker_core.queues.queue import DELETED, Queue
+from broker_core.queues.queue import DELETED, Queue, locked
 from broker_core.values import Table, described, type_name
 from broker_core.xa.branches import Branches
 
@@ -362,6 +362,8 @@ class VirtualHost(Traced):
         arguments = arguments or {}
         if (current := self.queues.get(name)) is not None:
             current.require_access(owner)
+            if exclusive is not current.exclusive and self.broker.compat.locks_redeclared:
+                raise locked(current)
             self._require_equivalent_queue(current, durable, exclusive, auto_delete, arguments)
             current.used_at = self.broker.now
             return current

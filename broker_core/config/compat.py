@@ -15,7 +15,18 @@ import attrs
 
 from broker_core.arguments.queue_declaration import queue_type
 from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.types import Flag, Limit, Place, Problem, RefusedValue, SingleValue, Whole, printed
+from broker_core.config.types import (
+    MIB,
+    Flag,
+    Limit,
+    Octets,
+    Place,
+    Problem,
+    RefusedValue,
+    SingleValue,
+    Whole,
+    printed,
+)
 from broker_core.errors import Failure, NotAllowed, PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType
 from broker_core.values import Table
@@ -81,6 +92,41 @@ class Product(Enum):
     LEVERET = "leveret"
     RABBITMQ_3 = "rabbitmq-3.13"
     RABBITMQ_4 = "rabbitmq-4"
+
+
+class OtherExclusive(Enum):
+    RESOURCE_LOCKED = "resource-locked"
+    PRECONDITION_FAILED = "precondition-failed"
+
+
+class SecretOfPassword(Enum):
+    ACCEPT = "accept"
+    CHECK = "check"
+
+
+class NamelessToken(Enum):
+    UNKNOWN = "unknown"
+    REFUSE = "refuse"
+
+
+class WithoutSasl(Enum):
+    ANONYMOUS = "anonymous"
+    REFUSE = "refuse"
+
+
+class OfferExternal(Enum):
+    CONFIGURED = "configured"
+    CERTIFICATE = "certificate"
+
+
+class RefusedOpen(Enum):
+    DROP = "drop"
+    CLOSE = "close"
+
+
+class OrphanedSender(Enum):
+    DETACH = "detach"
+    RELEASE = "release"
 
 
 class TimeoutScope(Enum):
@@ -212,6 +258,48 @@ class Compat(Record):
         "AMQP 1.0 links may name addresses of version 1, if `protocols.amqp10.addresses.v1` is not set.",
         False,
     )
+    message_size_max: int = key(
+        Octets(0, 512 * MIB), "The largest message body, if `limits.message_size_max` is not set.", 16 * MIB
+    )
+    redeclare_exclusive: OtherExclusive = key(
+        Choice(OtherExclusive),
+        "Declaring a queue again that is exclusive, as one that is not, or the other way round: 405 or 406.",
+        OtherExclusive.RESOURCE_LOCKED,
+    )
+    update_secret: SecretOfPassword = key(
+        Choice(SecretOfPassword),
+        "A new secret for a connection whose user has a password, which does not expire: accepted without a look "
+        "at it, as it changes nothing, or checked.",
+        SecretOfPassword.ACCEPT,
+    )
+    nameless_token: NamelessToken = key(
+        Choice(NamelessToken),
+        "A token without a user's name: the user is called `unknown`, or the token is refused.",
+        NamelessToken.UNKNOWN,
+    )
+    external: OfferExternal = key(
+        Choice(OfferExternal),
+        "EXTERNAL is offered to clients with a certificate where `mechanisms` names it, or also where it does not.",
+        OfferExternal.CONFIGURED,
+    )
+    without_sasl: WithoutSasl = key(
+        Choice(WithoutSasl),
+        "AMQP 1.0 that begins without SASL: the client is the anonymous user, where ANONYMOUS is offered, or is "
+        "refused.",
+        WithoutSasl.ANONYMOUS,
+    )
+    refused_open: RefusedOpen = key(
+        Choice(RefusedOpen),
+        "An AMQP 1.0 open that is refused (no such virtual host, no permission, too many connections): the "
+        "connection is dropped, or answered and closed with the error. RabbitMQ's client for Python takes a "
+        "close for an interruption, and tries for ever.",
+        RefusedOpen.DROP,
+    )
+    orphaned_sender: OrphanedSender = key(
+        Choice(OrphanedSender),
+        "An AMQP 1.0 sender whose queue is deleted: detached, or kept, with its messages released.",
+        OrphanedSender.DETACH,
+    )
     product: Product = key(
         Choice(Product),
         "The product's name in AMQP 0-9-1 and 1.0: some clients refuse a broker that is not RabbitMQ.",
@@ -234,6 +322,11 @@ class Compat(Record):
         return NotAllowed(str(error)) if strict else error
 
     @property
+    def locks_redeclared(self) -> bool:
+        """True if a queue that is declared again with another `exclusive` counts as locked (S066)."""
+        return self.redeclare_exclusive is OtherExclusive.RESOURCE_LOCKED
+
+    @property
     def delete_missing_ok(self) -> bool:
         """True if deleting or unbinding what does not exist succeeds (S043, S057, S075)."""
         return self.delete_missing is OnMissing.OK
@@ -242,6 +335,10 @@ class Compat(Record):
     def warns_missing_alternate(self) -> bool:
         """True if a missing alternate exchange is logged (S131)."""
         return self.missing_alternate is MissingAlternate.LOG
+
+    def checks_secret(self, expires: bool) -> bool:
+        """Return whether a fresh secret is checked, of a user whose credentials expire or do not (X008)."""
+        return expires or self.update_secret is SecretOfPassword.CHECK
 
     def check_binding_key(self, exchange_type: str, binding_key: str) -> None:
         """Raise PreconditionFailed if a topic binding key has too many `#` (X012)."""
@@ -310,6 +407,8 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "no_current_queue": "syntax-error",
         "unknown_virtual_host": "invalid-path",
         "flow_mechanism": "channel-flow",
+        "redeclare_exclusive": "precondition-failed",
+        "refused_open": "close",
         "dead_letter_on_delete": True,
         "default_delivery_limit": 5,
         "quorum_delivery_limit": 5,
@@ -322,6 +421,8 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "quorum_delivery_limit": "unlimited",
         "consumer_timeout_response": "close-channel",
         "address_v1": True,
+        "message_size_max": 128 * MIB,
+        "orphaned_sender": "release",
         "product": "rabbitmq-3.13",
     },
     "rabbitmq-4": {
@@ -335,6 +436,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "consumer_timeout": "quorum-queues",
         "consumer_timeout_response": "notify-consumer",
         "topic_wildcards_max": 2,
+        "without_sasl": "refuse",
         "product": "rabbitmq-4",
     },
 }

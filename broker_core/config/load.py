@@ -114,6 +114,12 @@ class Config(Record):
         return self.protocols.amqp091.frame_min or self.compat.chosen.frame_min_size
 
     @property
+    def message_size_max(self) -> int:
+        """The size of the largest message body, in bytes."""
+        limit = self.limits.message_size_max
+        return self.compat.chosen.message_size_max if limit is None else limit
+
+    @property
     def address_v1(self) -> bool:
         """True if AMQP 1.0 links may name addresses of version 1."""
         permitted = self.protocols.amqp10.addresses.v1

@@ -57,8 +57,8 @@ class Amqp091Settings(Record):
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL without a client's certificate.",
-        ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL"),
+        "EXTERNAL (by the client's certificate) without one.",
+        ("PLAIN", "AMQPLAIN", "ANONYMOUS"),
         reload=True,
     )
 
@@ -110,8 +110,8 @@ class Amqp10Settings(Record):
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL without a client's certificate.",
-        ("PLAIN", "ANONYMOUS", "EXTERNAL"),
+        "EXTERNAL (by the client's certificate) without one.",
+        ("PLAIN", "ANONYMOUS"),
         reload=True,
     )
     addresses: AddressesSettings = key(RecordOf(AddressesSettings), "Addresses.", AddressesSettings())
@@ -138,8 +138,8 @@ class Amqp010Settings(Record):
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL without a client's certificate.",
-        ("PLAIN", "ANONYMOUS", "EXTERNAL"),
+        "EXTERNAL (by the client's certificate) without one.",
+        ("PLAIN", "ANONYMOUS"),
         reload=True,
     )
     session_timeout_max_s: int = key(

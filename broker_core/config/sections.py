@@ -138,7 +138,12 @@ class LimitsSettings(Record):
         20,
         reload=True,
     )
-    message_size_max: int = key(Octets(0, 512 * MIB), "The largest message body.", 16 * MIB, reload=True)
+    message_size_max: int | None = key(
+        Octets(0, 512 * MIB),
+        "The largest message body; without it `compat.message_size_max` holds (16 MiB).",
+        None,
+        reload=True,
+    )
     outbox_size_max: int = key(
         Octets(4 * KIB, GIB),
         "Bytes that may wait to be sent to one client before its consumers get no more messages.",

@@ -70,7 +70,7 @@ def user_json(user: User) -> Item:
         "name": user.name,
         "password_hash": "" if kept is None else kept.text,
         "hashing_algorithm": SHA256 if kept is None else kept.algorithm,
-        "tags": sorted(user.tags),
+        "tags": list(user.tags),
         "limits": user_limits_json(user.limits),
     }
 

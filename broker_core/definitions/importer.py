@@ -117,7 +117,7 @@ def _put_virtual_host(broker: Broker, host: VirtualHostDefinition) -> None:
 def _put_user(broker: Broker, user: UserDefinition) -> None:
     """Add a user. Hashing a plain password takes 0.25 s, at a start only: over HTTP, passwords are hashed before."""
     kept = broker.access.hashing.kept(user.password) if user.password else user.kept_password()
-    broker.access.put_user(User(user.name, frozenset(user.tags), kept, user.limits.of_user))
+    broker.access.put_user(User(user.name, user.tags, kept, user.limits.of_user))
 
 
 def _put_permission(broker: Broker, each: PermissionDefinition) -> None:

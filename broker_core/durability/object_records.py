@@ -59,7 +59,7 @@ def parameter_record(value: Json) -> Json:
 def user_record(user: User) -> Json:
     password = user.password
     record: dict[str, Json] = {
-        "tags": [written_text(tag) for tag in sorted(user.tags)],
+        "tags": [written_text(tag) for tag in user.tags],
         "password_hash": None if password is None else password.text,
         "algorithm": None if password is None else password.algorithm,
         "connections": user.limits.max_connections,
@@ -76,7 +76,7 @@ def user_in(name: str, record: ObjectRecord) -> User:
         kept = _password_in(record)
     except ValueError as error:
         raise Unreadable(str(error)) from None
-    return User(name, frozenset(record.texts("tags")), kept, limits)
+    return User(name, record.texts("tags"), kept, limits)
 
 
 def _password_in(record: ObjectRecord) -> PasswordHash | None:

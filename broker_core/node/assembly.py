@@ -22,6 +22,7 @@ import attrs
 from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config import records
+from broker_core.config.compat import NamelessToken
 from broker_core.config.listening import ListenerEntry
 from broker_core.config.load import Config, ConfigError
 from broker_core.config.records import difference
@@ -186,9 +187,7 @@ def _put_user(broker: Broker, entry: UserEntry) -> None:
     limits = UserLimits(entry.connections_max, entry.channels_max)
     access = broker.access
     if entry.password_hash is not None:
-        access.put_user(
-            User(entry.name, frozenset(entry.tags), PasswordHash.parse(entry.password_hash, None), limits)
-        )
+        access.put_user(User(entry.name, entry.tags, PasswordHash.parse(entry.password_hash, None), limits))
     else:
         access.add_user(entry.name, entry.password, entry.tags, limits)
 
@@ -209,9 +208,10 @@ def put_tokens(broker: Broker, config: Config) -> None:
     if config.oauth.jwks_file is None:
         broker.access.tokens = None
         return
-    from broker_core.security.tokens import Tokens
+    from broker_core.security.tokens import UNKNOWN, Tokens
 
-    broker.access.tokens = Tokens(config.oauth, broker.clock)
+    refuses = broker.compat.nameless_token is NamelessToken.REFUSE
+    broker.access.tokens = Tokens(config.oauth, broker.clock, None if refuses else UNKNOWN)
 
 
 def _put_policies(broker: Broker, config: Config) -> None:

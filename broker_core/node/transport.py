@@ -63,7 +63,7 @@ class Transport(Connected):
         limits = node.config.limits
         self.node = node
         self.peer = peer
-        self.outbox = Outbox(node.ready, limits.outbox_size_max, limits.message_size_max)
+        self.outbox = Outbox(node.ready, limits.outbox_size_max, node.config.message_size_max)
         self.front: FrontEnd | None = None
         self.connected_at = node.broker.clock.wall()
         self.octets_received = self.reads = self.writes = 0

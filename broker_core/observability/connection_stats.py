@@ -27,6 +27,7 @@ class ConnectionFacts:
     frame_max: int = 0  # bytes
     heartbeat_s: float = 0.0  # 0: none
     channels: int = 0  # that are open
+    container_id: str | None = None  # of the client, in AMQP 1.0
 
 
 @attrs.frozen(kw_only=True)

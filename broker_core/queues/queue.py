@@ -39,6 +39,16 @@ NONE: Final[Table] = {}  # shared by all queues without arguments or notes; neve
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Watcher:
+    """A dependent of a queue that does not consume from it, such as a link that publishes to it."""
+
+    __slots__ = ()
+
+    def queue_deleted(self) -> None:
+        """Called once, when the virtual host has deleted the queue."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Queue(Destination):
     """One queue. Its `VirtualHost` declares, binds and deletes it; the data path calls the methods here."""
 
@@ -75,6 +85,7 @@ class Queue(Destination):
         "used_at",
         "virtual_host",
         "warned_cycle",
+        "watchers",
     )
     is_exchange = False
     ranked: ClassVar[bool] = True  # messages may be ordered by priority
@@ -124,6 +135,7 @@ class Queue(Destination):
         self.hidden = False  # not listed: it serves the broker's own purposes
         self.warned_cycle = False  # it has been logged that its dead letters come back
         self.used_at = virtual_host.broker.now
+        self.watchers: dict[Watcher, None] | None = None  # told of the queue's deletion
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} ready={self.ready} unsettled={self.unsettled}>"
@@ -389,11 +401,7 @@ class Queue(Destination):
     def require_access(self, client: Client | None) -> None:
         """Raise Locked if the queue is exclusive and `client` does not own it (S066)."""
         if self.owner is not None and self.owner is not client:
-            raise Locked(
-                f"cannot obtain exclusive access to locked {self.described}. "
-                "It could be originally declared on another connection or the exclusive property value does not "
-                "match that of the original declaration."
-            )
+            raise locked(self)
 
     def require_shared_credit(self) -> None:
         """Raise Unsupported unless consumers may share their credit here (global qos): classic queues only (X027)."""
@@ -443,3 +451,26 @@ class Queue(Destination):
             self.consumer_left(consumer)
             consumer.cancelled()
         self.consumers.clear()
+        if self.watchers is not None:
+            watchers, self.watchers = self.watchers, None
+            for watcher in watchers:
+                watcher.queue_deleted()
+
+    def watch(self, watcher: Watcher) -> None:
+        """Tell `watcher` when the queue is deleted, unless `unwatch` comes first."""
+        if self.watchers is None:
+            self.watchers = {}
+        self.watchers[watcher] = None
+
+    def unwatch(self, watcher: Watcher) -> None:
+        if self.watchers is not None:
+            self.watchers.pop(watcher, None)
+
+
+def locked(queue: Queue) -> Locked:
+    """Return the error for a client that may not use an exclusive queue, or takes another one for exclusive (S066)."""
+    return Locked(
+        f"cannot obtain exclusive access to locked {queue.described}. "
+        "It could be originally declared on another connection or the exclusive property value does not "
+        "match that of the original declaration."
+    )

@@ -45,12 +45,17 @@ class Permission(Enum):
     READ = "read"
 
 
+def in_order(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return tags in the order given, each once."""
+    return tuple(dict.fromkeys(tags))
+
+
 @attrs.frozen
 class User:
     """An account. Without `password`, login by password is refused."""
 
     name: str
-    tags: frozenset[str] = frozenset()
+    tags: tuple[str, ...] = attrs.field(default=(), converter=in_order)
     password: PasswordHash | None = attrs.field(default=None, repr=False)
     limits: UserLimits = attrs.field(factory=UserLimits)
     scopes: Scopes | None = None  # of the token used to log in: they decide instead of the permissions
@@ -120,7 +125,7 @@ class Access:
         The password gets the quick hash: for users from files and programs. For clients there is `hash_soon`.
         """
         kept = self.hashing.quick(password, self.random_octets(SALT_SIZE)) if password else None
-        return self.put_user(User(name, frozenset(tags), kept, limits or UserLimits()))
+        return self.put_user(User(name, tags, kept, limits or UserLimits()))
 
     def put_user(self, user: User) -> User:
         """Add or replace a user as `add_user` does, with a known password hash (`PasswordHash.parse`)."""
@@ -140,7 +145,7 @@ class Access:
         elif before.password != user.password:
             self.events.happened("user.password.changed", "", {"name": user.name})
         if (before is None and user.tags) or (before is not None and before.tags != user.tags):
-            self.events.happened("user.tags.set", "", {"name": user.name, "tags": sorted(user.tags)})
+            self.events.happened("user.tags.set", "", {"name": user.name, "tags": list(user.tags)})
 
     def _count_hash(self, user: User | None, change: int) -> None:
         if user is not None and user.password is not None and user.password.is_slow:
@@ -410,7 +415,7 @@ class Access:
                 f"user_id property set to '{claimed}' but authenticated user was '{user.name}'"
             )
 
-    def _tags_of(self, user: User) -> frozenset[str]:
+    def _tags_of(self, user: User) -> tuple[str, ...]:
         """Return the user's present tags, or those of the token that the user logged in with."""
         return user.tags if user.scopes is not None else self._users.get(user.name, user).tags
 

@@ -107,19 +107,19 @@ class Scopes:
         )
 
 
-def parse(words: Iterable[str], prefix: str) -> tuple[Scopes, frozenset[str]]:
+def parse(words: Iterable[str], prefix: str) -> tuple[Scopes, tuple[str, ...]]:
     """Return the scopes and the tags that the words with the prefix grant."""
     granted: list[Scope] = []
-    tags: set[str] = set()
+    tags: dict[str, None] = {}
     for word in dict.fromkeys(words):
         kind, colon, rest = word.removeprefix(prefix).partition(":")
         if not word.startswith(prefix) or not colon:
             continue
         if kind == TAG and rest:
-            tags.add(rest)
+            tags[rest] = None
         elif kind in PERMISSIONS and (scope := _scope(kind, rest)) is not None:
             granted.append(scope)
-    return Scopes(tuple(granted)), frozenset(tags)
+    return Scopes(tuple(granted)), tuple(tags)
 
 
 def _scope(permission: str, pattern: str) -> Scope | None:

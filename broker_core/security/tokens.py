@@ -35,6 +35,7 @@ log: Final = logging.getLogger("leveret.security")
 TOKEN_SIZE_MAX: Final = 8192
 JWKS_SIZE_MAX: Final = 1 << 20
 NAME_MAX: Final = 255
+UNKNOWN: Final = "unknown"  # RabbitMQ's name for the user of a token without a name
 LOOK_INTERVAL_S: Final = 60.0  # between checks whether the file of keys has changed
 SHOWN_MAX: Final = 60  # characters of a claim in the log
 RSA_BITS_MIN: Final = 2048  # RFC 7518, 3.3
@@ -73,10 +74,13 @@ class SigningKey:
 class Tokens:
     """Authenticates users by their tokens."""
 
-    def __init__(self, settings: OAuthSettings, clock: Clock) -> None:
-        """Read the keys. Raises ConfigError if the file cannot be read or holds no usable key."""
+    def __init__(self, settings: OAuthSettings, clock: Clock, nameless: str | None = UNKNOWN) -> None:
+        """Read the keys. `nameless` is the name of users whose tokens have none; None: such tokens are refused.
+
+        Raises ConfigError if the file cannot be read or holds no usable key."""
         assert settings.jwks_file is not None
         self._settings = settings
+        self._nameless = nameless
         self._clock = clock
         self._file = settings.jwks_file
         self._keys = read_keys(self._file, settings.algorithms)
@@ -156,6 +160,8 @@ class Tokens:
             name = claims.get(claim)
             if isinstance(name, str) and 0 < len(name) <= NAME_MAX:
                 return name
+        if self._nameless is not None:
+            return self._nameless
         raise TokenRefused(f"it has no name in {', '.join(self._settings.username_claims)}")
 
     def _scopes_of(self, claims: Claims) -> Iterator[str]:

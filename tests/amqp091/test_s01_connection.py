@@ -279,6 +279,9 @@ def test_virtual_hosts_share_nothing() -> None:
 # Secrets, states and the end.
 
 
+CHECKED = 'compat.update_secret = "check"'
+
+
 def test_x008_a_good_new_secret_is_accepted() -> None:
     peer = Peer().open()
     assert isinstance(
@@ -286,8 +289,18 @@ def test_x008_a_good_new_secret_is_accepted() -> None:
     )
 
 
+def test_x008_any_secret_will_do_for_a_user_with_a_password() -> None:
+    """RabbitMQ asks only backends whose credentials expire."""
+    peer = Peer().open()
+    assert isinstance(
+        peer.call(0, m.ConnectionUpdateSecret(b"wrong", "rotation")), m.ConnectionUpdateSecretOk
+    )
+    assert peer.front.client.user.name == "guest"
+    peer.channel()
+
+
 def test_x008_a_new_secret_that_is_refused_ends_the_connection() -> None:
-    text = Peer().open().closed_with(0, m.ConnectionUpdateSecret(b"wrong", "rotation"))
+    text = Peer(ClientBench(CHECKED)).open().closed_with(0, m.ConnectionUpdateSecret(b"wrong", "rotation"))
     assert text == "530 NOT_ALLOWED - New secret was refused by one of the backends"
 
 
@@ -333,7 +346,7 @@ def test_x008_a_secret_that_cannot_be_checked_ends_the_connection() -> None:
         def authenticate(self, name: str, password: str | bytes) -> None:
             raise OSError("the directory does not answer")
 
-    bench = ClientBench()
+    bench = ClientBench(CHECKED)
     peer = Peer(bench).open()
     bench.broker.access = Broken()
     text = peer.closed_with(0, m.ConnectionUpdateSecret(b"guest", "rotation"))

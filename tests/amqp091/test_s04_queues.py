@@ -12,7 +12,7 @@ import pytest
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, Method
-from tests.amqp091.peer import opened, permitted, with_queue
+from tests.amqp091.peer import channel_of, opened, permitted, with_queue
 from tests.harness.bench import ClientBench
 
 from .peer import CAPABILITIES, Content, Peer
@@ -137,11 +137,24 @@ def test_s064_asking_looks_at_the_name_only_and_any_permission_will_do() -> None
 @pytest.mark.parametrize("argument", ["durable", "exclusive", "auto_delete"])
 @pytest.mark.parametrize("before", [False, True])
 def test_s065_redeclaring_with_another_property_is_refused(argument: str, before: bool) -> None:
-    channel = with_queue(**{argument: before})
+    channel = channel_of(ClientBench('compat.redeclare_exclusive = "precondition-failed"'))
+    channel.declare("q", **{argument: before})
     received, current = ("false", "true") if before else ("true", "false")
     assert channel.closed_with(m.QueueDeclare("q", **{argument: not before})) == (
         f"406 PRECONDITION_FAILED - inequivalent arg '{argument}' for queue 'q' in vhost '/': "
         f"received '{received}' but current is '{current}'"
+    )
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_s066_a_queue_that_is_exclusive_or_not_is_locked_to_those_who_take_it_for_the_other(
+    before: bool,
+) -> None:
+    channel = with_queue(exclusive=before)
+    assert channel.closed_with(m.QueueDeclare("q", exclusive=not before)) == (
+        "405 RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'q' in vhost '/'. It could be "
+        "originally declared on another connection or the exclusive property value does not match that of the "
+        "original declaration."
     )
 
 

@@ -146,7 +146,7 @@ def renewing(bench: ClientBench) -> Peer:
 
 
 def opened_bench() -> tuple[ClientBench, Threads]:
-    bench, threads = slow_bench()
+    bench, threads = slow_bench('compat.update_secret = "check"')
     asking(bench)
     threads.run()
     return bench, threads

@@ -197,6 +197,7 @@ def test_what_is_nested_as_deep_as_0_9_1_allows_can_be_read_again() -> None:
         (p.Properties(message_id="m"), BasicProperties(message_id="m")),
         (p.Properties(message_id=UUID(UUID_TEXT)), BasicProperties(message_id=UUID_TEXT)),
         (p.Properties(message_id=t.ULong(2**64 - 1)), BasicProperties(message_id="18446744073709551615")),
+        (p.Properties(message_id=t.Long(123)), BasicProperties(message_id="123")),
         (p.Properties(message_id=b"m"), BasicProperties(headers={"x-message-id": wire.ByteArray(b"m")})),
         (p.Properties(message_id="m" * 256), BasicProperties(headers={"x-message-id": "m" * 256})),
         (p.Properties(correlation_id="m" * 256), BasicProperties(headers={"x-correlation-id": "m" * 256})),

@@ -10,7 +10,7 @@ from tests.harness.bench import ClientBench
 
 from .client import SETTLED, Sender
 from .parts import annotations, data
-from .peer import Peer, bind, declare, session_of
+from .peer import Peer, bind, declare, declared, session_of
 from .samples import BAD_ADDRESSES
 
 HELLO = data(b"hello")
@@ -352,8 +352,30 @@ def test_s203_an_exchange_that_goes_is_missed_on_the_anonymous_terminus(bench: C
     assert sender.rejection(to("/exchanges/x"), HELLO) == "amqp:not-found no exchange 'x' in vhost '/'"
 
 
-def test_s179_a_deleted_queue_is_missed_by_its_sender(bench: ClientBench) -> None:
-    """The link goes on: it leads to the default exchange, and there may be such a queue again."""
+def test_s179_the_sender_of_a_deleted_queue_is_detached(bench: ClientBench) -> None:
+    session = session_of(bench)
+    sender, other = session.sender("/queues/q"), session.sender("/exchanges/amq.direct/q")
+    answered = sender.send(HELLO)
+    bench.host.delete_queue(bench.queue("q"))
+    assert sender.refusal() == "amqp:resource-deleted queue 'q' in vhost '/' was deleted"
+    assert sender.outcome(answered) == p.Accepted()
+    assert other.publish(HELLO) == p.Released()
+    declare(bench, "q")
+    assert session.sender("/queues/q").publish(HELLO) == p.Accepted()
+
+
+def test_s179_a_sender_that_has_left_is_not_told(bench: ClientBench) -> None:
+    session = session_of(bench)
+    session.sender("/queues/q").detach()
+    queue = bench.queue("q")
+    assert not queue.watchers
+    bench.host.delete_queue(queue)
+    session.sender("/exchanges/amq.direct/q")
+
+
+def test_s179_a_deleted_queue_is_missed_by_its_sender() -> None:
+    """In some profiles the link goes on: it leads to the default exchange, and there may be such a queue again."""
+    bench = declared(ClientBench('compat.orphaned_sender = "release"'), ["q"])
     sender = session_of(bench).sender("/queues/q")
     assert sender.publish(HELLO) == p.Accepted()
     bench.host.delete_queue(bench.queue("q"))

@@ -53,6 +53,15 @@ def fetched(bench: ClientBench, queue: str = "q") -> Content:
 # Over 1.0.
 
 
+def test_s229_a_message_id_of_type_long_is_taken_and_given_on(bench: ClientBench) -> None:
+    """Some clients send such ids, which the specification does not know; RabbitMQ takes them."""
+    octets = bytes.fromhex("005373c00301557b") + HELLO
+    sent(bench, octets)
+    assert got(bench).octets.endswith(octets)
+    sent(bench, octets, to="/queues/q2")
+    assert fetched(bench, "q2").properties.message_id == "123"
+
+
 @given(messages.messages())
 def test_s229_any_message_is_the_same_to_the_bit_for_all_who_get_it(said: Said) -> None:
     if (

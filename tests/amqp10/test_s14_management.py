@@ -760,7 +760,8 @@ def test_x086_a_fresh_token_is_taken(bench: ClientBench, asking: Pair) -> None:
     assert asking.ask("PUT", "/auth/tokens", "fresh")[0] == 400
 
 
-def test_x086_a_token_that_is_not_good_ends_the_connection(asking: Pair) -> None:
+def test_x086_a_token_that_is_not_good_ends_the_connection() -> None:
+    asking = pair(ClientBench('compat.update_secret = "check"'))
     asking.send("PUT", "/auth/tokens", b"stale")
     assert asking.responses.get() is None
     assert asking.session.peer.refusal().startswith("amqp:unauthorized-access ")

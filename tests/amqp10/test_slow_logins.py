@@ -12,6 +12,7 @@ from tests.harness.bench import ClientBench
 from tests.harness.threads import make_slow, slow_bench, woken
 
 SCRAM = '[protocols.amqp10]\nmechanisms = ["SCRAM-SHA-256", "PLAIN"]\n'
+CHECKED = 'compat.update_secret = "check"'
 OK, REFUSED = p.SaslOutcome(code=0), p.SaslOutcome(code=1)
 
 
@@ -64,7 +65,7 @@ def test_a_client_that_has_gone_is_not_waited_for() -> None:
 
 
 def test_x086_a_fresh_secret_is_answered_when_it_has_been_checked() -> None:
-    bench, threads = slow_bench()
+    bench, threads = slow_bench(CHECKED)
     peer = Peer(bench)
     peer.greet()
     peer.authenticate("PLAIN", plain("ann", "secret"))
@@ -83,7 +84,7 @@ def test_x086_a_fresh_secret_is_answered_when_it_has_been_checked() -> None:
 
 
 def test_x086_a_secret_that_is_wrong_by_then_ends_the_connection() -> None:
-    bench, threads = slow_bench()
+    bench, threads = slow_bench(CHECKED)
     peer = Peer(bench)
     peer.greet()
     peer.authenticate("PLAIN", plain("ann", "secret"))

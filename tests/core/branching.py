@@ -21,7 +21,7 @@ from tests.harness.bench import ENCODING, CoreBench
 
 ALICE = User("alice")
 BOB = User("bob")
-ROOT = User("root", frozenset({"administrator"}))
+ROOT = User("root", ("administrator",))
 
 
 def xid(name: str) -> Xid:

@@ -106,7 +106,7 @@ def test_a_reload_takes_from_a_user_what_the_file_gives_no_longer():
     reload(broker, old, new)
     user = broker.access.user("u")
     assert user is not None
-    assert user.tags == frozenset()
+    assert user.tags == ()
     assert [broker.access.may_enter(user, host) for host in ("/", "/two")] == [False, True]
     assert not broker.access.guards_topics(user, "/", "amq.topic")
 

@@ -365,7 +365,7 @@ def test_a_user_who_changes_during_the_check_is_not_let_in_by_it(change: str) ->
 def test_tags_and_limits_that_change_during_the_check_are_those_of_then() -> None:
     access, threads = slow_access(u="secret")
     check = waiting(access.authenticate("u", "secret"))
-    user = access.put_user(attrs.evolve(user_of(access), tags=frozenset({"management"})))
+    user = access.put_user(attrs.evolve(user_of(access), tags=("management",)))
     threads.run()
     assert check.user is user
     assert access.authenticate("u", "secret") is user  # and the password is still remembered

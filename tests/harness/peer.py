@@ -24,7 +24,7 @@ class JoinedPeer:
     def __init__(self, bench: ClientBench | None = None, address: Address = LOOPBACK) -> None:
         self.bench = bench = bench or ClientBench()
         limits = bench.config.limits
-        self.outbox = Outbox(bench.ready, limits.outbox_size_max, limits.message_size_max)
+        self.outbox = Outbox(bench.ready, limits.outbox_size_max, bench.config.message_size_max)
         self.front = self.adapter(bench.broker, bench.config, self.outbox, address, bench.broker.tick())
         self._buffer = b""  # what came of a frame that is not whole
         self._unread: list[bytes] = []  # sent while the broker did not read from us

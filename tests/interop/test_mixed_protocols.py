@@ -385,9 +385,10 @@ def test_a_protocol_may_be_disabled(node_with: Start, disabled: str):
     assert first_answer(node, header) == other
 
 
-def test_a_bare_header_is_told_to_log_in(node: RunningNode):
-    """S164: 1.0 without SASL is answered with the header that asks for it."""
-    assert first_answer(node, HEADER_10) == HEADER_SASL
+def test_a_bare_header_is_anonymous_or_is_told_to_log_in(node_with: Start):
+    """S002: where ANONYMOUS is not offered, 1.0 without SASL is answered with the header that asks for it."""
+    assert first_answer(node_with(""), HEADER_10) == HEADER_10
+    assert first_answer(node_with('security.anonymous_user = ""'), HEADER_10) == HEADER_SASL
 
 
 # Pages.

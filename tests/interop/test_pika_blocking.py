@@ -468,3 +468,16 @@ def test_what_a_closed_channel_had_goes_back(node: RunningNode, connect: Connect
     assert connection.channel().basic_get("q")[0].redelivered
     connection.close()
     wait_until(lambda: node.ready("q") == 1, "the message goes back")
+
+
+def test_x008_a_new_secret_of_a_password_user_may_be_anything(connect: Connect):
+    connection = connect()
+    connection.update_secret("anything", "rotation")
+    connection.channel().queue_declare("still here", exclusive=True)
+
+
+def test_s066_ones_own_exclusive_queue_is_locked_as_another_kind(channel: BlockingChannel):
+    channel.queue_declare("mine", exclusive=True)
+    with pytest.raises(exceptions.ChannelClosedByBroker, match="cannot obtain exclusive access") as closed:
+        channel.queue_declare("mine", exclusive=False)
+    assert closed.value.reply_code == 405

@@ -394,3 +394,11 @@ def test_a_message_keeps_everything_it_says(node: RunningNode, connection: Block
     assert got.annotations["x-note"] == sent.annotations["x-note"]
     assert (got.annotations["x-exchange"], got.annotations["x-routing-key"]) == ("", "q")
     assert 0 < got.ttl <= 60
+
+
+def test_s002_a_client_without_sasl_is_anonymous(node: RunningNode):
+    connection = BlockingConnection(f"127.0.0.1:{node.port}", sasl_enabled=False)
+    with pytest.raises(LinkDetached, match="no queue 'nowhere'"):
+        connection.create_sender("/queues/nowhere")
+    assert node.call(lambda: [client.user.name for client in node.node.broker.clients]) == ["guest"]
+    connection.close()

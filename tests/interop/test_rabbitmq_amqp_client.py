@@ -41,6 +41,7 @@ from rabbitmq_amqp_python_client import (  # noqa: E402
     StreamSpecification,
     ValidationCodeException,
 )
+from rabbitmq_amqp_python_client.qpid.proton._exceptions import ConnectionException  # noqa: E402
 from rabbitmq_amqp_python_client.qpid.proton._utils import LinkDetached, SendException  # noqa: E402
 
 pytestmark = pytest.mark.interop
@@ -340,3 +341,24 @@ def test_the_program_on_the_page_declares_a_queue(rabbit_node: RunningNode):
     (program,) = re.findall(r"^```python\n(from rabbitmq_.*?)^```$", page, re.DOTALL | re.MULTILINE)
     exec(program.replace("localhost:5672", f"127.0.0.1:{rabbit_node.port}"), {})
     assert rabbit_node.queue_names() == ["letters"]
+
+
+def test_an_unknown_virtual_host_is_an_error_and_not_a_reason_to_try_for_ever(
+    rabbit_node: RunningNode,
+) -> None:
+    """S166: the client connects again inside of its own handler of a close, and never comes back."""
+    environment = Environment(uri=f"amqp://guest:guest@127.0.0.1:{rabbit_node.port}/nowhere")
+    with pytest.raises(ConnectionException):
+        environment.connection().dial()
+
+
+def test_s179_a_publisher_whose_queue_is_deleted_is_detached(
+    rabbit_node: RunningNode, connection: Connection, management: Management
+) -> None:
+    management.declare_queue(ClassicQueueSpecification(name="gone"))
+    publisher = connection.publisher(AddressHelper.queue_address("gone"))
+    publisher.publish(data(b"first"))
+    host = rabbit_node.node.broker.virtual_hosts["/"]
+    rabbit_node.call(lambda: host.delete_queue(host.queue("gone")))
+    with pytest.raises(LinkDetached, match="resource-deleted"):
+        publisher.publish(data(b"second"))

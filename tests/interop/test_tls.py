@@ -24,6 +24,9 @@ from tests.tls.pki import Pki, toml
 pytestmark = pytest.mark.interop
 
 USERS = """
+protocols.amqp091.mechanisms = ["PLAIN", "EXTERNAL"]
+protocols.amqp10.mechanisms = ["PLAIN", "EXTERNAL"]
+
 [[users]]
 name = "guest"
 password = "guest"

@@ -50,6 +50,9 @@ ACCESS: Final[dict[str, Row]] = {
     "GET /api/topic-permissions/{vhost}/{user}": Row("administrator", target=BOBS_TOPICS),
     "PUT /api/topic-permissions/{vhost}/{user}": Row("administrator", body=TOPICS),
     "DELETE /api/topic-permissions/{vhost}/{user}": Row("administrator", target=BOBS_TOPICS),
+    "DELETE /api/topic-permissions/{vhost}/{user}/{exchange}": Row(
+        "administrator", target=BOBS_TOPICS + "/amq.topic"
+    ),
 }
 RULES: Final[dict[str, Row]] = {
     "GET /api/policies": Row("management"),
@@ -128,6 +131,8 @@ HEALTH: Final[dict[str, Row]] = {
     f"GET {CHECKS}/is-in-service": Row("management"),
     f"GET {CHECKS}/below-node-connection-limit": Row("management"),
     f"GET {CHECKS}/ready-to-serve-clients": Row("management"),
+    "GET /api/healthchecks/node": Row("management"),
+    "GET /api/healthchecks/node/{name}": Row("management", name="leveret"),
     "GET /api/aliveness-test/{vhost}": Row("management", "nobody", ALIVE),
 }
 MANAGEMENT: Final = {**MESSAGES, **DEFINITIONS, **HEALTH, **NODE, **ACCESS, **RULES, **METRICS}

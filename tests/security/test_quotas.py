@@ -76,7 +76,7 @@ def test_one_connection_too_many_is_refused(
     code: str,
     kind: str,
 ):
-    bench = ClientBench("[limits]\nconnections_max = 1")
+    bench = ClientBench('compat.refused_open = "close"\n[limits]\nconnections_max = 1')
     bench.broker.node_limits = type(bench.broker.node_limits)()
     limit(bench)
     first = Peer(bench).open()

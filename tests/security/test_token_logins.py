@@ -140,7 +140,7 @@ def test_scopes_decide_where_he_enters(bench: ClientBench):
     )
     assert Peer(bench, ELSEWHERE).open("", given, "blue").front.client.host.name == "blue"
     refused = Peer10(bench, ELSEWHERE).log_in("", given).ask_open("vhost:/")
-    assert told(refused.closed.error).startswith("amqp:unauthorized-access access to vhost '/' refused")
+    assert (refused.opened, refused.front.closed) == (None, True)
     other = Peer010(bench, ELSEWHERE)
     other.greet()
     other.control(c.ConnectionStartOk(mechanism="PLAIN", response=b"\0\0" + given.encode()))

@@ -370,7 +370,7 @@ def test_users_survive_with_their_hashes_and_never_a_password(site: Site) -> Non
     access = site.broker.access
     sha512 = PasswordHash.of("other", b"salt", "rabbit_password_hashing_sha512")
     access.add_user("a", "pass word", ["monitoring", "mine"], UserLimits(3, None))
-    access.put_user(User("b", frozenset(), sha512, UserLimits(None, 0)))
+    access.put_user(User("b", (), sha512, UserLimits(None, 0)))
     access.add_user("none")
     after = site.again()
     assert after.shape() == site.shape()

@@ -16,6 +16,9 @@ from tests.harness.bench import ClientBench
 from tests.harness.peer import ELSEWHERE, LOOPBACK
 
 USERS = """
+protocols.amqp091.mechanisms = ["PLAIN", "EXTERNAL"]
+protocols.amqp10.mechanisms = ["PLAIN", "EXTERNAL"]
+protocols.amqp010.mechanisms = ["PLAIN", "EXTERNAL"]
 users = [{ name = "guest", password = "guest" }, { name = "shop" }]
 """
 
@@ -57,6 +60,17 @@ def mechanisms_010(login: str | None) -> list[str]:
     start = peer_010(login).start
     assert start is not None
     return start.mechanisms or []
+
+
+def test_external_is_offered_where_it_is_configured_or_the_profile_says_so():
+    tls = attrs.evolve(LOOPBACK, tls=facts("shop"))
+    for toml, offered in (("", False), ('compat.external = "certificate"', True)):
+        assert (b"EXTERNAL" in Peer(ClientBench(toml), tls).start().mechanisms) is offered
+        assert ("EXTERNAL" in Peer10(ClientBench(toml), tls).greet()) is offered
+        peer = Peer010(ClientBench(toml), tls)
+        peer.greet()
+        assert peer.start is not None
+        assert ("EXTERNAL" in (peer.start.mechanisms or [])) is offered
 
 
 @pytest.mark.parametrize("acting_as", [b"", b"shop"])

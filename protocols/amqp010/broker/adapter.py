@@ -62,7 +62,7 @@ class Connection010(ServedConnection, Handler):
             session_max=settings.session_max,
             frame_max=settings.frame_max,
             heartbeat_s=settings.heartbeat_s,
-            body_size_max=limits.message_size_max,
+            body_size_max=self.config.message_size_max,
             handshake_timeout_s=limits.handshake_timeout_s,
             mechanisms=self._mechanisms.offered,
             server_properties={**self.product(), "host": self.config.node.name},

@@ -78,7 +78,7 @@ class Connection091(RenewableConnection, Handler):
             heartbeat_s=settings.heartbeat_s,
             frame_min=self.config.frame_min,
             initial_frame_max=settings.initial_frame_max,
-            body_size_max=self.config.limits.message_size_max,
+            body_size_max=self.config.message_size_max,
             handshake_timeout_s=self.config.limits.handshake_timeout_s,
             mechanisms=self._mechanisms.offered,
             server_properties={

@@ -9,16 +9,18 @@ The core's refusals come as `Failure`s; `errors.py` has the condition for each, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
 from broker_core.broker import Broker
+from broker_core.config.compat import RefusedOpen, WithoutSasl
 from broker_core.config.load import Config
 from broker_core.delivery import Delivery
 from broker_core.errors import Failure, LimitReached
 from broker_core.frontend import Peer
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.outbox import Outbox
+from broker_core.security.sasl import Anonymous
 from protocols.amqp10.broker import kept_links
 from protocols.amqp10.broker import stats as facts
 from protocols.amqp10.broker.errors import refusal
@@ -61,6 +63,7 @@ class Connection10(RenewableConnection, Handler):
 
     def _tuning(self) -> Tuning:
         settings, limits = self.config.protocols.amqp10, self.config.limits
+        offered = self._mechanisms.offered
         return Tuning(
             container_id=self.config.node.name,
             frame_size_max=settings.frame_max,
@@ -69,12 +72,18 @@ class Connection10(RenewableConnection, Handler):
             idle_timeout_s=settings.idle_timeout_s,
             incoming_window=settings.incoming_window,
             link_credit=settings.link_credit,
-            message_size_max=limits.message_size_max,
+            message_size_max=self.config.message_size_max,
             initial_frame_size_max=settings.initial_frame_max,
             handshake_timeout_s=limits.handshake_timeout_s,
-            mechanisms=self._mechanisms.offered,
+            mechanisms=offered,
             offered_capabilities=CAPABILITIES,
+            drops_refused_open=self.broker.compat.refused_open is RefusedOpen.DROP,
+            takes_anonymous=self._takes_anonymous(offered),
         )
+
+    def _takes_anonymous(self, offered: Sequence[str]) -> bool:
+        """Return whether a client may leave out SASL: where it may use ANONYMOUS anyway."""
+        return self.broker.compat.without_sasl is WithoutSasl.ANONYMOUS and Anonymous.name in offered
 
     def receive(self, data: bytes, now: float) -> None:
         if self._renewal.waiting is not None:

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from mypy_extensions import mypyc_attr
 
 from broker_core.broker import TAKEN, UNROUTABLE
+from broker_core.config.compat import OrphanedSender
 from broker_core.errors import Failure, PreconditionFailed, no_queue
 from broker_core.exchanges.exchange import Exchange
 from broker_core.message import Facts, Message
+from broker_core.queues.queue import Queue, Watcher
 from broker_core.virtual_host import Remembered
 from protocols.amqp10.broker import addresses, dynamic_queues, resumption, sources
 from protocols.amqp10.broker.encoding import ENCODING, project
@@ -38,7 +40,6 @@ from protocols.amqp10.machine.receiving import IncomingLink
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.queues.queue import Queue
     from protocols.amqp10.broker.session import ServedSession
 
 WORK_MAX: Final = 10_000  # copies that one read may publish before other connections have a turn: 10 to 30 ms
@@ -57,15 +58,18 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
         sources.outcomes_of(attach.source)  # X057
     if target.dynamic:
         return _attach_to_new_queue(session, link, attach.source, target)
+    addressed: Addressed | None = None
     if target.address is None:
         owner: Publishing = Anonymous(session, link)
     else:
         found = addresses.target(target.address, session.connection.address_v1)
-        owner = Addressed(session, link, found)
+        owner = addressed = Addressed(session, link, found)
         _require_queue(session.client, found, target.durable)
     kept = resumption.kept_for(session, attach)
     resumption.tell_durability(target)
     link.attach(attach.source, target, unsettled=resumption.states_of(kept))
+    if addressed is not None:
+        addressed.watch_queue()
     return resumption.serve(session, link, owner, target, kept)
 
 
@@ -89,6 +93,7 @@ def _attach_to_new_queue(
     queue = dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
     owner = Addressed(session, link, addresses.TargetAddress("", queue.name, queue=queue.name), queue)
     link.attach(source, _temporary(queue))
+    owner.watch_queue()
     return owner
 
 
@@ -182,6 +187,7 @@ class Publishing(IncomingOwner):
         "_aim",
         "_answers",
         "_client",
+        "_farewell",
         "_host",
         "_known",
         "_marked",
@@ -202,6 +208,7 @@ class Publishing(IncomingOwner):
         self._aim = aim  # of the last message
         self._known: Projection | None = None  # of the last message that was projected
         self._varies = varies  # each message has a target of its own
+        self._farewell: AmqpError | None = None  # ends the link when everything is answered
         self._accepted: list[int] = []  # deliveries to accept when the broker has settled
         self._answers: list[tuple[int, p.DeliveryState]] = []  # answers with another outcome
         # Accepted deliveries and answers, for each mark.
@@ -371,6 +378,14 @@ class Publishing(IncomingOwner):
             self.link.accept_all(accepted)
         for delivery_id, state in answers:
             self.link.answer(delivery_id, state)
+        if self._farewell is not None:
+            self.end_when_answered(self._farewell)
+
+    def end_when_answered(self, error: AmqpError) -> None:
+        """End the link for an error that is not of its messages: those that it has published are answered first."""
+        self._farewell = error
+        if not (self._accepted or self._answers or self._marked):
+            self.link.detach(error)
 
     def untold(self) -> list[tuple[int, p.DeliveryState]]:
         """Return the answers that are still to be sent."""
@@ -386,7 +401,7 @@ class Publishing(IncomingOwner):
 class Addressed(Publishing):
     """A link to one exchange, with one key or with each message's subject (S183, S184, S213-S217)."""
 
-    __slots__ = ("_queue", "_target")
+    __slots__ = ("_queue", "_target", "_watch")
     is_anonymous = False
 
     def __init__(
@@ -401,6 +416,7 @@ class Addressed(Publishing):
         )
         self._target = target
         self._queue = queue  # created for this link, and deleted with it (S211)
+        self._watch: QueueWatch | None = None
 
     def _aimed(self, to: str | None, subject: str | None) -> Aim:
         target = self._target
@@ -425,10 +441,33 @@ class Addressed(Publishing):
             self.link.answer(delivery_id, RELEASED)
         raise error
 
+    def watch_queue(self) -> None:
+        """End the link when the queue that it names is deleted, if the profile says so."""
+        queue = None if self._target.queue is None else self._host.queues.get(self._target.queue)
+        if queue is not None and self.broker.compat.orphaned_sender is OrphanedSender.DETACH:
+            self._watch = QueueWatch(self, queue)
+            queue.watch(self._watch)
+
     def on_detached(self, closed: bool) -> None:
         super().on_detached(closed)
+        if self._watch is not None:
+            self._watch.queue.unwatch(self._watch)
         if self._queue is not None and not self._queue.deleted:
             self._host.delete_queue(self._queue)
+
+
+class QueueWatch(Watcher):
+    """Tells a link that its queue has been deleted. It is an object of its own, as one compiled class cannot be
+    both."""
+
+    __slots__ = ("_link", "queue")
+
+    def __init__(self, link: Addressed, queue: Queue) -> None:
+        self._link = link
+        self.queue = queue
+
+    def queue_deleted(self) -> None:
+        self._link.end_when_answered(AmqpError(p.RESOURCE_DELETED, f"{self.queue.described} was deleted"))
 
 
 class Anonymous(Publishing):

@@ -21,6 +21,7 @@ def connection_facts(connection: Connection10) -> ConnectionFacts:
         wire.tuning.channel_max,
         wire.frame_size_max,
         len(connection.sessions),
+        connection.container,
     )
 
 

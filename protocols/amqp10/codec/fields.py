@@ -17,6 +17,7 @@ from protocols.amqp10.codec.reading import READERS, DecodeError, list_at, value_
 from protocols.amqp10.codec.values import (
     Array,
     Composite,
+    Long,
     Symbol,
     Timestamp,
     UByte,
@@ -228,7 +229,8 @@ def encode_fields(pairs: Mapping[str, Value]) -> bytes:
 
 
 def encode_message_id(value: int | str | bytes | UUID) -> bytes:
-    return encode_ulong(value) if isinstance(value, int) else encode(value)
+    """Encode an id. Clients send ids of the type long, too, which the specification does not have; they stay so."""
+    return encode_ulong(value) if isinstance(value, int) and not isinstance(value, Long) else encode(value)
 
 
 BOOLEAN: Final = Kind((bool,), encode_boolean)
@@ -242,7 +244,7 @@ STRING: Final = Kind((str,), encode_string)
 SYMBOL: Final = Kind((Symbol,), encode_symbol)
 MAP: Final = Kind((dict,), encode_map)
 FIELD_MAP: Final = Kind((dict,), encode_fields)
-MESSAGE_ID: Final = Kind((ULong, UUID, bytes, str), encode_message_id)
+MESSAGE_ID: Final = Kind((ULong, UUID, bytes, str, Long), encode_message_id)
 ANYTHING: Final = Kind((), encode)
 SOURCE: Final = Kind((), encode, "source")
 TARGET: Final = Kind((), encode, "target")

@@ -160,7 +160,13 @@ class Connection(Reader):
         tuning = self.tuning
         self.peer = open
         self.frame_size_max = min(int(open.max_frame_size), tuning.frame_size_max)
-        properties = self.handler.on_open(open)
+        try:
+            properties = self.handler.on_open(open)
+        except AmqpError as error:
+            if not tuning.drops_refused_open:
+                raise
+            self._drop(f"{error.condition}: {error.description}")
+            return
         if self.state in ENDING:
             return
         self._frame_size_max = tuning.frame_size_max

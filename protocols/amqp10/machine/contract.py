@@ -163,6 +163,7 @@ class Tuning:
     __slots__ = (
         "channel_max",
         "container_id",
+        "drops_refused_open",
         "frame_size_max",
         "handle_max",
         "handshake_timeout_s",
@@ -174,6 +175,7 @@ class Tuning:
         "message_size_max",
         "offered_capabilities",
         "partial_size_max",
+        "takes_anonymous",
     )
 
     def __init__(
@@ -190,6 +192,8 @@ class Tuning:
         handshake_timeout_s: float = 10.0,
         mechanisms: tuple[str, ...] = ("PLAIN",),
         offered_capabilities: tuple[str, ...] = (),
+        drops_refused_open: bool = False,
+        takes_anonymous: bool = False,
     ) -> None:
         self.container_id = container_id
         self.frame_size_max = frame_size_max
@@ -203,6 +207,8 @@ class Tuning:
         self.handshake_timeout_s = handshake_timeout_s
         self.mechanisms = mechanisms
         self.offered_capabilities = offered_capabilities
+        self.drops_refused_open = drops_refused_open  # without a close that tells the error
+        self.takes_anonymous = takes_anonymous  # peers that begin without SASL
         # Bytes of all unfinished messages together.
         self.partial_size_max = 4 * max(message_size_max, 1 << 20)
 

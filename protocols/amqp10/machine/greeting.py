@@ -2,8 +2,9 @@
 
 The peer sends the header for SASL, reads our mechanisms, chooses one (init), answers challenges until the outcome, and
 then sends the header for AMQP. Many peers send all of that at once and read afterwards; none of it is handled while a
-password is checked. There is no error frame at this stage: a peer that sends anything else gets the header that we
-expect, where that helps, and the connection ends.
+password is checked. A peer that begins with the header for AMQP is anonymous, where that is allowed. There is no error
+frame at this stage: a peer that sends anything else gets the header that we expect, where that helps, and the
+connection ends.
 """
 
 from collections.abc import Callable
@@ -45,6 +46,7 @@ OUTCOMES: Final = {  # conditions of failed logins that are not the peer's fault
     p.NOT_IMPLEMENTED: p.SASL_CODE_SYS_PERM,
     p.RESOURCE_LIMIT_EXCEEDED: p.SASL_CODE_SYS_TEMP,
 }
+ANONYMOUS: Final = "ANONYMOUS"
 SPOKEN: Final = {
     HEADER_AMQP: "AMQP 1.0 without SASL",
     HEADER_SASL: "AMQP 1.0",
@@ -111,6 +113,9 @@ class Greeting:
     def _take_header(self, header: bytes) -> None:
         ours = HEADERS[self.stage]
         self.peer_spoke = self.peer_spoke or SPOKEN.get(header, "an unknown protocol")
+        if self.stage is Stage.SASL_HEADER and header == HEADER_AMQP and self._tuning.takes_anonymous:
+            self._let_in()
+            return
         self._outbox.write(ours)
         if header != ours:
             self.leave(f"the peer speaks {SPOKEN.get(header, 'an unknown protocol')} ({self.stage.value})")
@@ -119,6 +124,19 @@ class Greeting:
         else:
             self.stage = Stage.INIT
             self._say(p.SaslMechanisms(sasl_server_mechanisms=self._tuning.mechanisms))
+
+    def _let_in(self) -> None:
+        """Log a peer in that has begun without SASL, as with the mechanism ANONYMOUS; the peer is told to use SASL if
+        that is refused (part 5, section 5.3.1: SASL comes first only if a peer wants it)."""
+        try:
+            self._handler.on_sasl_init(ANONYMOUS, b"")
+        except AmqpError as error:
+            self._outbox.write(HEADER_SASL)
+            self.leave(error.description)
+            return
+        if not self.left:
+            self._outbox.write(HEADER_AMQP)
+            self.stage = Stage.DONE
 
     def _take_frame(self, data: bytes, at: int, end: int) -> None:
         try:

@@ -31,7 +31,7 @@ PATH: Final = "/api/connections"
 ONE: Final = PATH + "/{name}"
 OF_USER: Final = PATH + "/username/{user}"
 OF_HOST: Final = "/api/vhosts/{vhost}/connections"
-REASON: Final = "ended by an operator"
+REASON: Final = "Closed via management plugin"
 REASON_MAX: Final = 200  # characters; every protocol has room for as many
 
 
@@ -98,6 +98,7 @@ CONNECTION: Final[Fields[Open]] = {
     "channel_max": lambda each: each.facts.channel_max,
     "channels": lambda each: each.facts.channels,
     "client_properties": lambda each: as_json(each.facts.client_properties),
+    "container_id": lambda each: each.facts.container_id,
     "connected_at": lambda each: timestamp_ms(each.connected),
     "frame_max": lambda each: each.facts.frame_max,
     "host": lambda each: each.connected.peer.local_host,

@@ -11,12 +11,13 @@ from broker_core.operations import Listening
 from broker_core.values import Json
 from protocols.http.connection import Response
 from protocols.http.management.request_body import bad
-from protocols.http.management.requester import client_of, entered
+from protocols.http.management.requester import client_of, entered, not_there
 from protocols.http.management.shapes import message_in
 from protocols.http.server.replies import json_response, octets
 from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/health/checks"
+NODE_PATH: Final = "/api/healthchecks/node"
 OK: Final[Json] = {"status": "ok"}
 SINGLE: Final[Json] = {"status": "ok", "reason": "single node cluster"}
 UNITS_S: Final = {
@@ -143,6 +144,17 @@ def aliveness(asked: Asked) -> Response:
     return failed("no message came back") if arrived is None else json_response(OK)
 
 
+def node(asked: Asked) -> Json:
+    """Answer whether the node, perhaps named in the path, has no alarm: as RabbitMQ does with 200 in either case.
+
+    Source: RabbitMQ, HTTP API reference, `/api/healthchecks/node`. Raises NotFound for another node's name.
+    """
+    if asked.arguments.get("name", asked.operations.name) != asked.operations.name:
+        raise not_there()
+    reason = asked.broker.alarms.reason
+    return OK if reason is None else {"status": "failed", "reason": f"alarms in effect: {reason}"}
+
+
 ROUTES: Final = (
     Route("GET", PATH + "/alarms", Level.MANAGEMENT, alarms),
     Route("GET", PATH + "/local-alarms", Level.MANAGEMENT, alarms),
@@ -155,5 +167,7 @@ ROUTES: Final = (
     Route("GET", PATH + "/is-in-service", Level.MANAGEMENT, in_service),
     Route("GET", PATH + "/below-node-connection-limit", Level.MANAGEMENT, below_connection_limit),
     Route("GET", PATH + "/ready-to-serve-clients", Level.MANAGEMENT, ready_to_serve),
+    Route("GET", NODE_PATH, Level.MANAGEMENT, node),
+    Route("GET", NODE_PATH + "/{name}", Level.MANAGEMENT, node),
     Route("GET", "/api/aliveness-test/{vhost}", Level.MANAGEMENT, aliveness),
 )

@@ -99,6 +99,15 @@ def delete_topic_permissions(asked: Asked) -> Response:
     return changed(asked, False)
 
 
+def delete_topic_permission(asked: Asked) -> Response:
+    """Delete a user's topic permissions on the exchange in the path."""
+    user, host = ends(asked)
+    exchange = asked.arguments["exchange"]
+    if not asked.broker.access.clear_topic_permissions(user, host, exchange):
+        raise not_there()
+    return changed(asked, False, TOPIC_PERMISSIONS, user, host, exchange)
+
+
 def exchange_in(said: Said) -> str | None:
     return text_in(said, "exchange") if "exchange" in said else None
 
@@ -129,6 +138,7 @@ ROUTES: Final = (
     Route("GET", ONES_TOPICS, Level.ADMINISTRATOR, ones_topic_permissions),
     Route("PUT", ONES_TOPICS, Level.ADMINISTRATOR, put_topic_permission),
     Route("DELETE", ONES_TOPICS, Level.ADMINISTRATOR, delete_topic_permissions),
+    Route("DELETE", ONES_TOPICS + "/{exchange}", Level.ADMINISTRATOR, delete_topic_permission),
     Route(
         "GET", "/api/vhosts/{vhost}/topic-permissions", Level.ADMINISTRATOR, topic_permissions_in_virtual_host
     ),

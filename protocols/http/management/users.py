@@ -5,7 +5,7 @@ A change of a user that is in the configuration file lasts until the node restar
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -59,13 +59,13 @@ def put_user(asked: Asked) -> Later | Response:
     said = body_of(asked)
     if "tags" not in said and "administrator" not in said:
         raise bad("tags_not_present")
-    tags = frozenset(words_in(said, "tags"))
+    tags = words_in(said, "tags")
     if password := password_in(said):
         return InPortions(asked.broker, hashed(asked, name, tags, password), PATH).begin()
     return put(asked, name, tags, hash_in(said))
 
 
-def hashed(asked: Asked, name: str, tags: frozenset[str], password: str) -> Generator[float, None, Response]:
+def hashed(asked: Asked, name: str, tags: Sequence[str], password: str) -> Generator[float, None, Response]:
     """Hash the password in a thread, and put the user. Raises Refused if there is no memory for it."""
     done: list[PasswordHash | None] = []
     asked.broker.access.hash_soon(password, done.append)
@@ -76,7 +76,7 @@ def hashed(asked: Asked, name: str, tags: frozenset[str], password: str) -> Gene
     return put(asked, name, tags, done[0])
 
 
-def put(asked: Asked, name: str, tags: frozenset[str], password: PasswordHash | None) -> Response:
+def put(asked: Asked, name: str, tags: Sequence[str], password: PasswordHash | None) -> Response:
     before = asked.broker.access.user(name)
     limits = UserLimits() if before is None else before.limits
     asked.broker.access.put_user(User(name, tags, password, limits))

@@ -25,7 +25,7 @@ FEATURES: Final = {  # of RabbitMQ's that are always on here
 
 
 def whoami(asked: Asked) -> Json:
-    return {"name": asked.user.name, "tags": sorted(asked.user.tags)}
+    return {"name": asked.user.name, "tags": list(asked.user.tags)}
 
 
 def auth(asked: Asked) -> Json:

@@ -195,7 +195,7 @@ class ControlConnection(Handler, FrontEnd):
             log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, asked)
         if is_rabbitmqs(route.path) and route.method == "GET":
             require_json_wanted(request)
-        query, size_max = parameters(request.query), self._config.limits.message_size_max
+        query, size_max = parameters(request.query), self._config.message_size_max
         self.broker.events.actor = "" if user is None else user.name
         answer = route.answer(
             Asked(self.broker, arguments, query, user, request.body, size_max, request.headers)
@@ -217,7 +217,7 @@ class ControlConnection(Handler, FrontEnd):
             self._admitted(head, route)
         if not route.large or (was_stranger and (size or 0) <= BODY_MAX):
             return Allowance(BODY_MAX, final=not route.large)
-        most = self._config.limits.message_size_max + AROUND_OCTETS
+        most = self._config.message_size_max + AROUND_OCTETS
         if route.octets_max is not None:
             most = min(most, route.octets_max)
         if size is not None and size > most:

@@ -16,6 +16,7 @@ from typing import ClassVar, ParamSpec
 
 from broker_core.broker import Broker
 from broker_core.client import Client
+from broker_core.config.compat import OfferExternal
 from broker_core.config.load import Config
 from broker_core.errors import Failure
 from broker_core.frontend import FrontEnd, Peer
@@ -24,7 +25,7 @@ from broker_core.outbox import Outbox
 from broker_core.security.access import User
 from broker_core.security.login import Login, Renewal
 from broker_core.security.password_checks import Waiting
-from broker_core.security.sasl import Answer, Challenge, Mechanism, Mechanisms, Pending
+from broker_core.security.sasl import Answer, Challenge, External, Mechanism, Mechanisms, Pending
 from broker_core.values import Table
 from protocols.shared.machine.closing import Machine
 from protocols.shared.machine.contract import Wait
@@ -50,6 +51,8 @@ class ServedConnection(FrontEnd):
         self.outbox = outbox
         self.peer = peer
         self.is_stranger = True
+        if broker.compat.external is OfferExternal.CERTIFICATE and External.name not in mechanisms:
+            mechanisms = (*mechanisms, External.name)
         self._mechanisms = Mechanisms(broker.access, mechanisms, self.MECHANISMS, peer.certified, peer.host)
         self._login = Login(broker, self._mechanisms, peer, self.TITLE, self.LOG, self.ENDS_WITH_DATA)
         self._last_words = b""  # that the mechanism sends at the end of the login
@@ -95,7 +98,12 @@ class ServedConnection(FrontEnd):
             self.LOG.info("%s: ended, %r", self.peer.name, self.wire.ended_because)
 
     def facts_with(
-        self, client_properties: Table, channel_max: int, frame_max: int, channels: int
+        self,
+        client_properties: Table,
+        channel_max: int,
+        frame_max: int,
+        channels: int,
+        container_id: str | None = None,
     ) -> ConnectionFacts:
         """Return the facts for management about a connection that has opened its virtual host."""
         attempt = self._login.attempt
@@ -110,6 +118,7 @@ class ServedConnection(FrontEnd):
             frame_max=frame_max,
             heartbeat_s=self.wire.heartbeat_s,
             channels=channels,
+            container_id=container_id,
         )
 
     def hold_back(self) -> None:
@@ -181,7 +190,15 @@ class RenewableConnection(ServedConnection):
         """End what the user may not do any more."""
 
     def renew(self, secret: bytes) -> Wait | None:
-        """Change the user to the one with this secret, now or when it has been checked. Raises `refused_secret`."""
+        """Change the user to the one with this secret, now or when it has been checked. Raises `refused_secret`.
+
+        Where the profile says so, any secret will do for a user with a password, which does not expire: then only the
+        user's permissions are looked at again.
+        """
+        user = self.client.user
+        if not self.broker.compat.checks_secret(expires=user.scopes is not None):
+            self.change_user(self.broker.access.user(user.name))
+            return None
         try:
             found = self._renewal.begin(self.client.user.name, secret)
         except Failure as failure:

@@ -7,10 +7,11 @@ from urllib.parse import quote
 import pytest
 
 from protocols.amqp091.codec import methods as m
-from protocols.http.management.connections import REASON
 from tests.amqp091.peer import Peer
+from tests.amqp10.peer import Peer as Peer10
+from tests.harness.peer import LOOPBACK
 
-from .lobby import Lobby
+from .lobby import Lobby, Wire
 
 FIRST = "127.0.0.1:40000 -> 127.0.0.1:5672"
 AT = f"/api/connections/{quote(FIRST, safe='')}"
@@ -89,7 +90,15 @@ def test_a_connection_is_ended_with_the_reason_that_is_given(lobby: Lobby) -> No
 def test_a_user_ends_his_own_connection_and_needs_no_reason(lobby: Lobby) -> None:
     peer = lobby.client("clerk")
     assert lobby.ask("DELETE", AT, user="clerk").status == 204
-    assert REASON in peer.refusal()
+    assert peer.refusal() == "320 CONNECTION_FORCED - Closed via management plugin"
+
+
+def test_a_connection_of_1_0_has_its_container_id(lobby: Lobby) -> None:
+    lobby.client()
+    peer = Peer10(lobby).open(container_id="shop-7")
+    lobby.node.connected.append(Wire(LOOPBACK, peer.front))
+    ids = {each["protocol"]: each["container_id"] for each in lobby.get("/api/connections")}
+    assert ids == {"AMQP 0-9-1": None, "AMQP 1.0": "shop-7"}
 
 
 def test_a_long_reason_is_cut(lobby: Lobby) -> None:

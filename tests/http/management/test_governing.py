@@ -85,6 +85,13 @@ def test_a_user_is_made_with_a_password_or_a_hash_or_neither(office: Office) -> 
     assert "open" not in str(after.get("/api/users/ann"))
 
 
+def test_a_users_tags_stay_in_the_order_given(office: Office) -> None:
+    for tags in ("policymaker,management,monitoring", ["policymaker", "management", "monitoring"]):
+        office.put("/api/users/ann", {"password": "open", "tags": tags})
+        for desk in (office, office.again()):
+            assert desk.get("/api/users/ann")["tags"] == ["policymaker", "management", "monitoring"]
+
+
 def test_a_users_password_is_changed_and_permissions_stay(office: Office) -> None:
     office.put("/api/users/ann", {"password": "old", "tags": "x"})
     office.put("/api/permissions/%2F/ann", ALL)
@@ -203,6 +210,10 @@ def test_topic_permissions_are_put_told_and_taken(office: Office) -> None:
     for where in (path, "/api/users/clerk/topic-permissions", "/api/vhosts/%2F/topic-permissions"):
         assert office.get(where) == rows
     assert office.delete(path, {"exchange": "amq.topic"}).status == 204
+    assert office.get(path) == rows[:1]
+    assert office.put(path, said).status == 201
+    assert office.delete(f"{path}/amq.topic").status == 204
+    assert told(office.delete(f"{path}/amq.topic")) == NOT_THERE
     assert office.get(path) == rows[:1]
     assert office.delete(path).status == 204
     assert told(office.delete(path)) == told(office.ask("GET", path)) == NOT_THERE

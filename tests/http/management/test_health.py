@@ -107,6 +107,17 @@ def test_no_other_node_needs_this_one(office: Office, path: str) -> None:
     assert check(office, path) == (200, {"status": "ok", "reason": "single node cluster"})
 
 
+def test_the_older_check_of_a_node_answers_200_in_either_case(office: Office) -> None:
+    for path in ("/api/healthchecks/node", "/api/healthchecks/node/leveret"):
+        assert office.get(path) == OK
+    assert office.ask("GET", "/api/healthchecks/node/other").status == 404
+    office.broker.alarms.reason = "low on memory"
+    assert office.get("/api/healthchecks/node") == {
+        "status": "failed",
+        "reason": "alarms in effect: low on memory",
+    }
+
+
 def test_a_message_goes_through_a_queue(office: Office) -> None:
     for _ in range(2):
         assert office.get("/api/aliveness-test/%2F") == OK
