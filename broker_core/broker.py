@@ -23,7 +23,7 @@ from broker_core.config.compat import Compat
 from broker_core.delivery import UNLIMITED
 from broker_core.errors import NotFound
 from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType
-from broker_core.exchanges.routing import Route, route, walk
+from broker_core.exchanges.routing import Route, identity_at, is_duplicate, route, walk
 from broker_core.exchanges.standard import STANDARD
 from broker_core.flow import Alarms
 from broker_core.global_parameters import Parameters
@@ -42,6 +42,7 @@ from broker_core.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from broker_core.client import Client
+    from broker_core.deduplication.deduplication import Identity
     from broker_core.durability.journal import Journal
     from broker_core.durability.paging import Paging
     from broker_core.durable_objects import Catalogue
@@ -190,6 +191,8 @@ class Broker:
     def publish(self, exchange: Exchange, message: Message) -> Outcome:
         """Route a message from `exchange` and put it into its queues."""
         exchange.published += 1
+        if exchange.deduplication is not None:
+            return self._publish_once(exchange, message)
         found = exchange.routes.get(message.key)
         facts = message.facts
         if (
@@ -209,6 +212,36 @@ class Broker:
         exchange.unroutable += 1
         return UNROUTABLE
 
+    def _publish_once(self, exchange: Exchange, message: Message) -> Outcome:
+        """Publish a message from an exchange that drops duplicates, unless it is one."""
+        identity = identity_at(exchange, message)
+        if identity is not None and self.drops(exchange, identity):
+            return TAKEN
+        found = self.route(exchange, message)
+        if found.unroutable:
+            exchange.unroutable += 1
+            return UNROUTABLE
+        self.work += len(found.queues)
+        exchange.surplus += len(found.queues) - 1
+        return TAKEN if self.give_once(exchange, identity, found, message) else REFUSED
+
+    def drops(self, exchange: Exchange, identity: Identity) -> bool:
+        """Return whether an exchange drops a message with this id as a duplicate, which is counted."""
+        known = exchange.deduplication
+        if known is None or not known.repeats(identity):
+            return False
+        exchange.surplus -= 1
+        return True
+
+    def give_once(
+        self, exchange: Exchange, identity: Identity | None, found: Route, message: Message
+    ) -> bool:
+        """Give a message to its route, and have its exchange remember its id if all queues have taken it."""
+        taken, known = found.give(message), exchange.deduplication
+        if taken and identity is not None and known is not None and not found.unroutable:
+            known.remember(identity, message.facts.durable and found.is_durable)
+        return taken
+
     def publish_run(self, exchange: Exchange, messages: list[Message]) -> int:
         """Publish messages in order as long as each is simply `TAKEN`; return how many were, perhaps none.
 
@@ -223,6 +256,7 @@ class Broker:
             or facts.cc
             or facts.bcc
             or exchange.routes_revision != exchange.virtual_host.revision
+            or exchange.deduplication is not None
         ):
             return 0
         count = found.give_run(messages)
@@ -235,10 +269,13 @@ class Broker:
     def publish_if_room(self, exchange: Exchange, message: Message) -> Outcome | None:
         """Publish a message, unless a queue has no room for it: then return None, with nothing changed."""
         found = self.route(exchange, message)
-        for queue in found.queues:
-            if not queue.has_room(1, message.size):
-                return None
+        if exchange.deduplication is None or not is_duplicate(exchange, message):
+            for queue in found.queues:
+                if not queue.has_room(1, message.size):
+                    return None
         exchange.published += 1
+        if exchange.deduplication is not None:
+            return self._publish_once(exchange, message)
         if found.only is not None:
             return TAKEN if found.only.push(message) else REFUSED
         taken = found.give(message)
@@ -251,6 +288,8 @@ class Broker:
 
     def sole_queue(self, exchange: Exchange, message: Message) -> Queue | None:
         """Return the queue that messages like this one go to, if it alone gets them and is never full; else None."""
+        if exchange.deduplication is not None:
+            return None
         found = self.route(exchange, message)
         only = found.only
         return only if only is not None and found.lasting and only.has_room(UNLIMITED, UNLIMITED) else None
@@ -268,8 +307,11 @@ class Broker:
     def publish_immediate(self, exchange: Exchange, message: Message) -> Outcome:
         """Publish a message, but only into queues that can deliver it to a consumer at once (S086, S142)."""
         exchange.published += 1
+        identity = None if exchange.deduplication is None else identity_at(exchange, message)
+        if identity is not None and self.drops(exchange, identity):
+            return TAKEN
         found = walk(exchange, message, wanted=lambda queue: queue.can_deliver_now(message))
-        taken = found.give(message)
+        taken = self.give_once(exchange, identity, found, message)
         if found.queues or found.handled:
             exchange.surplus += len(found.queues) - 1
             return TAKEN if taken else REFUSED

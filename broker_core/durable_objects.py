@@ -18,7 +18,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.exchange import Binding, Exchange
+    from broker_core.deduplication.deduplication import Deduplication
+    from broker_core.exchanges.exchange import Binding, Destination, Exchange
     from broker_core.leases.lease import Lease
     from broker_core.policy import Policy
     from broker_core.queues.queue import Queue
@@ -92,6 +93,14 @@ class Catalogue(ABC):
     @abstractmethod
     def keep_holding(self, exchange: Exchange) -> None:
         """Called when an exchange first holds messages. Gives its `holding` a number if they are to be durable."""
+
+    @abstractmethod
+    def keep_deduplication(self, owner: Destination, known: Deduplication) -> None:
+        """Called when an exchange or a queue knows ids, or its settings changed. Has them on disk if they are to be."""
+
+    @abstractmethod
+    def forget_deduplication(self, owner: Destination, known: Deduplication) -> None:
+        """Called when an exchange or a queue was deleted that knows ids, or does not need them any more."""
 
     @abstractmethod
     def forget_exchange(self, exchange: Exchange) -> None:

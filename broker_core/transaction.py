@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core.exchanges.routing import Route
+from broker_core.exchanges.routing import Route, identity_at, walk
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
+    from broker_core.deduplication.deduplication import Identity
     from broker_core.exchanges.exchange import Exchange
     from broker_core.message import Message
     from broker_core.queues.queue import Queue
@@ -33,8 +34,14 @@ class Transaction:
     def publish(self, broker: Broker, exchange: Exchange, message: Message) -> bool:
         """Route a message now, to be put into its queues at commit. False: it is unroutable now."""
         exchange.published += 1
+        identity = None if exchange.deduplication is None else identity_at(exchange, message)
+        if identity is not None and broker.drops(exchange, identity):
+            return True
         found = broker.route(exchange, message)
-        self.hold(lambda: alive(found).give(message), message.size)
+        if identity is not None or found.passed:
+            self.hold(lambda: give_once(broker, exchange, identity, found, message), message.size)
+        else:
+            self.hold(lambda: alive(found).give(message), message.size)
         self.routes.append((found, message))
         self.copies += len(found.queues)
         exchange.unroutable += found.unroutable
@@ -93,3 +100,21 @@ def alive(found: Route) -> Route:
     queues = tuple(queue for queue in found.queues if not queue.deleted)
     keepers = tuple(each for each in found.keepers if each.virtual_host.exchanges.get(each.name) is each)
     return found.among(queues, keepers)
+
+
+def give_once(
+    broker: Broker, exchange: Exchange, identity: Identity | None, found: Route, message: Message
+) -> bool:
+    """Give a message at a commit, unless the transaction itself has published its id before. False: it was refused.
+
+    Where exchanges on the way drop duplicates, the route is found anew, and the message goes where both lead.
+    """
+    if identity is not None and broker.drops(exchange, identity):
+        exchange.surplus -= len(found.queues) + found.unroutable - 1
+        return True
+    left = alive(found)
+    if found.passed:
+        now = walk(exchange, message)
+        left = left.among(tuple(each for each in left.queues if each in now.queues), left.keepers)
+        left.passing(now.passed)  # as of now
+    return broker.give_once(exchange, identity, left, message)

@@ -17,6 +17,8 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.arguments.checks import text
 from broker_core.arguments.queue_declaration import inequivalent_argument, parse_queue_arguments, shared
+from broker_core.deduplication.deduplication import RecentMessages
+from broker_core.deduplication.settings import CHECKS, DeduplicationSettings, refuse_faulty, settings_of
 from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
 from broker_core.exchanges.default import ByQueueName
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, inequivalent
@@ -31,6 +33,7 @@ from broker_core.xa.branches import Branches
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.client import Client
+    from broker_core.deduplication.deduplication import Deduplication
     from broker_core.leases.lease import Lease
     from broker_core.selectors.parser import Selector
     from broker_core.staging.staging import Staging
@@ -157,6 +160,7 @@ class VirtualHost(Traced):
             name, self.name, sum(len(v.exchanges) for v in self.broker.hosts())
         )
         type_class.validate(arguments)
+        refuse_faulty(arguments, f"exchange '{name}' in vhost '{self.name}'")
         exchange = Exchange(self, name, type_class, durable, auto_delete, internal, arguments)
         self.add_exchange(exchange)
         if self.broker.catalogue is not None:
@@ -204,6 +208,8 @@ class VirtualHost(Traced):
                 error = inequivalent(argument, "exchange", current.name, self.name, f"'{new}'", f"'{old}'")
                 raise self.broker.compat.redeclare_error(argument, error)
         differs = current.type.equivalent(arguments)
+        if differs is None:
+            differs = next((n for n in CHECKS if arguments.get(n) != current.arguments.get(n)), None)
         if arguments.get("alternate-exchange") != current.arguments.get("alternate-exchange"):
             differs = "alternate-exchange"
         if differs is not None:
@@ -240,6 +246,8 @@ class VirtualHost(Traced):
             self._happened("binding.deleted", binding.told())
         self._happened("exchange.deleted", {"name": exchange.name})
         exchange.gone()
+        if exchange.deduplication is not None:
+            self._forget_deduplication(exchange, exchange.deduplication)
         if exchange.holding is not None:
             exchange.holding.drop(list(exchange.holding.held))
         if (catalogue := self.broker.catalogue) is not None:
@@ -465,6 +473,28 @@ class VirtualHost(Traced):
             return  # the default exchange can have no alternate (S145, S146)
         definition = self.broker.policies.for_exchange(self.name, exchange.name)
         exchange.alternate = effective_alternate(exchange.arguments, definition)
+        asked = settings_of(exchange.arguments, definition, exchange.type.deduplicates)
+        if asked is not None or exchange.deduplication is not None:
+            self._deduplicate(exchange, asked)
+
+    def _deduplicate(self, exchange: Exchange, asked: DeduplicationSettings | None) -> None:
+        """Have an exchange drop duplicates by these settings from now on, or no longer."""
+        known = exchange.deduplication
+        if known is not None and (asked is None or known.settings.persistence != asked.persistence):
+            self._forget_deduplication(exchange, known)
+            known = exchange.deduplication = None
+        if asked is None:
+            return
+        if known is None:
+            known = exchange.deduplication = RecentMessages(self, exchange, asked)
+        known.obey(asked)
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_deduplication(exchange, known)
+
+    def _forget_deduplication(self, owner: Destination, known: Deduplication) -> None:
+        """Remove the ids that an exchange or a queue has in the store."""
+        if known.number and self.broker.catalogue is not None:
+            self.broker.catalogue.forget_deduplication(owner, known)
 
     def _apply_queue_policy(self, queue: Queue) -> None:
         definition = self.broker.policies.for_queue(self.name, queue.name, queue.type)

@@ -8,6 +8,7 @@ import attrs
 
 from broker_core.arguments.checks import text_fault
 from broker_core.arguments.row import Row, by_name
+from broker_core.deduplication import settings as deduplication
 from broker_core.values import Value
 
 
@@ -26,5 +27,27 @@ EXCHANGE_ARGUMENTS: Final = by_name(
         check=text_fault,
         example="unrouted",
         key="alternate-exchange",
+    ),
+    *(
+        ExchangeArgument(name=name, about=about, check=deduplication.CHECKS[name], example=example, key=name)
+        for name, about, example in (
+            (
+                deduplication.DEDUPLICATES,
+                "Messages whose id was taken before are confirmed, and dropped.",
+                True,
+            ),
+            (
+                deduplication.HEADER,
+                "The header that has a message's id, by which duplicates are told.",
+                "order",
+            ),
+            (deduplication.SIZE, "How many ids are known at most, to tell duplicates.", 1000),
+            (deduplication.TTL, "For how many milliseconds an id is known, to tell duplicates.", 60_000),
+            (
+                deduplication.PERSISTENCE,
+                "Whether the ids, by which duplicates are told, are on disk.",
+                "memory",
+            ),
+        )
     ),
 )

@@ -62,6 +62,50 @@ class Entry:
         raise NotImplementedError
 
 
+class KeptIds(Protocol):
+    """The ids on disk that one exchange or queue knows for its deduplication."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Return whether some of them are not on disk yet."""
+
+    def keep(self, number: int, end_ms: int, digest: bytes) -> None:
+        """Write an id in the open commit."""
+
+    @property
+    def cleared(self) -> int:
+        """Return the number below which ids are forgotten."""
+
+    def confirm_later(self) -> None:
+        """Have publishers of this batch wait until what is known now is on disk."""
+
+    def clear(self, following: int) -> None:
+        """Forget all ids with numbers below this one."""
+
+    def end(self) -> object:
+        """Remove all of it from the store."""
+
+
+class KnownIds(Protocol):
+    """The ids in memory, as they are written to disk once more when much of what is there is out of date."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def buckets(self) -> int:
+        """Return the number of parts in which `bucket` tells all ids."""
+
+    def bucket(self, place: int) -> bytes:
+        """Return digests and numbers, one after the other, of one part."""
+
+    def end_of(self, number: int) -> int:
+        """Return the end of an id's time, in milliseconds."""
+
+    def is_kept(self, number: int) -> bool:
+        """Return whether the id with this number is on disk."""
+
+
 Stored: TypeAlias = "tuple[int, int, float, Message]"
 """An entry read back: its number in the store, position, expiry (monotonic seconds), and message."""
 
@@ -101,3 +145,7 @@ class Durability(ABC):
     @abstractmethod
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> Log:
         """Return the log of a stream. `changed` is called after more messages were committed."""
+
+    @abstractmethod
+    def open_ids(self, number: int, described: str, ids: KnownIds) -> KeptIds:
+        """Return the ids on disk of an exchange or a queue; `ids` are those in memory."""

@@ -25,7 +25,8 @@ from broker_core.durability.block_cache import BlockCache, Readings
 from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.chunks import Chunks
 from broker_core.durability.compaction import Rewriter
-from broker_core.durability.contract import PENDING, Durability, Entry, Holder, Stored
+from broker_core.durability.contract import PENDING, Durability, Entry, Holder, KnownIds, Stored
+from broker_core.durability.id_log import IdLog
 from broker_core.durability.page_reader import FoundPage, read_page
 from broker_core.durability.pending_commit import GatheringMoment, gathered, given_up, octets_of
 from broker_core.durability.recovery import ALL_UP_TO, owners_of
@@ -138,6 +139,10 @@ class Journal(Durability):
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> SegmentLog:
         """Open the log of a stream, and return it."""
         log = self.logs[number] = SegmentLog(self, number, described, changed)
+        return log
+
+    def open_ids(self, number: int, described: str, ids: KnownIds) -> IdLog:
+        log = self.logs[number] = IdLog(self, number, described, ids)
         return log
 
     def cut(self, number: int, first: int) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from broker_core.deduplication.settings import DeduplicationSettings
 from broker_core.limits import UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
 from broker_core.queues.filtered import Sieve
@@ -20,6 +21,7 @@ from broker_core.xa.branch import Verdict
 from broker_core.xa.prepared import Outline, Path
 
 if TYPE_CHECKING:
+    from broker_core.deduplication.deduplication import Deduplication
     from broker_core.exchanges.exchange import Binding, Exchange
     from broker_core.leases.lease import Lease
     from broker_core.queues.queue import Queue
@@ -147,6 +149,31 @@ def queue_record(queue: Queue) -> Json:
         "arguments": written_table(queue.arguments),
         "notes": written_table(queue.notes),
     }
+
+
+def deduplication_record(known: Deduplication) -> Json:
+    settings = known.settings
+    return {
+        "number": known.number,
+        "key": known.key.hex(),
+        "header": written_text(settings.header),
+        "size": settings.size,
+        "ttl_ms": settings.ttl_ms,
+    }
+
+
+def deduplication_settings(record: ObjectRecord) -> DeduplicationSettings:
+    return DeduplicationSettings(
+        record.text("header"), record.optional_whole("size"), record.optional_whole("ttl_ms")
+    )
+
+
+def deduplication_key(record: ObjectRecord) -> bytes:
+    """Return the key of the digests. Raises Unreadable."""
+    try:
+        return bytes.fromhex(record.text("key"))
+    except ValueError:
+        raise Unreadable("its key is not in hexadecimal digits") from None
 
 
 def lease_record(lease: Lease) -> Json:

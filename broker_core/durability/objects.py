@@ -32,6 +32,7 @@ from broker_core.queues.queue import Queue
 from broker_core.store.records import (
     BINDING,
     BRANCH,
+    DEDUPLICATION,
     EXCHANGE,
     LAST_NUMBER,
     LEASE,
@@ -44,6 +45,7 @@ from broker_core.store.records import (
 from broker_core.xa.branch import BranchState
 
 if TYPE_CHECKING:
+    from broker_core.deduplication.deduplication import Deduplication
     from broker_core.durability.journal import Journal
     from broker_core.exchanges.exchange import Binding, Destination, Exchange
     from broker_core.leases.lease import Lease
@@ -141,6 +143,19 @@ class StoredCatalogue(Catalogue):
         if exchange.durable and is_there and exchange.holding is not None:
             exchange.holding.number = self._next_number()
             self.keep_exchange(exchange)
+
+    def keep_deduplication(self, owner: Destination, known: Deduplication) -> None:
+        if not (known.wants_disk and is_kept(owner)):
+            return
+        if not known.number:
+            number = self._next_number()
+            known.keep_in(self._journal.open_ids(number, known.described, known.known_ids), number)
+        self._put(deduplication_key(owner, known), object_records.deduplication_record(known))
+
+    def forget_deduplication(self, owner: Destination, known: Deduplication) -> None:
+        if known.number:
+            known.end()
+            self._journal.remove(deduplication_key(owner, known))
 
     def forget_exchange(self, exchange: Exchange) -> None:
         if exchange.durable:
@@ -247,6 +262,10 @@ def is_kept(destination: Destination) -> bool:
 
 def lease_key(lease: Lease) -> str:
     return key_of(LEASE, lease.queue.virtual_host.name, lease.queue.name, lease.reader)
+
+
+def deduplication_key(owner: Destination, known: Deduplication) -> str:
+    return key_of(DEDUPLICATION, known.virtual_host, owner.name, owner.kind)
 
 
 def branch_key(branch: Branch) -> str:

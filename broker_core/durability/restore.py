@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker_core.arguments.queue_declaration import limits_of, parse_queue_arguments, queue_type
-from broker_core.durability import object_records
+from broker_core.deduplication.deduplication import RecentMessages
+from broker_core.durability import id_log, object_records
 from broker_core.durability.objects import StoredCatalogue
 from broker_core.durable_objects import (
     OPERATOR_POLICY,
@@ -41,6 +42,7 @@ from broker_core.staging.staging import Staging
 from broker_core.store.records import (
     BINDING,
     BRANCH,
+    DEDUPLICATION,
     EXCHANGE,
     LAST_NUMBER,
     LEASE,
@@ -79,6 +81,7 @@ NAMES: Final = {  # number of names in the key of each kind; kinds stand behind 
     PARAMETER: 1,
     EXCHANGE: 2,
     QUEUE: 2,
+    DEDUPLICATION: 3,
     LEASE: 3,
     STAGING: 2,
     BRANCH: 2,
@@ -109,6 +112,7 @@ def begin(broker: Broker) -> None:
         for staging in host.stagings.values():
             staging.begin()
     begin_branches(broker)
+    begin_deduplication(broker)
 
 
 def begin_branches(broker: Broker) -> None:
@@ -122,6 +126,26 @@ def begin_branches(broker: Broker) -> None:
                 spans[span.stream].append(span)
         for number, branch in branches.items():
             branch.begin(spans[number])
+
+
+def begin_deduplication(broker: Broker) -> None:
+    """Give exchanges and queues the ids that they knew. The segments in the store are read through once for all."""
+    known = {
+        exchange.deduplication.number: exchange.deduplication
+        for host in broker.hosts()
+        for exchange in host.exchanges.values()
+        if exchange.deduplication is not None and exchange.deduplication.number
+    }
+    if not known:
+        return
+    assert broker.journal is not None, "the ids come from its store"
+    spans: dict[int, list[Span]] = {number: [] for number in known}
+    for span in broker.journal.store.spans():
+        if span.stream in spans:
+            spans[span.stream].append(span)
+    with broker.journal.store.reader() as reader:
+        for number, each in known.items():
+            each.take_back(id_log.records_in(reader, spans[number], each.described))
 
 
 class FoundObject:
@@ -181,6 +205,7 @@ class Restoring:
             PARAMETER: self._parameter,
             EXCHANGE: self._exchange,
             QUEUE: self._queue,
+            DEDUPLICATION: self._deduplication,
             LEASE: self._lease,
             STAGING: self._staging,
             BRANCH: self._branch,
@@ -300,6 +325,23 @@ class Restoring:
         queue.notes = record.table("notes")
         self._has_number(queue.number)
         host.add_queue(queue)
+
+    def _deduplication(self, names: Names, record: ObjectRecord) -> None:
+        host, name = self._host(names[0]), names[1]
+        owner = host.exchanges.get(name) if names[2] == "exchange" else None
+        if owner is None:
+            raise Unreadable("its exchange is not there")
+        settings, key = (
+            object_records.deduplication_settings(record),
+            object_records.deduplication_key(record),
+        )
+        number = record.number("number", least=1)
+        known = owner.deduplication
+        if known is None:  # by a policy of the configuration file, perhaps, which is read later
+            known = owner.deduplication = RecentMessages(host, owner, settings)
+        known.key = key
+        known.keep_in(self._journal.open_ids(number, known.described, known.known_ids), number)
+        self._has_number(number)
 
     def _lease(self, names: Names, record: ObjectRecord) -> None:
         host, name, reader = names

@@ -24,6 +24,7 @@ from broker_core.exchanges.held_messages import Held, Holding
 from broker_core.values import Table, frozen
 
 if TYPE_CHECKING:
+    from broker_core.deduplication.deduplication import RecentMessages
     from broker_core.exchanges.contract import Host
     from broker_core.exchanges.routing import Route
     from broker_core.message import Message
@@ -122,6 +123,7 @@ class ExchangeType(ABC):
     arguments: ClassVar[tuple[ExchangeArgument, ...]] = ()  # those of a declaration that have a meaning
     argument_names: ClassVar[tuple[str, ...]] = ()  # more that must be equal when the exchange is redeclared
     binding_arguments: ClassVar[tuple[Row, ...]] = ()  # those of bindings with such an exchange as source
+    deduplicates: ClassVar[bool] = False  # its exchanges drop duplicates, without an argument that says so
 
     def __init__(self, exchange: Exchange) -> None:
         """Called when the exchange is declared, and again when the type is reloaded; `bind` follows per binding."""
@@ -192,6 +194,7 @@ class Exchange(Destination):
         "arguments",
         "auto_delete",
         "bindings_by_identity",
+        "deduplication",
         "durable",
         "holding",
         "internal",
@@ -225,6 +228,7 @@ class Exchange(Destination):
         self.internal = internal
         self.arguments: Table = arguments or {}
         self.bindings_by_identity: dict[tuple[object, ...], Binding] = {}
+        self.deduplication: RecentMessages | None = None  # the ids that it knows, if it drops duplicates
         self.alternate: str | None = None  # from argument or policy; the exchange need not exist
         self.warned_alternate: str | None = None  # the missing alternate that has been logged
         self.routes: dict[str, Route] = {}  # by routing key; valid for `routes_revision` of the topology
@@ -254,6 +258,11 @@ class Exchange(Destination):
     def bindings(self) -> Collection[Binding]:
         """The bindings with this exchange as source, oldest first."""
         return self.bindings_by_identity.values()
+
+    @property
+    def repeated(self) -> int:
+        """The number of duplicates that it has dropped."""
+        return 0 if self.deduplication is None else self.deduplication.repeated
 
     @property
     def routed(self) -> int:

@@ -19,12 +19,13 @@ import attrs
 from broker_core.client import Client, require_not_internal
 from broker_core.errors import AccessRefused
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, LooksAt
-from broker_core.exchanges.routing import Trace, walk
+from broker_core.exchanges.routing import Trace, is_duplicate, walk
 from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Encoding, Facts, Message, further_keys
 from broker_core.operations import as_json
+from broker_core.queues.queue import Queue
 from broker_core.security.access import User
-from broker_core.values import Json, Properties, Table
+from broker_core.values import Json, Properties, Table, printed
 from broker_core.virtual_host import VirtualHost
 
 NO_HEADERS: Final[Table] = {}
@@ -131,11 +132,15 @@ def explain(
     origin = host.exchange(exchange)
     message = dry_message(exchange, key, headers, properties, body)
     told = Told(message)
-    route = walk(origin, message, trace=told)
+    if is_duplicate(origin, message):
+        told.repeated(origin, "publish")
+        found: tuple[Queue, ...] = ()
+    else:
+        found = walk(origin, message, trace=told).queues
     steps = told.steps()
     permission = asked_permission(host, origin, message, user)
-    queues = () if permission.reason else tuple(queue.name for queue in route.queues)
-    handled = route.handled and not permission.reason
+    queues = () if permission.reason else tuple(queue.name for queue in found)
+    handled = told.is_handled and not permission.reason
     dropped = None if queues or handled else permission.reason or reason_of_drop(steps)
     return Explanation(host.name, exchange, message.keys, queues, handled, steps, dropped, permission)
 
@@ -212,6 +217,7 @@ class Asked:
     error: str
     leads_on: set[str] = attrs.Factory(set)  # exchanges that were asked because of this one
     outcome: str = ""  # of the alternate
+    is_duplicate: bool = False  # the exchange drops it
 
 
 class Told(Trace):
@@ -223,6 +229,14 @@ class Told(Trace):
 
     def asked(self, exchange: Exchange, via: str, answer: list[Destination] | None, error: str) -> None:
         self._asked.append(Asked(exchange, via, answer, error))
+
+    def repeated(self, exchange: Exchange, via: str) -> None:
+        self._asked.append(Asked(exchange, via, [], "", is_duplicate=True))
+
+    @property
+    def is_handled(self) -> bool:
+        """True if an exchange takes the message itself."""
+        return any(asked.answer is None for asked in self._asked)
 
     def hop(self, source: Exchange, destination: Exchange, followed: bool) -> None:
         if followed:
@@ -307,6 +321,8 @@ ALTERNATES: Final = {
 
 def reason_to_stop(asked: Asked, message: Message) -> str:
     """Return why no binding leads on from an exchange; empty if one does."""
+    if asked.is_duplicate:
+        return f"it is a duplicate: the id '{id_of(asked.exchange, message)}' was taken before"
     if asked.answer is None:
         return "takes the message itself"
     if not asked.answer:
@@ -314,6 +330,12 @@ def reason_to_stop(asked: Asked, message: Message) -> str:
     if asked.leads_on or not all(destination.is_exchange for destination in asked.answer):
         return ""
     return "it is bound only to exchanges that have been asked before"
+
+
+def id_of(exchange: Exchange, message: Message) -> str:
+    """Return the id by which an exchange tells duplicates, as people read it."""
+    known = exchange.deduplication
+    return "" if known is None else printed(message.headers.get(known.settings.header))
 
 
 def reason_for_nothing(asked: Asked, message: Message) -> str:

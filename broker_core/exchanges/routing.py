@@ -17,6 +17,7 @@ from broker_core.exchanges.exchange import HANDLED, Destination, Exchange, Excha
 from broker_core.queues.queue import Queue
 
 if TYPE_CHECKING:
+    from broker_core.deduplication.deduplication import Identity
     from broker_core.message import Message
 
 ROUTES_MAX: Final = 131_072  # cached keys in a virtual host (0.5 KiB each at most); then the cache is cleared
@@ -26,7 +27,7 @@ ROUTES_MAX: Final = 131_072  # cached keys in a virtual host (0.5 KiB each at mo
 class Route:
     """A route: the queues that get a message, and the exchanges on the way that want to see it."""
 
-    __slots__ = ("handled", "keepers", "lasting", "only", "queues")
+    __slots__ = ("handled", "keepers", "lasting", "only", "passed", "queues")
 
     def __init__(
         self, queues: tuple[Queue, ...], handled: bool, keepers: tuple[Exchange, ...], lasting: bool
@@ -36,6 +37,14 @@ class Route:
         self.handled = handled  # an exchange on the way takes the message itself
         self.keepers = keepers  # exchanges on the way whose types want to see each message
         self.lasting = lasting  # holds for every message with this key, until the topology changes
+        # Exchanges on the way, but for the first, that drop duplicates; True: this message is one there.
+        self.passed: tuple[tuple[Exchange, bool], ...] = ()
+
+    def passing(self, passed: tuple[tuple[Exchange, bool], ...]) -> Route:
+        """Return this route after noting which exchanges on the way drop duplicates; there are some."""
+        self.passed = passed
+        self.only = None
+        return self
 
     @property
     def unroutable(self) -> bool:
@@ -50,13 +59,25 @@ class Route:
         for keeper in self.keepers:
             if not _keep(keeper, message) and self.handled:
                 taken = False  # the exchange that should have held it does not
+        if self.passed:
+            self._note_passed(message, taken)
         return taken
+
+    def _note_passed(self, message: Message, taken: bool) -> None:
+        for exchange, is_repeated in self.passed:
+            if is_repeated or taken:
+                _note_passed(exchange, is_repeated, message, self.is_durable)
+
+    @property
+    def is_durable(self) -> bool:
+        """True if a message that takes this route, and is persistent itself, outlives the node."""
+        return self.handled or any(queue.number for queue in self.queues)
 
     def give_run(self, messages: list[Message]) -> int:
         """Give a run of messages, as far as every queue is sure to take them; return how many went, perhaps none."""
         if self.only is not None:
             return self.only.push_run(messages)
-        if self.keepers or self.handled or not self.queues:
+        if self.keepers or self.passed or self.handled or not self.queues:
             return 0
         count = min([queue.takes_of(messages) for queue in self.queues])
         if count:
@@ -71,10 +92,13 @@ class Route:
             queue.admit(message)
         for keeper in self.keepers:
             _keep(keeper, message)
+        if self.passed:
+            self._note_passed(message, taken=True)
 
     def among(self, queues: tuple[Queue, ...], keepers: tuple[Exchange, ...]) -> Route:
         """Return a route to some of this one's queues and keepers only."""
-        return Route(queues, self.handled, keepers, lasting=False)
+        route = Route(queues, self.handled, keepers, lasting=False)
+        return route.passing(self.passed) if self.passed else route
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -87,6 +111,10 @@ class Trace(ABC):
 
         `via`: publish, binding or alternate. `answer` None: it takes the message itself. `error`: the exception, or "".
         """
+
+    @abstractmethod
+    def repeated(self, exchange: Exchange, via: str) -> None:
+        """Called instead of `asked` for an exchange that drops the message as a duplicate."""
 
     @abstractmethod
     def hop(self, source: Exchange, destination: Exchange, followed: bool) -> None:
@@ -124,8 +152,18 @@ def walk(
     pending: list[tuple[Exchange, str]] = [(exchange, "publish")]
     handled = False
     keepers: list[Exchange] = []
+    passed: list[tuple[Exchange, bool]] = []
     lasting = wanted is None and not message.facts.cc and not message.facts.bcc
     for current, via in pending:
+        if current.deduplication is not None and via != "publish":
+            lasting = False
+            is_repeated = is_duplicate(current, message)
+            passed.append((current, is_repeated))
+            if is_repeated:
+                handled = True
+                if trace is not None:
+                    trace.repeated(current, via)
+                continue
         answer, error = _ask(current, message, trace)
         lasting = lasting and current.type.looks_at is not LooksAt.MESSAGE and not error
         if type(current.type).keep is not ExchangeType.keep:
@@ -151,7 +189,38 @@ def walk(
             pending.append((alternate, "alternate"))
     tracer = exchange.virtual_host.tracer
     kind = Route if tracer is None else tracer.route
-    return kind(tuple(queues), handled, tuple(keepers), lasting)
+    found = kind(tuple(queues), handled, tuple(keepers), lasting)
+    return found.passing(tuple(passed)) if passed else found
+
+
+def is_duplicate(exchange: Exchange, message: Message) -> bool:
+    """Return whether an exchange that drops duplicates would drop this message. Nothing is counted."""
+    known, identity = exchange.deduplication, identity_at(exchange, message)
+    return known is not None and identity is not None and known.knows(identity)
+
+
+def identity_at(exchange: Exchange, message: Message) -> Identity | None:
+    """Return the id of a message by which an exchange tells duplicates; None if it does not, or there is none.
+
+    A dead letter that was published here before is the same message, and no duplicate.
+    """
+    known, notes = exchange.deduplication, message.notes
+    if known is None:
+        return None
+    if notes is not None and any(death.exchange == exchange.name for death in notes.deaths):
+        return None
+    return known.identify(message)
+
+
+def _note_passed(exchange: Exchange, is_repeated: bool, message: Message, durable: bool) -> None:
+    """Have an exchange on the way count a duplicate, or remember the id of a message that was taken."""
+    known, identity = exchange.deduplication, identity_at(exchange, message)
+    if known is None or identity is None:
+        return
+    if is_repeated:
+        known.repeats(identity)
+    elif not known.knows(identity):
+        known.remember(identity, durable and message.facts.durable)
 
 
 def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[list[Destination] | None, str]:

@@ -86,7 +86,8 @@ class TracedRoute(Route):
         super().fulfil(message)
 
     def among(self, queues: tuple[Queue, ...], keepers: tuple[Exchange, ...]) -> Route:
-        return TracedRoute(self._tracer, queues, self.handled, keepers, lasting=False)
+        route = TracedRoute(self._tracer, queues, self.handled, keepers, lasting=False)
+        return route.passing(self.passed) if self.passed else route
 
 
 class Tracer:

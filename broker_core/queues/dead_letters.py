@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from broker_core.exchanges.routing import Route
+from broker_core.exchanges.routing import Route, identity_at
 from broker_core.message import Death, Facts, Message, Notes
 from broker_core.queues.queue import DELETED, REJECTED, Queue
 
@@ -34,13 +34,20 @@ def bury(broker: Broker, queue: Queue, message: Message, reason: str) -> None:
     if exchange is None:
         return  # X038
     dead = _copy(broker, queue, message, reason, exchange.name)
+    identity = None if exchange.deduplication is None else identity_at(exchange, dead)
+    if identity is not None and broker.drops(exchange, identity):
+        exchange.published += 1
+        return
     found = broker.route(exchange, dead)
     if reason != REJECTED:
         queues = tuple(q for q in found.queues if not _is_cycle(q, dead))
-        found = Route(queues, found.handled, found.keepers, lasting=False)
+        found = Route.among(found, queues, found.keepers)  # not traced
     exchange.published += 1
     exchange.surplus += len(found.queues) - 1
-    Route.give(found, dead)
+    if identity is None:
+        Route.give(found, dead)
+    else:
+        broker.give_once(exchange, identity, found, dead)
 
 
 def _reroute(broker: Broker, queue: Queue, message: Message) -> None:

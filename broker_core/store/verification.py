@@ -23,14 +23,30 @@ from broker_core.store.backup import Progress, Snapshot
 from broker_core.store.contract import DamagedError, Span, StoredChunk, StoreError
 from broker_core.store.database import CLOSED, RUNNING, DatabaseState, folder_of, state_of
 from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder, holder, require
-from broker_core.store.records import BRANCH, EXCHANGE, LEASE, QUEUE, STAGING, json_in, names_in
+from broker_core.store.records import (
+    BRANCH,
+    DEDUPLICATION,
+    EXCHANGE,
+    LEASE,
+    QUEUE,
+    STAGING,
+    json_in,
+    names_in,
+)
 from broker_core.store.segment import gaps
 from broker_core.store.segments import Segments
 from broker_core.store.snapshot_reader import Slices
 from broker_core.store.typed_json import Unreadable
 
 Owner: TypeAlias = tuple[str, str, str]  # kind; virtual host; name
-OWNERS: Final = {QUEUE: 2, EXCHANGE: 2, LEASE: 3, STAGING: 2, BRANCH: 2}  # and how many names each kind has
+OWNERS: Final = {
+    QUEUE: 2,
+    EXCHANGE: 2,
+    LEASE: 3,
+    STAGING: 2,
+    BRANCH: 2,
+    DEDUPLICATION: 3,
+}  # and how many names each kind has
 NOBODY: Final[Owner] = ("", "", "")  # a deleted queue: its messages are removed at the next start
 
 

@@ -21,6 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from broker_core.errors import NotAllowed
+from broker_core.exchanges.routing import identity_at
 from broker_core.transaction import Transaction, alive
 from broker_core.xa.prepared import Prepared
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from broker_core.delivery import Delivery
     from broker_core.durability.journal import Journal
     from broker_core.exchanges.exchange import Exchange
+    from broker_core.exchanges.routing import Route
     from broker_core.message import Message
     from broker_core.store.contract import Span
     from broker_core.xa.branches import Branches
@@ -267,10 +269,21 @@ class Branch:
     def _take_effect(self) -> None:
         """Publish to the queues that exist now, even to full ones: they had room when the branch was prepared."""
         for found, message in self.transaction.routes:
-            alive(found).fulfil(message)
+            self._fulfil(alive(found), message)
         for delivery in self.accepted:
             delivery.queue.accept(delivery)
         self._let_go()
+
+    def _fulfil(self, found: Route, message: Message) -> None:
+        """Publish a message, unless its exchange drops it as a duplicate."""
+        host = self._branches.host
+        exchange = host.exchanges.get(message.exchange)
+        identity = None if exchange is None else identity_at(exchange, message)
+        if exchange is None or exchange.deduplication is None or identity is None:
+            found.fulfil(message)
+        elif not host.broker.drops(exchange, identity):
+            found.fulfil(message)
+            exchange.deduplication.remember(identity, message.facts.durable and found.is_durable)
 
     def _undo(self) -> None:
         if self.state is BranchState.PREPARED:

@@ -37,6 +37,7 @@ SHIPPED = {
     "x-consistent-hash",
     "x-delayed-message",
     "x-local-random",
+    "x-message-deduplication",
     "x-modulus-hash",
     "x-random",
     "x-recent-history",

@@ -19,6 +19,7 @@ from broker_core.values import Properties, Table, Value
 from plugins.consistent_hash import ConsistentHash
 from plugins.delayed_message import DelayedMessage
 from plugins.local_random import LocalRandom
+from plugins.message_deduplication import MessageDeduplication
 from plugins.modulus_hash import ModulusHash
 from plugins.random_exchange import RandomExchange
 from plugins.recent_history import RecentHistory
@@ -38,6 +39,10 @@ def test_consistent_hash_keeps_the_contract() -> None:
 
 def test_modulus_hash_keeps_the_contract() -> None:
     check_exchange_type(ModulusHash)
+
+
+def test_message_deduplication_keeps_the_contract() -> None:
+    check_exchange_type(MessageDeduplication, arguments={"x-cache-size": 10})
 
 
 def test_random_keeps_the_contract() -> None:

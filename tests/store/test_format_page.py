@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 from broker_core.broker import Broker
-from broker_core.durability import object_records
+from broker_core.deduplication.deduplication import RecentMessages
+from broker_core.deduplication.settings import DeduplicationSettings
+from broker_core.durability import id_log, object_records
 from broker_core.durable_objects import PARAMETER
 from broker_core.leases import lease
 from broker_core.leases.lease import opened
@@ -69,6 +71,7 @@ def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
         PARAMETER,
         records.EXCHANGE,
         records.QUEUE,
+        records.DEDUPLICATION,
         records.LEASE,
         records.STAGING,
         records.BRANCH,
@@ -82,7 +85,7 @@ def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
 
 
 def test_what_leases_and_branches_note_is_on_the_page() -> None:
-    for name in (lease.SETTLED, lease.POSITION, prepared.PREPARED):
+    for name in (lease.SETTLED, lease.POSITION, prepared.PREPARED, id_log.CLEARED, id_log.CONFIRMED):
         assert f"`{name}`" in PAGE
 
 
@@ -96,6 +99,7 @@ def test_the_fields_of_records_are_on_the_page() -> None:
     for record in (
         object_records.exchange_record(exchange),
         object_records.queue_record(queue),
+        object_records.deduplication_record(RecentMessages(host, exchange, DeduplicationSettings())),
         object_records.lease_record(opened(queue, "r")),
         object_records.branch_record(Branch(host.branches, xid("a"), "u")),
         object_records.binding_record(host.bind(exchange, queue, "k")),

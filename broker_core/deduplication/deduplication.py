@@ -1,0 +1,226 @@
+"""Deduplication tells the messages of one exchange or queue whose ids were taken before.
+
+    message ── identify ──> Identity: the digest of its id ── repeats ──> a duplicate: it is confirmed and counted
+                                                          └─ remember ──> once the message was taken
+
+An id is remembered after its message was taken, never before: a publisher that is told of a failure (unroutable, or a
+full queue) can publish the message again. On disk, the id is in the commit that has the message; a message that is not
+persistent leaves nothing on disk, and neither does its id.
+
+A requeued message is not published again, so nothing looks at its id. A dead letter that comes back to an exchange or a
+queue in which it was before is let through, as it is the same message and not a repetition.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from mypy_extensions import mypyc_attr
+
+from broker_core.deduplication.digest_table import NUMBER_OCTETS
+from broker_core.deduplication.digests import digest_of, new_key
+from broker_core.deduplication.recent_ids import FOR_EVER, RecentIds
+from broker_core.deduplication.settings import (
+    COUNT_MAX,
+    MEMORY,
+    SIZE_DEFAULT,
+    TTL,
+    DeduplicationSettings,
+    count_in,
+)
+
+if TYPE_CHECKING:
+    from broker_core.durability.contract import KeptIds, KnownIds
+    from broker_core.exchanges.contract import Host
+    from broker_core.exchanges.exchange import Destination
+    from broker_core.message import Message
+
+LOOKED_AT: Final = (
+    1000  # slots, when somebody asks for the number of ids: those that have expired are dropped
+)
+
+
+class Identity:
+    """The id of one message."""
+
+    __slots__ = ("digest", "ttl_ms")
+
+    def __init__(self, digest: bytes, ttl_ms: int) -> None:
+        self.digest = digest
+        self.ttl_ms = ttl_ms  # how long it is known; 0: without end
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Deduplication:
+    """The ids that one exchange or queue knows, and what it does with them."""
+
+    __slots__ = (
+        "_ahead_ms",
+        "_broker",
+        "described",
+        "kept",
+        "key",
+        "number",
+        "repeated",
+        "settings",
+        "virtual_host",
+    )
+
+    def __init__(self, host: Host, owner: Destination, settings: DeduplicationSettings) -> None:
+        self._broker = broker = host.broker
+        self.virtual_host = host.name
+        self.described = f"deduplication of {owner.kind} '{owner.name}' in vhost '{host.name}'"
+        self._ahead_ms = (broker.clock.wall() - broker.clock.now()) * 1000
+        self.settings = settings
+        self.key = new_key()  # of the digests
+        self.number = 0  # in the store; 0: the ids are in memory only
+        self.kept: KeptIds | None = None  # the ids on disk
+        self.repeated = 0  # duplicates that were dropped
+
+    # Messages.
+
+    def identify(self, message: Message) -> Identity | None:
+        """Return the id of a message; None if it has none."""
+        if not message.facts.has_headers:
+            return None
+        headers = message.headers
+        value = headers.get(self.settings.header)
+        if value is None:
+            return None
+        own_ms = count_in(headers.get(TTL))
+        ttl_ms = own_ms if own_ms is not None and 0 < own_ms <= COUNT_MAX else self.settings.ttl_ms or 0
+        return Identity(digest_of(self.key, value), ttl_ms)
+
+    def knows(self, identity: Identity) -> bool:
+        """Return whether a message with this id would be a duplicate now."""
+        raise NotImplementedError
+
+    def repeats(self, identity: Identity) -> bool:
+        """Return whether a message with this id is a duplicate. It is counted, and confirmed after the first one."""
+        if not self.knows(identity):
+            return False
+        self.repeated += 1
+        if self.kept is not None and self.kept.is_behind:
+            self.kept.confirm_later()
+        return True
+
+    def now_ms(self) -> int:
+        """Return the time of this batch, in milliseconds that go on with those before a restart."""
+        return int(self._broker.now * 1000 + self._ahead_ms)
+
+    # The store.
+
+    @property
+    def wants_disk(self) -> bool:
+        """Return whether the ids are to outlive the node, if what they belong to does."""
+        return self.settings.persistence != MEMORY
+
+    def keep_in(self, kept: KeptIds, number: int) -> None:
+        """Keep new ids on disk from now on."""
+        self.kept, self.number = kept, number
+
+    @property
+    def known_ids(self) -> KnownIds:
+        """Return the ids in memory, to be written to disk once more."""
+        raise NotImplementedError
+
+    def take_back(self, records: Sequence[bytes]) -> None:
+        """Know the ids again that are in the store, in the order of their numbers (`durability/id_log.py`)."""
+        raise NotImplementedError
+
+    def obey(self, settings: DeduplicationSettings) -> None:
+        """Go by other settings from now on."""
+        self.settings = settings
+
+    def clear(self) -> int:
+        """Forget all ids, on disk too. Return how many these were."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Remove what is on disk: the exchange or the queue was deleted, or does this no longer."""
+        if self.kept is not None:
+            self.kept.end()
+            self.kept, self.number = None, 0
+
+    # For people.
+
+    @property
+    def entries(self) -> int:
+        """Return how many ids are known."""
+        raise NotImplementedError
+
+    @property
+    def octets(self) -> int:
+        """Return roughly the bytes of memory that they need."""
+        raise NotImplementedError
+
+
+class RecentMessages(Deduplication):
+    """Deduplication by the last ids, bounded in number and by age."""
+
+    __slots__ = ("ids",)
+
+    def __init__(self, host: Host, owner: Destination, settings: DeduplicationSettings) -> None:
+        super().__init__(host, owner, settings)
+        self.ids = RecentIds(settings.size or SIZE_DEFAULT)
+
+    def knows(self, identity: Identity) -> bool:
+        return self.ids.has(identity.digest, self.now_ms())
+
+    def remember(self, identity: Identity, durable: bool) -> None:
+        """Know an id from now on. `durable`: its message is in a durable queue, in the commit that is open now."""
+        now_ms = self.now_ms()
+        end_ms = now_ms + identity.ttl_ms if identity.ttl_ms else FOR_EVER
+        is_kept = durable and self.kept is not None
+        number = self.ids.add(identity.digest, end_ms, now_ms, is_kept)
+        if is_kept and self.kept is not None:
+            self.kept.keep(number, end_ms, identity.digest)
+
+    def obey(self, settings: DeduplicationSettings) -> None:
+        super().obey(settings)
+        self.ids.size = settings.size or SIZE_DEFAULT
+
+    @property
+    def known_ids(self) -> KnownIds:
+        return self.ids
+
+    def take_back(self, records: Sequence[bytes]) -> None:
+        ids, kept, last = self.ids, self.kept, -1
+        if not records or kept is None:
+            return
+        least = max(kept.cleared, number_in(records[-1]) + 1 - ids.size)
+        begin = bisect_left(records, least.to_bytes(NUMBER_OCTETS, "big"))
+        for record in records[begin:]:
+            number = number_in(record)
+            if number != last:  # it may be there twice
+                ids.take_back(number, end_in(record), record[2 * NUMBER_OCTETS :])
+                last = number
+        ids.begin_after(number_in(records[-1]))
+
+    def clear(self) -> int:
+        count = self.entries
+        self.ids.clear()
+        if self.kept is not None:
+            self.kept.clear(self.ids.next)
+        return count
+
+    @property
+    def entries(self) -> int:
+        self.ids.drop(self.now_ms(), LOOKED_AT)
+        return self.ids.count
+
+    @property
+    def octets(self) -> int:
+        return self.ids.octets()
+
+
+def number_in(record: bytes) -> int:
+    """Return the number in a record of the store."""
+    return int.from_bytes(record[:NUMBER_OCTETS], "big")
+
+
+def end_in(record: bytes) -> int:
+    """Return the end of an id's time in a record of the store."""
+    return int.from_bytes(record[NUMBER_OCTETS : 2 * NUMBER_OCTETS], "big")

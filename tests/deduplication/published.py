@@ -1,0 +1,60 @@
+"""Messages with ids, and publishers that count what is confirmed."""
+
+from __future__ import annotations
+
+from broker_core.broker import Outcome, Publisher
+from broker_core.exchanges.exchange import Exchange
+from broker_core.message import Facts, Message
+from broker_core.testing.fakes import FakeEncoding
+from broker_core.values import Properties, Table, Value
+from tests.harness.bench import Bench
+
+DURABLE = Facts(durable=True, has_headers=True)
+TRANSIENT = Facts(has_headers=True)
+PLAIN = Facts(durable=True)
+
+
+def identified(
+    id_: Value,
+    body: bytes = b"",
+    key: str = "",
+    exchange: str = "",
+    ttl_ms: Value = None,
+    durable: bool = True,
+) -> Message:
+    """A message with an id in the usual header."""
+    headers: dict[str, Value] = {"x-deduplication-header": id_}
+    if ttl_ms is not None:
+        headers["x-cache-ttl"] = ttl_ms
+    return headed(headers, body, key, exchange, durable)
+
+
+def headed(
+    headers: Table, body: bytes = b"", key: str = "", exchange: str = "", durable: bool = True
+) -> Message:
+    facts = DURABLE if durable else TRANSIENT
+    return Message(FakeEncoding(Properties(headers=headers)), exchange, key, b"headers", body, facts)
+
+
+def publish(
+    bench: Bench, exchange: Exchange, *ids: Value, key: str = "", durable: bool = True
+) -> list[Outcome]:
+    """Publish a message for each id, with the id as its body, in one batch."""
+    messages = [identified(i, str(i).encode(), key, exchange.name, durable=durable) for i in ids]
+    outcomes = [bench.broker.publish(exchange, each) for each in messages]
+    bench.settle()
+    return outcomes
+
+
+class Confirmed(Publisher):
+    """A publisher that counts what is confirmed."""
+
+    def __init__(self) -> None:
+        self.persistent = True
+        self.published = self.confirmed = 0
+
+    def mark(self) -> int:
+        return self.published
+
+    def taken(self, mark: int) -> None:
+        self.confirmed = mark
