@@ -54,8 +54,9 @@ class Delivery(Entry):
 
     @property
     def counted_attempts(self) -> int:
-        """The number of failed deliveries that consumers are told: 0 where the queue has no delivery limit."""
-        return 0 if self.queue.limits.delivery_limit is None else self.attempts
+        """The number of failed deliveries that consumers are told: 0 if the queue has no delivery limit or back-off."""
+        limits = self.queue.limits
+        return 0 if limits.delivery_limit is None and limits.retry_min_ms is None else self.attempts
 
     def __lt__(self, other: Delivery) -> bool:
         return self.position < other.position
@@ -79,6 +80,9 @@ class Delivery(Entry):
 
     def release(self) -> None:
         self.queue.release(self)
+
+    def hand_back(self) -> None:
+        self.queue.hand_back(self)
 
     def reject(self) -> None:
         self.queue.reject(self)

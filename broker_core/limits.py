@@ -15,6 +15,8 @@ from broker_core.errors import LimitReached, TooMany
 
 TTL_MAX_MS: Final = 315_360_000_000  # ten years, RabbitMQ's bound
 PRIORITY_MAX: Final = 255
+RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
+MULTIPLIER_MAX: Final = (1 << 31) - 1  # of a delayed retry, LavinMQ's bound
 NAME_MAX: Final = 255  # bytes of a header's name
 
 
@@ -71,6 +73,10 @@ class QueueLimits:
     priority_base: int = 0  # priorities up to this one are treated as one level
     sequence_header: str | None = None  # the header in which each message gets its number
     no_local: bool = False  # ignore messages from the connection of the owner or the exclusive consumer
+    retry_type: str | None = None  # which messages wait that a consumer gave back: a word of `RETRY_TYPES`
+    retry_min_ms: int | None = None  # how long, after the first attempt
+    retry_max_ms: int | None = None
+    retry_multiplier: int | None = None  # of the wait, for each further attempt; None: it grows linearly
     fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 

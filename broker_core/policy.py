@@ -23,6 +23,7 @@ import attrs
 from broker_core.arguments.checks import text, whole
 from broker_core.arguments.merging import Limit, lower
 from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS, PolicyKey
+from broker_core.arguments.queue_arguments import bounds_fault
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import QueueLimits, QueueType
 from broker_core.observability.events import Events
@@ -208,7 +209,18 @@ def policy_fault(policy: Policy, known: Mapping[str, PolicyKey]) -> str | None:
         return f"pattern '{policy.pattern}' is not a regular expression ({error})"
     if not policy.definition:
         return "the definition is empty"
-    return next((f for key, value in policy.definition.items() if (f := key_fault(key, value, known))), None)
+    wrong = next((f for key, value in policy.definition.items() if (f := key_fault(key, value, known))), None)
+    return wrong or retry_fault(policy.definition)
+
+
+def retry_fault(definition: Definition) -> str | None:
+    """Return what is wrong with the keys of a delayed retry together, as RabbitMQ checks them."""
+    shortest = definition.get("delayed-retry-min")
+    asked = text(definition.get("delayed-retry-type"))
+    if asked not in (None, "disabled") and shortest is None:
+        return f"delayed-retry-min is required when delayed-retry-type is {asked}"
+    fault = bounds_fault(shortest, definition.get("delayed-retry-max"))
+    return None if fault is None else f"delayed-retry-max: {fault}"
 
 
 def key_fault(key: str, value: Value, known: Mapping[str, PolicyKey]) -> str | None:
@@ -235,8 +247,13 @@ def is_for(key: str, type_: QueueType) -> bool:
 
 
 def merged(definition: Definition, operator: Definition) -> Definition:
-    """Return a definition merged with an operator's: the lower of two numbers, or the only one that is set."""
+    """Return a definition merged with an operator's: the lower of two numbers, or the only one that is set.
+
+    Of two minimums of a delayed retry the higher one holds, as in RabbitMQ.
+    """
     both = {key: lower(whole(value), whole(definition.get(key))) for key, value in operator.items()}
+    if (shortest := whole(operator.get("delayed-retry-min"))) is not None:
+        both["delayed-retry-min"] = max(shortest, whole(definition.get("delayed-retry-min")) or 0)
     return {**definition, **both}
 
 

@@ -422,7 +422,7 @@ class VirtualHost(Traced):
         """Delete a queue, its bindings and messages; return how many waited (X040). Raises PreconditionFailed."""
         if if_unused and queue.in_use:
             raise PreconditionFailed(f"{queue.described} in use")
-        if if_empty and queue.ready:
+        if if_empty and (queue.ready or queue.delayed):
             raise PreconditionFailed(f"{queue.described} not empty")
         count = queue.ready
         if self.queues.get(queue.name) is queue:

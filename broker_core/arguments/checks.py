@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from broker_core.limits import NAME_MAX, PRIORITY_MAX, TTL_MAX_MS, Overflow
+from broker_core.limits import MULTIPLIER_MAX, NAME_MAX, PRIORITY_MAX, RETRY_TYPES, TTL_MAX_MS, Overflow
 from broker_core.values import Timestamp, Value, printed, type_name
 
 Check: TypeAlias = Callable[[Value], str | None]
@@ -121,4 +121,6 @@ count_fault: Final = between(0)
 ttl_fault: Final = between(0, TTL_MAX_MS)
 expiry_fault: Final = between(1, TTL_MAX_MS)
 priority_fault: Final = between(0, PRIORITY_MAX)
+retry_type_fault: Final = one_of(*RETRY_TYPES)
+multiplier_fault: Final = between(1, MULTIPLIER_MAX)
 overflow_fault: Final = one_of(*(overflow.value for overflow in Overflow))

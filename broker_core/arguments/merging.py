@@ -20,6 +20,11 @@ def first(asked: Limit, said: Limit) -> Limit:
     return said if asked is None else asked
 
 
+def said_first(asked: Limit, said: Limit) -> Limit:
+    """Return the policy's value if there is one, else the argument."""
+    return asked if said is None else said
+
+
 def lower(one: Limit, other: Limit, unlimited_below: int = 0) -> int | None:
     """Return the stricter of two limits; None does not count, and numbers below `unlimited_below` mean no limit."""
     said = [number for number in (one, other) if isinstance(number, int)]

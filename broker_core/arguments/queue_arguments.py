@@ -24,10 +24,12 @@ from broker_core.arguments.checks import (
     count_fault,
     expiry_fault,
     header_fault,
+    multiplier_fault,
     one_of,
     or_void,
     overflow_fault,
     priority_fault,
+    retry_type_fault,
     share_fault,
     text,
     text_fault,
@@ -36,7 +38,7 @@ from broker_core.arguments.checks import (
     whole,
     whole_fault,
 )
-from broker_core.arguments.merging import Limit, Merge, first, lower, lower_above_zero
+from broker_core.arguments.merging import Limit, Merge, first, lower, lower_above_zero, said_first
 from broker_core.arguments.row import Effect, Row, by_name
 from broker_core.limits import PRIORITY_MAX, Overflow, QueueType
 from broker_core.values import Table, Value
@@ -131,6 +133,18 @@ def key_misfit(value: Value, arguments: Table) -> str | None:
 def group_misfit(value: Value, arguments: Table) -> str | None:
     both = "x-last-value-key" in arguments
     return "a queue keeps last values or message groups, but not both" if both else None
+
+
+def retry_misfit(value: Value, arguments: Table) -> str | None:
+    """Return what is wrong with the longest wait of a retry, beside the shortest."""
+    return bounds_fault(arguments.get("x-delayed-retry-min"), value)
+
+
+def bounds_fault(shortest: Value, longest: Value) -> str | None:
+    low, high = whole(shortest), whole(longest)
+    if low is None or high is None or low <= high:
+        return None
+    return f"{high} is below the minimum delay {low}"
 
 
 def share_misfit(value: Value, arguments: Table) -> str | None:
@@ -255,6 +269,53 @@ QUEUE_ARGUMENTS: Final = by_name(
         key="consumer-timeout",
         key_types=SETTLING,
         merge=lower_above_zero,
+    ),
+    QueueArgument(
+        name="x-delayed-retry-type",
+        about="Which messages wait before they are delivered again: those of failed or of returned deliveries, or all.",
+        check=retry_type_fault,
+        types=SETTLING,
+        example="failed",
+        field="retry_type",
+        read=string,
+        key="delayed-retry-type",
+        merge=said_first,
+    ),
+    QueueArgument(
+        name="x-delayed-retry-min",
+        about="They wait so many milliseconds after the first attempt, and longer after each further one.",
+        check=expiry_fault,
+        types=SETTLING,
+        example=1000,
+        field="retry_min_ms",
+        read=number,
+        key="delayed-retry-min",
+        merge=lower,
+        operator=True,
+    ),
+    QueueArgument(
+        name="x-delayed-retry-max",
+        about="They never wait longer than so many milliseconds.",
+        check=expiry_fault,
+        types=SETTLING,
+        example=60_000,
+        fits=retry_misfit,
+        field="retry_max_ms",
+        read=number,
+        key="delayed-retry-max",
+        merge=lower,
+        operator=True,
+    ),
+    QueueArgument(
+        name="x-delayed-retry-multiplier",
+        about="The wait is multiplied by this for each further attempt, instead of growing by the minimum.",
+        check=multiplier_fault,
+        types=SETTLING,
+        example=2,
+        field="retry_multiplier",
+        read=number,
+        key="delayed-retry-multiplier",
+        merge=lower,
     ),
     QueueArgument(
         name="x-max-priority",

@@ -40,8 +40,15 @@ class Holder(Protocol):
         Called once for each level with messages; a holder that is not `ranked` is always called once.
         """
 
+    def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
+        """Take back entries that waited for a time when the node ended, and that are not due yet.
+
+        Called for each level that has any, before or without `restore`. Only entries for which `Durability.waits` was
+        called wait for a time.
+        """
+
     def marked(self) -> Iterable[tuple[int, int]]:
-        """Return number and failed attempts of each waiting entry that was delivered before. Called at the end."""
+        """Return number and mark of each entry that was delivered before, or waits for a time. Called at the end."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
@@ -109,6 +116,10 @@ class KnownIds(Protocol):
 Stored: TypeAlias = "tuple[int, int, float, Message]"
 """An entry read back: its number in the store, position, expiry (monotonic seconds), and message."""
 
+WaitingRow: TypeAlias = "tuple[int, int, int, float, float, int, bool]"
+"""An entry that waits for a time: its number, position, bytes of its body, when it is due and when it expires
+(monotonic seconds), failed attempts, and whether it was delivered before."""
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Durability(ABC):
@@ -125,6 +136,10 @@ class Durability(ABC):
     @abstractmethod
     def attempted(self, entry: Entry) -> None:
         """Store the failed attempts of an entry."""
+
+    @abstractmethod
+    def waits(self, entry: Entry, mark: int) -> None:
+        """Store the mark of an entry that waits for a time, or does so no longer (`store/mark.py`)."""
 
     @abstractmethod
     def revised(self, entry: Entry) -> None:

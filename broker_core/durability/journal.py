@@ -89,6 +89,7 @@ class Journal(Durability):
         self._objects: dict[str, str | None] = {}
         self._numbers: list[Sequence[int]] = []  # settled entries known by their numbers only
         self._tried: list[Entry] = []
+        self._waits: dict[Entry, int] = {}  # marks of entries that wait for a time
         self._paged_out: list[Entry] = []
         self._cut: list[tuple[int, int]] = []
         self._ended: list[int] = []
@@ -122,6 +123,10 @@ class Journal(Durability):
     def attempted(self, entry: Entry) -> None:
         if entry.stored:
             self._tried.append(entry)
+
+    def waits(self, entry: Entry, mark: int) -> None:
+        if entry.stored:
+            self._waits[entry] = mark
 
     def revised(self, entry: Entry) -> None:
         if entry.stored > 0:
@@ -170,6 +175,7 @@ class Journal(Durability):
             or self._objects
             or self._numbers
             or self._tried
+            or self._waits
             or self._paged_out
             or self._rewriter.done
             or self.appends
@@ -236,6 +242,8 @@ class Journal(Durability):
             return False
         if self._objects or self._numbers or self._tried or self._paged_out or self._rewriter.done:
             return False
+        if self._waits:
+            return False
         if self.appends or self.producers or self._cut or self._ended:
             return False
         answered = {id(entry) for entry in settled if entry.stored == PENDING}
@@ -270,6 +278,9 @@ class Journal(Durability):
         commit.objects, self._objects = self._objects, {}
         tried, self._tried = self._tried, []
         commit.marks = {entry.stored: entry.attempts for entry in tried if entry.stored > 0}
+        if self._waits:
+            waits, self._waits = self._waits, {}
+            commit.marks.update({entry.stored: mark for entry, mark in waits.items() if entry.stored > 0})
         self._rewriter.replace_in(commit)
         return commit
 
@@ -432,9 +443,9 @@ class Journal(Durability):
         self._flying_logs = {}  # streams have no readers any more
         last.marks[ALL_UP_TO] = self.redelivered_to
         for owner in owners_of(self.broker):
-            for number, attempts in owner.marked():
-                if attempts or number > self.redelivered_to:
-                    last.marks[number] = attempts
+            for number, mark in owner.marked():
+                if mark or number > self.redelivered_to:
+                    last.marks[number] = mark
         self.store.close(last)
 
     def give_up(self) -> None:

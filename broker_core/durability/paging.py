@@ -99,7 +99,7 @@ class Paging:
         """Yield each queue with waiting messages, after the bytes of memory that they take."""
         for host in self._broker.hosts():
             for queue in host.queues.values():
-                if queue.ready and isinstance(queue, WorkQueue):
+                if isinstance(queue, WorkQueue) and (queue.ready or queue.schedule is not None):
                     yield memory_of(queue), queue
 
     def _put_away(self, queues: Iterable[WorkQueue], octets: float) -> bool:
@@ -108,10 +108,10 @@ class Paging:
         for queue in queues:
             gone = True
             while gone and octets > 0 and left > 0:
-                memory, waiting = memory_of(queue), queue.books().messages
+                memory, waiting = memory_of(queue), away_from(queue)
                 gone = queue.page_out(kept_of(queue))
                 octets -= memory - memory_of(queue)
-                left -= queue.books().messages - waiting + ATTEMPT
+                left -= away_from(queue) - waiting + ATTEMPT
         return octets > 0 and left <= 0
 
 
@@ -121,14 +121,22 @@ def memory_of(queue: WorkQueue) -> int:
     if queue.backlog is not None:
         messages -= queue.backlog.messages
         octets -= queue.backlog.octets
+    if (later := queue.schedule) is not None:
+        messages += len(later) - later.away
+        octets += later.octets - later.away_octets
     last = next((lane.arrivals[-1] for lane in queue.lanes if lane.arrivals), None)
     properties = 0 if last is None else len(last.message.properties)
     return octets + messages * (WAITING + properties)
 
 
+def away_from(queue: WorkQueue) -> int:
+    """Return how many messages are on disk only."""
+    return queue.books().messages + (0 if queue.schedule is None else queue.schedule.away)
+
+
 def kept_of(queue: WorkQueue) -> int:
     """Return how many messages at the head stay in memory, for consumers."""
-    if not queue.consumers:
+    if not (queue.consumers and queue.ready):
         return 0
     average = queue.ready_bytes // queue.ready
     return max(1, min(HEAD, HEAD_OCTETS // (average + 1)))

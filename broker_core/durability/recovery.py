@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.clock import NEVER
 from broker_core.durability.chunk_state import ChunkState
-from broker_core.durability.contract import Holder
+from broker_core.durability.contract import Holder, WaitingRow
 from broker_core.store import chunk
 from broker_core.store.contract import DamagedError, Page, StoredChunk
+from broker_core.store.mark import attempts_in, due_ms_in, is_fresh, is_plain
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
@@ -73,15 +74,36 @@ class Gathered:
         else:
             self.expiries.extend(map(expiries.__getitem__, places))
 
+    def taken_out(self, waits: Mapping[int, int], redelivered_to: int) -> list[WaitingRow]:
+        """Take out the entries that wait for a time, whose marks are in `waits`."""
+        rows: list[WaitingRow] = []
+        left: list[int] = []
+        for at, number in enumerate(self.numbers):
+            if (mark := waits.get(number)) is None:
+                left.append(at)
+                continue
+            due = (due_ms_in(mark) - self.wall_ms) / 1000
+            expires_at = (self.expiries[at] - self.wall_ms) / 1000 if self.expiries[at] else NEVER
+            again = number <= redelivered_to or not is_fresh(mark)
+            rows.append(
+                (number, self.positions[at], self.sizes[at], due, expires_at, attempts_in(mark), again)
+            )
+        if rows:
+            self._keep(left)
+        return rows
+
+    def _keep(self, places: Sequence[int]) -> None:
+        """Keep the entries at these places only, in their order."""
+        self.numbers = array("Q", map(self.numbers.__getitem__, places))
+        self.sizes = array("I", map(self.sizes.__getitem__, places))
+        self.expiries = array("Q", map(self.expiries.__getitem__, places))
+        self.positions = array("Q", map(self.positions.__getitem__, places))
+
     def in_order(self) -> None:
         """Sort the entries by their positions, unless they are in order."""
         positions = self.positions
         if any(map(gt, positions, positions[1:])):  # an entry was revised, and written again
-            order = sorted(range(len(positions)), key=positions.__getitem__)
-            self.numbers = array("Q", map(self.numbers.__getitem__, order))
-            self.sizes = array("I", map(self.sizes.__getitem__, order))
-            self.expiries = array("Q", map(self.expiries.__getitem__, order))
-            self.positions = array("Q", map(positions.__getitem__, order))
+            self._keep(sorted(range(len(positions)), key=positions.__getitem__))
 
 
 def messages(
@@ -92,6 +114,7 @@ def messages(
     found: dict[tuple[int, int], Gathered] = {}
     recovered, said = Recovered(), 0
     marks = dict(journal.store.marks())
+    waits = parted(marks, broker.clock.wall() * 1000)
     for kept in journal.store.chunks():
         _take(journal, kept, owners, found, marks, recovered)
         if recovered.messages - said >= PORTION:
@@ -112,8 +135,25 @@ def messages(
     wall_ms = (broker.clock.wall() - broker.clock.now()) * 1000
     for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
         gathered.wall_ms = wall_ms
+        if waits and (rows := gathered.taken_out(waits, journal.redelivered_to)):
+            owners[number].restore_schedule(rows)
+            if not gathered.numbers:
+                continue
         owners[number].restore(priority, pages_of(gathered, marks, journal.redelivered_to))
     return recovered
+
+
+def parted(marks: dict[int, int], now_ms: float) -> dict[int, int]:
+    """Take the marks of entries that still wait out of `marks`, and return them. The others become plain counts."""
+    waits: dict[int, int] = {}
+    for number, mark in [each for each in marks.items() if not is_plain(each[1]) and each[0] != ALL_UP_TO]:
+        if due_ms_in(mark) > now_ms:
+            waits[number] = marks.pop(number)
+        elif is_fresh(mark):
+            del marks[number]
+        else:
+            marks[number] = attempts_in(mark)
+    return waits
 
 
 def _streams(journal: Journal, recovered: Recovered) -> None:

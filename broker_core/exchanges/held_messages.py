@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 from broker_core.durability.contract import PENDING, Entry
 
 if TYPE_CHECKING:
+    from broker_core.durability.contract import WaitingRow
     from broker_core.exchanges.exchange import Exchange
     from broker_core.message import Message
     from broker_core.store.contract import Page
@@ -81,6 +82,9 @@ class Holding:
 
     def rank(self, priority: int) -> int:
         return 0
+
+    def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
+        raise AssertionError("held messages are due when they expire")
 
     def marked(self) -> Iterable[tuple[int, int]]:
         """Return nothing: held messages were never delivered."""

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.delivery import Delivery
 from broker_core.message import said_in
+from broker_core.queues.on_disk import PAGE_MESSAGES
 from broker_core.queues.overflow import refuses, turned_away
+from broker_core.queues.queue import BY_BACKOFF
 from broker_core.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
@@ -114,19 +116,27 @@ class LastValueQueue(WorkQueue):
         if delivery.expires_at != REPLACED:
             super().die(delivery, reason)
 
-    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
-        value = self._value_of(delivery.message)
-        waiting = self._newest.get(value)
+    def release(
+        self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
+    ) -> None:
+        waiting = self._newest.get(self._value_of(delivery.message))
         if waiting is not None and waiting.position > delivery.position:
             self.lost(1)
             self.forget((delivery,))
+        else:
+            super().release(delivery, failed, redelivered, until)
+
+    def due(self, delivery: Delivery) -> None:
+        """Let a message wait (again) in the place of an older one; it is dropped if a newer one waits."""
+        value = self._value_of(delivery.message)
+        waiting = self._newest.get(value)
+        if waiting is not None and waiting.position > delivery.position:
+            self.forget((delivery,))
             return
-        ready = self.ready
-        super().release(delivery, failed, redelivered)
-        if self.ready > ready:  # it has not died
-            if waiting is not None:
-                self._replace(waiting)
-            self._know(delivery, value)
+        super().due(delivery)
+        if waiting is not None:
+            self._replace(waiting)
+        self._know(delivery, value)
 
     def purge(self) -> int:
         self._close_up()
@@ -140,8 +150,8 @@ class LastValueQueue(WorkQueue):
     # The store.
 
     def page_out(self, keep: int) -> bool:
-        """Return False: all messages stay in memory, where they can be replaced."""
-        return False
+        """Page out messages that wait for a time. All others stay in memory, where they can be replaced."""
+        return self.schedule is not None and self.schedule.page_out(PAGE_MESSAGES)
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
         """Read all pages, and drop replaced messages, which may be there because consumers had them."""

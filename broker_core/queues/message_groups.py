@@ -5,6 +5,7 @@
 
 A group belongs to the consumer that has unanswered messages of it. When all of them are settled or given back, the
 group is free, and goes to the consumer that meets its next message first. Messages without the header are one group.
+A message that waits for a time (`schedule.py`) does not hold its group: those behind it go on meanwhile.
 
 All consumers have cursors here (`search.py`), and pass by messages of groups that others hold. When a group becomes
 free, the cursors that have passed by its messages go back to the first of them. So that none goes through a long queue
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from broker_core.delivery import Consumer, Delivery, Window
 from broker_core.message import said_in
+from broker_core.queues.queue import BY_BACKOFF
 from broker_core.queues.search import Search
 from broker_core.queues.work_queue import WorkQueue
 
@@ -121,8 +123,10 @@ class GroupedQueue(WorkQueue):
         for delivery in deliveries:
             self.accept(delivery)
 
-    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
-        super().release(delivery, failed, redelivered)
+    def release(
+        self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
+    ) -> None:
+        super().release(delivery, failed, redelivered, until)
         self._answered(delivery)
 
     def reject(self, delivery: Delivery) -> None:

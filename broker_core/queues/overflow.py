@@ -56,6 +56,10 @@ def drop_over_limit(queue: WorkQueue) -> None:
             dropped += 1
         elif not _drop_page(queue, lane):
             lane.load()
+    while queue.schedule is not None and queue.over_limit():
+        if (later := queue.schedule.drop_first()) is None:
+            return
+        queue.die(later, MAXLEN)
 
 
 def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
@@ -70,10 +74,13 @@ def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
 
 
 def bury_all(queue: WorkQueue, reason: str) -> None:
-    """Let all waiting messages die, in the order of their delivery."""
+    """Let all waiting messages die, in the order of their delivery, and then those that wait for a time."""
     while lane := next((lane for lane in reversed(queue.lanes) if lane), None):
         if lane.at_hand():
             queue.left(delivery := lane.take())
             queue.die(delivery, reason)
         else:
             lane.load()
+    if queue.schedule is not None:
+        for delivery in queue.schedule.take_all():
+            queue.die(delivery, reason)

@@ -23,7 +23,7 @@ from broker_core.values import Table
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.durability.contract import Durability
+    from broker_core.durability.contract import Durability, WaitingRow
     from broker_core.message import Message
     from broker_core.store.contract import Page
     from broker_core.virtual_host import VirtualHost
@@ -34,6 +34,10 @@ EXPIRED: Final = "expired"
 MAXLEN: Final = "maxlen"
 DELIVERY_LIMIT: Final = "delivery_limit"
 DELETED: Final = "deleted"  # not shown as a death: a deleted queue's message for the alternate exchange
+
+# When a message is ready again that a consumer gives back, besides a time in monotonic seconds.
+AT_ONCE: Final = 0.0
+BY_BACKOFF: Final = -1.0  # as the queue's back-off says
 
 NONE: Final[Table] = {}  # shared by all queues without arguments or notes; never changed
 
@@ -162,8 +166,15 @@ class Queue(Destination):
         """
         raise Unsupported(f"{self.described} keeps no messages")
 
+    def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
+        """Take back messages that waited for a time when the node ended. Called before anything else.
+
+        Raises Unsupported if none can wait here.
+        """
+        raise Unsupported(f"{self.described} keeps no messages for later")
+
     def marked(self) -> Iterable[tuple[int, int]]:
-        """Yield the store number and the count of failed attempts of each waiting message that was delivered before."""
+        """Yield store number and mark of each message that waits for a time, or waits and was delivered before."""
         return ()
 
     @abstractmethod
@@ -216,11 +227,22 @@ class Queue(Destination):
         return None
 
     @abstractmethod
-    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
+    def release(
+        self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
+    ) -> None:
         """Let a delivery that the consumer gave back wait again; `failed`: it counts towards the delivery limit.
 
-        `redelivered`: mark it as redelivered for the next consumer; False leaves the mark as it was.
+        `redelivered`: mark it as redelivered for the next consumer; False leaves the mark as it was, and has the
+        message wait for no time. `until`: when it is ready again, in monotonic seconds; by default at once, unless
+        the queue has a back-off for such messages.
         """
+
+    def hand_back(self, delivery: Delivery) -> None:
+        """Release a delivery that its consumer returned of its own will (basic.nack).
+
+        It counts as failed, but for the back-off as returned, as RabbitMQ's documentation of delayed retry says.
+        """
+        self.release(delivery)
 
     @abstractmethod
     def reject(self, delivery: Delivery) -> None:
@@ -263,6 +285,16 @@ class Queue(Destination):
         """Called after a consumer or the owner left: an auto-delete queue without any is deleted, sooner or later."""
 
     # What is the same for all kinds.
+
+    @property
+    def delayed(self) -> int:
+        """Return how many messages wait for a time before they are ready."""
+        return 0
+
+    @property
+    def delayed_bytes(self) -> int:
+        """Return the bytes of the bodies of messages that wait for a time."""
+        return 0
 
     def rank(self, priority: int) -> int:
         """Return the level at which messages of this priority wait; the highest level is served first."""

@@ -34,7 +34,7 @@ def end_of_run(messages: Sequence[Message], begin: int) -> int:
 def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
     """Return how many messages of a run a queue with limits (`watched`) is sure to take, even if none leaves it."""
     limits, count = queue.limits, len(messages)
-    if limits.no_local:
+    if limits.no_local or queue.schedule is not None:
         return 0
     if limits.max_length is not None:
         count = max(0, min(count, limits.max_length - queue.ready))

@@ -34,7 +34,7 @@ from broker_core.delivery import UNLIMITED, Consumer, Delivery
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType
 from broker_core.message import Message
-from broker_core.queues.queue import REJECTED, Queue
+from broker_core.queues.queue import BY_BACKOFF, REJECTED, Queue
 from broker_core.queues.search import Portions, takes_now
 from broker_core.queues.stream_log import Log, MemoryLog
 from broker_core.values import Table, Timestamp, Value, printed
@@ -260,7 +260,9 @@ class StreamQueue(Queue):
     def take_one(self, settled: bool) -> Delivery | None:
         raise Unsupported(f"basic.get not supported by stream queues {self.described}")
 
-    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
+    def release(
+        self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
+    ) -> None:
         """Count off a delivery; the message is still in the log."""
         self.lost(1)
 

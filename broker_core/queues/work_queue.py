@@ -2,7 +2,8 @@
 
     push ──> waiting ──dispatch/take_one──> unsettled ──accept──> gone
                ^  └─expired, over limit──> dead            ├─reject──> dead
-               └──────────────release──────────────────────┘
+               ├──────────────release──────────────────────┤
+               └──due── scheduled <──release, for later────┘
 
 Waiting messages stand in one lane per priority (`level.py`). A lane is a deque of arrivals plus a heap of those that
 came back, so a message returns to its old place in O(log n); messages that do not fit into memory are on disk only.
@@ -10,6 +11,8 @@ Consumers stand in rings, one per consumer priority (`round_robin.py`). A consum
 and returns through `wake`, so that no message costs a look at idle consumers.
 
 Consumers with selectors, and those that browse, do not take from the head: `search.py` serves a queue that has any.
+
+A message that a consumer gave back may have to wait for a time (`retry.py`): `schedule.py` keeps it until then.
 
 Expiry, limits and dead-lettering cost a message one attribute test each where they are not in use.
 """
@@ -32,15 +35,18 @@ from broker_core.queues import runs
 from broker_core.queues.auto_delete import Disuse
 from broker_core.queues.expiry import Expiry
 from broker_core.queues.level import Lane
-from broker_core.queues.on_disk import Backlog
+from broker_core.queues.on_disk import PAGE_MESSAGES, Backlog
 from broker_core.queues.overflow import bury_all, drop_over_limit, refuses, turned_away
-from broker_core.queues.queue import DELETED, DELIVERY_LIMIT, EXPIRED, REJECTED, Queue
+from broker_core.queues.queue import AT_ONCE, BY_BACKOFF, DELETED, DELIVERY_LIMIT, EXPIRED, REJECTED, Queue
+from broker_core.queues.retry import Backoff, backoff_of
 from broker_core.queues.round_robin import Ring, ring_of, step_out
+from broker_core.queues.schedule import Schedule
 from broker_core.queues.search import Search, takes_now
 from broker_core.values import Table
 
 if TYPE_CHECKING:
     from broker_core.client import Client
+    from broker_core.durability.contract import WaitingRow
     from broker_core.message import Message
     from broker_core.store.contract import Page
     from broker_core.virtual_host import VirtualHost
@@ -58,12 +64,14 @@ class WorkQueue(Queue):
     __slots__ = (
         "active",
         "backlog",
+        "backoff",
         "disuse",
         "expiring",
         "expiry",
         "lanes",
         "position",
         "rings",
+        "schedule",
         "search",
         "sole",
         "ttl_s",
@@ -86,6 +94,8 @@ class WorkQueue(Queue):
         self.lanes: list[Lane] = []  # one per priority, the lowest first; none before the first message
         self.backlog: Backlog | None = None  # created with the first page on disk
         self.search: Search | None = None  # exists while a consumer has a selector, or browses
+        self.schedule: Schedule | None = None  # created with the first message that waits for a time
+        self.backoff: Backoff | None = None  # how long messages wait that a consumer gave back
         self.rings: list[Ring] = []  # highest priority first
         self.active: Consumer | None = None  # the single active consumer
         self.sole = False  # only a single active consumer is served
@@ -110,6 +120,7 @@ class WorkQueue(Queue):
         if self.watched and limits.overflow is Overflow.DROP_HEAD:
             drop_over_limit(self)
         self.sole = limits.single_active
+        self.backoff = backoff_of(limits)
         if self.disuse is not None or limits.expires_ms is not None:
             self.in_disuse().watch()
         self.touch()
@@ -128,6 +139,9 @@ class WorkQueue(Queue):
     def over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
         """Return whether the queue would be over its limits with so many more messages and bytes of bodies."""
         longest, largest = self.limits.max_length, self.limits.max_bytes
+        if self.schedule is not None:
+            more += len(self.schedule)
+            more_bytes += self.schedule.octets
         is_long = longest is not None and self.ready + more > longest
         return is_long or (largest is not None and self.ready_bytes + more_bytes > largest)
 
@@ -155,10 +169,17 @@ class WorkQueue(Queue):
 
         The first `keep` messages of each priority stay. Return False if there is nothing to put on disk now.
         """
+        if self.schedule is not None and self.schedule.page_out(PAGE_MESSAGES):
+            return True
         return any(lane.page_out(self.books(), keep) for lane in self.lanes)
 
+    def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
+        self.scheduled().restore(rows)
+        self.go_on_from(max([row[1] for row in rows]) + 1)
+
     def marked(self) -> Iterable[tuple[int, int]]:
-        return chain.from_iterable(lane.marked() for lane in self.lanes)
+        later = () if self.schedule is None else self.schedule.marked()
+        return chain(later, *(lane.marked() for lane in self.lanes))
 
     def push(self, message: Message) -> bool:
         if self.watched and refuses(self, message):
@@ -343,14 +364,15 @@ class WorkQueue(Queue):
         delivery.given_at = now
         return delivery
 
-    def release(self, delivery: Delivery, failed: bool = True, redelivered: bool = True) -> None:
+    def release(
+        self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
+    ) -> None:
         self.unsettled -= 1
         if self.deleted:
             self.die(delivery, DELETED)
             return
         delivery.consumer = None
         delivery.redelivered = delivery.redelivered or redelivered
-        self.came_back = True
         if failed:
             delivery.attempts += 1
             limit = self.limits.delivery_limit
@@ -359,11 +381,37 @@ class WorkQueue(Queue):
                 return
             if limit is not None and self.journal is not None:
                 self.journal.attempted(delivery)
+        if until == BY_BACKOFF:
+            until = self.due_after(delivery.attempts, failed) if redelivered else AT_ONCE
+        if until > self.virtual_host.broker.now:
+            self.scheduled().put(delivery, until)
+            self.touch()  # it counts towards the limits
+        else:
+            self.due(delivery)
+
+    def hand_back(self, delivery: Delivery) -> None:
+        self.release(delivery, until=self.due_after(delivery.attempts + 1, False))
+
+    def due_after(self, attempts: int, is_failure: bool) -> float:
+        """Return when a message is ready again that a consumer gave back, in monotonic seconds, by the back-off."""
+        wait_s = 0.0 if self.backoff is None else self.backoff.wait_s(attempts, is_failure)
+        return self.virtual_host.broker.now + wait_s if wait_s else AT_ONCE
+
+    def scheduled(self) -> Schedule:
+        """Return the messages that wait for a time, created on the first call."""
+        if self.schedule is None:
+            self.schedule = Schedule(self)
+        return self.schedule
+
+    def due(self, delivery: Delivery) -> None:
+        """Let a message wait at the place where it arrived, as it came back or its time has come."""
         self.lane_of(delivery).put_back(delivery)
         self.ready += 1
         self.ready_bytes += delivery.message.size
         if delivery.expires_at != NEVER:
             self.expiring += 1
+        if delivery.redelivered:
+            self.came_back = True
         self.touch()
 
     def take_back(self, delivery: Delivery) -> None:
@@ -372,7 +420,7 @@ class WorkQueue(Queue):
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
         delivery.expires_at = self.end_of(delivery.message)
-        self.release(delivery, failed=False)
+        self.release(delivery, failed=False, until=AT_ONCE)
 
     def reject(self, delivery: Delivery) -> None:
         self.unsettled -= 1
@@ -444,7 +492,10 @@ class WorkQueue(Queue):
         return (delivery for lane in reversed(self.lanes) for delivery in lane)
 
     def purge(self) -> int:
-        """Drop all waiting messages, not those with consumers (S074), and return how many."""
+        """Drop all waiting messages, not those with consumers (S074), and return how many.
+
+        Messages that wait for a time are dropped, too, as RabbitMQ drops those whose retry is delayed.
+        """
         count = self.ready
         broker = self.virtual_host.broker
         for lane in self.lanes:
@@ -452,6 +503,8 @@ class WorkQueue(Queue):
                 self.forget(pile)
                 broker.discarded.add(pile, broker.now)
         self.ready = self.ready_bytes = self.expiring = 0
+        if self.schedule is not None:
+            count += self.schedule.purge()
         return count
 
     # Consumers.
@@ -528,10 +581,19 @@ class WorkQueue(Queue):
     def bury_all(self, reason: str = REJECTED) -> None:
         bury_all(self, reason)
 
+    @property
+    def delayed(self) -> int:
+        return 0 if self.schedule is None else len(self.schedule)
+
+    @property
+    def delayed_bytes(self) -> int:
+        return 0 if self.schedule is None else self.schedule.octets
+
     # The end.
 
     def let_go(self) -> None:
         self.lanes = []
+        self.schedule = None
 
     def closed(self) -> None:
         """Drop the messages and cancel the consumers, browsers included."""
@@ -539,6 +601,8 @@ class WorkQueue(Queue):
             self.expiry.end()
         if self.disuse is not None:
             self.disuse.end()
+        if self.schedule is not None:
+            self.schedule.end()
         self.purge()
         if self.search is not None:
             self.consumers.update(dict.fromkeys(self.search.browsers()))  # browsers are cancelled, too

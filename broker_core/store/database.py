@@ -25,6 +25,7 @@ from broker_core.store.folder import MESSAGES, META, BadFolder, Folder, sync_fol
 from broker_core.store.reserve import RESERVE_OCTETS
 
 FORMAT: Final = 1
+WAITING_FORMAT: Final = 2  # of a messages.db that has marks of entries that wait (`mark.py`); else like 1
 IDS: Final = {MESSAGES: 0x4C76724D, META: 0x4C767254}  # SQLite's application_id
 PAGE_OCTETS: Final = 4096
 LEFT_OCTETS: Final = (
@@ -126,13 +127,14 @@ def _check_format(connection: sqlite3.Connection, file: Path) -> None:
     if _pragma(connection, "application_id") != IDS[file.name]:
         raise BadFolder(f"{file} is no file of Leveret's, or its beginning is damaged. {REMEDY}.")
     number = _pragma(connection, "user_version")
-    if isinstance(number, int) and number > FORMAT:
+    if isinstance(number, int) and number > WAITING_FORMAT:
         raise BadFolder(
-            f"{file} has format {number}, and this version of Leveret knows formats up to {FORMAT}: "
+            f"{file} has format {number}, and this version of Leveret knows formats up to {WAITING_FORMAT}: "
             "it was written by a newer version; use that one"
         )
     said = connection.execute("select sql from sqlite_schema where sql is not null").fetchall()
-    if number != FORMAT or {sql for (sql,) in said} != {sql.encode() for sql in SCHEMA[file.name]}:
+    schema = {sql.encode() for sql in SCHEMA[file.name]}
+    if number not in (FORMAT, WAITING_FORMAT) or {sql for (sql,) in said} != schema:
         raise BadFolder(f"{file} is damaged: its tables are not those of format {FORMAT}. {REMEDY}.")
 
 

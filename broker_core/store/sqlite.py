@@ -29,7 +29,6 @@ from broker_core.store.contract import (
 )
 from broker_core.store.database import (
     CLOSED,
-    FORMAT,
     PAGE_OCTETS,
     REMEDY,
     RUNNING,
@@ -235,6 +234,7 @@ class SqliteStore(Store):
         (objects,) = self._meta.execute("select count(*) from objects").fetchone()
         spans = list(self._segments.spans.values())  # at once: the writer continues
         (free,) = self._looked_at.execute("pragma freelist_count").fetchone()
+        (format_,) = self._looked_at.execute("pragma user_version").fetchone()
         return Stats(
             chunks=chunks,
             messages_octets=octets,
@@ -242,7 +242,7 @@ class SqliteStore(Store):
             file_octets=copying.octets_in(self._folder.path) + sum(span.octets for span in spans),
             free_octets=free * PAGE_OCTETS,
             commits=self._writer.commits,
-            format=FORMAT,
+            format=format_,
             streams=len({span.stream for span in spans}),
             segments=len(spans),
             segment_octets=sum(span.octets for span in spans),

@@ -27,6 +27,7 @@ from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
 from broker_core.store.database import (
     CLOSED,
     PAGE_OCTETS,
+    WAITING_FORMAT,
     DatabaseState,
     copied,
     cut,
@@ -34,6 +35,7 @@ from broker_core.store.database import (
     is_damage,
     say,
 )
+from broker_core.store.mark import has_waiting
 from broker_core.store.reserve import Reserve
 from broker_core.store.segments import SegmentChange, Segments
 
@@ -84,6 +86,7 @@ class Writer:
         self._trickled_at = 0.0
         self.shrinks = True  # whether free pages are given back
         self.commits = 0
+        self._has_waiting_format = False  # the file says that it may have marks of entries that wait
 
     # Called by the journal's thread.
 
@@ -222,6 +225,9 @@ class Writer:
         change: SegmentChange | None,
     ) -> None:
         """Write all but segment files. `undeletable` are chunks to delete that stay, ignored. Raises sqlite3.Error."""
+        if not self._has_waiting_format and has_waiting(commit.marks):
+            self._messages.execute(f"pragma user_version={WAITING_FORMAT}")
+            self._has_waiting_format = True
         rows = commit_statement.rows_of(commit, made, self._state.epoch, undeletable, change)
         if len(rows) == 1 and not (commit.objects or undeletable or state is not self._state):
             self._messages.execute(commit_statement.DO, rows[0])

@@ -85,6 +85,8 @@ def test_operators_may_set_numbers_only_those_of_rabbitmq() -> None:
         "max-in-memory-length",
         "max-in-memory-bytes",
         "target-group-size",
+        "delayed-retry-min",
+        "delayed-retry-max",
     }
     assert all(key.check(1) is None and key.check("1") is not None for key in OPERATOR_KEYS.values())
 

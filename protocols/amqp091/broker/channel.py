@@ -226,7 +226,7 @@ class Channel:
         return bool(renewed)
 
     def nack(self, method: m.BasicNack) -> None:
-        outcome = Delivery.release if method.requeue else Delivery.reject
+        outcome = Delivery.hand_back if method.requeue else Delivery.reject
         self._answer(self.tags(method.delivery_tag, method.multiple), outcome)
 
     def reject(self, method: m.BasicReject) -> None:

@@ -8,7 +8,9 @@
 | modified                         | requeues them; a failed attempt if `delivery-failed`            |
 | modified, `undeliverable-here`   | dead-letters or drops them                                      |
 
-A modified message keeps its publisher's annotations, except for those that the receiver has changed (X068).
+A modified message keeps its publisher's annotations, except for those that the receiver has changed (X068). With the
+annotation `x-opt-delivery-time`, in milliseconds since 1970, it is not delivered again before that time (RabbitMQ's
+documentation of quorum queues, explicit delivery time).
 """
 
 from __future__ import annotations
@@ -19,15 +21,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mypy_extensions import trait
 
+from broker_core.queues.queue import BY_BACKOFF
 from protocols.amqp10.broker.encoding import annotated
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
 
 if TYPE_CHECKING:
     from broker_core.delivery import Delivery
+    from broker_core.queues.queue import Queue
     from protocols.amqp10.codec.types import Value
     from protocols.amqp10.machine.sending import OutgoingLink
 
+
+DELIVERY_TIME: Final = "x-opt-delivery-time"
+DELIVERY_TIME_MAX: Final = 1 << 53  # ms since 1970; clocks count in floats
 
 Outcome: TypeAlias = p.Accepted | p.Rejected | p.Released | p.Modified
 
@@ -87,8 +94,19 @@ def _modify(deliveries: list[Delivery], outcome: Outcome) -> None:
     if outcome.undeliverable_here:
         _reject(deliveries, outcome)
         return
+    queue = deliveries[0].queue
+    until = _delivery_time(queue, outcome)
     for delivery in deliveries:
-        delivery.queue.release(delivery, failed=outcome.delivery_failed is True)
+        queue.release(delivery, failed=outcome.delivery_failed is True, until=until)
+
+
+def _delivery_time(queue: Queue, outcome: p.Modified) -> float:
+    """Return when modified messages are to be delivered again, in monotonic seconds; BY_BACKOFF if it is not said."""
+    said = (outcome.message_annotations or {}).get(DELIVERY_TIME)
+    clock = queue.virtual_host.broker.clock
+    if not isinstance(said, int) or isinstance(said, bool) or said <= clock.wall() * 1000:
+        return BY_BACKOFF
+    return clock.now() + min(said, DELIVERY_TIME_MAX) / 1000 - clock.wall()
 
 
 def _annotate(deliveries: list[Delivery], annotations: Mapping[str, Value]) -> None:

@@ -1,0 +1,56 @@
+"""The back-off of a queue: how long a message waits that a consumer gave back.
+
+    attempt     1     2     3     4          min 1 s, max 3 s
+    linear     1 s   2 s   3 s   3 s         min * attempts, as RabbitMQ's delayed retry
+    factor 2   1 s   2 s   3 s   3 s         min * 2 ** (attempts - 1), as LavinMQ's x-delayed-retry-multiplier
+
+Sources: RabbitMQ's documentation of quorum queues (delayed retry) and LavinMQ's of automatic retries. Without a type, a
+minimum delays all messages, as in LavinMQ. Without a maximum, a type alone has a constant delay, as in RabbitMQ; a
+multiplier, or a minimum without a type, grows up to `LONGEST_S`, as in LavinMQ.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.limits import QueueLimits
+
+LONGEST_S: Final = (1 << 32) / 1000  # 49.7 days
+
+
+class Backoff:
+    """Tells how long messages of one queue wait before they are delivered again."""
+
+    __slots__ = ("delays_failed", "delays_returned", "max_s", "min_s", "multiplier")
+
+    def __init__(self, min_ms: int, max_ms: int | None, type_: str | None, multiplier: int | None) -> None:
+        self.delays_failed = type_ != "returned"
+        self.delays_returned = type_ != "failed"
+        self.min_s = min_ms / 1000
+        self.multiplier = multiplier
+        if max_ms is not None:
+            self.max_s = max_ms / 1000
+        else:
+            self.max_s = LONGEST_S if type_ is None or multiplier is not None else self.min_s
+
+    def wait_s(self, attempts: int, is_failure: bool) -> float:
+        """Return how many seconds a message waits that has failed so often; 0 if it does not wait.
+
+        `is_failure`: it came back as a failed delivery, not as one that the consumer merely returned.
+        """
+        if not (self.delays_failed if is_failure else self.delays_returned):
+            return 0.0
+        if self.multiplier is None:
+            return min(self.min_s * max(attempts, 1), self.max_s)
+        wait_s = self.min_s
+        while attempts > 1 and self.multiplier > 1 and wait_s < self.max_s:  # some 40 times at the most
+            wait_s *= self.multiplier
+            attempts -= 1
+        return min(wait_s, self.max_s)
+
+
+def backoff_of(limits: QueueLimits) -> Backoff | None:
+    """Return the back-off that a queue's limits ask for; None if there is none."""
+    if limits.retry_min_ms is None or limits.retry_type == "disabled":
+        return None
+    return Backoff(limits.retry_min_ms, limits.retry_max_ms, limits.retry_type, limits.retry_multiplier)
