@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
+from broker_core.arguments.row import Row
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.config.compat import Compat
 from broker_core.delivery import UNLIMITED
@@ -95,6 +96,8 @@ class Broker:
         self.access.now = self.clock.now
         self.policies = policies or Policies()
         self.parameters = Parameters()
+        self.notices = self.policies.notices
+        self.queue_arguments: Mapping[str, Row] = {}  # those that protocols translate into ours
         self.events = self.access.events = self.policies.events = self.parameters.events = Events()
         self.audit: Audit | None = None  # the audit log of administrative acts
         self.events_in = events_in  # the virtual host with an exchange for events; empty: there is none

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
+    from broker_core.arguments.row import Row
     from broker_core.broker import Broker
     from broker_core.config.load import Config
     from broker_core.delivery import Delivery
@@ -167,6 +168,7 @@ class Protocol:
     it cannot have durable messages. `restored(broker)` is called at a start with a store, once all queues and messages
     are restored, for what the front-end has noted of queues (`VirtualHost.note`). `prepare()` imports what the factory
     would import with the first connection; it is called in a thread, once a node has been up for a while.
+    `queue_arguments` are rows of the arguments of queues that the protocol translates into the core's.
     """
 
     name: str
@@ -178,6 +180,12 @@ class Protocol:
     encoding: Callable[[], Encoding] | None = None
     restored: Callable[[Broker], None] | None = None
     prepare: Callable[[], object] | None = None
+    queue_arguments: tuple[Row, ...] = ()
+
+
+def queue_arguments_of(protocols: Iterable[Protocol]) -> Mapping[str, Row]:
+    """Return the rows of arguments that protocols translate, by name."""
+    return {row.name: row for each in protocols for row in each.queue_arguments}
 
 
 def encodings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Encoding]]:

@@ -24,6 +24,7 @@ from broker_core.arguments.checks import text, whole
 from broker_core.arguments.merging import Limit, lower
 from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS, PolicyKey
 from broker_core.arguments.queue_arguments import bounds_fault
+from broker_core.arguments.warnings import Notices, meant, policy_warnings
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import QueueLimits, QueueType
 from broker_core.observability.events import Events
@@ -82,6 +83,10 @@ class Policy:
         reaches = self.apply_to in (ApplyTo.ALL, ApplyTo.EXCHANGES)
         return reaches and name != "" and self._names(virtual_host, name)
 
+    def warnings(self) -> list[str]:
+        """Return sentences about the keys that have no effect."""
+        return policy_warnings(self.definition)
+
     def _names(self, virtual_host: str, name: str) -> bool:
         return virtual_host == self.virtual_host and bool(self.found_in(name))
 
@@ -92,24 +97,27 @@ class Policies:
     def __init__(self) -> None:
         self.catalogue: Catalogue | None = None  # told of changes, to keep them
         self.events = Events()
+        self.notices = Notices()
         self._policies: dict[tuple[str, str], Policy] = {}
         self._operator: dict[tuple[str, str], Policy] = {}
 
     def set(self, policy: Policy) -> None:
         """Add a policy, or replace the one of this name. Raises PreconditionFailed if it is invalid."""
-        refuse_invalid(policy, "policy", POLICY_KEYS)
+        check(policy)
         self._policies[policy.virtual_host, policy.name] = policy
         if self.catalogue is not None:
             self.catalogue.keep_policy(policy, operator=False)
         self._tell_of(policy, operator=False)
+        self.notices.notice(policy.virtual_host, "policy", policy.name, policy.warnings())
 
     def set_operator(self, policy: Policy) -> None:
         """Add or replace an operator policy. Raises PreconditionFailed if it is invalid."""
-        refuse_invalid(policy, "operator policy", OPERATOR_KEYS)
+        check_operator(policy)
         self._operator[policy.virtual_host, policy.name] = policy
         if self.catalogue is not None:
             self.catalogue.keep_policy(policy, operator=True)
         self._tell_of(policy, operator=True)
+        self.notices.notice(policy.virtual_host, "operator policy", policy.name, policy.warnings())
 
     def _tell_of(self, policy: Policy, operator: bool) -> None:
         facts: Table = {
@@ -196,6 +204,16 @@ def may_take_long(pattern: str) -> bool:
     return many and quick(pattern) is None
 
 
+def check(policy: Policy) -> None:
+    """Raise PreconditionFailed if a policy is invalid."""
+    refuse_invalid(policy, "policy", POLICY_KEYS)
+
+
+def check_operator(policy: Policy) -> None:
+    """Raise PreconditionFailed if an operator policy is invalid."""
+    refuse_invalid(policy, "operator policy", OPERATOR_KEYS)
+
+
 def refuse_invalid(policy: Policy, kind: str, known: Mapping[str, PolicyKey]) -> None:
     """Raise PreconditionFailed, saying which policy is wrong and where."""
     if (fault := policy_fault(policy, known)) is not None:
@@ -225,7 +243,7 @@ def retry_fault(definition: Definition) -> str | None:
 
 def key_fault(key: str, value: Value, known: Mapping[str, PolicyKey]) -> str | None:
     if key not in known:
-        return f"'{key}' is not one of {', '.join(known)}"
+        return f"'{key}' is not one of {', '.join(known)}{meant(key, known)}"
     fault = known[key].check(value)
     return None if fault is None else f"{key}: {fault}"
 

@@ -17,6 +17,7 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.arguments.checks import text
 from broker_core.arguments.queue_declaration import inequivalent_argument, parse_queue_arguments, shared
+from broker_core.arguments.warnings import queue_warnings
 from broker_core.deduplication.deduplication import RecentMessages
 from broker_core.deduplication.settings import CHECKS, DeduplicationSettings, refuse_faulty, settings_of
 from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
@@ -172,6 +173,8 @@ class VirtualHost(Traced):
         """Put an exchange in place without the checks of a declaration, as when it is restored at a start."""
         self.exchanges[exchange.name] = exchange
         self._apply_exchange_policy(exchange)
+        if exchange.arguments:
+            self.broker.notices.notice(self.name, "exchange", exchange.name, exchange.warnings())
         self.revision += 1
 
     def _exchange_type(self, name: str) -> type[ExchangeType]:
@@ -284,6 +287,8 @@ class VirtualHost(Traced):
             self._forget_incoming(binding)
             raise
         self.revision += 1
+        if binding.arguments:
+            self.broker.notices.notice(self.name, "binding from exchange", source.name, binding.warnings())
 
     def unbind(
         self, source: Exchange, destination: Destination, key: str, arguments: Table | None = None
@@ -394,7 +399,13 @@ class VirtualHost(Traced):
         """Put a queue in place without the checks of a declaration, as when it is restored at a start."""
         self.queues[queue.name] = queue
         self._apply_queue_policy(queue)
+        if queue.arguments:
+            self.broker.notices.notice(self.name, "queue", queue.name, self.queue_warnings(queue))
         self.revision += 1
+
+    def queue_warnings(self, queue: Queue) -> list[str]:
+        """Return sentences about the arguments of a queue that have no effect."""
+        return queue_warnings(queue.arguments, self.broker.queue_arguments) if queue.arguments else []
 
     def note(self, queue: Queue, notes: Table) -> None:
         """Keep notes of a queue's kind or of a front-end with a queue for as long as it lasts, across restarts."""

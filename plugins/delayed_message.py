@@ -91,6 +91,12 @@ class DelayedMessage(ExchangeType):
         if self._held[0] is waiting:
             self._wake_at_the_earliest()
 
+    def warnings(self, arguments: Table) -> list[str]:
+        return self._inner.warnings({name: each for name, each in arguments.items() if name != DELAYED_TYPE})
+
+    def binding_warnings(self, arguments: Table) -> list[str]:
+        return self._inner.binding_warnings(arguments)
+
     def equivalent(self, arguments: Table) -> str | None:
         return super().equivalent(arguments) or self._inner.equivalent(arguments)
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.arguments.checks import text_fault
+from broker_core.arguments.checks import text_fault, truth_fault
 from broker_core.arguments.row import Row, by_name
 from broker_core.deduplication import settings as deduplication
 from broker_core.values import Value
@@ -49,5 +49,11 @@ EXCHANGE_ARGUMENTS: Final = by_name(
                 "memory",
             ),
         )
+    ),
+    ExchangeArgument(
+        name="x-super-stream",
+        about="The exchange is that of a super stream, whose streams are bound to it.",
+        check=truth_fault,
+        example=True,
     ),
 )

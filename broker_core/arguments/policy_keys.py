@@ -9,6 +9,7 @@ import attrs
 from broker_core.arguments.checks import count_fault
 from broker_core.arguments.exchange_arguments import EXCHANGE_ARGUMENTS, ExchangeArgument
 from broker_core.arguments.merging import Merge, first
+from broker_core.arguments.parameters import NO_FEDERATION
 from broker_core.arguments.queue_arguments import (
     CLASSIC,
     QUEUE_ARGUMENTS,
@@ -20,7 +21,6 @@ from broker_core.arguments.queue_arguments import (
 from broker_core.arguments.row import Effect, Row, by_name
 from broker_core.limits import QueueType
 
-NO_FEDERATION: Final = "nothing comes from other brokers; a client can move messages"
 ONE_NODE: Final = "there is one node, and no mirrors"
 
 
@@ -43,6 +43,7 @@ def of_queue_argument(row: QueueArgument) -> PolicyKey:
         check=row.key_check or row.check,
         effect=row.effect,
         instead=row.instead,
+        inert=row.inert,
         types=row.types if row.key_types is None else row.key_types,
         operator=row.operator,
         field=row.field,

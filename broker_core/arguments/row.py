@@ -8,6 +8,7 @@ from typing import TypeVar
 import attrs
 
 from broker_core.arguments.checks import Check, anything
+from broker_core.values import Value
 
 
 class Effect(Enum):
@@ -23,6 +24,7 @@ class Row:
     """One argument, policy key, parameter or record.
 
     `about` is one sentence for the documentation. `instead` says what to use where it has no effect or is refused.
+    `inert` are values that ask for what happens anyway.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Row:
     check: Check = anything
     effect: Effect = Effect.IMPLEMENTED
     instead: str = ""
+    inert: tuple[Value, ...] = ()
 
 
 R = TypeVar("R", bound=Row)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from broker_core.cli.command_parser import Actions, Environ, control, put
 from broker_core.cli.exit_codes import UNREACHABLE, failed
+from broker_core.cli.text import plain
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api
@@ -87,3 +89,29 @@ def table(pairs: Iterable[str]) -> dict[str, object]:
 def say(options: argparse.Namespace, content: object, words: str) -> None:
     """Print the outcome: JSON with --json, else a sentence."""
     print(json.dumps(content) if options.json else words)
+
+
+def say_with_warnings(
+    options: argparse.Namespace, content: Mapping[str, object], words: str, warnings: Sequence[str]
+) -> None:
+    """Print the outcome, and what of it has no effect: a key with --json, else lines on standard error."""
+    say(options, {**content, "warnings": warnings} if warnings else content, words)
+    if not options.json:
+        for each in warnings:
+            print(f"leveret: warning: {plain(each)}", file=sys.stderr)
+
+
+def warnings_in(content: object) -> list[str]:
+    """Return the warnings in an answer of the node; a RabbitMQ has none."""
+    found = content.get("warnings") if isinstance(content, Mapping) else None
+    return [str(each) for each in found] if isinstance(found, list) else []
+
+
+def warnings_of(api: Api, path: str) -> list[str]:
+    """Return the warnings of an object that was declared; none, if the user may declare it but not see it."""
+    from broker_core.cli.api import Refused
+
+    try:
+        return warnings_in(api.get(path))
+    except Refused:
+        return []

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.api_commands import Working, say
+from broker_core.cli.api_commands import Working, say_with_warnings, warnings_in
 from broker_core.cli.command_parser import Add, Environ, control
 from broker_core.cli.exit_codes import DONE
 
@@ -67,8 +67,8 @@ def load(options: argparse.Namespace, api: Api) -> int:
         content = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{options.file} is not JSON: {error}") from None
-    api.post(_path(options), content, WORK_TIMEOUT_S)
-    say(options, {"imported": options.file}, "imported the definitions")
+    warnings = warnings_in(api.post(_path(options), content, WORK_TIMEOUT_S))
+    say_with_warnings(options, {"imported": options.file}, "imported the definitions", warnings)
     return DONE
 
 

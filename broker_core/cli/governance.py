@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.api_commands import asking_part, say, table
+from broker_core.cli.api_commands import asking_part, say, say_with_warnings, table, warnings_of
 from broker_core.cli.command_parser import Actions, Add, Environ, header, parts_of, virtual_host
 from broker_core.cli.exit_codes import DONE
 from broker_core.cli.lists import list_things, pattern
@@ -134,9 +134,11 @@ def set_policy(section: str, options: argparse.Namespace, api: Api) -> int:
         "priority": options.priority,
         "apply-to": options.apply_to,
     }
-    api.put(path(section, options.vhost, options.name), content)
+    where = path(section, options.vhost, options.name)
+    api.put(where, content)
     told = {"vhost": options.vhost, "name": options.name, **content}
-    say(options, told, f"{SINGULAR[section]} '{options.name}' is set in vhost '{options.vhost}'")
+    words = f"{SINGULAR[section]} '{options.name}' is set in vhost '{options.vhost}'"
+    say_with_warnings(options, told, words, warnings_of(api, where))
     return DONE
 
 

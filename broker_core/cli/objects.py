@@ -6,7 +6,16 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.api_commands import Work, Working, asking_part, say, table
+from broker_core.cli.api_commands import (
+    Work,
+    Working,
+    asking_part,
+    say,
+    say_with_warnings,
+    table,
+    warnings_in,
+    warnings_of,
+)
 from broker_core.cli.command_parser import Actions, Add, Environ, control, header, parts_of, virtual_host
 from broker_core.cli.exit_codes import DONE
 
@@ -135,9 +144,11 @@ def declare_exchange(options: argparse.Namespace, api: Api) -> int:
 def _declared(options: argparse.Namespace, api: Api, section: str, content: Mapping[str, object]) -> int:
     from broker_core.cli.api import SINGULAR, path
 
-    api.put(path(section, options.vhost, options.name), content)
+    where = path(section, options.vhost, options.name)
+    api.put(where, content)
     told = {"name": options.name, "vhost": options.vhost, **content}
-    say(options, told, f"{SINGULAR[section]} '{options.name}' exists in vhost '{options.vhost}'")
+    words = f"{SINGULAR[section]} '{options.name}' exists in vhost '{options.vhost}'"
+    say_with_warnings(options, told, words, warnings_of(api, where) if content["arguments"] else [])
     return DONE
 
 
@@ -189,9 +200,23 @@ def bind(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import path
 
     content = {"routing_key": options.key, "arguments": table(options.argument)}
-    api.post(path(*between(options.vhost, options.source, options.to, options.destination)), content)
-    say(options, _told(options), f"'{options.source}' routes to {options.to} '{options.destination}'")
+    ends = path(*between(options.vhost, options.source, options.to, options.destination))
+    api.post(ends, content)
+    words = f"'{options.source}' routes to {options.to} '{options.destination}'"
+    say_with_warnings(options, _told(options), words, _warnings_of_binding(api, ends, content))
     return DONE
+
+
+def _warnings_of_binding(api: Api, ends: str, content: Mapping[str, object]) -> list[str]:
+    from broker_core.cli.api import Refused
+
+    if not content["arguments"]:
+        return []
+    try:
+        made = [each for each in api.whole(ends) if content.items() <= each.items()]
+    except Refused:
+        return []
+    return warnings_in(made[0]) if made else []
 
 
 def unbind(options: argparse.Namespace, api: Api) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -118,24 +119,31 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
     from broker_core.config.load import ConfigError
 
     try:
-        config = _checked(options.file, environ)
+        config, warnings = _checked(options.file, environ)
     except ConfigError as error:
         if options.json:
             print(text.problems_json(error.problems))
             return REFUSED
         return failed(f"{options.file} has {len(error.problems)} problem(s)\n{error}")
-    print(text.summary_json(config) if options.json else f"{options.file}: OK\n{text.summary(config)}")
+    if options.json:
+        print(text.summary_json(config, warnings))
+        return DONE
+    print(f"{options.file}: OK\n{text.summary(config)}")
+    for each in warnings:
+        print(f"leveret: warning: {text.plain(each)}", file=sys.stderr)
     return DONE
 
 
-def _checked(file: Path, environ: Environ) -> Config:
-    """Return the configuration after checking the plug-ins and definitions that it names. Raises ConfigError."""
+def _checked(file: Path, environ: Environ) -> tuple[Config, list[str]]:
+    """Return the configuration after checking the plug-ins and definitions that it names, and warnings.
+
+    Raises ConfigError.
+    """
     from broker_core.config.load import load
     from broker_core.node import assembly
 
     config = load(file, environ)
-    assembly.rehearse(config)
-    return config
+    return config, assembly.rehearse(config)
 
 
 ADD: Final[Mapping[str, Add]] = {"serve": add_serve, "check": add_check}

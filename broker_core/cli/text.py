@@ -19,8 +19,10 @@ def summary(config: Config) -> str:
     return "\n".join(_columns([(name, ", ".join(items)) for name, items in _summary(config)], indent="  "))
 
 
-def summary_json(config: Config) -> str:
-    return json.dumps({"ok": True, **{name: list(items) for name, items in _summary(config)}}, indent=2)
+def summary_json(config: Config, warnings: Sequence[str] = ()) -> str:
+    told = {name: list(items) for name, items in _summary(config)}
+    more = {"warnings": list(warnings)} if warnings else {}
+    return json.dumps({"ok": True, **told, **more}, indent=2)
 
 
 def problems_json(problems: Iterable[Problem]) -> str:

@@ -142,13 +142,23 @@ def planned(options: argparse.Namespace, api: Api) -> list[Change]:
             f"{options.file} does not say what it manages, so that nothing can be pruned: add `manage` to a virtual"
             " host of the file, or use --manage PATTERN"
         )
+    _warn(wanted)
     return plan(wanted, beside(wanted, api), options.prune)
+
+
+def _warn(topology: Topology) -> None:
+    """Print what the file asks for in vain, on standard error."""
+    from broker_core.topology_file.effective import EffectiveTopology
+    from broker_core.topology_file.lint import without_effect
+
+    for _, what, _ in without_effect(EffectiveTopology(topology)):
+        print(f"leveret: warning: {shown(what)}", file=sys.stderr)
 
 
 def managing(topology: Topology, pattern: str) -> Topology:
     from broker_core.topology_file.model import Topology
 
-    return Topology(topology.things, dict.fromkeys(topology.hosts, pattern))
+    return Topology(topology.things, dict.fromkeys(topology.hosts, pattern), topology.passed_over)
 
 
 def read(file: Path) -> Topology:

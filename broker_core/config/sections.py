@@ -34,7 +34,7 @@ from broker_core.config.types import (
     printed,
 )
 from broker_core.errors import PreconditionFailed
-from broker_core.policy import ApplyTo, Policies, Policy
+from broker_core.policy import ApplyTo, Policy, check, check_operator
 from broker_core.security import passwords
 from broker_core.security.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
 from broker_core.values import Table
@@ -382,9 +382,8 @@ class PolicyEntry(Record):
         )
 
     def contradictions(self) -> Iterator[Problem]:
-        policies = Policies()
         try:
-            (policies.set_operator if self.operator else policies.set)(self.policy)
+            (check_operator if self.operator else check)(self.policy)
         except PreconditionFailed as error:
             yield Problem("definition", printed(self.definition), f"what a policy can set ({error})")
 

@@ -34,6 +34,8 @@ from broker_core.definitions.reader import (
     in_file,
     read_files,
 )
+from broker_core.definitions.warnings import Warnings
+from broker_core.definitions.warnings import steps as warnings_of
 from broker_core.errors import Failure
 from broker_core.exchanges.exchange import Destination
 from broker_core.security.access import User
@@ -52,8 +54,11 @@ def load_files(broker: Broker, paths: Sequence[Path]) -> None:
     stored = set(_in_store(broker))
     for path, definitions in zip(paths, read_files(paths), strict=True):
         problems += in_file(path, apply(definitions, broker, stored))
-        for what in definitions.passed_over:
-            log.warning("%s: passed over: %s", path, what)
+        noticed = Warnings()
+        for _ in warnings_of(definitions, broker, noticed):
+            pass
+        for warning in noticed.sentences():
+            broker.notices.tell(f"{path}: {warning}")
     if problems:
         raise ConfigError(problems)
 

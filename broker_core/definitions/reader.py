@@ -1,8 +1,7 @@
 """Reads RabbitMQ's definitions files (JSON) into records: checks a whole file, and reports every problem at once.
 
-Files come from many versions, so unknown keys are ignored; parameters of components that we do not have (federation,
-shovels) and default queue types are ignored too, and listed in `passed_over`. `importer.py` applies the records, and
-`exporter.py` writes files.
+Files come from many versions, so unknown keys are passed over, and so are parameters of components that we do not have
+(federation, shovels); `warnings.py` tells of them. `importer.py` applies the records, and `exporter.py` writes files.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from broker_core.config.types import (
 )
 from broker_core.errors import Failure
 from broker_core.limits import UserLimits, VirtualHostLimits
-from broker_core.policy import ApplyTo, Policies, Policy
+from broker_core.policy import ApplyTo, Policy, check, check_operator
 from broker_core.security.passwords import ALGORITHMS, SHA256, PasswordHash
 from broker_core.selectors.parser import compile_selector
 from broker_core.values import Json, Table
@@ -150,7 +149,6 @@ class VirtualHostDefinition(Tolerant):
     description: str | None = key(ANY_TEXT, "A description.", None)
     tags: tuple[str, ...] = key(Tags(), "Tags to find it by.", ())
     tracing: bool | None = key(Flag(), "Whether its messages are copied to `amq.rabbitmq.trace`.", None)
-    default_queue_type: str | None = key(Text(), "The type of queues that name none; ignored.", None)
 
 
 @attrs.frozen(kw_only=True)
@@ -200,7 +198,7 @@ class PolicyDefinition(Tolerant):
         return Policy(self.name, self.vhost, self.pattern, self.definition, self.priority, apply_to)
 
     def contradictions(self) -> Iterator[Problem]:
-        yield from refusals(lambda: Policies().set(self.policy), "definition")
+        yield from refusals(lambda: check(self.policy), "definition")
 
 
 VIRTUAL_HOST_LIMITS: Final = "vhost-limits"
@@ -231,7 +229,7 @@ class ParameterDefinition(Tolerant):
             operator = self.operator_policy(place)
             if operator is not REFUSED and not place.problems:
                 policy = operator.policy
-                yield from refusals(lambda: Policies().set_operator(policy), "value.definition")
+                yield from refusals(lambda: check_operator(policy), "value.definition")
         yield from place.problems
 
 
@@ -314,16 +312,6 @@ class Definitions(Tolerant):
     queues: tuple[QueueDefinition, ...] = key(ListOf(RecordOf(QueueDefinition)), "Queues.", ())
     exchanges: tuple[ExchangeDefinition, ...] = key(ListOf(RecordOf(ExchangeDefinition)), "Exchanges.", ())
     bindings: tuple[BindingDefinition, ...] = key(ListOf(RecordOf(BindingDefinition)), "Bindings.", ())
-
-    @property
-    def passed_over(self) -> list[str]:
-        """The settings that RabbitMQ has and we ignore, in words."""
-        components = {p.component for p in self.parameters} - {VIRTUAL_HOST_LIMITS, OPERATOR_POLICY}
-        return [f"the parameters of '{component}'" for component in sorted(components)] + [
-            f"the default queue type '{host.default_queue_type}' of virtual host '{host.name}'"
-            for host in self.vhosts
-            if host.default_queue_type not in (None, "undefined", "classic")
-        ]
 
 
 def read(source: str | bytes) -> Definitions:

@@ -18,6 +18,7 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.arguments.row import Row
+from broker_core.arguments.warnings import binding_warnings, exchange_warnings
 from broker_core.clock import NEVER
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.held_messages import Held, Holding
@@ -86,6 +87,10 @@ class Binding:
     def durable(self) -> bool:
         """True if both ends are durable: a binding lasts as long as they do (S059)."""
         return self.source.durable and self.destination.durable
+
+    def warnings(self) -> list[str]:
+        """Return sentences about the arguments that have no effect."""
+        return self.source.type.binding_warnings(self.arguments) if self.arguments else []
 
     def told(self) -> Table:
         """Return the binding's facts for events."""
@@ -178,6 +183,14 @@ class ExchangeType(ABC):
     def restore(self, state: object) -> None:
         """Called on the new instance after its bindings, with what the old one's `state` returned, if not None."""
 
+    def warnings(self, arguments: Table) -> list[str]:
+        """Return sentences about arguments of the exchange that have no effect: by default, those without a row."""
+        return exchange_warnings(arguments, self.arguments, self.argument_names)
+
+    def binding_warnings(self, arguments: Table) -> list[str]:
+        """Return sentences about arguments of a binding that have no effect: `x-` names without a row, by default."""
+        return binding_warnings(arguments, self.binding_arguments)
+
     def equivalent(self, arguments: Table) -> str | None:
         """Called on redeclaration. Return the name of the first argument that differs in meaning, or None."""
         current = self.exchange.arguments
@@ -268,6 +281,10 @@ class Exchange(Destination):
     def routed(self) -> int:
         """The number of copies that queues got from it, computed so that messages for one queue cost no counting."""
         return self.published - self.unroutable + self.surplus
+
+    def warnings(self) -> list[str]:
+        """Return sentences about the arguments that have no effect."""
+        return self.type.warnings(self.arguments) if self.arguments else []
 
     def remember_route(self, key: str, found: Route) -> None:
         """Cache the route for messages with this key, until the topology changes."""

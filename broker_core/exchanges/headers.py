@@ -77,6 +77,12 @@ class Headers(ExchangeType):
         self._by_criterion: dict[Criterion, dict[Identity, Wanted]] = {}
         self._asked_for: dict[str, int] = {}  # header name -> how many criteria name it
 
+    def binding_warnings(self, arguments: Table) -> list[str]:
+        """Return none if all names count, else those of `x-` names, which are then passed over."""
+        mode = arguments.get("x-match")
+        counts_all = isinstance(mode, str) and MODES.get(mode, MODES["all"])[1]
+        return [] if counts_all else super().binding_warnings(arguments)
+
     def validate_binding(self, key: str, arguments: Table) -> None:
         if "x-match" not in arguments:
             return

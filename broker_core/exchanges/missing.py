@@ -26,6 +26,12 @@ class Missing(ExchangeType):
     def validate_binding(self, key: str, arguments: Table) -> None:
         raise PreconditionFailed(f"exchange type '{self.name}' cannot be used: {self.why}")
 
+    def warnings(self, arguments: Table) -> list[str]:
+        return []  # the missing type would know
+
+    def binding_warnings(self, arguments: Table) -> list[str]:
+        return []
+
     def hold_again(self, held: Held) -> None:
         """Leave the message held until the type is there again, as only that knows what it was held for."""
 

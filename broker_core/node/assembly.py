@@ -31,7 +31,7 @@ from broker_core.config.types import Problem, printed
 from broker_core.durable_objects import PERMISSIONS, TOPIC_PERMISSIONS, USER, VIRTUAL_HOST, Origin
 from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
-from broker_core.frontend import Protocol
+from broker_core.frontend import Protocol, queue_arguments_of
 from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
 from broker_core.node.build_info import built
 from broker_core.node.listener import Entrance, proxies_of
@@ -365,8 +365,11 @@ def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping
     return Entrance(protocols, certificates, proxies_of(entry))
 
 
-def rehearse(config: Config) -> None:
-    """Try a start without listening: plug-ins, certificates and definitions files are read too. Raises ConfigError."""
+def rehearse(config: Config) -> list[str]:
+    """Try a start without listening: plug-ins, certificates and definitions files are read too.
+
+    Return the warnings of what has no effect. Raises ConfigError.
+    """
     plugins = Plugins(config.plugins.folders, config.plugins.disabled)
     problems: list[Problem] = []
     try:
@@ -374,6 +377,9 @@ def rehearse(config: Config) -> None:
     except BadPlugin as error:
         problems.append(Problem(f"plugin {error.source}", error.reason))
     rehearsed = Broker(exchange_types=plugins.exchange_types, compat=config.compat.chosen)
+    rehearsed.queue_arguments = queue_arguments_of(plugins.protocols.values())
+    warnings: list[str] = []
+    rehearsed.notices.tell = warnings.append
     steps: list[Callable[[], object]] = [partial(populate, rehearsed, config)]
     for where, entry in entries(config, plugins.protocols):
         steps.append(partial(entrance_of, config, entry, where, plugins.protocols))
@@ -384,6 +390,7 @@ def rehearse(config: Config) -> None:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
+    return warnings
 
 
 def welcome(node: Node, source: str) -> str:

@@ -27,7 +27,7 @@ from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config.load import Config
 from broker_core.config.sections import GUEST
-from broker_core.frontend import FrontEnd, encodings_of
+from broker_core.frontend import FrontEnd, encodings_of, queue_arguments_of
 from broker_core.node import assembly
 from broker_core.node.admin import NodeAdmin
 from broker_core.node.listener import Entrance, Listener, amqp_url, listeners, peer_of
@@ -138,6 +138,7 @@ class Node:
         self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
         self._plugins.load()
         self.broker = assembly.broker(self.config, self._plugins.exchange_types, TrioClock())
+        self.broker.queue_arguments = queue_arguments_of(self._plugins.protocols.values())
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
         self.keeper = self._keeper()
         self.admin = NodeAdmin(self, self._plugins, self._reread, began)

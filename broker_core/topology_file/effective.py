@@ -68,6 +68,11 @@ class EffectiveTopology:
                     return policy
         return None
 
+    def type_of(self, host: str, exchange: str) -> str:
+        """Return the type of an exchange, or the name of one that every broker has without `amq.`."""
+        thing = self.topology.things.get((EXCHANGE, host, exchange))
+        return exchange.removeprefix("amq.") if thing is None else str(thing.settings.get("type"))
+
     def alternate(self, host: str, exchange: str) -> str | None:
         thing = self.topology.things.get((EXCHANGE, host, exchange))
         name = None if thing is None else self.setting(thing, ALTERNATE)
@@ -100,8 +105,7 @@ class EffectiveTopology:
     def _may_match(self, binding: Thing, key: str) -> bool:
         """Return whether a binding may match: exact for direct and topic exchanges, true for all others."""
         name, bound = binding.key[2], binding.key[5]
-        exchange = self.topology.things.get((EXCHANGE, binding.host, name))
-        kind = exchange.settings.get("type") if exchange is not None else name.removeprefix("amq.")
+        kind = self.type_of(binding.host, name)
         if kind == "direct":
             return key == bound
         return kind != "topic" or topic_matches(bound, key)

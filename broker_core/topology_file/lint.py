@@ -12,6 +12,19 @@ from typing import Final
 
 import attrs
 
+from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS
+from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS
+from broker_core.arguments.warnings import (
+    binding_warnings,
+    exchange_warnings,
+    meant,
+    policy_warnings,
+    queue_warnings,
+    shown,
+)
+from broker_core.exchanges.headers import Headers
+from broker_core.exchanges.standard import STANDARD
+from broker_core.limits import QueueType
 from broker_core.topology_file.dead_letter_cycles import dead_letter_cycles
 from broker_core.topology_file.effective import (
     ALTERNATE,
@@ -31,6 +44,7 @@ from broker_core.topology_file.model import (
     Thing,
     Topology,
 )
+from broker_core.values import Table
 
 
 @attrs.frozen
@@ -43,13 +57,8 @@ class Finding:
 
 Found = Iterator[tuple[Thing, str, str]]  # the object, the mistake, the advice
 
+TYPES: Final = frozenset(kind.value for kind in QueueType)
 PREDECLARED: Final = re.compile(r"amq\.")
-QUORUM_NOT: Final = ("x-max-priority", "x-queue-mode")
-STREAM_NOT: Final = (
-    "x-message-ttl", "x-expires", "x-max-length", "x-max-priority", "x-dead-letter-exchange", "x-overflow",
-    "x-single-active-consumer", "x-queue-mode",
-)  # fmt: skip
-STREAM_ONLY: Final = ("x-max-age", "x-stream-max-segment-size-bytes")
 
 
 def lint(topology: Topology) -> list[Finding]:
@@ -177,9 +186,9 @@ def _contradictions(queue: Thing, seen: EffectiveTopology) -> Iterator[tuple[str
             yield f"a {kind} queue is always durable", "make it durable"
         if queue.settings.get("auto_delete"):
             yield f"a {kind} queue cannot go with its last consumer", "remove auto_delete"
-    unfit = {"quorum": QUORUM_NOT, "stream": STREAM_NOT}.get(str(kind), STREAM_ONLY)
-    for name in unfit:
-        if name in arguments:
+    for name in arguments:
+        row = QUEUE_ARGUMENTS.get(name)
+        if row is not None and kind in TYPES and QueueType(kind) not in row.types:
             yield f"{name} means nothing to a {kind} queue", "remove it, or choose another x-queue-type"
     if kind == "quorum" and arguments.get("x-overflow") == "reject-publish-dlx":
         yield "a quorum queue does not have x-overflow reject-publish-dlx", "use reject-publish"
@@ -196,6 +205,45 @@ def _contradictions(queue: Thing, seen: EffectiveTopology) -> Iterator[tuple[str
         )
 
 
+def without_effect(seen: EffectiveTopology) -> Found:
+    """Find arguments and policy keys that are accepted and do nothing, and names that are most likely misspelt."""
+    for each in seen.topology.of(QUEUE, EXCHANGE, BINDING, POLICY, OPERATOR_POLICY):
+        for warning in warnings_of(each, seen):
+            yield each, f"{each}: {warning}", "remove it, or correct its name"
+    for place, warning in seen.topology.passed_over:
+        yield Thing(("file",), {}, place), warning, "remove it"
+
+
+def warnings_of(thing: Thing, seen: EffectiveTopology) -> list[str]:
+    """Return the sentences about a thing's arguments or keys that have no effect.
+
+    What arguments of an exchange or binding mean is known of the standard exchange types only.
+    """
+    if thing.kind in (POLICY, OPERATOR_POLICY):
+        return policy_faults(table_of(thing, "definition"), thing.kind == OPERATOR_POLICY)
+    arguments = table_of(thing, "arguments")
+    if thing.kind == QUEUE:
+        return queue_warnings(arguments)
+    if thing.kind == EXCHANGE:
+        standard = STANDARD.get(str(thing.settings.get("type")))
+        return [] if standard is None else exchange_warnings(arguments, standard.arguments)
+    standard = STANDARD.get(seen.type_of(thing.host, thing.key[2]))
+    is_known = standard is not None and standard is not Headers  # whose bindings may have any argument
+    return binding_warnings(arguments, ()) if is_known else []
+
+
+def policy_faults(definition: Table, operator: bool) -> list[str]:
+    """Return the sentences about keys that a node refuses, or that have no effect."""
+    known = OPERATOR_KEYS if operator else POLICY_KEYS
+    refused = [f"{shown(name)} is refused{meant(name, known)}" for name in definition if name not in known]
+    return [*refused, *policy_warnings(definition)]
+
+
+def table_of(thing: Thing, name: str) -> Table:
+    table = thing.settings.get(name)
+    return table if isinstance(table, dict) else {}
+
+
 RULES: Final[Mapping[str, Callable[[EffectiveTopology], Found]]] = {
     "binding-to-missing": bindings_to_missing,
     "unreachable-queue": unreachable_queues,
@@ -207,4 +255,5 @@ RULES: Final[Mapping[str, Callable[[EffectiveTopology], Found]]] = {
     "policy-matches-nothing": policies_of_nothing,
     "bad-pattern": patterns_that_do_not_compile,
     "contradicting-arguments": contradicting_arguments,
+    "without-effect": without_effect,
 }

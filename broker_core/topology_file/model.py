@@ -6,7 +6,7 @@ Equal keys mean the same object; equal settings mean that it needs no change.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import attrs
@@ -61,10 +61,14 @@ class Thing:
 
 @attrs.frozen
 class Topology:
-    """Objects by their keys, and for each virtual host the pattern of names that the file manages."""
+    """Objects by their keys, and for each virtual host the pattern of names that the file manages.
+
+    `passed_over` are places of a file whose settings do not exist here, each with a sentence about that.
+    """
 
     things: Mapping[Key, Thing]
     managed: Mapping[str, str] = attrs.field(factory=dict)
+    passed_over: Sequence[tuple[str, str]] = ()
 
     def of(self, *kinds: str) -> Iterator[Thing]:
         return (each for each in self.things.values() if each.kind in kinds)
@@ -75,8 +79,12 @@ class Topology:
         return sorted({each.host for each in self.things.values() if each.kind != USER})
 
 
-def topology(things: Iterator[Thing] | list[Thing], managed: Mapping[str, str] | None = None) -> Topology:
-    return Topology({each.key: each for each in things}, managed or {})
+def topology(
+    things: Iterator[Thing] | list[Thing],
+    managed: Mapping[str, str] | None = None,
+    passed_over: Sequence[tuple[str, str]] = (),
+) -> Topology:
+    return Topology({each.key: each for each in things}, managed or {}, passed_over)
 
 
 def binding(

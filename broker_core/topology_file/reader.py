@@ -14,6 +14,9 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from broker_core.arguments.definitions import DEFINITIONS
+from broker_core.arguments.row import Effect
+from broker_core.arguments.warnings import component_warnings, without_effect
 from broker_core.config.load import ConfigError
 from broker_core.config.records import RecordOf
 from broker_core.config.types import REFUSED, Place, Problem
@@ -147,7 +150,7 @@ def from_definitions(content: object, host: str = "/", here: str = "") -> Topolo
     things = list(rows.things(content))
     if rows.place.problems:
         raise ConfigError(rows.place.problems)
-    return topology(things)
+    return topology(things, passed_over=rows.passed_over)
 
 
 class Rows:
@@ -155,6 +158,7 @@ class Rows:
 
     def __init__(self, host: str, here: str) -> None:
         self.place = Place([], here)
+        self.passed_over: list[tuple[str, str]] = []  # places, and sentences about what does not exist here
         self._host = host
 
     def things(self, content: Row) -> Iterator[Thing]:
@@ -174,6 +178,10 @@ class Rows:
         return str(row.get("vhost", self._host))
 
     def virtual_host(self, row: Row, place: Place) -> Thing:
+        for key, value in row.items():
+            known = DEFINITIONS.get(f"vhosts.{key}")
+            if known is not None and known.effect is Effect.NO_EFFECT and value not in known.inert:
+                self.passed_over.append((place.path, without_effect(known)))
         return Thing((VIRTUAL_HOST, self.text(row, "name", place)), {}, place.path)
 
     def user(self, row: Row, place: Place) -> Thing:
@@ -189,6 +197,8 @@ class Rows:
     def parameter(self, row: Row, place: Place) -> Thing | None:
         said = row.get("value")
         if row.get("component") != OPERATOR:
+            component = self.text(row, "component", place)
+            self.passed_over += ((place.path, warning) for warning in component_warnings(component))
             return None
         return self.policy_of(OPERATOR_POLICY, row, said if isinstance(said, Mapping) else {}, place)
 

@@ -7,17 +7,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.arguments.queue_declaration import limits_of, parse_queue_arguments
+from broker_core.arguments.row import Effect
 from broker_core.values import Table, UInt8
+from protocols.amqp010.broker.argument_rows import QUEUE_ROWS
 from protocols.amqp010.broker.arguments import (
     ALTERNATE_OF_QUEUE,
     MEANINGS,
-    WITHOUT_EFFECT,
     core_arguments,
     shown,
 )
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.machine.contract import SessionError
 
+WITHOUT_EFFECT = [row.name for row in QUEUE_ROWS if row.effect is Effect.NO_EFFECT]
 MEANT: list[tuple[Table, Table]] = [
     ({"qpid.max_count": 5}, {"x-max-length": 5, "x-overflow": "reject-publish"}),
     ({"qpid.max_count": "5"}, {"x-max-length": 5, "x-overflow": "reject-publish"}),
@@ -90,6 +92,12 @@ MEANT: list[tuple[Table, Table]] = [
     ({"x-message-ttl": 5}, {}),
     *(({name: 1}, {}) for name in WITHOUT_EFFECT),
 ]
+
+
+def test_every_argument_has_a_row_and_every_row_a_meaning() -> None:
+    implemented = {row.name for row in QUEUE_ROWS if row.effect is Effect.IMPLEMENTED}
+    shares = {"qpid.fairshare", "x-qpid-fairshare"}
+    assert implemented == {*MEANINGS, *shares, *(f"{each}-N" for each in shares), "qpid.shared_msg_group"}
 
 
 @pytest.mark.parametrize(("asked", "meant"), MEANT, ids=str)

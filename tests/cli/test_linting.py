@@ -7,7 +7,7 @@ import pytest
 from broker_core.topology_file.effective import topic_matches
 from broker_core.topology_file.lint import RULES, lint
 from broker_core.topology_file.model import Topology
-from broker_core.topology_file.reader import from_toml
+from broker_core.topology_file.reader import from_definitions, from_toml
 
 GOOD = """
 [virtual_hosts."/".exchanges.shop]
@@ -94,6 +94,27 @@ SAMPLES = [
         [("bad-pattern", "operator_policies.p")],
     ),
     ("[@permissions.u]\nread = '('", [("bad-pattern", "permissions.u")]),
+    (f"[@queues.q]\n{BOUND}arguments = {{ x-max-lenght = 5 }}", [("without-effect", "queues.q")]),
+    (f"[@queues.q]\n{BOUND}arguments = {{ x-queue-mode = 'lazy' }}", [("without-effect", "queues.q")]),
+    (f"[@queues.q]\n{BOUND}arguments = {{ x-queue-mode = 'default' }}", []),
+    (
+        f"[@queues.q]\n{BOUND}[@policies.p]\npattern = 'q'\ndefinition = {{ max-lenght = 5, ha-mode = 'all' }}",
+        [("without-effect", "policies.p"), ("without-effect", "policies.p")],
+    ),
+    (
+        f"[@queues.q]\n{BOUND}[@operator_policies.p]\npattern = 'q'\ndefinition = {{ overflow = 'reject-publish' }}",
+        [("without-effect", "operator_policies.p")],
+    ),
+    (
+        "[@queues.q]\nbindings = [{ exchange = 'amq.topic', arguments = { x-filter = 'a', b = 1 } }]",
+        [("without-effect", "queues.q.bindings[0]")],
+    ),
+    ("[@queues.q]\nbindings = [{ exchange = 'amq.headers', arguments = { x-match = 'any', b = 1 } }]", []),
+    (
+        "[@exchanges.x]\narguments = { alternate-exchange = 'amq.fanout', alternate-exchang = 'y' }",
+        [("without-effect", "exchanges.x")],
+    ),
+    ("[@exchanges.x]\ntype = 'x-own'\narguments = { alternate-exchange = 'amq.fanout', own = 'y' }", []),
 ]
 
 
@@ -120,6 +141,26 @@ def test_arguments_that_contradict_the_queue_are_found(text: str, words: str):
     assert finding.code == "contradicting-arguments"
     assert words in finding.what
     assert finding.advice
+
+
+def test_what_definitions_hold_and_no_node_has_is_found():
+    content = {
+        "vhosts": [
+            {"name": "/", "protected_from_deletion": True},
+            {"name": "b", "protected_from_deletion": False},
+        ],
+        "parameters": [
+            {"component": "shovel", "vhost": "/", "name": "s", "value": {}},
+            {"component": "federation-upstreams", "vhost": "/", "name": "s", "value": {}},
+        ],
+    }
+    findings = lint(from_definitions(content))
+    assert [(each.code, each.place) for each in findings] == [
+        ("without-effect", "vhosts[0]"),
+        ("without-effect", "parameters[0]"),
+        ("without-effect", "parameters[1]"),
+    ]
+    assert "did you mean federation-upstream?" in findings[2].what
 
 
 def test_every_rule_has_a_sample():

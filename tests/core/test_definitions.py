@@ -13,6 +13,8 @@ from broker_core.broker import Broker
 from broker_core.config.load import ConfigError
 from broker_core.definitions.importer import apply, load_files
 from broker_core.definitions.reader import read
+from broker_core.definitions.warnings import Warnings
+from broker_core.definitions.warnings import steps as warning_steps
 from broker_core.limits import QueueType
 
 # As `rabbitmqctl export_definitions` writes it, in short.
@@ -163,10 +165,66 @@ def test_applying_twice_changes_nothing(broker: Broker):
     assert len(broker.virtual_host("/prod").queues) == 3
 
 
+def warned(content: dict) -> list[str]:
+    """Return the warnings of definitions that have been applied."""
+    broker, found = Broker(), Warnings()
+    broker.add_virtual_host("/")
+    definitions = read(json.dumps(content))
+    apply(definitions, broker)
+    for _ in warning_steps(definitions, broker, found):
+        pass
+    return found.sentences()
+
+
 def test_what_means_nothing_here_is_named():
-    assert read(json.dumps(EXPORTED)).passed_over == [
-        "the parameters of 'federation-upstream'",
-        "the default queue type 'quorum' of virtual host '/prod'",
+    assert [each.partition(" has no effect")[0] for each in warned(EXPORTED)] == [
+        "vhosts[1]: vhosts.default_queue_type",
+        "parameter 'up' in vhost '/': federation-upstream",
+    ]
+
+
+def test_equal_warnings_are_told_once_with_how_many_there_are():
+    arguments = {"x-queue-mode": "lazy", "x-max-lenght": 5}
+    names = [{"name": f"q{n}", "vhost": "/", "arguments": arguments} for n in range(9)]
+    assert warned({"queues": names}) == [
+        "queue 'q0' in vhost '/': x-queue-mode has no effect here: every queue pages waiting messages out when memory "
+        "is needed (8 more like it)",
+        "queue 'q0' in vhost '/': x-max-lenght is not known here and has no effect; did you mean x-max-length?"
+        " (8 more like it)",
+    ]
+
+
+def test_different_warnings_are_bounded():
+    arguments = {f"x-{n}": n for n in range(90)}
+    names = [
+        {"name": f"q{n}", "vhost": "/", "arguments": {f"{each}-{n}": 1 for each in arguments}}
+        for n in range(3)
+    ]
+    told = warned({"queues": names})
+    assert len(told) == 101
+    assert told[-1] == "there are 170 more warnings"
+
+
+def test_exchanges_bindings_and_operator_policies_are_looked_at_too():
+    value = {"pattern": "q", "definition": {"max-in-memory-length": 5}}
+    content = {
+        "exchanges": [{"name": "x", "vhost": "/", "type": "direct", "arguments": {"alternate-exchang": "y"}}],
+        "queues": [{"name": "q", "vhost": "/"}],
+        "bindings": [
+            {"source": "x", "vhost": "/", "destination": "q", "arguments": {"x-match": "all", "a": 1}}
+        ],
+        "policies": [{"name": "p", "vhost": "/", "pattern": "q", "definition": {"ha-mode": "all"}}],
+        "parameters": [{"component": "operator_policy", "name": "o", "vhost": "/", "value": value}],
+        "users": [{"name": "u", "shoe_size": 44}],
+    }
+    assert warned(content) == [
+        "users[0]: users.shoe_size is not known here and has no effect",
+        "parameter 'o' in vhost '/': max-in-memory-length has no effect here: every queue pages waiting messages out "
+        "when memory is needed",
+        "policy 'p' in vhost '/': ha-mode has no effect here: there is one node, and no mirrors",
+        "exchange 'x' in vhost '/': alternate-exchang is not known here and has no effect; did you mean "
+        "alternate-exchange?",
+        "binding from exchange 'x' in vhost '/': x-match is not known here and has no effect",
     ]
 
 

@@ -4,8 +4,8 @@
                          <── shown ──────────  without what was added
 
 `MEANINGS` lists the arguments that have an effect, besides the fair shares of single levels, whose names contain
-numbers. Every other argument is kept and shown, as brokers of 0-10 do, and has no effect. Numbers and booleans are
-accepted in any form, because clients differ: 5, "5", 1 for true.
+numbers. Every other argument is kept and shown, as brokers of 0-10 do, and has no effect (`argument_rows.py`). Numbers
+and booleans are accepted in any form, because clients differ: 5, "5", 1 for true.
 """
 
 from __future__ import annotations
@@ -225,25 +225,3 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     "no-local": _no_local,
     "qpid.auto_delete_timeout": _delay,
 }
-
-WITHOUT_EFFECT: Final = (
-    "qpid.alert_count",
-    "qpid.alert_count_down",
-    "qpid.alert_count_up",
-    "qpid.alert_repeat_gap",
-    "qpid.alert_size",
-    "qpid.alert_size_down",
-    "qpid.alert_size_up",
-    "qpid.browse-only",
-    "qpid.filter",
-    "qpid.flow_resume_count",
-    "qpid.flow_resume_size",
-    "qpid.flow_stop_count",
-    "qpid.flow_stop_size",
-    "qpid.ive",
-    "qpid.msg_sequence",
-    "qpid.paging",
-    "qpid.trace.exclude",
-    "qpid.trace.id",
-)
-"""Arguments that are kept and shown like any unknown one; they are listed because clients use them."""

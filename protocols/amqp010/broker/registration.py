@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from broker_core.frontend import FrontEnd, Peer, Protocol
+from protocols.amqp010.broker.argument_rows import QUEUE_ROWS
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
@@ -38,5 +39,6 @@ PROTOCOL: Final = Protocol(
     factory=connection,
     title="AMQP 0-10",
     encoding=encoding,
+    queue_arguments=QUEUE_ROWS,
     prepare=partial(import_module, "protocols.amqp010.broker.adapter"),
 )

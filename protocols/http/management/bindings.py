@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from http import HTTPStatus
 from typing import Final
@@ -58,6 +58,7 @@ class Bound:
     destination: Destination
     key: str
     arguments: Table
+    warnings: Sequence[str] = ()
 
     @property
     def properties_key(self) -> str:
@@ -66,7 +67,9 @@ class Bound:
 
 def made(binding: Binding) -> Bound:
     source = binding.source
-    return Bound(source.virtual_host.name, source.name, binding.destination, binding.key, binding.arguments)
+    warnings = binding.warnings()
+    host = source.virtual_host.name
+    return Bound(host, source.name, binding.destination, binding.key, binding.arguments, warnings)
 
 
 def implicit(queue: Queue) -> Bound:
@@ -104,6 +107,7 @@ BINDING: Final[Fields[Bound]] = {
     "routing_key": lambda each: each.key,
     "arguments": lambda each: as_json(each.arguments),
     "properties_key": lambda each: each.properties_key,
+    "warnings": lambda each: [*each.warnings],
 }
 
 

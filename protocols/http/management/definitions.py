@@ -3,7 +3,8 @@
     export   sections ──items, a turn's worth at a time──> JSON
     import   JSON ──read item by item──> records ──applied one after the other──> an empty answer, or the problems
 
-An item that cannot be applied does not keep the others out; the answer names each. To import all or nothing, try the
+An item that cannot be applied does not keep the others out; the answer names each. What was taken in and has no effect
+is named in `warnings`, in an answer with 200; without, the answer is empty (204). To import all or nothing, try the
 file on another node first.
 """
 
@@ -24,6 +25,8 @@ from broker_core.definitions import exporter, importer, incremental_reader
 from broker_core.definitions.exporter import Sections
 from broker_core.definitions.incremental_reader import Steps
 from broker_core.definitions.reader import Definitions, UserDefinition
+from broker_core.definitions.warnings import Warnings
+from broker_core.definitions.warnings import steps as warning_steps
 from broker_core.security.passwords import PasswordHash
 from broker_core.values import Json
 from broker_core.version import VERSION
@@ -31,7 +34,7 @@ from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import bad
 from protocols.http.management.requester import DONE, to_the_end
 from protocols.http.server.long_answers import Making
-from protocols.http.server.replies import API
+from protocols.http.server.replies import API, json_response
 from protocols.http.server.request import Asked, Level, Refused, Route
 from protocols.http.server.turns import InPortions, turn_of
 
@@ -113,9 +116,14 @@ def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response
             problems.append(problem)
         if turn.is_over():
             yield turn.pause_s
+    found = Warnings()
+    for _ in warning_steps(said, asked.broker, found):
+        if turn.is_over():
+            yield turn.pause_s
+    warnings: Json = [*found.sentences()]
     if problems:
-        raise refused(problems)
-    return DONE
+        raise refused(problems, warnings)
+    return json_response({"warnings": warnings}) if warnings else DONE
 
 
 def read(body: bytes, host: str | None, turn: Turn) -> Generator[float, None, Definitions]:
@@ -179,11 +187,13 @@ def hashed(asked: Asked, said: Definitions) -> Generator[float, None, Definition
     return attrs.evolve(said, users=tuple(users))
 
 
-def refused(problems: list[Problem]) -> Refused:
+def refused(problems: list[Problem], warnings: Json = None) -> Refused:
     """Return a refusal with the first problem as the reason, and a list of up to a hundred."""
     named: list[Json] = [text_of(problem) for problem in problems[:PROBLEMS_MAX]]
     refusal = bad(named[0])
     refusal.more = {**refusal.more, "problems": named, "problem_count": len(problems)}
+    if warnings:
+        refusal.more = {**refusal.more, "warnings": warnings}
     return refusal
 
 

@@ -39,6 +39,7 @@ EXCHANGE: Final[Fields[Exchange]] = {
     "policy": lambda exchange: policy_of(exchange),
     "type": lambda exchange: exchange.type.name,
     "vhost": lambda exchange: exchange.virtual_host.name,
+    "warnings": lambda exchange: [*exchange.warnings()],
 }
 
 

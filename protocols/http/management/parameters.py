@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker_core.arguments.parameters import PARAMETERS
 from broker_core.definitions.exporter import (
     OPERATOR_POLICY,
     VIRTUAL_HOST_LIMITS,
@@ -91,7 +92,8 @@ def require_component(component: str) -> None:
     if component == "policy":
         raise bad("policies may not be set using this method")
     if component not in (VIRTUAL_HOST_LIMITS, OPERATOR_POLICY):
-        raise invalid(f"component {shown(component)} not found")
+        row = PARAMETERS.get(component)
+        raise invalid(f"component {shown(component)} not found{f': {row.instead}' if row else ''}")
 
 
 def limits_in(value: Said) -> VirtualHostLimits:

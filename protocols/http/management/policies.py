@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
-from broker_core.definitions.exporter import policy_json
+from broker_core.definitions.exporter import Item, policy_json
 from broker_core.durable_objects import OPERATOR_POLICY, POLICY
 from broker_core.errors import Failure
 from broker_core.policy import ApplyTo, Policy, may_take_long
@@ -43,7 +43,7 @@ def policies_in(asked: Asked) -> Later:
 
 
 def policy(asked: Asked) -> Json:
-    return policy_json(found(asked, own_host_of(asked), False))
+    return told(found(asked, own_host_of(asked), False))
 
 
 def put_policy(asked: Asked) -> Later:
@@ -63,7 +63,7 @@ def operator_policies_in(asked: Asked) -> Later:
 
 
 def operator_policy(asked: Asked) -> Json:
-    return policy_json(found(asked, own_host_of(asked), True))
+    return told(found(asked, own_host_of(asked), True))
 
 
 def put_operator_policy(asked: Asked) -> Later:
@@ -78,12 +78,17 @@ def delete_operator_policy(asked: Asked) -> Later:
 
 
 def of_all_hosts(asked: Asked, operator: bool) -> Later:
-    rows = [policy_json(each) for host in visible_hosts(asked) for each in listed(asked, host, operator)]
+    rows = [told(each) for host in visible_hosts(asked) for each in listed(asked, host, operator)]
     return table(asked, rows, "vhost", "name")
 
 
 def of_host(asked: Asked, operator: bool) -> Later:
-    return table(asked, [policy_json(each) for each in listed(asked, host_of(asked), operator)], "name")
+    return table(asked, [told(each) for each in listed(asked, host_of(asked), operator)], "name")
+
+
+def told(policy: Policy) -> Item:
+    """Return a policy as it is defined, with sentences about its keys that have no effect."""
+    return {**policy_json(policy), "warnings": [*policy.warnings()]}
 
 
 def listed(asked: Asked, host: VirtualHost, operator: bool) -> Sequence[Policy]:

@@ -113,6 +113,7 @@ QUEUE: Final[Fields[Queue]] = {
     "state": lambda queue: "running",
     "type": lambda queue: queue.type.value,
     "vhost": lambda queue: queue.virtual_host.name,
+    "warnings": lambda queue: [*queue.virtual_host.queue_warnings(queue)],
 }
 FEW: Final = (
     "arguments", "auto_delete", "durable", "exclusive", "messages", "messages_ready", "messages_unacknowledged", "name",

@@ -237,6 +237,7 @@ def test_a_policy_holds_until_it_is_deleted(office: Office, kind: str) -> None:
         "apply-to": "all",
         "definition": {"max-length": 7},
         "priority": 2,
+        "warnings": [],
     }
     after = office.again()
     assert after.get(path) == row
@@ -321,7 +322,11 @@ def test_the_parameters_of_the_components_that_are_here(office: Office) -> None:
 
 
 WRONG_PARAMETERS: dict[str, tuple[Any, object]] = {
-    "shovel/%2F/s": ({"value": {}}, "Validation failed\n\ncomponent shovel not found\n"),
+    "shovel/%2F/s": (
+        {"value": {}},
+        "Validation failed\n\ncomponent shovel not found: there are no shovels; "
+        "`leveret move` moves messages once, a client moves them all the time\n",
+    ),
     "policy/%2F/p": ({"value": {}}, "policies may not be set using this method"),
     "vhost-limits/%2F/limits": (
         {"value": {"max-x": 1}},

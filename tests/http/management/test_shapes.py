@@ -27,7 +27,7 @@ SHAPES: Final = {
         f"{ERLANG} backing_queue_status consumer_capacity consumer_utilisation head_message_timestamp memory "
         "message_bytes_persistent message_bytes_ram message_bytes_unacknowledged messages_persistent "
         "messages_ready_ram messages_unacknowledged_ram recoverable_slaves",
-        "",
+        "warnings",
     ),
     "message_stats of a queue": (
         "ack ack_details deliver deliver_details deliver_get deliver_get_details deliver_no_ack "
@@ -40,10 +40,14 @@ SHAPES: Final = {
         "arguments auto_delete durable incoming internal message_stats name outgoing type "
         "user_who_performed_action vhost",
         "user_who_performed_action",
-        "policy",
+        "policy warnings",
     ),
     "message_stats of an exchange": ("publish_in publish_in_details publish_out publish_out_details", "", ""),
-    "binding": ("source vhost destination destination_type routing_key arguments properties_key", "", ""),
+    "binding": (
+        "source vhost destination destination_type routing_key arguments properties_key",
+        "",
+        "warnings",
+    ),
     "connection": (
         "auth_mechanism channel_max channels client_properties connected_at frame_max garbage_collection host name "
         "node peer_cert_issuer peer_cert_subject peer_cert_validity peer_host peer_port port protocol recv_cnt "

@@ -1,0 +1,16 @@
+"""The table of arguments that bindings from every exchange may have; exchange types declare their own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.arguments.checks import whole_fault
+from broker_core.arguments.row import Row, by_name
+
+BINDING_ARGUMENTS: Final = by_name(
+    Row(
+        name="x-stream-partition-order",
+        about="The place of a stream among those of a super stream.",
+        check=whole_fault,
+    ),
+)

@@ -1,0 +1,44 @@
+"""The table of components whose parameters can be set or imported, by name as in RabbitMQ's definitions."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.arguments.row import Effect, Row, by_name
+
+NO_FEDERATION: Final = "nothing comes from other brokers; a client can move messages"
+
+PARAMETERS: Final = by_name(
+    Row(name="vhost-limits", about="The limits of a virtual host."),
+    Row(name="operator_policy", about="Operator policies."),
+    Row(
+        name="shovel",
+        about="Shovels move messages from one broker to another.",
+        effect=Effect.NO_EFFECT,
+        instead="there are no shovels; `leveret move` moves messages once, a client moves them all the time",
+    ),
+    Row(
+        name="federation-upstream",
+        about="Brokers that messages come from.",
+        effect=Effect.NO_EFFECT,
+        instead=NO_FEDERATION,
+    ),
+    Row(
+        name="federation-upstream-set",
+        about="Sets of brokers that messages come from.",
+        effect=Effect.NO_EFFECT,
+        instead=NO_FEDERATION,
+    ),
+    Row(
+        name="federation",
+        about="Settings of federation.",
+        effect=Effect.NO_EFFECT,
+        instead=NO_FEDERATION,
+    ),
+    Row(
+        name="mqtt",
+        about="Settings of MQTT.",
+        effect=Effect.NO_EFFECT,
+        instead="MQTT is not spoken here",
+    ),
+)

@@ -1,0 +1,128 @@
+"""Sentences about what was asked for and has no effect here: by the tables, and for names that no table has.
+
+    queue_warnings({"x-queue-mode": "lazy", "x-max-lenght": 5})
+    ── ["x-queue-mode has no effect here: every queue pages waiting messages out when memory is needed",
+        "x-max-lenght is not known here and has no effect; did you mean x-max-length?"]
+
+As in RabbitMQ, such arguments are accepted and kept. The sentences come to people in the log (`Notices`), in the HTTP
+API, on the command line, on the web page, and as findings of `leveret lint` and `leveret check`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Final, TypeAlias
+
+from broker_core.arguments.binding_arguments import BINDING_ARGUMENTS
+from broker_core.arguments.exchange_arguments import EXCHANGE_ARGUMENTS
+from broker_core.arguments.parameters import PARAMETERS
+from broker_core.arguments.policy_keys import POLICY_KEYS
+from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS
+from broker_core.arguments.row import Effect, Row
+from broker_core.values import Table
+
+log: Final = logging.getLogger("leveret.arguments")
+
+NAME_MAX: Final = 100  # characters of a name that are told
+WARNINGS_MAX: Final = 100  # of one declaration
+NOTICES_MAX: Final = 1000  # different lines in the log of a node
+LAST_NUMBER: Final = re.compile(r"\d+$")
+NONE: Final[Mapping[str, Row]] = {}
+
+Rows: TypeAlias = Mapping[str, Row]
+
+
+def queue_warnings(arguments: Table, others: Rows = NONE) -> list[str]:
+    """Return the warnings of a queue's arguments. `others` are the rows of protocols that translate arguments."""
+    return bounded(_said(arguments, QUEUE_ARGUMENTS, others)) if arguments else []
+
+
+def exchange_warnings(arguments: Table, own: Iterable[Row], names: Collection[str] = ()) -> list[str]:
+    """Return the warnings of an exchange's arguments; its type has `own` rows, and knows more `names`."""
+    asked = {name: value for name, value in arguments.items() if name not in names}
+    return bounded(_said(asked, EXCHANGE_ARGUMENTS, {row.name: row for row in own}))
+
+
+def binding_warnings(arguments: Table, own: Iterable[Row]) -> list[str]:
+    """Return the warnings of a binding's arguments; the source's type has `own` rows.
+
+    Arguments without `x-` tell bindings apart, and are fine anywhere.
+    """
+    reserved = {name: value for name, value in arguments.items() if name.startswith("x-")}
+    return bounded(_said(reserved, BINDING_ARGUMENTS, {row.name: row for row in own}))
+
+
+def policy_warnings(definition: Table) -> list[str]:
+    """Return the warnings of a policy's definition. Unknown keys are refused elsewhere."""
+    return bounded(_said({name: definition[name] for name in definition if name in POLICY_KEYS}, POLICY_KEYS))
+
+
+def component_warnings(component: str) -> list[str]:
+    """Return the warnings of parameters of a component."""
+    row = PARAMETERS.get(component)
+    if row is None:
+        return [f"component {unknown(component, PARAMETERS)}"]
+    return [] if row.effect is Effect.IMPLEMENTED else [without_effect(row)]
+
+
+def _said(asked: Table, table: Rows, others: Rows = NONE) -> Iterator[str]:
+    for name, value in asked.items():
+        row = table.get(name) or others.get(name) or others.get(LAST_NUMBER.sub("N", name))
+        if row is not None:
+            if row.effect is not Effect.IMPLEMENTED and value not in row.inert:
+                yield without_effect(row)
+        else:
+            yield unknown(name, [*table, *others])
+
+
+def without_effect(row: Row) -> str:
+    """Return the warning for a name that is known to have no effect."""
+    return f"{row.name} has no effect here{f': {row.instead}' if row.instead else ''}"
+
+
+def unknown(name: str, known: Collection[str]) -> str:
+    """Return the warning for an unknown name, with the known one that it resembles."""
+    return f"{shown(name)} is not known here and has no effect{meant(name, known)}"
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?` if a known name is much like this one, else nothing."""
+    found = get_close_matches(name[:NAME_MAX], list(known), 1, 0.8)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def shown(name: str) -> str:
+    """Return a name that a client has chosen as it can be printed: short, and without control characters."""
+    cut = name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}..."
+    return cut if cut.isprintable() else repr(cut)
+
+
+def bounded(warnings: Iterable[str]) -> list[str]:
+    found: list[str] = []
+    for each in warnings:
+        if len(found) == WARNINGS_MAX:
+            return [*found, "more arguments have no effect"]
+        found.append(each)
+    return found
+
+
+class Notices:
+    """Logs each warning once for a kind of object in a virtual host, however many objects have it."""
+
+    def __init__(self, tell: Callable[[str], object] = log.warning) -> None:
+        self.tell = tell
+        self._told: set[tuple[str, str, str]] = set()
+
+    def notice(self, virtual_host: str, kind: str, name: str, warnings: Sequence[str]) -> None:
+        """Log the warnings of an object that have not been logged for another of its kind."""
+        for warning in warnings:
+            if len(self._told) > NOTICES_MAX or (virtual_host, kind, warning) in self._told:
+                continue
+            self._told.add((virtual_host, kind, warning))
+            if len(self._told) > NOTICES_MAX:
+                self.tell("no more warnings of arguments without effect until a restart")
+            else:
+                self.tell(f"{kind} '{shown(name)}' in vhost '{shown(virtual_host)}': {warning}")

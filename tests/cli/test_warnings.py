@@ -1,0 +1,158 @@
+"""What is accepted and has no effect is told in each way: HTTP, command line, an import, lint, check."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import pytest
+
+from broker_core import cli
+from broker_core.arguments.parameters import PARAMETERS
+from broker_core.arguments.policy_keys import POLICY_KEYS, PolicyKey
+from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS, QueueArgument
+from broker_core.arguments.row import Effect, Row
+from broker_core.limits import QueueType
+
+from .node import Memory, Node
+
+Printed = pytest.CaptureFixture[str]
+
+ARGUMENTS: Final = [row for row in QUEUE_ARGUMENTS.values() if row.effect is Effect.NO_EFFECT]
+KEYS: Final = [row for row in POLICY_KEYS.values() if row.effect is Effect.NO_EFFECT]
+COMPONENTS: Final = [row for row in PARAMETERS.values() if row.effect is Effect.NO_EFFECT]
+EXAMPLES: Final = {row.key: row.example for row in QUEUE_ARGUMENTS.values() if row.key}
+ANY: Final = {"federation-upstream": "up", "federation-upstream-set": "all", "max-segment-size": 5}
+
+
+def ids(row: Row) -> str:
+    return row.name
+
+
+def kind_of(row: QueueArgument) -> str:
+    return next(kind for kind in QueueType if kind in row.types).value
+
+
+def value_of(row: PolicyKey) -> object:
+    return EXAMPLES.get(row.name, ANY.get(row.name, "all"))
+
+
+def got(node: Node, path: str) -> Any:
+    """Return what a GET answers."""
+    return Memory(node).ask("GET", path).content
+
+
+def check(file: Path) -> int:
+    options = cli.parser(os.environ).parse_args(["check", str(file)])
+    return int(options.command(options, {}))
+
+
+def lint(file: Path) -> int:
+    return Node().run("lint", str(file))
+
+
+@pytest.mark.parametrize("row", ARGUMENTS, ids=ids)
+def test_an_argument_without_effect_is_told_in_each_way(
+    row: QueueArgument, tmp_path: Path, capsys: Printed
+) -> None:
+    node, kind = Node(), kind_of(row)
+    argument = f"{row.name}={json.dumps(row.example)}"
+    assert node.run("declare", "queue", "q", "--type", kind, "--argument", argument) == 0
+    out, err = capsys.readouterr()
+    assert out == "queue 'q' exists in vhost '/'\n"
+    assert err.startswith(f"leveret: warning: {row.name} has no effect here")
+    (warning,) = got(node, "/api/queues/%2F/q")["warnings"]
+    assert err == f"leveret: warning: {warning}\n"
+    assert got(node, "/api/queues/%2F")[0]["warnings"] == [warning]
+
+    queue = {"name": "q", "vhost": "/", "arguments": {"x-queue-type": kind, row.name: row.example}}
+    must_be_told_of_definitions({"queues": [queue]}, warning, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("row", KEYS, ids=ids)
+def test_a_policy_key_without_effect_is_told_in_each_way(
+    row: PolicyKey, tmp_path: Path, capsys: Printed
+) -> None:
+    node, value = Node(), value_of(row)
+    assert node.run("policy", "set", "p", "^q", "--set", f"{row.name}={json.dumps(value)}") == 0
+    err = capsys.readouterr().err
+    (warning,) = got(node, "/api/policies/%2F/p")["warnings"]
+    assert err == f"leveret: warning: {warning}\n"
+    assert warning.startswith(f"{row.name} has no effect here")
+    policy = {"name": "p", "vhost": "/", "pattern": "^q", "definition": {row.name: value}}
+    must_be_told_of_definitions({"policies": [policy]}, warning, tmp_path, capsys)
+    table = f'[[policies]]\nname = "p"\npattern = "^q"\ndefinition = {{ {row.name} = {json.dumps(value)} }}\n'
+    (tmp_path / "leveret.toml").write_text(table)
+    assert check(tmp_path / "leveret.toml") == 0
+    assert f"leveret: warning: policy 'p' in vhost '/': {warning}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("row", COMPONENTS, ids=ids)
+def test_parameters_without_effect_are_told_on_import_and_refused_alone(
+    row: Row, tmp_path: Path, capsys: Printed
+) -> None:
+    parameter = {"component": row.name, "vhost": "/", "name": "p", "value": {"a": 1}}
+    must_be_told_of_definitions(
+        {"parameters": [parameter]}, f"{row.name} has no effect here", tmp_path, capsys
+    )
+    path, body = f"/api/parameters/{quote(row.name)}/%2F/p", b'{"value": {"a": 1}}'
+    answer = Memory(Node()).ask("PUT", path, None, body, {})
+    assert answer.status == 400
+    assert answer.reason.strip().endswith(row.instead)
+
+
+def must_be_told_of_definitions(content: object, warning: str, folder: Path, capsys: Printed) -> None:
+    """Check that an import, a check of a file that loads it, and lint tell a warning."""
+    file = folder / "definitions.json"
+    file.write_text(json.dumps(content))
+    assert Node().run("import", str(file)) == 0
+    out, err = capsys.readouterr()
+    assert out == "imported the definitions\n"
+    assert warning in err
+    assert Node().run("import", str(file), "--json") == 0
+    assert warning in json.loads(capsys.readouterr().out)["warnings"][0]
+    (folder / "loading.toml").write_text('[definitions]\nload = ["definitions.json"]\n')
+    assert check(folder / "loading.toml") == 0
+    assert warning in capsys.readouterr().err
+    assert lint(file) == 4
+    assert warning in capsys.readouterr().out
+
+
+def test_a_misspelt_argument_is_told_when_an_exchange_or_a_binding_is_declared(capsys: Printed) -> None:
+    node = Node()
+    assert node.run("declare", "exchange", "x", "--argument", "alternate-exchang=y", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["warnings"] == [
+        "alternate-exchang is not known here and has no effect; did you mean alternate-exchange?"
+    ]
+    assert got(node, "/api/exchanges/%2F/x")["warnings"] == told["warnings"]
+    assert node.run("declare", "queue", "q", "--argument", "x-max-lenght=5") == 0
+    assert "did you mean x-max-length?" in capsys.readouterr().err
+    assert node.run("bind", "x", "q", "--key", "k", "--argument", "x-mach=all") == 0
+    assert capsys.readouterr().err == "leveret: warning: x-mach is not known here and has no effect\n"
+    (bound,) = got(node, "/api/bindings/%2F/e/x/q/q")
+    assert bound["warnings"] == ["x-mach is not known here and has no effect"]
+
+
+def test_a_plan_tells_what_it_asks_for_in_vain(tmp_path: Path, capsys: Printed) -> None:
+    file = tmp_path / "shop.toml"
+    file.write_text(
+        '[virtual_hosts."/".queues.q]\narguments = { x-max-lenght = 5 }\n'
+        '[virtual_hosts."/".policies.p]\npattern = "q"\ndefinition = { max-lenght = 5 }\n'
+    )
+    assert Node().run("plan", str(file)) == 4
+    assert capsys.readouterr().err.splitlines() == [
+        "leveret: warning: policy 'p' in vhost '/': max-lenght is refused; did you mean max-length?",
+        "leveret: warning: queue 'q' in vhost '/': x-max-lenght is not known here and has no effect; "
+        "did you mean x-max-length?",
+    ]
+
+
+def test_what_has_an_effect_is_told_without_a_warning(capsys: Printed) -> None:
+    node = Node()
+    assert node.run("declare", "queue", "q", "--argument", "x-max-length=5") == 0
+    assert node.run("policy", "set", "p", "q", "--set", "max-length=5") == 0
+    assert capsys.readouterr().err == ""
