@@ -245,11 +245,12 @@ class Broker:
             known.remember(identity, message.facts.durable and found.is_durable)
         return taken
 
-    def publish_run(self, exchange: Exchange, messages: list[Message]) -> int:
+    def publish_run(self, exchange: Exchange, messages: list[Message], copies_max: int = UNLIMITED) -> int:
         """Publish messages in order as long as each is simply `TAKEN`; return how many were, perhaps none.
 
-        The messages must have the same key and facts and differ in their bodies only. The rest is not touched: pass the
-        next one to `publish`; those after it may be passed here again.
+        The messages must have the same key, and facts that are alike. The rest is not touched: pass the next one to
+        `publish`; those after it may be passed here again. Messages that go to several queues are taken until the
+        batch has made more than `copies_max` copies.
         """
         first = messages[0]
         facts = first.facts
@@ -262,11 +263,17 @@ class Broker:
             or exchange.deduplication is not None
         ):
             return 0
+        if found.only is not None:
+            count = found.only.push_run(messages)
+            exchange.published += count
+            return count
+        copies = len(found.queues)
+        if copies:
+            messages = messages[: 1 + max(0, (copies_max - self.work) // copies)]
         count = found.give_run(messages)
         exchange.published += count
-        if found.only is None:
-            self.work += count * len(found.queues)
-            exchange.surplus += count * (len(found.queues) - 1)
+        exchange.surplus += count * (copies - 1)
+        self.work += count * copies
         return count
 
     def publish_if_room(self, exchange: Exchange, message: Message) -> Outcome | None:

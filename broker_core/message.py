@@ -44,6 +44,16 @@ class Facts:
         self.bcc = bcc  # further routing keys that no consumer sees; the adapter removed them from the bytes
         self.has_headers = has_headers
 
+    def is_like(self, other: Facts) -> bool:
+        """Return whether queues treat messages with either of these facts in the same way."""
+        return (
+            self.durable == other.durable
+            and self.priority == other.priority
+            and self.ttl_ms == other.ttl_ms
+            and self.cc == other.cc
+            and self.bcc == other.bcc
+        )
+
 
 NO_FACTS = Facts()
 

@@ -74,9 +74,8 @@ class Route:
         return self.handled or any(queue.number for queue in self.queues)
 
     def give_run(self, messages: list[Message]) -> int:
-        """Give a run of messages, as far as every queue is sure to take them; return how many went, perhaps none."""
-        if self.only is not None:
-            return self.only.push_run(messages)
+        """Give a run of messages to several queues, as far as every one is sure to take them; return how many went,
+        perhaps none."""
         if self.keepers or self.passed or self.handled or not self.queues:
             return 0
         count = min([queue.takes_of(messages) for queue in self.queues])

@@ -60,6 +60,11 @@ class Recorder(Notes, Logins, Handler):
     def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
         return 0
 
+    def on_publishes(
+        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        return 0
+
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         self.note("ack", channel, delivery_tag, multiple)
 
@@ -78,6 +83,11 @@ class Heard(Traffic):
 
     def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
         return self.recorder.on_publish_run(channel, publish, properties, bodies)
+
+    def on_publishes(
+        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        return self.recorder.on_publishes(channel, publish, properties, bodies, first)
 
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         self.recorder.on_ack(channel, delivery_tag, multiple)

@@ -1,5 +1,7 @@
 """Runs of messages that differ in their bodies only: handed on together, and nothing comes of it but speed."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,20 @@ from tests.harness.bench import ClientBench
 from . import machine
 from .machine import content, message, opened, publish_arguments
 from .peer import ClientChannel
+
+
+def identified(body: bytes, **more: object) -> bytes:
+    """A message whose id is its body, so that each has properties of its own."""
+    return message(
+        body, properties=b"\x00\x80" + bytes([len(body) & 0x7F]) + body[: len(body) & 0x7F], **more
+    )
+
+
+def all_alike(body: bytes) -> bytes:
+    return message(body)
+
+
+SORTS = pytest.mark.parametrize("sort", [all_alike, identified])
 
 
 class InRuns(machine.Recorder):
@@ -30,6 +46,15 @@ class InRuns(machine.Recorder):
             self.note("publish", channel, publish, properties, body)
         return len(taken)
 
+    def on_publishes(
+        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        last = min(len(bodies), first + self.most)
+        self.runs.append(last - first)
+        for at in range(first, last):
+            self.note("publish", channel, publish, properties[at], bodies[at])
+        return last - first
+
 
 class Refusing(InRuns):
     """Refuses the body `no`, as a broker would: never in a run."""
@@ -39,6 +64,12 @@ class Refusing(InRuns):
     def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
         good = bodies[: bodies.index(b"no")] if b"no" in bodies else bodies
         return super().on_publish_run(channel, publish, properties, good)
+
+    def on_publishes(
+        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        end = bodies.index(b"no", first) if b"no" in bodies[first:] else len(bodies)
+        return super().on_publishes(channel, publish, properties[:end], bodies[:end], first)
 
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
         super().on_publish(channel, publish, properties, body)
@@ -69,18 +100,39 @@ def test_a_read_goes_on_with_what_the_last_one_began() -> None:
     assert handler.runs == [3, 4]
 
 
-def test_a_run_may_be_cut_at_every_octet() -> None:
+@SORTS
+def test_a_run_may_be_cut_at_every_octet(sort: Callable[[bytes], bytes]) -> None:
     sent = [b"1", b"22", b"\xce", b"4444", b"5"]
-    octets = b"".join(map(message, sent))
+    octets = b"".join(map(sort, sent))
     for cut in range(len(octets) + 1):
         peer = opened(handler=InRuns()).says(octets[:cut]).says(octets[cut:])
         assert bodies(peer) == sent, cut
 
 
+def test_messages_that_differ_in_their_properties_come_in_one_call() -> None:
+    sent = numbers(100)
+    handler = InRuns()
+    peer = opened(handler=handler).says(b"".join(map(identified, sent)))
+    assert peer.handler.taken() == [
+        ("publish", 1, publish_arguments(), b"\x00\x80" + bytes([len(body)]) + body, body) for body in sent
+    ]
+    assert handler.runs == [100]
+
+
+def test_messages_that_begin_to_be_alike_go_on_as_those_do() -> None:
+    handler = InRuns()
+    peer = opened(handler=handler).says(
+        b"".join(map(identified, numbers(5))) + b"".join(map(message, BODIES[:2] + BODIES[5:7] + BODIES[8:]))
+    )
+    assert len(bodies(peer)) == 12
+    assert handler.runs == [6, 5]  # one more to see that it repeats the last, by itself
+
+
 @pytest.mark.parametrize("most", [0, 1, 2])
-def test_what_is_not_taken_in_a_run_comes_one_by_one(most: int) -> None:
+@SORTS
+def test_what_is_not_taken_in_a_run_comes_one_by_one(most: int, sort: Callable[[bytes], bytes]) -> None:
     handler = InRuns(most)
-    peer = opened(handler=handler).says(b"".join(map(message, BODIES)))
+    peer = opened(handler=handler).says(b"".join(map(sort, BODIES)))
     assert bodies(peer) == BODIES
 
 
@@ -98,8 +150,11 @@ DEVIATIONS = {
 
 
 @pytest.mark.parametrize("between", DEVIATIONS.values(), ids=DEVIATIONS)
-def test_what_deviates_is_found_in_the_middle_of_a_run(between: bytes) -> None:
-    octets = message(b"a") * 5 + between + message(b"b") * 5
+@SORTS
+def test_what_deviates_is_found_in_the_middle_of_a_run(
+    between: bytes, sort: Callable[[bytes], bytes]
+) -> None:
+    octets = b"".join(map(sort, numbers(5))) + between + b"".join(map(sort, numbers(5)))
     together, apart = opened(handler=InRuns(), channels=2).says(octets), opened(channels=2)
     for at in range(len(octets)):
         apart.says(octets[at : at + 1])
@@ -107,18 +162,21 @@ def test_what_deviates_is_found_in_the_middle_of_a_run(between: bytes) -> None:
     assert (together.frames(), together.gone()) == (apart.frames(), apart.gone())
 
 
-def spoilt() -> list[tuple[int, bytes]]:
+def spoilt(sort: Callable[[bytes], bytes]) -> list[tuple[Callable[[bytes], bytes], int, bytes]]:
     """A message of a run with one octet changed, for each that is not in its body."""
-    whole = message(b"body")
+    whole = sort(b"body")
     at_body = len(whole) - 5
     places = [at for at in range(len(whole)) if not at_body <= at < at_body + 4]
-    return [(at, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]) for at in places]
+    return [(sort, at, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]) for at in places]
 
 
-@pytest.mark.parametrize(("at", "wrong"), spoilt())
-def test_a_wrong_octet_in_a_run_is_what_it_is_without(at: int, wrong: bytes) -> None:
+@pytest.mark.parametrize(("sort", "at", "wrong"), [*spoilt(all_alike), *spoilt(identified)])
+def test_a_wrong_octet_in_a_run_is_what_it_is_without(
+    sort: Callable[[bytes], bytes], at: int, wrong: bytes
+) -> None:
     """Bad frame ends, sizes that do not agree, other classes, ...: whatever comes of it, and of what follows."""
-    octets = message(b"1234") * 4 + wrong + message(b"1234") * 3
+    before, after = [b"1234", b"2345", b"3456", b"4567"], [b"5678", b"6789", b"7890"]
+    octets = b"".join(map(sort, before)) + wrong + b"".join(map(sort, after))
     together, apart = opened(handler=InRuns()).says(octets), opened()
     for at in range(len(octets)):
         apart.says(octets[at : at + 1])
@@ -127,27 +185,37 @@ def test_a_wrong_octet_in_a_run_is_what_it_is_without(at: int, wrong: bytes) -> 
 
 
 @pytest.mark.parametrize("code", [m.NOT_FOUND, m.FRAME_ERROR])
-def test_an_error_in_a_run_ends_the_channel_or_the_connection_there(code: int) -> None:
+@SORTS
+def test_an_error_in_a_run_ends_the_channel_or_the_connection_there(
+    code: int, sort: Callable[[bytes], bytes]
+) -> None:
     sent = [b"1", b"2", b"3", b"4", b"no", b"5", b"6", b"7"]
     handler = Refusing()
     handler.error = AmqpError(code, "not here")
     peer = opened(handler=handler, channels=2)
-    peer.says(b"".join(map(message, sent)) + message(b"elsewhere", channel=2))
+    peer.says(b"".join(map(sort, sent)) + message(b"elsewhere", channel=2))
     survives = [b"elsewhere"] if code == m.NOT_FOUND else []
     assert bodies(peer) == sent[:5] + survives
     close = peer.channel_close_heard() if code == m.NOT_FOUND else peer.close_heard()
     assert (close.reply_code, close.failing_class_id, close.failing_method_id) == (code, 60, 40)
 
 
-def test_a_handler_that_halts_in_a_run_gets_the_rest_when_it_goes_on() -> None:
+@SORTS
+def test_a_handler_that_halts_in_a_run_gets_the_rest_when_it_goes_on(sort: Callable[[bytes], bytes]) -> None:
     class Halting(InRuns):
         def on_publish_run(self, channel: int, publish: bytes, properties: bytes, bodies: list[bytes]) -> int:
             peer.connection.halted = True
             return super().on_publish_run(channel, publish, properties, bodies)
 
+        def on_publishes(
+            self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
+        ) -> int:
+            peer.connection.halted = True
+            return super().on_publishes(channel, publish, properties, bodies, first)
+
     peer = opened(handler=Halting(most=2))
     sent = [b"%d" % number for number in range(9)]
-    peer.says(b"".join(map(message, sent)))
+    peer.says(b"".join(map(sort, sent)))
     seen = bodies(peer)
     while peer.connection.halted:
         seen += bodies(peer.says(b""))
@@ -168,7 +236,9 @@ messages = st.lists(
     st.tuples(
         st.binary(max_size=40) | st.just(b"x" * 7),
         st.sampled_from(["a", "a", "a", "bb"]),
-        st.sampled_from([PROPERTIES, PROPERTIES, PROPERTIES, b"\x00\x00"]),
+        st.sampled_from(
+            [PROPERTIES, PROPERTIES, PROPERTIES, b"\x00\x00", b"\x00\x80\x01a", b"\x00\x80\x02bc"]
+        ),
         st.sampled_from([1, 1, 1, 2]),
     ),
     max_size=30,
@@ -190,6 +260,54 @@ def test_a_stream_of_messages_is_the_same_in_runs_and_one_by_one(
 
 
 # With a broker behind.
+
+OWN = st.builds(
+    BasicProperties,
+    message_id=st.sampled_from(["a", "b", "cc"]),
+    delivery_mode=st.sampled_from([1, 1, 1, 2]),
+    priority=st.sampled_from([None, None, 0, 3]),
+    expiration=st.sampled_from([None, None, "1000", "no"]),
+    reply_to=st.sampled_from([None, "q"]),
+    user_id=st.sampled_from([None] * 9 + ["ann"]),
+    headers=st.sampled_from([None, {}, {"a": 1}, {"CC": ["other"]}, {"BCC": ["other"]}]),
+)
+
+
+@given(st.lists(OWN, min_size=2, max_size=12))
+def test_messages_with_their_own_properties_fare_the_same_together_and_one_by_one(
+    sent: list[BasicProperties],
+) -> None:
+    outcomes = []
+    for together in (True, False):
+        channel = with_queue(
+            arguments={"x-max-priority": 5, "x-max-length": 8, "x-overflow": "reject-publish"}
+        )
+        channel.declare("other")
+        peer = channel.confirms()
+        octets = [publishes("q", [b"%d" % number], each) for number, each in enumerate(sent)]
+        for piece in [b"".join(octets)] if together else octets:
+            peer.send_bytes(piece)
+        confirmed: set[int] = set()
+        answers: list[object] = []
+        for answer in channel.all():
+            if isinstance(answer, m.BasicAck) and answer.multiple:
+                confirmed |= set(range(max(confirmed, default=0) + 1, answer.delivery_tag + 1))
+            elif isinstance(answer, m.BasicAck):
+                confirmed.add(answer.delivery_tag)
+            else:
+                answers.append(answer)
+        bench = peer.bench
+        waiting = [
+            [
+                (each.message.properties, each.message.body, each.expires_at)
+                for each in bench.queue(name).waiting()
+            ]
+            for name in ("q", "other")
+        ]
+        if any(isinstance(answer, m.ChannelClose) for answer in answers):
+            confirmed.clear()  # what the end of the channel comes before is not confirmed
+        outcomes.append((waiting, confirmed, answers))
+    assert outcomes[0] == outcomes[1]
 
 
 def publishes(key: str, sent: list[bytes], properties: BasicProperties | None = None, **flags: bool) -> bytes:

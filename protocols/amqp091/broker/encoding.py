@@ -174,7 +174,7 @@ def plain_facts(properties: bytes) -> Facts | None:
                 at += 1 + properties[at]
         if flags & 0x2000:
             start = at
-            at = plain_table_after(properties, at, len(properties), 0)
+            at = plain_table_after(properties, at, len(properties))
             if at < 0:
                 return None
             has_headers = at > start + 4

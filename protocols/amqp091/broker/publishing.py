@@ -19,7 +19,7 @@ from broker_core.exchanges.exchange import Exchange
 from broker_core.message import NO_FACTS, Facts, Message
 from broker_core.publish_cache import Target, targets_of
 from broker_core.transaction import Transaction
-from protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, project, rendered
+from protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, plain_facts, project, rendered
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import confirm_frame
@@ -110,7 +110,7 @@ class Publishing:
             if visible is properties:
                 self._last_properties, self._last_facts = properties, facts
             properties = visible
-        if facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc:
+        if facts.user_id is not None or facts.reply_to == REPLY_TO or facts.cc or facts.bcc:
             properties = self._check_facts(target, facts, properties)
         message = Message(ENCODING, exchange.name, self._key, properties, body, facts)
         self.published += 1
@@ -135,31 +135,57 @@ class Publishing:
 
         Messages that need a check each are left for `publish`, and so are those that may be refused.
         """
-        target = self._target
         facts = self._last_facts
         if (
-            (publish is not self._last_publish or properties is not self._last_properties)
-            or self.tx is not None
-            or (target.revision != self._host.revision or target.access_revision != self._access.revision)
-            or (facts.user_id is not None or facts.reply_to is not None or facts.cc or facts.bcc)
-            or self._flags & APART
+            properties is not self._last_properties
+            or (facts.user_id is not None or facts.reply_to == REPLY_TO or facts.cc or facts.bcc)
+            or not self._goes_on(publish)
         ):
             return 0
-        exchange, name, key, broker = target.exchange, target.exchange.name, self._key, self.broker
-        messages = [Message(ENCODING, name, key, properties, body, facts) for body in bodies]
-        before = broker.work
-        taken = broker.publish_run(exchange, messages[:1])
-        copies = broker.work - before  # of each, if it goes to several queues
-        if copies:
-            messages = messages[: 1 + max(0, (WORK_MAX - broker.work) // copies + 1)]
-        if taken and len(messages) > 1:
-            taken += broker.publish_run(exchange, messages[1:])
+        name, key = self._target.exchange.name, self._key
+        return self._publish_all([Message(ENCODING, name, key, properties, body, facts) for body in bodies])
+
+    def publish_each(self, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int) -> int:
+        """Publish messages from number `first` on as `publish_run` does, whose properties differ, but not in what the
+        core reads of them."""
+        if not self._goes_on(publish):
+            return 0
+        name, key = self._target.exchange.name, self._key
+        messages: list[Message] = []
+        for at in range(first, len(bodies)):
+            octets = properties[at]
+            try:
+                facts = plain_facts(octets)
+            except PreconditionFailed:
+                break
+            if facts is None or facts.user_id is not None or facts.reply_to == REPLY_TO:
+                break
+            if messages and facts is not messages[0].facts and not facts.is_like(messages[0].facts):
+                break
+            messages.append(Message(ENCODING, name, key, octets, bodies[at], facts))
+        return self._publish_all(messages) if messages else 0
+
+    def _goes_on(self, publish: bytes) -> bool:
+        """Return whether the checks of the last publish hold for this one, and its messages are published at once."""
+        target = self._target
+        return (
+            publish is self._last_publish
+            and target.revision == self._host.revision
+            and target.access_revision == self._access.revision
+            and self.tx is None
+            and not self._flags & IMMEDIATE
+        )
+
+    def _publish_all(self, messages: list[Message]) -> int:
+        """Publish messages with one key and like facts, as long as each is simply taken. Returns how many were."""
+        durable = messages[0].facts.durable
+        taken = self.broker.publish_run(self._target.exchange, messages, WORK_MAX)
         if taken:
             self.published += taken
-            self.persistent = self.persistent or facts.durable
+            self.persistent = self.persistent or durable
             if self.confirming and not self._announced:
                 self._announced = True
-                broker.publishers.append(self)
+                self.broker.publishers.append(self)
         return taken
 
     def _aim(self, publish: bytes) -> Target:

@@ -43,6 +43,15 @@ class Channels(Traffic):
             self._halt()
         return taken
 
+    def on_publishes(
+        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        taken = self._channels[channel].publishing.publish_each(publish, properties, bodies, first)
+        self.published += taken
+        if self._broker.work > WORK_MAX:
+            self._halt()
+        return taken
+
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         try:
             acked = self._channels[channel]

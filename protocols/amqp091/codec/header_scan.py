@@ -20,16 +20,12 @@ KINDS: Final[list[int]] = [
 TABLE: Final = ord("F")
 
 
-def plain_table_after(data: bytes, at: i64, end: i64, depth: i64) -> i64:
+def plain_table_after(data: bytes, at: i64, end: i64, depth: i64 = 0, named: bool = True) -> i64:
     """Return the offset after the table at `at`; -1 if it is malformed, or has a field CC or BCC.
 
-    Only the outermost table (`depth` 0) is searched for these: they are further routing keys.
+    Only the outermost table (`depth` 0) is searched for these: they are further routing keys. An array is a table whose
+    values have no names (not `named`).
     """
-    return _after(data, at, end, depth, True)
-
-
-def _after(data: bytes, at: i64, end: i64, depth: i64, named: bool) -> i64:
-    """Return the offset after a table (`named`), or an array, whose values have no names."""
     if depth > DEPTH_MAX or at + 4 > end:
         return -1
     after: i64 = at + 4 + _size_at(data, at)
@@ -56,7 +52,7 @@ def _after(data: bytes, at: i64, end: i64, depth: i64, named: bool) -> i64:
                 return -1
             at += 4 + _size_at(data, at)
         else:
-            at = _after(data, at, after, depth + 1, kind == TABLE)
+            at = plain_table_after(data, at, after, depth + 1, kind == TABLE)
             if at < 0:
                 return -1
         if at > after:

@@ -6,10 +6,17 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from protocols.amqp091.codec.methods import CHANNEL_ERROR, FRAME_ERROR, PRECONDITION_FAILED, UNEXPECTED_FRAME
+from protocols.amqp091.codec.methods import (
+    CHANNEL_ERROR,
+    FRAME_ERROR,
+    FRAME_HEADER,
+    PRECONDITION_FAILED,
+    UNEXPECTED_FRAME,
+)
 from protocols.amqp091.codec.wire import CLASS_BASIC, CONTENT_HEADER_SIZE, AmqpError, MalformedError
 
 CONTENT_HEADER: Final = Struct(">HHQ")  # class, weight, body size; then the properties
+CHANNEL_START: Final = Struct(">BH")  # of a frame: kind, channel
 FLAGS_SIZE: Final = 2  # the size of empty properties: the flags alone
 
 
@@ -49,6 +56,7 @@ class ChannelInput:
         "alike",
         "body",
         "expects",
+        "header_head",
         "joint",
         "number",
         "properties",
@@ -60,6 +68,7 @@ class ChannelInput:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.header_head = CHANNEL_START.pack(FRAME_HEADER, number)  # of each header frame
         self.expects = Expects.OPEN
         self.publish_frame = b""
         self.publish = b""

@@ -93,6 +93,15 @@ class Traffic(ABC):
         """
         return 0
 
+    def on_publishes(
+        self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        """Take messages from number `first` on that have one publish, and properties of their own.
+
+        What is said of `on_publish_run` holds here, too.
+        """
+        return 0
+
     @abstractmethod
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         """Called with a basic.ack."""

@@ -25,7 +25,7 @@ from protocols.amqp091.codec.wire import (
     REPEATED_MAX,
     AmqpError,
 )
-from protocols.amqp091.machine.channel_input import FLAGS_SIZE, ChannelInput, Expects
+from protocols.amqp091.machine.channel_input import CONTENT_HEADER, FLAGS_SIZE, ChannelInput, Expects
 from protocols.amqp091.machine.contract import Handler, Traffic
 from protocols.shared.machine.closing import Machine
 from protocols.shared.machine.contract import Writer
@@ -41,6 +41,10 @@ METHOD: Final = Expects.METHOD  # a name of the module is found at once, a membe
 HEADER: Final = Expects.HEADER
 QUICK_CONTENT: Final = Struct(">BHIIQ")  # CONTENT_START with class and weight in one
 BASIC: Final = CLASS_BASIC << 16  # class 60, weight 0 in QUICK_CONTENT
+BASIC_START: Final = CONTENT_HEADER.pack(CLASS_BASIC, 0, 0)[
+    :8
+]  # class, weight, and a size of less than 4 GiB
+START_SIZE: Final = CONTENT_START.size
 HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 SIZE_AT: Final = 16  # in a header frame: the last three bytes of the body's size
 SIZE_OCTETS: Final = 3
@@ -216,6 +220,13 @@ class Reader(Machine):
                     if properties != channel.repeated:
                         channel.alike = b""
                         channel.repeated = properties if len(properties) <= REPEATED_MAX else b""
+                        after = body_end + 1
+                        header = after + len(channel.publish_frame)
+                        if data[after:header] == channel.publish_frame and (
+                            data[header + START_SIZE : header + START_SIZE + len(properties)] != properties
+                        ):
+                            at = self._take_similar(channel, data, after, properties, data[body_at:body_end])
+                            continue
                     else:
                         properties = channel.repeated
                         if not channel.alike and body_size < 1 << 8 * SIZE_OCTETS:
@@ -230,6 +241,73 @@ class Reader(Machine):
             channel.expects = HEADER
             self._publishing = None
         return at
+
+    def _take_similar(
+        self, channel: ChannelInput, data: bytes, at: int, properties: bytes, body: bytes
+    ) -> int:
+        """Handle a message, and the whole messages from `at` on that have the same publish and properties of their own;
+        return the offset of the rest."""
+        several, bodies, ends = [properties], [body], [at]
+        self._collect_similar(channel, data, at, several, bodies, ends)
+        number, publish, taken = channel.number, channel.publish, 0
+        while taken < len(bodies) and self._publishing is channel and not self.halted:
+            if len(bodies) - taken > 1:
+                taken += self.traffic.on_publishes(number, publish, several, bodies, taken)
+                if taken == len(bodies) or self.halted:
+                    break
+            taken += 1
+            try:
+                self.traffic.on_publish(number, publish, several[taken - 1], bodies[taken - 1])
+            except AmqpError as error:
+                self._refuse(number, error, BASIC_PUBLISH)
+        last = several[taken - 1]
+        channel.repeated = last if len(last) <= REPEATED_MAX else b""
+        return ends[taken - 1]
+
+    def _collect_similar(
+        self,
+        channel: ChannelInput,
+        data: bytes,
+        at: int,
+        several: list[bytes],
+        bodies: list[bytes],
+        ends: list[int],
+    ) -> None:
+        """Append properties, body and end of each message from `at` on that has the same publish as the last.
+
+        A message with the same properties as the one before is not among them: `_take_alike` is quicker with these.
+        """
+        start: i64 = at
+        end: i64 = len(data)
+        publish = channel.publish_frame
+        to_header: i64 = len(publish)
+        head = channel.header_head
+        size_max: i64 = self._whole_body_max
+        payload_max: i64 = self._payload_max
+        last = several[0]
+        while start + to_header + 26 < end and data[start : start + to_header] == publish:
+            header = start + to_header
+            if data[header : header + 3] != head or data[header + 7 : header + 15] != BASIC_START:
+                break
+            size: i64 = number_at(data, header + 3)
+            body_size: i64 = number_at(data, header + 15)
+            body_at = header + size + 15
+            body_end = body_at + body_size
+            if (
+                (size < HEADER_MIN or size > payload_max or body_size <= 0 or body_size > size_max)
+                or (body_end >= end or data[body_at - 8] != FRAME_END or data[body_end] != FRAME_END)
+                or (data[body_at - 7] != FRAME_BODY or data[body_at - 6 : body_at - 4] != head[1:])
+                or data[body_at - 4 : body_at] != data[header + 15 : header + 19]
+            ):
+                break
+            properties = data[header + 19 : body_at - 8]
+            if properties == last:
+                break
+            several.append(properties)
+            bodies.append(data[body_at:body_end])
+            start = body_end + 1
+            ends.append(int(start))
+            last = properties
 
     def _take_alike(self, channel: ChannelInput, data: bytes, at: int) -> int:
         """Handle the whole messages from `at` on that are like the last; return the offset of the rest.
@@ -282,6 +360,12 @@ class Reader(Machine):
             bodies.append(data[body_at:body_end])
             start = body_end + 1
         return bodies, int(start)
+
+
+def number_at(data: bytes, at: i64) -> i64:
+    high: i64 = data[at] << 24 | data[at + 1] << 16
+    low: i64 = data[at + 2] << 8 | data[at + 3]
+    return high | low
 
 
 def single_acks(data: bytes, at: int) -> tuple[list[int], int]:

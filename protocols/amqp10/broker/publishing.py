@@ -287,10 +287,7 @@ class Publishing(IncomingOwner):
             messages.append(Message(ENCODING, name, key, properties, payload[body_at:], facts))
         if not messages:
             return 0
-        copies = len(self.broker.route(exchange, messages[0]).queues)
-        if copies and len(messages) * copies > WORK_MAX - self.broker.work:
-            del messages[max(1, (WORK_MAX - self.broker.work) // copies + 1) :]
-        return self.broker.publish_run(exchange, messages)
+        return self.broker.publish_run(exchange, messages, WORK_MAX)
 
     def _project(self, payload: bytes) -> Projection:
         """Return the projection of a message. Raises AmqpError."""
