@@ -5,7 +5,7 @@ S098, S147). A client also owns what ends with its connection: its exclusive que
 
 | verb                          | permission                                                    |
 |-------------------------------|---------------------------------------------------------------|
-| declare, delete               | configure on the thing                                        |
+| declare, delete, pause queue  | configure on the thing                                        |
 | declare exchange, alternate   | also read on the exchange, write on the alternate             |
 | declare queue, dead letters   | also read on the queue, write on the dead-letter exchange     |
 | passive declare               | any of the three (S041)                                       |
@@ -332,6 +332,12 @@ class Client:
         self._check(READ, "queue", name)
         return self.own_queue(name).purge()
 
+    def pause_queue(self, name: str, paused: bool) -> None:
+        """Pause or resume the deliveries of a queue to consumers."""
+        self._acts()
+        self._check(CONFIGURE, "queue", name)
+        self.host.pause_queue(self.own_queue(name), paused)
+
     def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue and return how many messages waited; a missing one is fine in most profiles (S075, S076)."""
         self._acts()
@@ -386,14 +392,17 @@ class Client:
         self._acts()
         consumer.queue.add_consumer(consumer)
 
-    def get(self, queue: Queue, settled: bool) -> Delivery | None:
-        """Fetch one message, or return None if the queue has none (S083, S112)."""
+    def get(self, queue: Queue, settled: bool, paused_too: bool = False) -> Delivery | None:
+        """Fetch one message, or return None if the queue has none (S083, S112), or is paused: then it seems empty.
+
+        `paused_too`: fetch from a paused queue as well, for an operator.
+        """
         if queue.limits.single_active:
             raise Locked(
                 f"cannot obtain access to locked {queue.described}. basic.get operations are not supported by "
                 "classic queues with single active consumer"
             )
-        delivery = queue.take_one(settled)
+        delivery = queue.take_one(settled) if not queue.paused or paused_too else None
         if delivery is None:
             queue.count_fetched_none()
         return delivery

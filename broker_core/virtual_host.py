@@ -27,7 +27,7 @@ from broker_core.limits import QueueType, VirtualHostLimits
 from broker_core.observability.firehose import Traced
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queues.factory import new_queue
-from broker_core.queues.queue import DELETED, Queue, locked
+from broker_core.queues.queue import DELETED, PAUSED, Queue, locked
 from broker_core.values import Table, described, type_name
 from broker_core.xa.branches import Branches
 
@@ -406,6 +406,15 @@ class VirtualHost(Traced):
     def queue_warnings(self, queue: Queue) -> list[str]:
         """Return sentences about the arguments of a queue that have no effect."""
         return queue_warnings(queue.arguments, self.broker.queue_arguments) if queue.arguments else []
+
+    def pause_queue(self, queue: Queue, paused: bool) -> None:
+        """Pause or resume a queue: paused, it delivers nothing to its consumers, also after a restart of the node."""
+        if paused == queue.paused:
+            return
+        queue.pause(paused)
+        notes = {name: value for name, value in queue.notes.items() if name != PAUSED}
+        self.note(queue, {**notes, PAUSED: True} if paused else notes)
+        self._happened("queue.paused" if paused else "queue.resumed", {"name": queue.name})
 
     def note(self, queue: Queue, notes: Table) -> None:
         """Keep notes of a queue's kind or of a front-end with a queue for as long as it lasts, across restarts."""

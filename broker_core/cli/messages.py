@@ -1,4 +1,4 @@
-"""`leveret publish`, `get`, `peek`, `purge`, `move`, `renew`: commands for a few messages at a time."""
+"""`leveret publish`, `get`, `peek`, `purge`, `move`, `pause`, `resume`, `renew`: commands for messages of a queue."""
 
 from __future__ import annotations
 
@@ -109,6 +109,16 @@ def add_move(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(move))
     _queue(parser)
     parser.add_argument("to", metavar="TO", help="the queue that gets the messages")
+
+
+def add_pause(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, Working(pause))
+    _queue(parser)
+
+
+def add_resume(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, Working(resume))
+    _queue(parser)
 
 
 def add_renew(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -249,6 +259,27 @@ def move(options: argparse.Namespace, api: Api) -> int:
     return DONE
 
 
+def pause(options: argparse.Namespace, api: Api) -> int:
+    return _paused(options, api, "pause", "is paused: its consumers get nothing until `leveret resume`")
+
+
+def resume(options: argparse.Namespace, api: Api) -> int:
+    return _paused(options, api, "resume", "delivers to its consumers")
+
+
+def _paused(options: argparse.Namespace, api: Api, verb: str, words: str) -> int:
+    from broker_core.cli.api import path
+
+    api.put(path("queues", options.vhost, options.queue, verb), {})
+    told = {
+        "name": options.queue,
+        "vhost": options.vhost,
+        "state": "paused" if verb == "pause" else "running",
+    }
+    say(options, told, f"queue '{options.queue}' {words}")
+    return DONE
+
+
 def renew(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import own_path
 
@@ -264,5 +295,7 @@ ADD: Final[Mapping[str, Add]] = {
     "peek": add_peek,
     "purge": add_purge,
     "move": add_move,
+    "pause": add_pause,
+    "resume": add_resume,
     "renew": add_renew,
 }

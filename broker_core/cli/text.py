@@ -177,8 +177,10 @@ def explained(content: Object) -> str:
 
 
 def _outcome(content: Object) -> str:
-    queues = content.get("queues")
-    names = [str(name) for name in queues] if isinstance(queues, list) else []
+    queues, paused = content.get("queues"), content.get("paused")
+    waiting = set(map(str, paused)) if isinstance(paused, list) else set()
+    told = [str(name) for name in queues] if isinstance(queues, list) else []
+    names = [f"{name} (paused)" if name in waiting else name for name in told]
     if names:
         return f"routed to {len(names)} queue{'s' if len(names) > 1 else ''}: {', '.join(names)}"
     if content.get("routed"):

@@ -35,6 +35,7 @@ from broker_core.limits import QueueLimits
 from broker_core.memory_tuning import no_collection
 from broker_core.observability import event_exchange
 from broker_core.queues.factory import new_queue
+from broker_core.queues.queue import PAUSED
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.security.access import TopicPermissions
 from broker_core.selectors.parser import compile_selector
@@ -323,6 +324,7 @@ class Restoring:
         queue = new_queue(host, name, limits, True, False, auto_delete, None, arguments, selector)
         queue.keep_in(self._journal, record.number("number", least=1))
         queue.notes = record.table("notes")
+        queue.pause(PAUSED in queue.notes)
         self._has_number(queue.number)
         host.add_queue(queue)
 

@@ -93,6 +93,7 @@ class Explanation:
     exchange: str
     keys: tuple[str, ...]  # the routing key, then CC and BCC
     queues: tuple[str, ...]  # in the order of delivery
+    paused: tuple[str, ...]  # those of them that deliver nothing for now
     handled: bool  # an exchange on the way takes the message itself
     steps: tuple[Step, ...]
     dropped: str | None  # the reason why it reaches no queue; None if it does
@@ -140,9 +141,10 @@ def explain(
     steps = told.steps()
     permission = asked_permission(host, origin, message, user)
     queues = () if permission.reason else tuple(queue.name for queue in found)
+    paused = tuple(queue.name for queue in found if queue.paused and queue.name in queues)
     handled = told.is_handled and not permission.reason
     dropped = None if queues or handled else permission.reason or reason_of_drop(steps)
-    return Explanation(host.name, exchange, message.keys, queues, handled, steps, dropped, permission)
+    return Explanation(host.name, exchange, message.keys, queues, paused, handled, steps, dropped, permission)
 
 
 def reason_of_drop(steps: Iterable[Step]) -> str:

@@ -100,6 +100,7 @@ class NodeAdmin(Operations):
             "virtual_hosts": sorted(broker.virtual_hosts),
             "exchanges": sum(len(host.exchanges) for host in broker.hosts()),
             "queues": len(queues),
+            "queues_paused": sum(queue.paused for queue in queues),
             "consumers": sum(len(queue.consumers) for queue in queues),
             "messages_ready": sum(queue.ready for queue in queues),
             "messages_unacknowledged": sum(queue.unsettled for queue in queues),

@@ -39,6 +39,7 @@ DELETED: Final = "deleted"  # not shown as a death: a deleted queue's message fo
 AT_ONCE: Final = 0.0
 BY_BACKOFF: Final = -1.0  # as the queue's back-off says
 
+PAUSED: Final = "paused"  # a key of a queue's notes
 NONE: Final[Table] = {}  # shared by all queues without arguments or notes; never changed
 
 
@@ -78,6 +79,7 @@ class Queue(Destination):
         "notes",
         "number",
         "owner",
+        "paused",
         "published",
         "ready",
         "ready_bytes",
@@ -118,6 +120,7 @@ class Queue(Destination):
         self.unsettled = 0  # messages delivered and not answered
         self.touched = False  # on the broker's list for the next settle
         self.deleted = False
+        self.paused = False  # consumers get nothing (`pause`)
         self.came_back = False  # a message has come back, and may wait here to be redelivered
         # Counts since it was declared, in messages.
         self.published = self.delivered = self.accepted = 0
@@ -314,6 +317,11 @@ class Queue(Destination):
         if not self.touched and not self.deleted:
             self.touched = True
             self.virtual_host.broker.touched.append(self)
+
+    def pause(self, paused: bool) -> None:
+        """Deliver nothing to consumers, or go on where they were. `VirtualHost.pause_queue` remembers it."""
+        self.paused = paused
+        self.touch()
 
     def accept(self, delivery: Delivery) -> None:
         """Settle a delivery that the consumer has processed."""

@@ -184,6 +184,8 @@ class StreamQueue(Queue):
             lookouts, self.lookouts = self.lookouts, {}
             for tell in lookouts:
                 tell()
+        if self.paused:
+            return
         for consumer in list(self.behind):
             del self.behind[consumer]
             self._serve(consumer)
@@ -251,11 +253,11 @@ class StreamQueue(Queue):
         return max(0, self.log.committed - max(self.cursors[consumer], self.log.first))
 
     def seeks_for(self, consumer: Consumer) -> bool:
-        return consumer.searching or consumer in self.fetching
+        return not self.paused and (consumer.searching or consumer in self.fetching)
 
     def can_deliver_now(self, message: Message) -> bool:
         self.dispatch()
-        return any(takes_now(consumer, message) for consumer in self.caught_up)
+        return not self.paused and any(takes_now(consumer, message) for consumer in self.caught_up)
 
     def take_one(self, settled: bool) -> Delivery | None:
         raise Unsupported(f"basic.get not supported by stream queues {self.described}")

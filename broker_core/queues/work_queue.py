@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from broker_core.virtual_host import VirtualHost
 
 
+NO_RINGS: Final[list[Ring]] = []
 NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)
 
 
@@ -252,10 +253,13 @@ class WorkQueue(Queue):
     # Handing out.
 
     def dispatch(self) -> None:
-        """Deliver waiting messages to consumers that can take them, the highest consumer priority first, in turn."""
+        """Deliver waiting messages to consumers that can take them, the highest consumer priority first, in turn.
+
+        A paused queue only keeps its limits.
+        """
         if self.sole and self.active is None:
             self._elect()
-        for ring in self.rings:
+        for ring in NO_RINGS if self.paused else self.rings:
             if self.search is not None:
                 self.search.serve(ring)
                 continue
@@ -334,7 +338,7 @@ class WorkQueue(Queue):
 
     def can_deliver_now(self, message: Message) -> bool:
         self.dispatch()
-        return not self._waits() and any(
+        return not (self.paused or self._waits()) and any(
             takes_now(consumer, message) for ring in self.rings for consumer in ring
         )
 
@@ -343,7 +347,7 @@ class WorkQueue(Queue):
         return self.search is None and self.backlog is not None and self.backlog.waits
 
     def seeks_for(self, consumer: Consumer) -> bool:
-        return consumer.searching or self._waits()
+        return not self.paused and (consumer.searching or self._waits())
 
     # Answers.
 

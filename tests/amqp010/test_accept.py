@@ -166,6 +166,17 @@ def test_what_is_acquired_twice_is_acquired_once(bench: ClientBench, session: Cl
     assert session.acquire(list(range(40, 60))) == []
 
 
+def test_nothing_is_acquired_from_a_paused_queue(bench: ClientBench, session: ClientSession) -> None:
+    inbox = session.subscribe("q", acquire_mode=BROWSING)
+    inbox.all()
+    bench.host.pause_queue(bench.queue("q"), True)
+    assert session.acquire(inbox.taken) == []
+    assert session.subscribe("q", "taking").all() == []
+    bench.host.pause_queue(bench.queue("q"), False)
+    session.sync()
+    assert len(session.inboxes["taking"].all()) == 5
+
+
 def test_what_is_acquired_and_need_not_be_accepted_is_taken(
     bench: ClientBench, session: ClientSession
 ) -> None:

@@ -98,7 +98,7 @@ def test_shutting_down_frees_a_blocked_connection_to_say_goodbye():
 
 def test_a_method_on_a_channel_that_ends_at_that_moment_is_dropped():
     """The time for an acknowledgement runs out in the settle before the method."""
-    bench = ClientBench()
+    bench = ClientBench('[compat]\nconsumer_timeout_response = "close-channel"')
     peer = Peer(bench).open()
     channel = peer.channel()
     channel.declare("q")

@@ -271,6 +271,18 @@ def test_x028_received_renews_a_range() -> None:
     assert bench.queue("q").unsettled == 2
 
 
+def test_a_paused_queue_drains_with_nothing_and_keeps_its_links() -> None:
+    bench = filled(2)
+    bench.host.pause_queue(bench.queue("q"), True)
+    link = receiver(bench, credit=1)
+    assert taken(link) == []
+    link.want(5, drain=True)
+    assert (link.drained, link.detached, taken(link)) == (True, None, [])
+    bench.host.pause_queue(bench.queue("q"), False)
+    link.want(2)
+    assert taken(link) == [0, 1]
+
+
 def test_s155_an_alarm_does_not_stop_receivers() -> None:
     bench = filled(2)
     link = receiver(bench, credit=2)

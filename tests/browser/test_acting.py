@@ -129,6 +129,18 @@ def test_messages_are_moved_to_another_queue(page: Page, node: PageNode) -> None
     assert (node.ready("orders"), node.ready("other")) == (0, 3)
 
 
+def test_a_queue_is_paused_and_resumed(page: Page, node: PageNode) -> None:
+    queue_page(page, node, b"1")
+    page.get_by_role("button", name="Pause").click()
+    confirm(page, "Pause")
+    told(page, "Queue “orders” is paused")
+    assert node.find("orders").paused
+    page.get_by_role("button", name="Resume").click()
+    told(page, "Queue “orders” delivers again")
+    assert not node.find("orders").paused
+    expect(page.get_by_role("button", name="Pause")).to_be_visible()
+
+
 def test_nothing_is_purged_or_deleted_before_it_is_confirmed(page: Page, node: PageNode) -> None:
     queue_page(page, node, b"1", b"2")
     page.get_by_role("button", name="Purge").click()

@@ -235,6 +235,15 @@ def test_messages_are_purged_and_moved(node: Node, capsys: Captured):
     assert node.host.queue("b").ready == 0
 
 
+def test_a_queue_is_paused_and_resumed(node: Node, capsys: Captured):
+    node.host.declare_queue("q")
+    assert "queue 'q' is paused" in said(node, capsys, "pause", "q")
+    assert node.host.queue("q").paused
+    assert json.loads(said(node, capsys, "resume", "q", "--json"))["state"] == "running"
+    assert not node.host.queue("q").paused
+    assert node.run("pause", "nothing") == cli.REFUSED
+
+
 def test_a_renewal_on_a_channel_that_is_not_there_is_refused(node: Node, capsys: Captured):
     assert node.run("renew", "nobody (1)") == cli.REFUSED
     assert node.run("renew", "nobody (1)", "7") == cli.REFUSED

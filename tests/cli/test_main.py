@@ -251,6 +251,11 @@ def test_an_explanation_is_a_tree():
     ]
 
 
+def test_an_explanation_marks_queues_that_are_paused() -> None:
+    content = {"routed": True, "queues": ["a", "b"], "paused": ["b"], "steps": []}
+    assert explained(content) == "routed to 2 queues: a, b (paused)"
+
+
 def test_an_alternate_stands_below_the_exchange_that_names_it():
     steps = [
         step("a", "direct", "publish", None, "no binding matches 'k'; the alternate 'b' is asked"),

@@ -254,6 +254,7 @@ def test_an_explanation_is_json(host: VirtualHost) -> None:
         "exchange": "a",
         "keys": ["k"],
         "queues": ["q"],
+        "paused": [],
         "handled": False,
         "steps": [
             {

@@ -478,3 +478,18 @@ def test_an_exchange_that_holds_messages_has_a_number_of_its_own(site: Site) -> 
     transient.hold(message())
     assert transient.holding is not None
     assert transient.holding.number == 0
+
+
+def test_a_paused_queue_is_paused_after_a_restart_until_it_is_resumed() -> None:
+    site = Site()
+    site.queue("q")
+    site.queue("s", x_queue_type="stream")
+    for name in ("q", "s"):
+        site.host.pause_queue(site.host.queue(name), True)
+    after = site.again()
+    assert [after.host.queue(name).paused for name in ("q", "s")] == [True, True]
+    after.publish("", "q", b"1")
+    assert after.host.queue("q").ready == 1
+    after.host.pause_queue(after.host.queue("q"), False)
+    last = after.again(clean=True)
+    assert [last.host.queue(name).paused for name in ("q", "s")] == [False, True]

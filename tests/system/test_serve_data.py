@@ -167,3 +167,28 @@ def test_a_node_that_is_stopped_under_load_keeps_what_it_has_confirmed(serve: Se
                 found.append(int(got[2]))
             assert found == list(range(len(found)))
             assert publisher.confirmed <= len(found) <= publisher.confirmed + 1
+
+
+def test_a_paused_queue_is_paused_after_a_kill(serve: Serve, tmp_path: Path):
+    command = (*LOCAL, "--data", str(tmp_path / "data"))
+    node = serve(*command)
+    shown = screen(node)
+    with channel_at(port(shown)) as channel:
+        channel.queue_declare("q", durable=True)
+        channel.basic_publish("", "q", b"x", PERSISTENT)
+        control(shown, "pause", "q")
+    node.kill()
+    node.wait()
+    again = serve(*command)
+    shown = screen(again)
+    with channel_at(port(shown)) as channel:
+        assert channel.basic_get("q") == (None, None, None)
+        control(shown, "resume", "q")
+        assert channel.basic_get("q", auto_ack=True)[2] == b"x"
+
+
+def control(shown: str, *command: str) -> None:
+    """Run a command against the node that has printed this."""
+    url = "http://" + shown.split("HTTP")[0].split()[-1]
+    whole = [sys.executable, "-m", "broker_core.cli", *command, "--url", url]
+    subprocess.run(whole, cwd=ROOT, capture_output=True, check=True)

@@ -175,7 +175,7 @@ def message_acquire(session: ServedSession, id: Id, command: c.MessageAcquire) -
         for queue in {queue for queue, _, _ in shown.values() if not queue.deleted}:
             session.client.readable_queue(queue.name)  # the same check as for subscribing to it now
         for each, (queue, position, settled) in shown.items():
-            delivery = None if queue.deleted else queue.acquire(position)
+            delivery = None if queue.deleted or queue.paused else queue.acquire(position)
             if delivery is None:
                 continue
             acquired.add(each)

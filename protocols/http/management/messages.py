@@ -124,7 +124,7 @@ def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Genera
     with JsonRows(asked.broker) as rows:
         try:
             while rows.count < wanted.count and rows.octets < OCTETS_MAX:
-                if (delivery := client.get(queue, settled=False)) is None:
+                if (delivery := client.get(queue, settled=False, paused_too=True)) is None:
                     break
                 taken.deliveries.append(delivery)
                 more = {"message_count": queue.ready}

@@ -110,7 +110,7 @@ QUEUE: Final[Fields[Queue]] = {
     "operator_policy": lambda queue: named(policies_of(queue)[1]),
     "policy": lambda queue: named(policies_of(queue)[0]),
     "single_active_consumer_tag": active_tag,
-    "state": lambda queue: "running",
+    "state": lambda queue: "paused" if queue.paused else "running",
     "type": lambda queue: queue.type.value,
     "vhost": lambda queue: queue.virtual_host.name,
     "warnings": lambda queue: [*queue.virtual_host.queue_warnings(queue)],
@@ -244,10 +244,27 @@ def delete_queue(asked: Asked) -> Response:
     return changed(asked, False)
 
 
+def pause(asked: Asked) -> Response:
+    """Pause a queue, as LavinMQ does: its consumers get nothing, and publishing to it goes on. Raises NotFound."""
+    return paused(asked, True)
+
+
+def resume(asked: Asked) -> Response:
+    return paused(asked, False)
+
+
+def paused(asked: Asked, on: bool) -> Response:
+    host, name = own_host_of(asked), asked.arguments["name"]
+    client_of(asked, host).pause_queue(name, on)
+    return changed(asked, False)
+
+
 ROUTES: Final = (
     Route("GET", PATH, Level.MANAGEMENT, queues),
     Route("GET", OF_HOST, Level.MANAGEMENT, queues_of_host),
     Route("GET", ONE, Level.MANAGEMENT, queue),
     Route("PUT", ONE, Level.MANAGEMENT, put_queue),
     Route("DELETE", ONE, Level.MANAGEMENT, delete_queue),
+    Route("PUT", ONE + "/pause", Level.MANAGEMENT, pause),
+    Route("PUT", ONE + "/resume", Level.MANAGEMENT, resume),
 )

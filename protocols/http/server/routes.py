@@ -49,6 +49,7 @@ def status(asked: Asked) -> Json:
         "virtual_hosts": [host.name for host in hosts],
         "exchanges": sum(len(host.exchanges) for host in hosts),
         "queues": len(queues),
+        "queues_paused": sum(queue.paused for queue in queues),
         "consumers": sum(len(queue.consumers) for queue in queues),
         "messages_ready": sum(queue.ready for queue in queues),
         "messages_unacknowledged": sum(queue.unsettled for queue in queues),

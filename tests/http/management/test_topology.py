@@ -91,6 +91,41 @@ def test_permissions_hold_for_queues(lobby: Lobby) -> None:
     assert lobby.ask("DELETE", f"{Q}/mine", user="clerk").status == 204
 
 
+def test_a_queue_is_paused_and_resumed(lobby: Lobby) -> None:
+    lobby.queue_with(1)
+    for verb, state in (("pause", "paused"), ("pause", "paused"), ("resume", "running")):
+        assert lobby.ask("PUT", f"{Q}/q/{verb}").status == 204
+        assert lobby.get(f"{Q}/q")["state"] == state
+        assert lobby.get("/api/queues")[0]["state"] == state
+        assert lobby.get("/api/queues?disable_stats=true")[0]["state"] == state
+    assert lobby.ask("PUT", f"{Q}/nothing/pause").status == 404
+
+
+def test_an_operator_gets_messages_of_a_paused_queue_clients_do_not(lobby: Lobby) -> None:
+    lobby.queue_with(2)
+    lobby.ask("PUT", f"{Q}/q/pause")
+    assert lobby.client().channel(1).get("q") is None
+    assert (
+        len(
+            lobby.ask(
+                "POST", f"{Q}/q/get", {"count": 5, "ackmode": "ack_requeue_true", "encoding": "auto"}
+            ).json
+        )
+        == 2
+    )
+    lobby.ask("PUT", f"{Q}/to")
+    assert lobby.ask("POST", "/api/leveret/queues/%2F/q/move", {"to": "to"}).json["moved"] == 2
+
+
+def test_who_may_configure_a_queue_may_pause_it(lobby: Lobby) -> None:
+    lobby.ask("PUT", f"{Q}/mine")
+    lobby.ask("PUT", f"{Q}/yours")
+    assert lobby.ask("PUT", f"{Q}/mine/pause", user="clerk").status == 204
+    assert lobby.ask("PUT", f"{Q}/yours/pause", user="clerk").status == 401
+    assert lobby.ask("PUT", f"{Q}/mine/resume", user="watcher").status == 401
+    assert (lobby.queue("mine").paused, lobby.queue("yours").paused) == (True, False)
+
+
 def test_an_exclusive_queue_is_told_and_stays_with_its_connection(lobby: Lobby) -> None:
     lobby.client().channel(1).call(m.QueueDeclare("own", exclusive=True))
     told = lobby.get(f"{Q}/own")

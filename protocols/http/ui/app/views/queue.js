@@ -1,6 +1,6 @@
 // A queue: its contents, consumers and bindings, and actions on it.
 
-import { get, path, post, query, remove } from "../api.js";
+import { get, path, post, put, query, remove } from "../api.js";
 import { arriving, binding, some, written } from "../bindings.js";
 import { SAMPLED } from "../charts.js";
 import { h } from "../dom.js";
@@ -163,10 +163,25 @@ const ends = (found, host, name) =>
   h(
     "div",
     { class: "row ends" },
+    h("button", { type: "button", onclick: () => pause(host, name, found) }, isPaused(found) ? "Resume" : "Pause"),
     found.type !== "stream" &&
       h("button", { type: "button", class: "danger", onclick: () => purge(host, name) }, "Purge"),
     h("button", { type: "button", class: "danger", onclick: () => drop(host, name, found) }, "Delete queue"),
   );
+
+const isPaused = ({ state }) => state === "paused";
+
+async function pause(host, name, found) {
+  const resuming = isPaused(found);
+  const asked = `Pause queue “${name}”? Its consumers get nothing until it is resumed.`;
+  if (!resuming && !(await confirmed(asked, "Pause"))) return;
+  const verb = resuming ? "resume" : "pause";
+  await attempt(
+    () => put(path`queues/${host}/${name}/${verb}`, {}),
+    `Queue “${name}” ${resuming ? "delivers again" : "is paused"}`,
+  );
+  document.dispatchEvent(new Event("leveret:changed"));
+}
 
 async function purge(host, name) {
   if (!(await confirmed(`Throw away all ready messages of “${name}”?`, "Purge"))) return;
