@@ -22,9 +22,10 @@ import attrs
 
 from broker_core.arguments.checks import text, whole
 from broker_core.arguments.merging import Limit, lower
+from broker_core.arguments.names import meant
 from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS, PolicyKey
 from broker_core.arguments.queue_arguments import bounds_fault
-from broker_core.arguments.warnings import Notices, meant, policy_warnings
+from broker_core.arguments.warnings import Notices, policy_warnings
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import QueueLimits, QueueType
 from broker_core.observability.events import Events

@@ -13,11 +13,11 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Final, TypeAlias
 
 from broker_core.arguments.binding_arguments import BINDING_ARGUMENTS
 from broker_core.arguments.exchange_arguments import EXCHANGE_ARGUMENTS
+from broker_core.arguments.names import meant, shown
 from broker_core.arguments.parameters import PARAMETERS
 from broker_core.arguments.policy_keys import POLICY_KEYS
 from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS
@@ -26,10 +26,10 @@ from broker_core.values import Table
 
 log: Final = logging.getLogger("leveret.arguments")
 
-NAME_MAX: Final = 100  # characters of a name that are told
 WARNINGS_MAX: Final = 100  # of one declaration
 NOTICES_MAX: Final = 1000  # different lines in the log of a node
 LAST_NUMBER: Final = re.compile(r"\d+$")
+TAGS: Final = ("administrator", "monitoring", "policymaker", "management", "impersonator")
 NONE: Final[Mapping[str, Row]] = {}
 
 Rows: TypeAlias = Mapping[str, Row]
@@ -68,6 +68,15 @@ def component_warnings(component: str) -> list[str]:
     return [] if row.effect is Effect.IMPLEMENTED else [without_effect(row)]
 
 
+def tag_warnings(tags: Iterable[str]) -> list[str]:
+    """Return the warnings of a user's tags that give no rights and look like one that does.
+
+    Other tags are the operator's own, as in RabbitMQ.
+    """
+    found = {tag: meant(tag, TAGS) for tag in tags if tag not in TAGS}
+    return bounded(f"the tag {shown(tag)} gives no rights{close}" for tag, close in found.items() if close)
+
+
 def _said(asked: Table, table: Rows, others: Rows = NONE) -> Iterator[str]:
     for name, value in asked.items():
         row = table.get(name) or others.get(name) or others.get(LAST_NUMBER.sub("N", name))
@@ -88,18 +97,6 @@ def unknown(name: str, known: Collection[str]) -> str:
     return f"{shown(name)} is not known here and has no effect{meant(name, known)}"
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean ...?` if a known name is much like this one, else nothing."""
-    found = get_close_matches(name[:NAME_MAX], list(known), 1, 0.8)
-    return f"; did you mean {found[0]}?" if found else ""
-
-
-def shown(name: str) -> str:
-    """Return a name that a client has chosen as it can be printed: short, and without control characters."""
-    cut = name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}..."
-    return cut if cut.isprintable() else repr(cut)
-
-
 def bounded(warnings: Iterable[str]) -> list[str]:
     found: list[str] = []
     for each in warnings:
@@ -110,19 +107,27 @@ def bounded(warnings: Iterable[str]) -> list[str]:
 
 
 class Notices:
-    """Logs each warning once for a kind of object in a virtual host, however many objects have it."""
+    """Tells each warning once for a kind of object in a virtual host, however many objects have it; in the log."""
 
-    def __init__(self, tell: Callable[[str], object] = log.warning) -> None:
-        self.tell = tell
+    def __init__(self) -> None:
+        self.tell: Callable[[str], object] = log.warning
         self._told: set[tuple[str, str, str]] = set()
 
     def notice(self, virtual_host: str, kind: str, name: str, warnings: Sequence[str]) -> None:
-        """Log the warnings of an object that have not been logged for another of its kind."""
+        """Tell the warnings of an object that have not been told of another of its kind."""
         for warning in warnings:
-            if len(self._told) > NOTICES_MAX or (virtual_host, kind, warning) in self._told:
-                continue
-            self._told.add((virtual_host, kind, warning))
-            if len(self._told) > NOTICES_MAX:
-                self.tell("no more warnings of arguments without effect until a restart")
-            else:
-                self.tell(f"{kind} '{shown(name)}' in vhost '{shown(virtual_host)}': {warning}")
+            self._tell_once(
+                (virtual_host, kind, warning),
+                f"{kind} '{shown(name)}' in vhost '{shown(virtual_host)}': {warning}",
+            )
+
+    def notice_user(self, name: str, warnings: Sequence[str]) -> None:
+        for warning in warnings:
+            self._tell_once(("", "user", warning), f"user '{shown(name)}': {warning}")
+
+    def _tell_once(self, key: tuple[str, str, str], line: str) -> None:
+        if len(self._told) > NOTICES_MAX or key in self._told:
+            return
+        self._told.add(key)
+        is_last = len(self._told) > NOTICES_MAX
+        self.tell("no more warnings of arguments without effect until a restart" if is_last else line)

@@ -152,6 +152,7 @@ def clear_policy(section: str, options: argparse.Namespace, api: Api) -> int:
 
 def add_one(options: argparse.Namespace, api: Api) -> int:
     """Create a user, unless it exists: the node would change its password and tags."""
+    from broker_core.arguments.warnings import tag_warnings
     from broker_core.cli.api import Refused, path
 
     if any(row.get("name") == options.name for row in api.rows(path("users"))):
@@ -162,7 +163,8 @@ def add_one(options: argparse.Namespace, api: Api) -> int:
     tags = ",".join(filter(None, map(str.strip, options.tags.split(","))))
     api.put(path("users", options.name), {**login, "tags": tags})
     told = {"name": options.name, "tags": tags.split(",") if tags else []}
-    say(options, told, f"created user '{options.name}'; `leveret permission set` sets its permissions")
+    words = f"created user '{options.name}'; `leveret permission set` sets its permissions"
+    say_with_warnings(options, told, words, tag_warnings(told["tags"]))
     return DONE
 
 
@@ -179,6 +181,7 @@ def set_password(options: argparse.Namespace, api: Api) -> int:
 
 def set_tags(options: argparse.Namespace, api: Api) -> int:
     """Set the tags. The node wants the whole user: the password stays because its hash is sent back."""
+    from broker_core.arguments.warnings import tag_warnings
     from broker_core.cli.api import path
 
     user = api.get(path("users", options.name))
@@ -186,7 +189,10 @@ def set_tags(options: argparse.Namespace, api: Api) -> int:
     content = {name: kept[name] for name in ("password_hash", "hashing_algorithm") if name in kept}
     api.put(path("users", options.name), {**content, "tags": ",".join(options.tags)})
     tags = ", ".join(options.tags) or "none"
-    say(options, {"name": options.name, "tags": options.tags}, f"tags of user '{options.name}': {tags}")
+    words = f"tags of user '{options.name}': {tags}"
+    say_with_warnings(
+        options, {"name": options.name, "tags": options.tags}, words, tag_warnings(options.tags)
+    )
     return DONE
 
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from broker_core.arguments.names import meant
 from broker_core.cli.api_commands import Working
 from broker_core.cli.command_parser import Add, Environ, control
 from broker_core.cli.exit_codes import DONE
@@ -111,7 +112,7 @@ def count(text: str) -> int:
 def list_things(options: argparse.Namespace, api: Api) -> int:
     columns = options.columns.split(",") if options.columns else None
     rows = listed(options, api, columns)
-    _warn(rows, columns or ())
+    _warn(rows, [*(columns or ()), *([options.sort] if options.sort else [])])
     if options.json:
         print(json.dumps([row if columns is None else shown(row, columns) for row in rows], indent=2))
         return DONE
@@ -126,8 +127,10 @@ def _warn(rows: Sequence[Row], columns: Iterable[str]) -> None:
     """Warn of columns that no row has; most likely their names are misspelt."""
     for column in columns:
         if rows and not any(column.partition(".")[0] in row for row in rows):
+            close = meant(column, {name for row in rows for name in row}.union(QUEUE_COLUMNS))
             print(
-                f"leveret: nothing in this list has {column!r}; --json shows what there is", file=sys.stderr
+                f"leveret: nothing in this list has {column!r}{close}; --json shows what there is",
+                file=sys.stderr,
             )
 
 

@@ -67,13 +67,15 @@ def serve(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _serve(options: argparse.Namespace, environ: Environ) -> int:
-    from broker_core.config.load import ConfigError
+    from broker_core.config.load import ConfigError, unread_variables
     from broker_core.plugins import BadPlugin
     from broker_core.store.contract import StoreError
     from broker_core.store.folder import BadFolder
 
     try:
         config = configured(options, environ)
+        for each in unread_variables(environ):
+            print(f"leveret: warning: {each}", file=sys.stderr)
         run_node(config, lambda: configured(options, environ), str(options.config or ""))
     except ConfigError as error:
         return failed(f"the configuration cannot be used\n{error}")
@@ -139,11 +141,11 @@ def _checked(file: Path, environ: Environ) -> tuple[Config, list[str]]:
 
     Raises ConfigError.
     """
-    from broker_core.config.load import load
+    from broker_core.config.load import load, unread_variables
     from broker_core.node import assembly
 
     config = load(file, environ)
-    return config, assembly.rehearse(config)
+    return config, [*unread_variables(environ), *assembly.rehearse(config)]
 
 
 ADD: Final[Mapping[str, Add]] = {"serve": add_serve, "check": add_check}

@@ -19,7 +19,16 @@ from broker_core.config.compat import FlowMechanism
 from broker_core.config.listening import HttpSettings, ListenerEntry, PrometheusSettings
 from broker_core.config.oauth import OAuthSettings
 from broker_core.config.protocols import ProtocolsSettings
-from broker_core.config.records import Raw, Record, RecordOf, key, laid_over, nested, with_environment
+from broker_core.config.records import (
+    Raw,
+    Record,
+    RecordOf,
+    key,
+    laid_over,
+    nearly_variables,
+    nested,
+    with_environment,
+)
 from broker_core.config.sections import (
     GUEST,
     CompatSettings,
@@ -203,6 +212,12 @@ def parse(
     if config is REFUSED or place.problems:
         raise ConfigError(place.problems)
     return config
+
+
+def unread_variables(environ: Mapping[str, str]) -> list[str]:
+    """Return a warning for each environment variable that would be a key's if it had `__` for the dots of its path."""
+    near = nearly_variables(Config, environ, PREFIX)
+    return [f"the environment variable {name} is not read; did you mean {meant}?" for name, meant in near]
 
 
 def _read_file(path: Path) -> Raw:

@@ -197,6 +197,14 @@ def with_environment(
     return table
 
 
+def nearly_variables(record: type[Record], environ: Iterable[str], prefix: str) -> Iterator[tuple[str, str]]:
+    """Yield variables that are not read, because they lack a `__`, each with the variable of the key they resemble."""
+    known = {name.replace("__", "_"): name for name in variables(record, prefix)}
+    for variable in sorted(environ):
+        if known.get(variable, variable) != variable:
+            yield variable, known[variable]
+
+
 def variables(record: type[Record], prefix: str) -> Iterator[str]:
     """Yield the environment variables of all keys."""
     for name, known in keys_of(record).items():

@@ -9,8 +9,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from broker_core.arguments.definitions import DEFINITIONS
+from broker_core.arguments.names import shown
 from broker_core.arguments.row import Effect
-from broker_core.arguments.warnings import component_warnings, queue_warnings, shown, unknown, without_effect
+from broker_core.arguments.warnings import (
+    component_warnings,
+    queue_warnings,
+    tag_warnings,
+    unknown,
+    without_effect,
+)
 from broker_core.broker import Broker
 from broker_core.definitions.reader import BindingDefinition, Definitions, ExchangeDefinition, Tolerant
 
@@ -54,6 +61,9 @@ def steps(definitions: Definitions, broker: Broker, found: Warnings) -> Iterator
         for index, each in enumerate(items):
             found.add(f"{section}[{index}]", of_keys(f"{section}.", each))
             yield
+    for user in definitions.users:
+        found.add(f"user '{shown(user.name)}'", tag_warnings(user.tags))
+        yield
     for parameter in definitions.parameters:
         where = f"parameter '{shown(parameter.name)}' in vhost '{shown(parameter.vhost)}'"
         found.add(where, component_warnings(parameter.component))

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from broker_core.arguments.names import meant, shown
+from broker_core.arguments.warnings import tag_warnings
 from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config import records
@@ -184,6 +186,7 @@ def _put_users(broker: Broker, config: Config, users: Iterable[UserEntry]) -> No
 
 
 def _put_user(broker: Broker, entry: UserEntry) -> None:
+    broker.notices.notice_user(entry.name, tag_warnings(entry.tags))
     limits = UserLimits(entry.connections_max, entry.channels_max)
     access = broker.access
     if entry.password_hash is not None:
@@ -365,6 +368,15 @@ def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping
     return Entrance(protocols, certificates, proxies_of(entry))
 
 
+def protocol_warnings(config: Config, known: Mapping[str, Protocol]) -> list[str]:
+    """Return the warnings of tables for protocols that no plug-in brings."""
+    return [
+        f"protocols.{shown(name)} has no effect: there is no protocol of this name{meant(name, known)}"
+        for name in config.protocols.others
+        if name not in known and name not in config.plugins.disabled
+    ]
+
+
 def rehearse(config: Config) -> list[str]:
     """Try a start without listening: plug-ins, certificates and definitions files are read too.
 
@@ -378,7 +390,7 @@ def rehearse(config: Config) -> list[str]:
         problems.append(Problem(f"plugin {error.source}", error.reason))
     rehearsed = Broker(exchange_types=plugins.exchange_types, compat=config.compat.chosen)
     rehearsed.queue_arguments = queue_arguments_of(plugins.protocols.values())
-    warnings: list[str] = []
+    warnings = protocol_warnings(config, plugins.protocols)
     rehearsed.notices.tell = warnings.append
     steps: list[Callable[[], object]] = [partial(populate, rehearsed, config)]
     for where, entry in entries(config, plugins.protocols):

@@ -12,15 +12,14 @@ from typing import Final
 
 import attrs
 
+from broker_core.arguments.names import meant, shown
 from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS
 from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS
 from broker_core.arguments.warnings import (
     binding_warnings,
     exchange_warnings,
-    meant,
     policy_warnings,
     queue_warnings,
-    shown,
 )
 from broker_core.exchanges.headers import Headers
 from broker_core.exchanges.standard import STANDARD

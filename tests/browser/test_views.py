@@ -11,6 +11,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
+from broker_core.policy import Policy
+
 from .conftest import PHONE, PageNode, Visit, publish
 from .walking import arrived, go, headed, opened, refresh, row, submit
 
@@ -52,6 +54,26 @@ def channel(node: PageNode) -> Iterator[BlockingChannel]:
     yield channel
     if connection.is_open:
         connection.close()
+
+
+def test_what_has_no_effect_is_told_where_it_is_shown(
+    page: Page, channel: BlockingChannel, node: PageNode
+) -> None:
+    channel.queue_declare("old", arguments={"x-queue-mode": "lazy", "x-max-lenght": 5})
+    channel.exchange_declare("odd", "fanout", arguments={"alternate-exchang": "lost"})
+    node.call(lambda: node.node.broker.policies.set(Policy("mirrors", "/", "^m", {"ha-mode": "all"})))
+    go(page, "queues", "/", "old")
+    expect(page.locator(".warned")).to_have_count(2)
+    expect(page.locator(".warned").first).to_contain_text("x-queue-mode has no effect here")
+    expect(page.locator(".warned").last).to_contain_text("did you mean x-max-length?")
+    go(page, "exchanges", "/", "odd")
+    expect(headed(page, "Exchange odd")).to_be_visible()
+    expect(page.locator(".warned")).to_contain_text("did you mean alternate-exchange?")
+    go(page, "policies")
+    expect(row(page, "mirrors").locator(".warned")).to_contain_text("ha-mode has no effect here")
+    go(page, "queues", "/", "bills")
+    expect(headed(page, "Queue bills")).to_be_visible()
+    expect(page.locator(".warned")).to_have_count(0)
 
 
 def test_every_view_is_a_link_away(page: Page) -> None:

@@ -140,7 +140,8 @@ def test_columns_that_nothing_has_are_told(node: Node, capsys: Captured):
     said(node, capsys, "declare", "queue", "q")
     assert node.run("list", "queues", "--columns", "name,mesages,policy") == cli.DONE
     assert (
-        capsys.readouterr().err == "leveret: nothing in this list has 'mesages'; --json shows what there is\n"
+        capsys.readouterr().err
+        == "leveret: nothing in this list has 'mesages'; did you mean messages?; --json shows what there is\n"
     )
 
 

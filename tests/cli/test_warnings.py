@@ -156,3 +156,61 @@ def test_what_has_an_effect_is_told_without_a_warning(capsys: Printed) -> None:
     assert node.run("declare", "queue", "q", "--argument", "x-max-length=5") == 0
     assert node.run("policy", "set", "p", "q", "--set", "max-length=5") == 0
     assert capsys.readouterr().err == ""
+
+
+def test_a_column_to_sort_by_that_no_row_has_is_told(capsys: Printed) -> None:
+    node = Node()
+    node.host.declare_queue("q")
+    for what in ("queues", "exchanges", "bindings"):
+        assert node.run("list", what, "--sort", "nmae", "--json") == 0
+        assert "nothing in this list has 'nmae'" in capsys.readouterr().err
+    assert node.run("list", "queues", "--sort", "mesages") == 0
+    assert "nothing in this list has 'mesages'; did you mean messages?" in capsys.readouterr().err
+    assert node.run("list", "queues", "--sort", "messages") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_tag_that_gives_no_rights_and_looks_like_one_that_does_is_told(
+    tmp_path: Path, capsys: Printed
+) -> None:
+    node = Node()
+    assert node.run("user", "add", "u", "--no-password", "--tags", "admin,mine") == 0
+    warning = "the tag admin gives no rights; did you mean administrator?"
+    assert capsys.readouterr().err == f"leveret: warning: {warning}\n"
+    assert node.run("user", "tags", "u", "monitor", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["warnings"] == ["the tag monitor gives no rights; did you mean monitoring?"]
+    users = {"users": [{"name": "u", "password_hash": "", "tags": ["admin", "mine"]}]}
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps(users))
+    assert Node().run("import", str(file)) == 0
+    assert warning in capsys.readouterr().err
+    (tmp_path / "leveret.toml").write_text('[[users]]\nname = "u"\npassword = "p"\ntags = ["admin"]\n')
+    assert check(tmp_path / "leveret.toml") == 0
+    assert capsys.readouterr().err == f"leveret: warning: user 'u': {warning}\n"
+
+
+def test_a_table_of_a_protocol_that_is_not_there_is_told(tmp_path: Path, capsys: Printed) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text("[protocols.mqtt]\nport = 1883\n[protocols.amqp91]\nenabled = true\n[protocols.http]\n")
+    assert check(file) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "leveret: warning: protocols.mqtt has no effect: there is no protocol of this name",
+        "leveret: warning: protocols.amqp91 has no effect: there is no protocol of this name; did you mean amqp091?",
+    ]
+
+
+def test_a_variable_with_one_underscore_too_few_is_told(tmp_path: Path, capsys: Printed) -> None:
+    file = tmp_path / "leveret.toml"
+    file.write_text("")
+    environ = {
+        "LEVERET_NODE_NAME": "a",
+        "LEVERET_PORT": "tcp://10.0.0.1",
+        "LEVERET_HTTP__ADDRESS": "127.0.0.1:0",
+    }
+    options = cli.parser(environ).parse_args(["check", str(file)])
+    assert options.command(options, environ) == 0
+    assert capsys.readouterr().err == (
+        "leveret: warning: the environment variable LEVERET_NODE_NAME is not read; "
+        "did you mean LEVERET_NODE__NAME?\n"
+    )

@@ -100,7 +100,8 @@ def test_a_warning_is_logged_once_for_a_kind_of_object_in_a_virtual_host(
 
 def test_names_that_clients_invent_cannot_flood_the_log() -> None:
     lines: list[str] = []
-    notices = Notices(lines.append)
+    notices = Notices()
+    notices.tell = lines.append
     for number in range(3 * NOTICES_MAX):
         notices.notice("/", "queue", "q", [f"x-{number} is not known here"])
     assert len(lines) == NOTICES_MAX + 1

@@ -19,6 +19,10 @@ export function notice(text, kind = "done") {
   if (kind === "done") setTimeout(() => shown.remove(), SHOWN_MS);
 }
 
+/** A line for each argument or key of an object that has no effect. */
+export const warned = ({ warnings: found }) =>
+  (found ?? []).map((text) => h("p", { class: "warned" }, `⚠ ${text}`));
+
 /** Does it, and shows `done` (nothing if null) or why it failed. Returns whether it succeeded. */
 export async function attempt(action, done) {
   try {

@@ -6,7 +6,7 @@ import { SAMPLED, flows } from "../charts.js";
 import { h } from "../dom.js";
 import { panel } from "../forms.js";
 import { publishing } from "../messages.js";
-import { attempt, confirmed } from "../notices.js";
+import { attempt, confirmed, warned } from "../notices.js";
 import { DEFAULT_EXCHANGE, exchangeLink, link } from "../routes.js";
 import { facts, section } from "../tables.js";
 import { features } from "./queues.js";
@@ -33,6 +33,7 @@ export const exchange = {
 
   draw: ({ found, from, to }, at, [, host, name] = at.names) => [
     h("p", { class: "hint" }, `${found.type} exchange in virtual host ${host} `, features(found)),
+    warned(found),
     h(
       "div",
       { class: "charts" },

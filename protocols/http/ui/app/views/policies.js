@@ -4,7 +4,7 @@ import { get, path, put, remove } from "../api.js";
 import { written } from "../bindings.js";
 import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
-import { attempt, confirmed } from "../notices.js";
+import { attempt, confirmed, warned } from "../notices.js";
 import { has, host, oneHost } from "../session.js";
 import { section, table } from "../tables.js";
 
@@ -57,7 +57,7 @@ function listed(kind, found) {
       ["Virtual host", ({ vhost }) => vhost],
       ["Names that match", ({ pattern }) => h("code", {}, pattern)],
       ["Applies to", (each) => each["apply-to"]],
-      ["Definition", ({ definition }) => written(definition)],
+      ["Definition", (each) => [written(each.definition), warned(each)]],
       ["Priority", ({ priority }) => String(priority), { number: true }],
       [
         "",

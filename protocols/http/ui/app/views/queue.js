@@ -7,7 +7,7 @@ import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
 import { count, octets } from "../format.js";
 import { messages as shownMessages, publishing } from "../messages.js";
-import { attempt, confirmed } from "../notices.js";
+import { attempt, confirmed, warned } from "../notices.js";
 import { DEFAULT_EXCHANGE, link } from "../routes.js";
 import { facts, section, table } from "../tables.js";
 import { browsing } from "./browsing.js";
@@ -35,6 +35,7 @@ export const queue = {
 
   draw: ({ found, bindings }, at, [, host, name] = at.names) => [
     h("p", { class: "hint" }, `${found.type ?? "classic"} queue in virtual host ${host} `, features(found)),
+    warned(found),
     h("div", { class: "charts" }, queued(found), messages(found.message_stats)),
     section("Details", details(found)),
     section("Consumers", readers(found)),

@@ -1,0 +1,24 @@
+"""Names that people have typed: as they can be printed, and the known name that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+NAME_MAX: Final = 100  # characters of a name that are told
+SHORT_MIN: Final = 4  # letters of a shortened name
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return `; did you mean ...?` if a known name is much like this one, or this begins it, else nothing."""
+    names = list(known)
+    begun = [each for each in names if len(name) >= SHORT_MIN and each.startswith(name)]
+    found = get_close_matches(name[:NAME_MAX], names, 1, 0.8) or begun
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def shown(name: str) -> str:
+    """Return a name that a client has chosen as it can be printed: short, and without control characters."""
+    cut = name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}..."
+    return cut if cut.isprintable() else repr(cut)
