@@ -37,7 +37,8 @@ from broker_core.policy import Policies
 from broker_core.publisher import Publisher as Publisher
 from broker_core.queues.dead_letters import bury
 from broker_core.queues.deferred_free import Discarded
-from broker_core.queues.queue import Queue
+from broker_core.queues.held_dead_letters import hold
+from broker_core.queues.queue import DELETED, Queue
 from broker_core.security.access import Access
 from broker_core.virtual_host import VirtualHost
 
@@ -390,10 +391,13 @@ class Broker:
         """Send a message that died in `queue` to the queue's dead-letter exchange, in the next settle.
 
         The queue's alternate exchange gets what the dead-letter exchange does not: rejected messages if there is no
-        dead-letter exchange, and messages that waited when the queue was deleted.
+        dead-letter exchange, and messages that waited when the queue was deleted. A queue that has dead letters
+        delivered at least once holds them until their targets have taken them.
         """
         limits = queue.limits
-        if limits.dead_letter_exchange is not None or limits.alternate_exchange is not None:
+        if limits.at_least_once and reason != DELETED:
+            hold(self, queue, message, reason)
+        elif limits.dead_letter_exchange is not None or limits.alternate_exchange is not None:
             self.dying.append((queue, message, reason))
 
     # Reports.

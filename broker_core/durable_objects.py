@@ -107,6 +107,10 @@ class Catalogue(ABC):
         """Called after an exchange was deleted. The deletions of its bindings are reported as well."""
 
     @abstractmethod
+    def keep_dead_letters(self, queue: Queue) -> None:
+        """Called when a queue first holds dead letters. Gives its `dead_letters` a number if the queue is kept."""
+
+    @abstractmethod
     def keep_queue(self, queue: Queue) -> None:
         """Called after a queue was declared, or its notes changed. If it is kept, gives it a number and the journal."""
 

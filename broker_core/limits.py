@@ -47,8 +47,8 @@ class QueueLimits:
     """The limits that a queue obeys; None where there is no limit.
 
     Times are in milliseconds, lengths in messages, sizes in bytes of body. As parsed from arguments, `delivery_limit`
-    may be negative and `consumer_timeout_ms` 0, by which a client asks for no limit whatever the default is.
-    `Compat.queue_limits` replaces these, so that a queue sees None or a limit.
+    may be negative and `consumer_timeout_ms` 0, by which a client asks for no limit whatever the default is, and
+    `at_least_once` may lack what it needs. `Compat.queue_limits` replaces these: a queue sees what holds.
     """
 
     message_ttl_ms: int | None = None
@@ -59,6 +59,7 @@ class QueueLimits:
     overflow_asked: bool = False  # by argument: a policy does not change it
     dead_letter_exchange: str | None = None
     dead_letter_key: str | None = None
+    at_least_once: bool | None = None  # as parsed, whether it is asked for; of a queue, whether it is done
     delivery_limit: int | None = None
     consumer_timeout_ms: int | None = None
     consumer_timeout_asked: bool = True  # False: it is the node's default

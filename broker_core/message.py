@@ -114,13 +114,15 @@ class Death:
 class Notes:
     """The broker's notes on a message that has died before or has a place in a stream. Most messages have none."""
 
-    __slots__ = ("deaths", "first_death", "last_death", "offset")
+    __slots__ = ("deaths", "first_death", "last_death", "offset", "reached")
 
     def __init__(self) -> None:
         self.deaths: tuple[Death, ...] = ()  # newest first
         self.first_death: tuple[str, str, str] | None = None  # reason, queue, exchange
         self.last_death: tuple[str, str, str] | None = None
         self.offset: int | None = None  # in the stream that holds it
+        # The names of what has a dead letter that is still held for others; True: an exchange, False: a queue.
+        self.reached: tuple[tuple[bool, str], ...] = ()
 
 
 # Properties that only some protocols have, though selectors may name them. Times are in milliseconds since 1970.

@@ -279,7 +279,7 @@ def merged(definition: Definition, operator: Definition) -> Definition:
 def effective_limits(asked: QueueLimits, definition: Definition) -> QueueLimits:
     """Return the limits that result from a queue's arguments and the definition of its policies (S128, X031).
 
-    Of two numbers the lower holds; of two exchanges, keys, overflows or sizes of segments the argument's.
+    Of two numbers the lower holds; of two exchanges, keys, strategies, overflows or sizes of segments the argument's.
     """
     if not definition:
         return asked

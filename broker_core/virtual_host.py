@@ -7,6 +7,7 @@ it. Declaring is idempotent, contradicting an earlier declaration is refused (S0
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -28,6 +29,7 @@ from broker_core.observability.firehose import Traced
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queues.factory import new_queue
 from broker_core.queues.queue import DELETED, PAUSED, Queue, locked
+from broker_core.queues.undelivered import Undelivered
 from broker_core.values import Table, described, type_name
 from broker_core.xa.branches import Branches
 
@@ -48,6 +50,8 @@ PREDECLARED: Final = (
     ("amq.rabbitmq.trace", "topic", True),
 )
 RESERVED: Final = "amq."
+
+log: Final = logging.getLogger("leveret.broker")
 
 
 @attrs.frozen
@@ -85,6 +89,7 @@ class VirtualHost(Traced):
         self.limits = limits or VirtualHostLimits()
         self.description = Description()
         self.revision = 0
+        self.undelivered = Undelivered(broker.timers)  # dead letters that wait for another topology
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, but not listed
@@ -125,6 +130,11 @@ class VirtualHost(Traced):
         self._happened("vhost.limits.set", {"name": self.name})
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_virtual_host(self)
+
+    def _changed(self) -> None:
+        """Note a change that could alter where a message goes."""
+        self.revision += 1
+        self.undelivered.topology_changed(self.broker.now)
 
     # Exchanges.
 
@@ -175,7 +185,7 @@ class VirtualHost(Traced):
         self._apply_exchange_policy(exchange)
         if exchange.arguments:
             self.broker.notices.notice(self.name, "exchange", exchange.name, exchange.warnings())
-        self.revision += 1
+        self._changed()
 
     def _exchange_type(self, name: str) -> type[ExchangeType]:
         found = self.broker.exchange_types.get(name)
@@ -232,7 +242,7 @@ class VirtualHost(Traced):
         """Remove exchanges, and auto-delete ones that lose their last binding by that, however long the chain."""
         for exchange in exchanges:
             del self.exchanges[exchange.name]
-            self.revision += 1
+            self._changed()
             for binding in list(exchange.bindings):
                 self._forget_incoming(binding)
             self._no_longer_kept(exchange)
@@ -286,7 +296,7 @@ class VirtualHost(Traced):
             del source.bindings_by_identity[binding.identity]
             self._forget_incoming(binding)
             raise
-        self.revision += 1
+        self._changed()
         if binding.arguments:
             self.broker.notices.notice(self.name, "binding from exchange", source.name, binding.warnings())
 
@@ -310,7 +320,7 @@ class VirtualHost(Traced):
             self.broker.catalogue.forget_binding(binding)
         self._happened("binding.deleted", binding.told())
         self._tell(source, lambda: source.type.unbind(binding))
-        self.revision += 1
+        self._changed()
         is_there = self.exchanges.get(source.name) is source
         return source.auto_delete and not source.bindings_by_identity and is_there
 
@@ -401,7 +411,7 @@ class VirtualHost(Traced):
         self._apply_queue_policy(queue)
         if queue.arguments:
             self.broker.notices.notice(self.name, "queue", queue.name, self.queue_warnings(queue))
-        self.revision += 1
+        self._changed()
 
     def queue_warnings(self, queue: Queue) -> list[str]:
         """Return sentences about the arguments of a queue that have no effect."""
@@ -442,7 +452,8 @@ class VirtualHost(Traced):
         """Delete a queue, its bindings and messages; return how many waited (X040). Raises PreconditionFailed."""
         if if_unused and queue.in_use:
             raise PreconditionFailed(f"{queue.described} in use")
-        if if_empty and (queue.ready or queue.delayed):
+        held = 0 if queue.dead_letters is None else queue.dead_letters.count
+        if if_empty and (queue.ready or queue.delayed or held):
             raise PreconditionFailed(f"{queue.described} not empty")
         count = queue.ready
         if self.queues.get(queue.name) is queue:
@@ -453,7 +464,7 @@ class VirtualHost(Traced):
         self.hidden_queues.pop(queue.name, None)
         if queue.owner is not None:
             queue.owner.exclusive_queues.pop(queue, None)
-        self.revision += 1
+        self._changed()
         self._drop_exchanges(self._drop_incoming(queue))
         if self.broker.compat.dead_letter_on_delete:
             queue.bury_all()
@@ -468,7 +479,7 @@ class VirtualHost(Traced):
         """Make a queue reachable through the default exchange without listing it."""
         queue.hidden = True
         self.hidden_queues[queue.name] = queue
-        self.revision += 1
+        self._changed()
 
     # Policies.
 
@@ -486,7 +497,7 @@ class VirtualHost(Traced):
             if not queue.deleted:
                 self._apply_queue_policy(queue)
             yield
-        self.revision += 1
+        self._changed()
 
     def _apply_exchange_policy(self, exchange: Exchange) -> None:
         if exchange.name == "":
@@ -520,7 +531,14 @@ class VirtualHost(Traced):
         definition = self.broker.policies.for_queue(self.name, queue.name, queue.type)
         limits = effective_limits(queue.declared_limits, definition)
         quorum = queue.type is QueueType.QUORUM
-        queue.apply(shared(self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)))
+        obeyed = self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)
+        if limits.at_least_once and not obeyed.at_least_once:
+            log.warning(
+                "dead letters of %s are delivered at most once: at-least-once needs x-overflow=reject-publish and a "
+                "dead-letter exchange",
+                queue.described,
+            )
+        queue.apply(shared(obeyed))
 
     # The end.
 

@@ -5,8 +5,8 @@ read, which policy key means the same, how both are merged, and what people shou
 table are kept and have no effect; those of another type of queue are refused, so that no user relies on a limit that is
 not kept. The order is that of checks and comparisons.
 
-Delivery limits and consumer timeouts are for every queue that settles deliveries; RabbitMQ has them for quorum queues
-only (docs/compatibility.md).
+Delivery limits, consumer timeouts and dead-letter strategies are for every queue that settles deliveries; RabbitMQ has
+them for quorum queues only (docs/compatibility.md).
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ STREAM: Final = frozenset({QueueType.STREAM})
 SETTLING: Final = CLASSIC | QUORUM
 REPLICATED: Final = QUORUM | STREAM
 EVERY: Final = frozenset(QueueType)
+AT_LEAST_ONCE: Final = "at-least-once"  # a strategy of dead-lettering
 
 
 def fitting(value: Value, arguments: Table) -> str | None:
@@ -108,6 +109,12 @@ def truth(value: Value, arguments: Table) -> bool:
 
 def age(value: Value, arguments: Table) -> int | None:
     return age_ms(value)
+
+
+def is_at_least_once(value: Value, arguments: Table) -> bool | None:
+    """Return whether a dead-letter strategy is `at-least-once`; None if there is none."""
+    asked = text(value)
+    return None if asked is None else asked == AT_LEAST_ONCE
 
 
 def overflow_of(value: Value, arguments: Table) -> Overflow:
@@ -211,6 +218,16 @@ QUEUE_ARGUMENTS: Final = by_name(
         field="dead_letter_key",
         read=string,
         key="dead-letter-routing-key",
+    ),
+    QueueArgument(
+        name="x-dead-letter-strategy",
+        about="With `at-least-once`, dead letters are held until their targets take them; it needs `reject-publish`.",
+        check=one_of("at-most-once", AT_LEAST_ONCE),
+        types=SETTLING,
+        example=AT_LEAST_ONCE,
+        field="at_least_once",
+        read=is_at_least_once,
+        key="dead-letter-strategy",
     ),
     QueueArgument(
         name="x-max-length",
@@ -473,17 +490,6 @@ QUEUE_ARGUMENTS: Final = by_name(
         example="balanced",
         key="queue-leader-locator",
         key_check=text_fault,
-    ),
-    QueueArgument(
-        name="x-dead-letter-strategy",
-        about="Whether a dead letter may be lost on its way.",
-        check=one_of("at-most-once", "at-least-once"),
-        types=QUORUM,
-        effect=Effect.NO_EFFECT,
-        instead="dead letters are published at most once",
-        inert=("at-most-once",),
-        example="at-least-once",
-        key="dead-letter-strategy",
     ),
     QueueArgument(
         name="x-max-in-memory-length",

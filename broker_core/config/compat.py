@@ -28,7 +28,7 @@ from broker_core.config.types import (
     printed,
 )
 from broker_core.errors import Failure, NotAllowed, PreconditionFailed, Unsupported
-from broker_core.limits import QueueLimits, QueueType
+from broker_core.limits import Overflow, QueueLimits, QueueType
 from broker_core.values import Table
 from broker_core.version import VERSION
 
@@ -379,10 +379,16 @@ class Compat(Record):
             delivery_limit=settled(limits.delivery_limit, default, least=0),
             consumer_timeout_ms=timeout if self._knows_timeout(quorum) else None,
             consumer_timeout_asked=limits.consumer_timeout_ms is not None,
+            at_least_once=bool(limits.at_least_once) and may_hold(limits),
         )
 
     def _knows_timeout(self, quorum: bool) -> bool:
         return quorum or self.consumer_timeout is TimeoutScope.EVERY_QUEUE
+
+
+def may_hold(limits: QueueLimits) -> bool:
+    """Return whether a queue can hold dead letters: it has an exchange for them, and is bounded by its publishers."""
+    return limits.dead_letter_exchange is not None and limits.overflow is Overflow.REJECT_PUBLISH
 
 
 def settled(said: int | None, default: int | None, least: int) -> int | None:

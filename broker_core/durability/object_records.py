@@ -142,13 +142,16 @@ def exchange_record(exchange: Exchange) -> Json:
 
 
 def queue_record(queue: Queue) -> Json:
-    return {
+    record: dict[str, Json] = {
         "number": queue.number,
         "auto_delete": queue.auto_delete,
         "selector": written_text(queue.selector.text) if isinstance(queue, Sieve) else None,
         "arguments": written_table(queue.arguments),
         "notes": written_table(queue.notes),
     }
+    if queue.dead_letters is not None and queue.dead_letters.number:
+        record["dead_letters"] = queue.dead_letters.number
+    return record
 
 
 def deduplication_record(known: Deduplication) -> Json:

@@ -168,6 +168,12 @@ class StoredCatalogue(Catalogue):
             queue.keep_in(self._journal, self._next_number())
         self._put(key_of(QUEUE, queue.virtual_host.name, queue.name), object_records.queue_record(queue))
 
+    def keep_dead_letters(self, queue: Queue) -> None:
+        is_there = queue.virtual_host.queues.get(queue.name) is queue
+        if is_there and is_kept(queue) and queue.dead_letters is not None:
+            queue.dead_letters.keep_in(self._journal, self._next_number())
+            self.keep_queue(queue)
+
     def forget_queue(self, queue: Queue) -> None:
         if queue.number:
             self._journal.remove(key_of(QUEUE, queue.virtual_host.name, queue.name))

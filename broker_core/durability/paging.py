@@ -101,6 +101,8 @@ class Paging:
             for queue in host.queues.values():
                 if isinstance(queue, WorkQueue) and (queue.ready or queue.schedule is not None):
                     yield memory_of(queue), queue
+                if queue.dead_letters is not None and queue.dead_letters.ready:
+                    yield memory_of(queue.dead_letters), queue.dead_letters
 
     def _put_away(self, queues: Iterable[WorkQueue], octets: float) -> bool:
         """Page out a portion of these queues, one after the other. Return whether there is more to page out now."""

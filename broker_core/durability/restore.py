@@ -35,6 +35,7 @@ from broker_core.limits import QueueLimits
 from broker_core.memory_tuning import no_collection
 from broker_core.observability import event_exchange
 from broker_core.queues.factory import new_queue
+from broker_core.queues.held_dead_letters import HeldDeadLetters
 from broker_core.queues.queue import PAUSED
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.security.access import TopicPermissions
@@ -326,6 +327,10 @@ class Restoring:
         queue.notes = record.table("notes")
         queue.pause(PAUSED in queue.notes)
         self._has_number(queue.number)
+        if record.has("dead_letters") and isinstance(queue, WorkQueue):
+            held = queue.dead_letters = HeldDeadLetters(queue)
+            held.keep_in(self._journal, record.number("dead_letters", least=1))
+            self._has_number(held.number)
         host.add_queue(queue)
 
     def _deduplication(self, names: Names, record: ObjectRecord) -> None:

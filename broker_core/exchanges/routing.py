@@ -57,13 +57,14 @@ class Route:
             if not queue.push(message):
                 taken = False
         for keeper in self.keepers:
-            if not _keep(keeper, message) and self.handled:
+            if not kept_by(keeper, message) and self.handled:
                 taken = False  # the exchange that should have held it does not
         if self.passed:
-            self._note_passed(message, taken)
+            self.note_passed(message, taken)
         return taken
 
-    def _note_passed(self, message: Message, taken: bool) -> None:
+    def note_passed(self, message: Message, taken: bool) -> None:
+        """Have the exchanges on the way that drop duplicates remember a message, or count it."""
         for exchange, is_repeated in self.passed:
             if is_repeated or taken:
                 _note_passed(exchange, is_repeated, message, self.is_durable)
@@ -90,9 +91,9 @@ class Route:
         for queue in self.queues:
             queue.admit(message)
         for keeper in self.keepers:
-            _keep(keeper, message)
+            kept_by(keeper, message)
         if self.passed:
-            self._note_passed(message, taken=True)
+            self.note_passed(message, taken=True)
 
     def among(self, queues: tuple[Queue, ...], keepers: tuple[Exchange, ...]) -> Route:
         """Return a route to some of this one's queues and keepers only."""
@@ -233,7 +234,8 @@ def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[lis
         return [], f"{type(error).__name__}: {error}"
 
 
-def _keep(exchange: Exchange, message: Message) -> bool:
+def kept_by(exchange: Exchange, message: Message) -> bool:
+    """Give a message to an exchange on its way that wants to see it. Return False if the exchange fails."""
     try:
         exchange.type.keep(message)
         return True

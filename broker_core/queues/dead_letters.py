@@ -1,7 +1,8 @@
 """Dead letters: a message that was rejected, has expired or was dropped goes to its queue's dead-letter exchange.
 
 The copy has the same properties and body, a new exchange and routing key, and a note of the death, which consumers see
-as `x-death` (X030-X040). `Broker.dead_letter` collects the dead of a batch; the next settle buries them.
+as `x-death` (X030-X040). `Broker.dead_letter` collects the dead of a batch; the next settle buries them. A target that
+refuses its copy does not get it again: this is at most once. At least once is held_dead_letters.py.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ def bury(broker: Broker, queue: Queue, message: Message, reason: str) -> None:
     exchange = None if target is None else host.exchanges.get(target)
     if exchange is None:
         return  # X038
-    dead = _copy(broker, queue, message, reason, exchange.name)
+    notes = notes_of_death(int(broker.clock.wall()), queue.name, message, reason)
+    dead = addressed(message, exchange.name, queue.limits.dead_letter_key, notes)
     identity = None if exchange.deduplication is None else identity_at(exchange, dead)
     if identity is not None and broker.drops(exchange, identity):
         exchange.published += 1
         return
     found = broker.route(exchange, dead)
     if reason != REJECTED:
-        queues = tuple(q for q in found.queues if not _is_cycle(q, dead))
+        queues = tuple(q for q in found.queues if not (is_cycle(q, dead) and _reported(q)))
         found = Route.among(found, queues, found.keepers)  # not traced
     exchange.published += 1
     exchange.surplus += len(found.queues) - 1
@@ -60,10 +62,12 @@ def _reroute(broker: Broker, queue: Queue, message: Message) -> None:
         broker.release_delayed(exchange, message)
 
 
-def _copy(broker: Broker, queue: Queue, message: Message, reason: str, exchange: str) -> Message:
-    """Return the dead-letter copy: same properties and body, new exchange and routing key, and an x-death entry."""
+def addressed(message: Message, exchange: str, replaced: str | None, notes: Notes) -> Message:
+    """Return the dead-letter copy: same properties and body, new exchange and routing key, and notes of its death.
+
+    `replaced`: the queue's key for dead letters, if it has one, which takes the place of all keys of the message.
+    """
     facts = message.facts
-    replaced = queue.limits.dead_letter_key
     key = message.key if replaced is None else replaced
     buried = Facts(
         durable=facts.durable,
@@ -81,11 +85,11 @@ def _copy(broker: Broker, queue: Queue, message: Message, reason: str, exchange:
         message.properties,
         message.body,
         buried,
-        _notes(int(broker.clock.wall()), queue.name, message, reason),
+        notes,
     )
 
 
-def _notes(wall: int, queue: str, message: Message, reason: str) -> Notes:
+def notes_of_death(wall: int, queue: str, message: Message, reason: str) -> Notes:
     """Return a message's notes with this death: one entry per queue and reason, newest first (X032-X034).
 
     `wall` is the time of the death in seconds since 1970-01-01 UTC.
@@ -109,19 +113,20 @@ def _notes(wall: int, queue: str, message: Message, reason: str) -> Notes:
     return notes
 
 
-def _is_cycle(queue: Queue, message: Message) -> bool:
+def is_cycle(queue: Queue, message: Message) -> bool:
     """True if the message has died in this queue before and was not rejected anywhere since (X037)."""
     assert message.notes is not None
     for death in message.notes.deaths:
         if death.reason == REJECTED:
             return False
         if death.queue == queue.name:
-            _report_cycle(queue)
             return True
     return False
 
 
-def _report_cycle(queue: Queue) -> None:
+def _reported(queue: Queue) -> bool:
+    """Log a cycle, once for each queue, and return True."""
     if not queue.warned_cycle:
         queue.warned_cycle = True
         log.warning("dead-letter cycle at %s: messages dropped", queue.described)
+    return True

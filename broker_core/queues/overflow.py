@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from broker_core.limits import Overflow
 from broker_core.queues.deferred_free import PAUSE_S, PORTION
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from broker_core.queues.level import Lane
     from broker_core.queues.work_queue import WorkQueue
 
+NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)  # queues that take every message
+
 
 def refuses(queue: WorkQueue, message: Message) -> bool:
     """Return whether a queue with limits (`watched`) does not take this message in; dead-letter it if they say so."""
@@ -22,6 +24,8 @@ def refuses(queue: WorkQueue, message: Message) -> bool:
     if limits.overflow is Overflow.DROP_HEAD or not queue.lacks_room_for(message):
         return False
     queue.dispatch()
+    if queue.dead_letters is not None:
+        queue.dead_letters.dispatch()  # what died in this batch need not be in the way
     if not queue.lacks_room_for(message):
         return False
     if limits.overflow is Overflow.REJECT_PUBLISH_DLX:
@@ -71,6 +75,23 @@ def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
     lane.drop_page()
     queue.removed(len(page), page.octets, page.expiring)
     return True
+
+
+def wake_awaiting(queue: WorkQueue) -> None:
+    """Have dead letters tried again that this queue has refused, those of as many queues as there is room for."""
+    awaited = queue.awaited
+    assert awaited is not None, "something is awaited"
+    messages = octets = 0
+    while awaited:
+        held = next(iter(awaited))
+        octets += awaited[held]
+        messages += 1
+        if queue.limits.overflow in NEVER_FULL or not queue.over_limit(messages, octets):
+            del awaited[held]
+            held.wake()
+        else:
+            return
+    queue.awaited = None
 
 
 def bury_all(queue: WorkQueue, reason: str) -> None:

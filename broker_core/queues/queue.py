@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.durability.contract import Durability, WaitingRow
     from broker_core.message import Message
+    from broker_core.queues.held_dead_letters import HeldDeadLetters
     from broker_core.store.contract import Page
     from broker_core.virtual_host import VirtualHost
 
@@ -63,6 +64,7 @@ class Queue(Destination):
         "auto_delete",
         "came_back",
         "consumers",
+        "dead_letters",
         "declared_limits",
         "deleted",
         "delivered",
@@ -139,6 +141,7 @@ class Queue(Destination):
         self.declared_limits = limits  # of the arguments alone
         self.consumers: dict[Consumer, None] = {}  # in order of arrival; without browsers of a work queue
         self.notes: Table = NONE  # kept with it for its kind or a front-end (`VirtualHost.note`)
+        self.dead_letters: HeldDeadLetters | None = None  # created when the queue first holds one
         self.hidden = False  # not listed: it serves the broker's own purposes
         self.warned_cycle = False  # it has been logged that its dead letters come back
         self.used_at = virtual_host.broker.now
@@ -208,6 +211,10 @@ class Queue(Destination):
 
     def has_room(self, messages: int, octets: int) -> bool:
         """Return whether so many more messages, with bodies of `octets` bytes in all, would be taken, none refused."""
+        return True
+
+    def would_take(self, message: Message) -> bool:
+        """Return whether `push` would take this message now, without refusing it."""
         return True
 
     @abstractmethod

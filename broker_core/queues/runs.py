@@ -36,11 +36,15 @@ def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
     limits, count = queue.limits, len(messages)
     if limits.no_local or queue.schedule is not None:
         return 0
+    ready, octets = queue.ready, queue.ready_bytes
+    if (held := queue.dead_letters) is not None and limits.at_least_once:
+        ready += held.ready + held.in_hand
+        octets += held.ready_bytes + held.in_hand_bytes
     if limits.max_length is not None:
-        count = max(0, min(count, limits.max_length - queue.ready))
+        count = max(0, min(count, limits.max_length - ready))
     if limits.max_bytes is not None and count:
-        octets = sum([message.size for message in messages])
-        return count if queue.ready_bytes + octets <= limits.max_bytes else 0
+        octets += sum([message.size for message in messages])
+        return count if octets <= limits.max_bytes else 0
     return count
 
 

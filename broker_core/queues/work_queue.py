@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, ClassVar, Final
 
+import attrs
 from mypy_extensions import mypyc_attr
 
 from broker_core.clock import NEVER
@@ -36,7 +37,14 @@ from broker_core.queues.auto_delete import Disuse
 from broker_core.queues.expiry import Expiry
 from broker_core.queues.level import Lane
 from broker_core.queues.on_disk import PAGE_MESSAGES, Backlog
-from broker_core.queues.overflow import bury_all, drop_over_limit, refuses, turned_away
+from broker_core.queues.overflow import (
+    NEVER_FULL,
+    bury_all,
+    drop_over_limit,
+    refuses,
+    turned_away,
+    wake_awaiting,
+)
 from broker_core.queues.queue import AT_ONCE, BY_BACKOFF, DELETED, DELIVERY_LIMIT, EXPIRED, REJECTED, Queue
 from broker_core.queues.retry import Backoff, backoff_of
 from broker_core.queues.round_robin import Ring, ring_of, step_out
@@ -48,12 +56,12 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.durability.contract import WaitingRow
     from broker_core.message import Message
+    from broker_core.queues.held_dead_letters import HeldDeadLetters
     from broker_core.store.contract import Page
     from broker_core.virtual_host import VirtualHost
 
 
 NO_RINGS: Final[list[Ring]] = []
-NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -64,6 +72,7 @@ class WorkQueue(Queue):
 
     __slots__ = (
         "active",
+        "awaited",
         "backlog",
         "backoff",
         "disuse",
@@ -99,6 +108,7 @@ class WorkQueue(Queue):
         self.backoff: Backoff | None = None  # how long messages wait that a consumer gave back
         self.rings: list[Ring] = []  # highest priority first
         self.active: Consumer | None = None  # the single active consumer
+        self.awaited: dict[HeldDeadLetters, int] | None = None  # refused here: the size of the first of each
         self.sole = False  # only a single active consumer is served
         self.position = 0  # position of the next message to arrive
         self.expiring = 0  # waiting messages that will expire
@@ -124,6 +134,8 @@ class WorkQueue(Queue):
         self.backoff = backoff_of(limits)
         if self.disuse is not None or limits.expires_ms is not None:
             self.in_disuse().watch()
+        if self.dead_letters is not None:
+            self.dead_letters.route_again()
         self.touch()
 
     def in_disuse(self) -> Disuse:
@@ -143,6 +155,9 @@ class WorkQueue(Queue):
         if self.schedule is not None:
             more += len(self.schedule)
             more_bytes += self.schedule.octets
+        if (held := self.dead_letters) is not None and self.limits.at_least_once:
+            more += held.ready + held.in_hand
+            more_bytes += held.ready_bytes + held.in_hand_bytes
         is_long = longest is not None and self.ready + more > longest
         return is_long or (largest is not None and self.ready_bytes + more_bytes > largest)
 
@@ -248,7 +263,15 @@ class WorkQueue(Queue):
         if not self.watched or self.limits.overflow in NEVER_FULL:
             return True
         self.dispatch()
+        if self.dead_letters is not None:
+            self.dead_letters.dispatch()
         return not self.over_limit(messages, octets)
+
+    def would_take(self, message: Message) -> bool:
+        if not self.watched or self.limits.overflow in NEVER_FULL or not self.lacks_room_for(message):
+            return True
+        self.dispatch()
+        return not self.lacks_room_for(message)
 
     # Handing out.
 
@@ -282,6 +305,8 @@ class WorkQueue(Queue):
             if self.expiry is None:
                 self.expiry = Expiry(self)
             self.expiry.watch()
+        if self.awaited:
+            wake_awaiting(self)
 
     def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
         """Take up to `quota` messages, of no more than `room` bytes and one message, by priority and order.
@@ -363,6 +388,8 @@ class WorkQueue(Queue):
             self.expire(delivery)
             return None
         self.left(delivery)
+        if self.awaited:
+            self.touch()
         self.delivered += 1
         self.unsettled += 1
         delivery.given_at = now
@@ -509,6 +536,8 @@ class WorkQueue(Queue):
         self.ready = self.ready_bytes = self.expiring = 0
         if self.schedule is not None:
             count += self.schedule.purge()
+        if self.awaited:
+            self.touch()
         return count
 
     # Consumers.
@@ -583,6 +612,9 @@ class WorkQueue(Queue):
             self.in_disuse().left()
 
     def bury_all(self, reason: str = REJECTED) -> None:
+        self.limits = attrs.evolve(self.limits, at_least_once=False)  # there is no later for a deleted queue
+        if self.dead_letters is not None:
+            self.dead_letters.give_up()
         bury_all(self, reason)
 
     @property
@@ -598,6 +630,8 @@ class WorkQueue(Queue):
     def let_go(self) -> None:
         self.lanes = []
         self.schedule = None
+        if self.dead_letters is not None:
+            self.dead_letters.let_go()
 
     def closed(self) -> None:
         """Drop the messages and cancel the consumers, browsers included."""
@@ -608,6 +642,8 @@ class WorkQueue(Queue):
         if self.schedule is not None:
             self.schedule.end()
         self.purge()
+        if self.dead_letters is not None:
+            self.dead_letters.closed()
         if self.search is not None:
             self.consumers.update(dict.fromkeys(self.search.browsers()))  # browsers are cancelled, too
             self.search.end()

@@ -65,7 +65,8 @@ def notes_said(notes: Notes | None) -> list[object] | None:
         [d.queue, d.reason, d.count, d.first_time, d.last_time, d.exchange, d.keys, d.ttl_ms]
         for d in notes.deaths
     ]
-    return [deaths, notes.first_death, notes.last_death, notes.offset]
+    said: list[object] = [deaths, notes.first_death, notes.last_death, notes.offset]
+    return [*said, notes.reached] if notes.reached else said
 
 
 def encoding_named(name: str, encoding_of: EncodingOf) -> Encoding:
@@ -86,7 +87,7 @@ def notes_of(said: list[object] | None) -> Notes | None:
     """Decode the result of `notes_said`."""
     if said is None:
         return None
-    deaths, first_death, last_death, offset = said
+    deaths, first_death, last_death, offset, *more = said
     notes = Notes()
     assert isinstance(deaths, list)
     notes.deaths = tuple(
@@ -95,6 +96,8 @@ def notes_of(said: list[object] | None) -> Notes | None:
     )
     notes.first_death, notes.last_death = _address(first_death), _address(last_death)
     notes.offset = offset if isinstance(offset, int) else None
+    if more and isinstance(more[0], list):
+        notes.reached = tuple((bool(is_exchange), str(name)) for is_exchange, name in more[0])
     return notes
 
 

@@ -192,10 +192,21 @@ def _contradictions(queue: Thing, seen: EffectiveTopology) -> Iterator[tuple[str
     if kind == "quorum" and arguments.get("x-overflow") == "reject-publish-dlx":
         yield "a quorum queue does not have x-overflow reject-publish-dlx", "use reject-publish"
     bounds = [seen.setting(queue, name) for name in ("max-length", "max-length-bytes")]
-    if "x-overflow" in arguments and bounds == [None, None]:
+    at_least_once = seen.setting(queue, "dead-letter-strategy") == "at-least-once"
+    if "x-overflow" in arguments and bounds == [None, None] and not at_least_once:
         yield (
             "x-overflow without a bound has no effect",
             "set x-max-length or x-max-length-bytes, or remove it",
+        )
+    if at_least_once and seen.setting(queue, "overflow") != "reject-publish":
+        yield (
+            "dead-letter-strategy at-least-once has no effect with this overflow",
+            "set overflow to reject-publish",
+        )
+    if at_least_once and seen.setting(queue, DEAD_LETTER) is None:
+        yield (
+            "dead-letter-strategy at-least-once without a dead-letter exchange has no effect",
+            "set dead-letter-exchange",
         )
     if seen.setting(queue, DEAD_LETTER_KEY) is not None and seen.setting(queue, DEAD_LETTER) is None:
         yield (

@@ -81,6 +81,27 @@ def test_no_body_is_told_from_an_empty_one(
     assert not any(isinstance(each, Struct32) for each in message.structs)
 
 
+def test_a_rejected_message_is_held_until_its_target_has_room(
+    bench: ClientBench, session: ClientSession
+) -> None:
+    to_full = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full"}
+    held = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+    session.declare("last", {**to_full, **held})
+    session.declare("full", {"x-max-length": 1, "x-overflow": "reject-publish"})
+    for _ in range(2):
+        session.send(
+            c.MessageTransfer(), structs=[c.DeliveryProperties(routing_key="last")], body=b"a", sync=True
+        )
+    session.subscribe("last", "dying")
+    for _ in range(2):
+        session.send(c.MessageReject(ids(session.inboxes["dying"].get().id)), sync=True)
+    letters = bench.queue("last").dead_letters
+    assert letters is not None
+    assert (letters.count, bench.queue("full").ready) == (1, 1)
+    assert len(session.subscribe("full", "inbox").all()) == 2
+    assert letters.count == 0
+
+
 def test_what_nobody_is_bound_for_is_accepted_and_dropped(session: ClientSession) -> None:
     """As qpidd does: discard-unroutable changes nothing."""
     for discard in (True, False):

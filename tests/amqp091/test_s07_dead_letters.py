@@ -422,3 +422,28 @@ def test_s079_however_the_exchange_is_written_its_permissions_are_asked_for(name
     method = m.QueueDeclare("q", arguments={"x-dead-letter-exchange": name})
     text = "403 ACCESS_REFUSED - write access to exchange 'dlx' in vhost '/' refused for user 'u'"
     assert channel.closed_with(method) == text
+
+
+# At least once (tests/core/test_held_dead_letters.py has the rest).
+
+HELD: FieldTable = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+
+
+def test_dead_letters_at_least_once_wait_for_the_commit_and_then_for_room() -> None:
+    channel = channel_of(None)
+    channel.declare("dead", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    to_dead: FieldTable = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+    channel.declare("q", arguments={**to_dead, **HELD})
+    for body in (b"a", b"b"):
+        channel.publish("", "q", body)
+    channel.call(m.TxSelect())
+    reject(channel)
+    reject(channel)
+    queue = channel.peer.bench.queue("q")
+    assert (queue.unsettled, queue.dead_letters) == (2, None)
+    channel.call(m.TxCommit())
+    assert queue.dead_letters is not None
+    assert (queue.unsettled, queue.dead_letters.count) == (0, 1)
+    assert deaths(channel)[0]["reason"] == "rejected"
+    assert queue.dead_letters.count == 0
+    assert channel.bodies("dead") == [b"b"]

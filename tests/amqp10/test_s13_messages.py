@@ -427,3 +427,27 @@ def test_no_name_or_body_keeps_a_message_from_anybody(key: bytes, body: bytes) -
     delivery = got(bench)
     assert delivery.octets.endswith(body)
     assert t.encode(delivery.annotations["x-routing-key"])
+
+
+def test_s230_dead_letters_at_least_once_of_a_rejected_delivery(bench: ClientBench) -> None:
+    bounded = {"x-max-length": 0, "x-overflow": "reject-publish"}
+    declare(bench, "full", arguments=bounded)
+    held = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+    declare(
+        bench, "dying", arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "full", **held}
+    )
+    sent(bench, p.Header(durable=True), HELLO, to="/queues/dying")
+    queue = bench.queue("dying")
+    delivery = queue.take_one(settled=False)
+    assert delivery is not None
+    queue.reject(delivery)
+    bench.settle()
+    assert queue.dead_letters is not None
+    assert queue.dead_letters.why == "queue 'full' is full"
+    bench.host.delete_queue(bench.queue("full"))
+    declare(bench, "full")
+    bench.advance(1)
+    assert queue.dead_letters.count == 0
+    [dead] = bench.queue("full").waiting()
+    assert dead.message.notes is not None
+    assert dead.message.notes.deaths[0].reason == "rejected"

@@ -132,6 +132,14 @@ CONTRADICTIONS = [
     ("type = 'quorum'\narguments = { x-max-length = 1, x-overflow = 'reject-publish-dlx' }", "does not have"),
     ("arguments = { x-overflow = 'reject-publish' }", "without a bound"),
     ("arguments = { x-dead-letter-routing-key = 'k' }", "without a dead-letter exchange"),
+    (
+        "arguments = { x-dead-letter-strategy = 'at-least-once', x-dead-letter-exchange = 'amq.fanout' }",
+        "has no effect with this overflow",
+    ),
+    (
+        "arguments = { x-dead-letter-strategy = 'at-least-once', x-overflow = 'reject-publish' }",
+        "at-least-once without a dead-letter exchange",
+    ),
 ]
 
 
@@ -161,6 +169,11 @@ def test_what_definitions_hold_and_no_node_has_is_found():
         ("without-effect", "parameters[1]"),
     ]
     assert "did you mean federation-upstream?" in findings[2].what
+
+
+def test_dead_letters_at_least_once_need_no_bound():
+    said = "x-dead-letter-strategy = 'at-least-once', x-dead-letter-exchange = 'amq.fanout'"
+    assert found(f"[@queues.q]\n{BOUND}arguments = {{ {said}, x-overflow = 'reject-publish' }}\n") == []
 
 
 def test_every_rule_has_a_sample():

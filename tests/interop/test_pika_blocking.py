@@ -481,3 +481,25 @@ def test_s066_ones_own_exclusive_queue_is_locked_as_another_kind(channel: Blocki
     with pytest.raises(exceptions.ChannelClosedByBroker, match="cannot obtain exclusive access") as closed:
         channel.queue_declare("mine", exclusive=False)
     assert closed.value.reply_code == 405
+
+
+def test_dead_letters_at_least_once_wait_for_room_in_their_target(channel: BlockingChannel) -> None:
+    source = {
+        "x-queue-type": "quorum",
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "dead",
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    }
+    channel.queue_declare("source", durable=True, arguments=source)
+    channel.queue_declare("dead", arguments={"x-max-length": 1, "x-overflow": "reject-publish"})
+    channel.confirm_delivery()
+    for body in (b"1", b"2", b"3"):
+        channel.basic_publish("", "source", body)
+        method, _, _ = channel.basic_get("source")
+        assert method is not None
+        channel.basic_reject(method.delivery_tag, requeue=False)
+    with pytest.raises(exceptions.NackError):
+        channel.basic_publish("", "dead", b"4")
+    assert channel.queue_declare("source", passive=True).method.message_count == 0
+    assert bodies(channel, "dead", 3) == [b"1", b"2", b"3"]

@@ -57,6 +57,28 @@ def test_sums_are_told_under_rabbitmqs_names(accept: str) -> None:
     assert (found["rabbitmq_queues", ()], found["rabbitmq_consumers", ()]) == (1, 1)
 
 
+def test_dead_letters_that_are_held_are_told() -> None:
+    stand = Stand()
+    arguments = {
+        "x_dead_letter_exchange": "",
+        "x_dead_letter_routing_key": "dead",
+        "x_overflow": "reject-publish",
+    }
+    queue = stand.queue("q", x_dead_letter_strategy="at-least-once", **arguments)
+    stand.queue("dead", x_max_length=1, x_overflow="reject-publish")
+    stand.publish("q", b"12", b"345")
+    for _ in range(2):
+        delivery = queue.take_one(settled=False)
+        assert delivery is not None
+        queue.reject(delivery)
+    stand.settle()
+    found = stand.scrape("/metrics/per-object")
+    of_q = named(vhost="/", queue="q")
+    assert found["leveret_queue_messages_dlx", of_q] == 1
+    assert found["leveret_queue_message_bytes_dlx", of_q] == 3
+    assert found["leveret_queue_messages_dead_lettered_confirmed_total", of_q] == 1
+
+
 def test_sums_do_not_fall_when_what_was_counted_goes() -> None:
     stand = busy()
     before = stand.scrape()

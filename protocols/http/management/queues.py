@@ -80,6 +80,20 @@ def policies_of(queue: Queue) -> tuple[Policy | None, Policy | None]:
     return policies.queue_policies(queue.virtual_host.name, queue.name, queue.type)
 
 
+def dead_letters(queue: Queue) -> int:
+    """Return how many dead letters the queue holds until their targets take them."""
+    return 0 if queue.dead_letters is None else queue.dead_letters.count
+
+
+def dead_letter_octets(queue: Queue) -> int:
+    return 0 if queue.dead_letters is None else queue.dead_letters.octets
+
+
+def why_held(queue: Queue) -> str | None:
+    """Return why the first of its dead letters is held; None if none is."""
+    return None if queue.dead_letters is None else queue.dead_letters.why or None
+
+
 def named(policy: Policy | None) -> str | None:
     return None if policy is None else policy.name
 
@@ -91,6 +105,7 @@ def effective_definition(queue: Queue) -> Json:
 
 QUEUE: Final[Fields[Queue]] = {
     "arguments": lambda queue: as_json(queue.arguments),
+    "dead_letters_wait": why_held,
     "auto_delete": lambda queue: queue.auto_delete,
     "consumers": lambda queue: len(queue.consumers),
     "durable": lambda queue: queue.durable,
@@ -99,9 +114,11 @@ QUEUE: Final[Fields[Queue]] = {
     "exclusive_consumer_tag": exclusive_tag,
     "idle_since": idle_since,
     "message_bytes": lambda queue: queue.ready_bytes,
+    "message_bytes_dlx": dead_letter_octets,
     "message_bytes_paged_out": away_octets,
     "message_bytes_ready": lambda queue: queue.ready_bytes,
     "messages": lambda queue: queue.ready + queue.unsettled,
+    "messages_dlx": dead_letters,
     "messages_paged_out": away,
     "messages_ram": lambda queue: queue.ready - away(queue),
     "messages_ready": lambda queue: queue.ready,

@@ -69,11 +69,13 @@ DELIVERY: Final = "queue_delivery_metrics"
 
 def read_queue(queue: Queue) -> Numbers:
     read = counts.queue_counts(queue)
-    return *read, read[0] + read[1], len(queue.consumers), queue.ready_bytes, queue.refused
+    held = queue.dead_letters
+    dead = (0, 0, 0) if held is None else (held.count, held.octets, held.confirmed)
+    return *read, read[0] + read[1], len(queue.consumers), queue.ready_bytes, queue.refused, *dead
 
 
 QUEUES: Final = Subject(
-    (*counts.QUEUE, "messages", "consumers", "bytes", "refused"),
+    (*counts.QUEUE, "messages", "consumers", "bytes", "refused", "dlx", "dlx_bytes", "dlx_confirmed"),
     read_queue,
     (
         gauge(COARSE, "rabbitmq_queue_messages_ready", "messages_ready", "Messages that wait in queues."),
@@ -99,6 +101,21 @@ QUEUES: Final = Subject(
             "leveret_queue_messages_refused",
             "refused",
             "Messages that queues had no room for, since each was declared.",
+        ),
+        gauge(
+            QUEUE,
+            "leveret_queue_messages_dlx",
+            "dlx",
+            "Dead letters that queues hold until their targets take them.",
+        ),
+        gauge(
+            QUEUE, "leveret_queue_message_bytes_dlx", "dlx_bytes", "Bytes of the bodies of such dead letters."
+        ),
+        counter(
+            QUEUE,
+            "leveret_queue_messages_dead_lettered_confirmed",
+            "dlx_confirmed",
+            "Dead letters that all their targets have taken, of queues that deliver them at least once.",
         ),
         counter(
             DELIVERY,

@@ -14,6 +14,7 @@ from protocols.http.management.lists import Wish, listed, rank
 from protocols.http.management.patterns import name_filter
 from protocols.http.server.memory_budget import lists_of, taken_now
 from protocols.http.server.request import Asked
+from tests.harness.bench import message
 
 from .lobby import Lobby
 
@@ -258,3 +259,18 @@ def test_curves_of_many_things_take_no_more_memory_than_there_is_for_lists(lobby
     rooms.taken = 0
     assert len(lobby.ask("GET", path).body) > 1 << 20
     assert rooms.taken == 0
+
+
+def test_dead_letters_that_are_held_are_told_with_the_reason(lobby: Lobby) -> None:
+    arguments = {"x-dead-letter-exchange": "gone", "x-dead-letter-strategy": "at-least-once"}
+    queue = lobby.host.declare_queue("q", arguments={**arguments, "x-overflow": "reject-publish"})
+    few = ("messages", "messages_dlx", "message_bytes_dlx", "dead_letters_wait")
+    assert [lobby.get("/api/queues/%2F/q")[name] for name in few] == [0, 0, 0, None]
+    lobby.broker.publish(lobby.host.default_exchange, message("q", b"hello"))
+    delivery = queue.take_one(settled=False)
+    assert delivery is not None
+    queue.reject(delivery)
+    lobby.settle()
+    assert [lobby.get("/api/queues/%2F/q")[name] for name in few] == [0, 1, 5, "no exchange 'gone'"]
+    columns = "page=1&columns=name,messages_dlx&sort=messages_dlx&sort_reverse=true"
+    assert lobby.get(f"/api/queues?{columns}")["items"][0] == {"name": "q", "messages_dlx": 1}

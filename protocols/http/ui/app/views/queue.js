@@ -49,11 +49,15 @@ export const queue = {
   ],
 };
 
+const held = (found) =>
+  `${count(found.messages_dlx)} (${octets(found.message_bytes_dlx)}): ${found.dead_letters_wait ?? "on their way"}`;
+
 const details = (found) =>
   facts([
     ["State", found.state],
     ["Ready", count(found.messages_ready)],
     ["Unacknowledged", count(found.messages_unacknowledged)],
+    ["Dead letters held", found.messages_dlx > 0 && held(found)],
     ["Bodies", Number.isFinite(found.message_bytes) && octets(found.message_bytes)],
     ["In memory", Number.isFinite(found.message_bytes_ram) && octets(found.message_bytes_ram)],
     ["Policy", found.policy],
