@@ -21,6 +21,7 @@ from mypy_extensions import mypyc_attr
 from broker_core.arguments.row import Row
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.config.compat import Compat
+from broker_core.delays import due_ms_of
 from broker_core.delivery import UNLIMITED
 from broker_core.errors import NotFound
 from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType
@@ -195,6 +196,8 @@ class Broker:
     def publish(self, exchange: Exchange, message: Message) -> Outcome:
         """Route a message from `exchange` and put it into its queues."""
         exchange.published += 1
+        if exchange.reads_delays:
+            self.put_off(message)
         if exchange.deduplication is not None:
             return self._publish_once(exchange, message)
         found = exchange.routes.get(message.key)
@@ -215,6 +218,11 @@ class Broker:
             return TAKEN if taken else REFUSED
         exchange.unroutable += 1
         return UNROUTABLE
+
+    def put_off(self, message: Message) -> None:
+        """Have a message wait in the queues that get it, if its headers say that it is for later."""
+        if not message.facts.due_ms and (due_ms := due_ms_of(message.headers, self.clock.wall() * 1000)):
+            message.facts = message.facts.due_at(due_ms)
 
     def _publish_once(self, exchange: Exchange, message: Message) -> Outcome:
         """Publish a message from an exchange that drops duplicates, unless it is one."""
@@ -262,6 +270,7 @@ class Broker:
             or facts.bcc
             or exchange.routes_revision != exchange.virtual_host.revision
             or exchange.deduplication is not None
+            or exchange.reads_delays
         ):
             return 0
         if found.only is not None:
@@ -279,6 +288,8 @@ class Broker:
 
     def publish_if_room(self, exchange: Exchange, message: Message) -> Outcome | None:
         """Publish a message, unless a queue has no room for it: then return None, with nothing changed."""
+        if exchange.reads_delays:
+            self.put_off(message)
         found = self.route(exchange, message)
         if exchange.deduplication is None or not is_duplicate(exchange, message):
             for queue in found.queues:
@@ -318,6 +329,8 @@ class Broker:
     def publish_immediate(self, exchange: Exchange, message: Message) -> Outcome:
         """Publish a message, but only into queues that can deliver it to a consumer at once (S086, S142)."""
         exchange.published += 1
+        if exchange.reads_delays:
+            self.put_off(message)
         identity = None if exchange.deduplication is None else identity_at(exchange, message)
         if identity is not None and self.drops(exchange, identity):
             return TAKEN

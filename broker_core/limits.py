@@ -74,6 +74,7 @@ class QueueLimits:
     priority_base: int = 0  # priorities up to this one are treated as one level
     sequence_header: str | None = None  # the header in which each message gets its number
     no_local: bool = False  # ignore messages from the connection of the owner or the exclusive consumer
+    delayed_message: bool = False  # headers of messages may say that these are for later
     retry_type: str | None = None  # which messages wait that a consumer gave back: a word of `RETRY_TYPES`
     retry_min_ms: int | None = None  # how long, after the first attempt
     retry_max_ms: int | None = None

@@ -22,7 +22,7 @@ from broker_core.values import Properties, Table, Value, printed, type_name
 class Facts:
     """The facts that the core needs of a message's properties, projected once when it is published."""
 
-    __slots__ = ("bcc", "cc", "durable", "has_headers", "priority", "reply_to", "ttl_ms", "user_id")
+    __slots__ = ("bcc", "cc", "due_ms", "durable", "has_headers", "priority", "reply_to", "ttl_ms", "user_id")
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Facts:
         cc: tuple[str, ...] = (),
         bcc: tuple[str, ...] = (),
         has_headers: bool = False,
+        due_ms: int = 0,
     ) -> None:
         self.durable = durable
         self.priority = priority
@@ -43,6 +44,21 @@ class Facts:
         self.cc = cc  # further routing keys that the consumer may see
         self.bcc = bcc  # further routing keys that no consumer sees; the adapter removed them from the bytes
         self.has_headers = has_headers
+        self.due_ms = due_ms  # ready no earlier than this, in ms since 1970-01-01 UTC; 0: at once
+
+    def due_at(self, due_ms: int) -> Facts:
+        """Return the same facts of a message that is ready no earlier than `due_ms`."""
+        return Facts(
+            self.durable,
+            self.priority,
+            self.ttl_ms,
+            self.user_id,
+            self.reply_to,
+            self.cc,
+            self.bcc,
+            self.has_headers,
+            due_ms,
+        )
 
     def is_like(self, other: Facts) -> bool:
         """Return whether queues treat messages with either of these facts in the same way."""
@@ -273,6 +289,7 @@ class Message:
             self.facts.cc,
             self.facts.bcc,
             has_headers=True,
+            due_ms=self.facts.due_ms,
         )
         return Message(self.encoding, self.exchange, self.key, properties, self.body, facts, self.notes)
 

@@ -34,6 +34,8 @@ class Transaction:
     def publish(self, broker: Broker, exchange: Exchange, message: Message) -> bool:
         """Route a message now, to be put into its queues at commit. False: it is unroutable now."""
         exchange.published += 1
+        if exchange.reads_delays:
+            broker.put_off(message)
         identity = None if exchange.deduplication is None else identity_at(exchange, message)
         if identity is not None and broker.drops(exchange, identity):
             return True

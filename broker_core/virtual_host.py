@@ -504,6 +504,10 @@ class VirtualHost(Traced):
             return  # the default exchange can have no alternate (S145, S146)
         definition = self.broker.policies.for_exchange(self.name, exchange.name)
         exchange.alternate = effective_alternate(exchange.arguments, definition)
+        exchange.reads_delays = True in (
+            exchange.arguments.get("x-delayed-exchange"),
+            definition.get("delayed-message"),
+        )
         asked = settings_of(exchange.arguments, definition, exchange.type.deduplicates)
         if asked is not None or exchange.deduplication is not None:
             self._deduplicate(exchange, asked)

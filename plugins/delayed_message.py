@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
+from broker_core import delays
 from broker_core.arguments.checks import text_fault
 from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.clock import Timer
@@ -29,8 +30,6 @@ from broker_core.message import Message
 from broker_core.values import Table
 
 DELAYED_TYPE: Final = "x-delayed-type"
-DELAY: Final = "x-delay"
-DELAY_MAX: Final = 2**53  # ms, 285 000 years; longer ones are cut, since clocks count in floats
 
 
 Waiting: TypeAlias = tuple[
@@ -141,10 +140,7 @@ class DelayedMessage(ExchangeType):
 
 def delay_ms(headers: Table) -> int:
     """Return how many milliseconds a message is to be held; 0 if it is not."""
-    delay = headers.get(DELAY)
-    if not isinstance(delay, int) or isinstance(delay, bool):
-        return 0
-    return min(max(delay, 0), DELAY_MAX)
+    return delays.delay_ms(headers.get(delays.DELAY))
 
 
 def inner_name_in(arguments: Table) -> str:

@@ -28,6 +28,12 @@ EXCHANGE_ARGUMENTS: Final = by_name(
         example="unrouted",
         key="alternate-exchange",
     ),
+    ExchangeArgument(
+        name="x-delayed-exchange",
+        about="Messages whose headers say so (x-delay, x-opt-delivery-time) wait in their queues until they are due.",
+        check=truth_fault,
+        example=True,
+    ),
     *(
         ExchangeArgument(name=name, about=about, check=deduplication.CHECKS[name], example=example, key=name)
         for name, about, example in (

@@ -20,6 +20,11 @@ def first(asked: Limit, said: Limit) -> Limit:
     return said if asked is None else asked
 
 
+def either(asked: Limit, said: Limit) -> bool:
+    """Return whether the argument or the policy switches something on."""
+    return asked is True or said is True
+
+
 def said_first(asked: Limit, said: Limit) -> Limit:
     """Return the policy's value if there is one, else the argument."""
     return asked if said is None else said

@@ -38,7 +38,7 @@ from broker_core.arguments.checks import (
     whole,
     whole_fault,
 )
-from broker_core.arguments.merging import Limit, Merge, first, lower, lower_above_zero, said_first
+from broker_core.arguments.merging import Limit, Merge, either, first, lower, lower_above_zero, said_first
 from broker_core.arguments.row import Effect, Row, by_name
 from broker_core.limits import PRIORITY_MAX, Overflow, QueueType
 from broker_core.values import Table, Value
@@ -286,6 +286,17 @@ QUEUE_ARGUMENTS: Final = by_name(
         key="consumer-timeout",
         key_types=SETTLING,
         merge=lower_above_zero,
+    ),
+    QueueArgument(
+        name="x-delayed-message",
+        about="Messages whose headers say so (x-delay, x-opt-delivery-time) wait in the queue until they are due.",
+        check=truth_fault,
+        types=SETTLING,
+        example=True,
+        field="delayed_message",
+        read=truth,
+        key="delayed-message",
+        merge=either,
     ),
     QueueArgument(
         name="x-delayed-retry-type",

@@ -213,6 +213,7 @@ class Exchange(Destination):
         "internal",
         "name",
         "published",
+        "reads_delays",
         "route_errors",
         "routes",
         "routes_revision",
@@ -241,6 +242,7 @@ class Exchange(Destination):
         self.internal = internal
         self.arguments: Table = arguments or {}
         self.bindings_by_identity: dict[tuple[object, ...], Binding] = {}
+        self.reads_delays = False  # headers of messages may say that these are for later
         self.deduplication: RecentMessages | None = None  # the ids that it knows, if it drops duplicates
         self.alternate: str | None = None  # from argument or policy; the exchange need not exist
         self.warned_alternate: str | None = None  # the missing alternate that has been logged

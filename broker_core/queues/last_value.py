@@ -21,6 +21,7 @@ from broker_core.message import said_in
 from broker_core.queues.on_disk import PAGE_MESSAGES
 from broker_core.queues.overflow import refuses, turned_away
 from broker_core.queues.queue import BY_BACKOFF
+from broker_core.queues.schedule import put_off
 from broker_core.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class LastValueQueue(WorkQueue):
     def push(self, message: Message) -> bool:
         if self.watched and refuses(self, message):
             return turned_away(self, message)
+        if (message.facts.due_ms or self.reads_delays) and put_off(self, message):
+            return True
         value = self._value_of(message)
         if (old := self._newest.get(value)) is not None:
             self._replace(old)

@@ -22,7 +22,9 @@ from heapq import heapify, heappop, heappush, nsmallest
 from typing import TYPE_CHECKING, Final
 
 from broker_core.clock import NEVER
+from broker_core.delays import due_ms_of
 from broker_core.delivery import Delivery, read_back
+from broker_core.durability.contract import PENDING
 from broker_core.queues.deferred_free import PAUSE_S
 from broker_core.queues.queue import EXPIRED
 from broker_core.store.contract import Page
@@ -31,6 +33,7 @@ from broker_core.store.mark import mark_of
 if TYPE_CHECKING:
     from broker_core.clock import Timer
     from broker_core.durability.contract import Stored, WaitingRow
+    from broker_core.message import Message
     from broker_core.queues.work_queue import WorkQueue
 
 PORTION: Final = 4096  # messages that become ready at once: 10 ms
@@ -393,3 +396,34 @@ class Schedule:
     def end(self) -> None:
         """Cancel the timer, as the queue is deleted."""
         self._queue.virtual_host.broker.timers.cancel(self._timer)
+
+
+# Arrival of messages that were published for later.
+
+
+def due_of(queue: WorkQueue, message: Message) -> float:
+    """Return when a message is ready that arrives now, in monotonic seconds; in the past if it is ready at once."""
+    clock = queue.virtual_host.broker.clock
+    wall_ms = clock.wall() * 1000
+    due_ms = message.facts.due_ms or due_ms_of(message.headers, wall_ms)
+    return clock.now() + (due_ms - wall_ms) / 1000
+
+
+def is_for_later(queue: WorkQueue, message: Message) -> bool:
+    """Return whether a message that arrives now would have to wait for a time."""
+    return due_of(queue, message) > queue.virtual_host.broker.now
+
+
+def put_off(queue: WorkQueue, message: Message) -> bool:
+    """Take in a message that is for later. Return False, with nothing done, if it is ready at once."""
+    due = due_of(queue, message)
+    if due <= queue.virtual_host.broker.now:
+        return False
+    delivery = Delivery(message, queue, queue.position, queue.end_of(message))
+    queue.go_on_from(queue.position + 1)
+    if queue.journal is not None and message.facts.durable and queue.number:
+        delivery.stored = PENDING
+        queue.journal.arrivals.append(delivery)
+    queue.scheduled().put(delivery, due)
+    queue.count_scheduled()
+    return True

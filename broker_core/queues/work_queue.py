@@ -48,7 +48,7 @@ from broker_core.queues.overflow import (
 from broker_core.queues.queue import AT_ONCE, BY_BACKOFF, DELETED, DELIVERY_LIMIT, EXPIRED, REJECTED, Queue
 from broker_core.queues.retry import Backoff, backoff_of
 from broker_core.queues.round_robin import Ring, ring_of, step_out
-from broker_core.queues.schedule import Schedule
+from broker_core.queues.schedule import Schedule, is_for_later, put_off
 from broker_core.queues.search import Search, takes_now
 from broker_core.values import Table
 
@@ -80,6 +80,7 @@ class WorkQueue(Queue):
         "expiry",
         "lanes",
         "position",
+        "reads_delays",
         "rings",
         "schedule",
         "search",
@@ -110,6 +111,7 @@ class WorkQueue(Queue):
         self.active: Consumer | None = None  # the single active consumer
         self.awaited: dict[HeldDeadLetters, int] | None = None  # refused here: the size of the first of each
         self.sole = False  # only a single active consumer is served
+        self.reads_delays = False  # headers of messages may say that these are for later
         self.position = 0  # position of the next message to arrive
         self.expiring = 0  # waiting messages that will expire
         self.expiry: Expiry | None = None  # created with the first message that will expire
@@ -132,6 +134,7 @@ class WorkQueue(Queue):
             drop_over_limit(self)
         self.sole = limits.single_active
         self.backoff = backoff_of(limits)
+        self.reads_delays = limits.delayed_message
         if self.disuse is not None or limits.expires_ms is not None:
             self.in_disuse().watch()
         if self.dead_letters is not None:
@@ -200,6 +203,8 @@ class WorkQueue(Queue):
     def push(self, message: Message) -> bool:
         if self.watched and refuses(self, message):
             return turned_away(self, message)
+        if (message.facts.due_ms or self.reads_delays) and put_off(self, message):
+            return True
         delivery = Delivery(message, self, self.position, NEVER)
         self.position += 1
         if self.journal is not None and message.facts.durable and self.number:
@@ -221,6 +226,8 @@ class WorkQueue(Queue):
         return True
 
     def takes_of(self, messages: list[Message]) -> int:
+        if self.reads_delays or messages[0].facts.due_ms:
+            return 0  # each is put off by itself
         return runs.takes_of(self, messages) if self.watched else len(messages)
 
     def push_run(self, messages: list[Message]) -> int:
@@ -362,6 +369,8 @@ class WorkQueue(Queue):
         return True
 
     def can_deliver_now(self, message: Message) -> bool:
+        if (message.facts.due_ms or self.reads_delays) and is_for_later(self, message):
+            return False
         self.dispatch()
         return not (self.paused or self._waits()) and any(
             takes_now(consumer, message) for ring in self.rings for consumer in ring
@@ -433,6 +442,12 @@ class WorkQueue(Queue):
         if self.schedule is None:
             self.schedule = Schedule(self)
         return self.schedule
+
+    def count_scheduled(self) -> None:
+        """Count a message that was published for later, and has just been scheduled."""
+        self.published += 1
+        if self.watched:
+            self.touch()  # it counts towards the limits
 
     def due(self, delivery: Delivery) -> None:
         """Let a message wait at the place where it arrived, as it came back or its time has come."""

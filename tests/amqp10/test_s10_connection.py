@@ -319,7 +319,12 @@ def test_x050_the_open_says_what_the_node_is_and_can() -> None:
     assert opened.container_id == "east"
     assert opened.channel_max == 63
     assert opened.max_frame_size == 131_072
-    assert set(opened.offered_capabilities) == {"ANONYMOUS-RELAY", "LINK_PAIR_V1_0", "SHARED-SUBS"}
+    assert set(opened.offered_capabilities) == {
+        "ANONYMOUS-RELAY",
+        "DELAYED_DELIVERY",
+        "LINK_PAIR_V1_0",
+        "SHARED-SUBS",
+    }
     properties = opened.properties
     assert properties["product"] == "Leveret"
     assert properties["version"] == VERSION

@@ -361,3 +361,22 @@ def test_outcomes_change_nothing_in_a_stream() -> None:
     fill(bench, range(3, 4))
     link.want(1)
     assert taken(link) == [3]
+
+
+def test_an_annotation_that_is_no_time_is_kept_and_delays_nothing() -> None:
+    link = receiver(filled(1))
+    link.answer(modified(x_opt_delivery_time="soon"), link.get())
+    assert link.get().annotations["x-opt-delivery-time"] == "soon"
+
+
+def test_a_receiver_says_when_a_message_is_to_come_again() -> None:
+    bench = filled(1)
+    link = receiver(bench)
+    due_ms = int(bench.clock.wall() * 1000) + 3000
+    link.answer(modified(x_opt_delivery_time=ULong(due_ms)), link.get())
+    queue = bench.queue("q")
+    assert (queue.ready, queue.delayed) == (0, 1)
+    bench.advance(2.9)
+    assert queue.delayed == 1
+    bench.advance(0.1)
+    assert link.get().annotations["x-opt-delivery-time"] == due_ms

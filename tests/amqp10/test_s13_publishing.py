@@ -313,3 +313,59 @@ def test_s210_an_address_to_reply_to_is_percent_encoded(bench: ClientBench, send
     channel.publish("", "q", b"", BasicProperties(reply_to="a/b%"))
     delivery = sender.session.receiver("/queues/q", credit=1).get()
     assert delivery.properties.reply_to == "/queues/a%2Fb%25"
+
+
+# For later.
+
+
+def delayed(bench: ClientBench) -> tuple[int, int]:
+    queue = bench.queue("q")
+    return queue.ready, queue.delayed
+
+
+def test_a_delay_counts_from_the_arrival_of_each_message(bench: ClientBench) -> None:
+    sender = session_of(bench).sender("/queues/q")
+    for _ in range(2):
+        assert sender.publish(annotations({"x-opt-delivery-delay": 2000}), HELLO) == p.Accepted()
+        bench.advance(0.5)
+    assert delayed(bench) == (0, 2)
+    bench.advance(1)
+    assert delayed(bench) == (1, 1)
+    bench.advance(0.5)
+    assert delayed(bench) == (2, 0)
+
+
+def test_messages_in_one_read_are_delayed_each(bench: ClientBench) -> None:
+    sender = session_of(bench).sender("/queues/q")
+    numbers = [
+        sender.send(annotations({"x-opt-delivery-delay": 2000}), HELLO, settle=False) for _ in range(5)
+    ]
+    bench.settle()
+    assert [sender.outcome(number) for number in numbers] == [p.Accepted()] * 5
+    assert delayed(bench) == (0, 5)
+
+
+def test_a_time_wins_over_a_delay(bench: ClientBench) -> None:
+    sender = session_of(bench).sender("/queues/q")
+    due_ms = int(bench.clock.wall() * 1000) + 3000
+    said = annotations({"x-opt-delivery-delay": 1000, "x-opt-delivery-time": due_ms})
+    assert sender.publish(said, HELLO) == p.Accepted()
+    bench.advance(2)
+    assert delayed(bench) == (0, 1)
+    bench.advance(1)
+    assert delayed(bench) == (1, 0)
+
+
+@pytest.mark.parametrize("name", ["x-opt-delivery-delay", "x-opt-delivery-time"])
+def test_a_time_that_is_no_number_ends_the_link(bench: ClientBench, name: str) -> None:
+    sender = session_of(bench).sender("/queues/q")
+    sender.send(annotations({name: "soon"}), HELLO)
+    assert sender.refusal().startswith(f"amqp:invalid-field bad value for '{name}'")
+    assert delayed(bench) == (0, 0)
+
+
+def test_a_link_offers_delivery_times_to_those_who_ask(bench: ClientBench) -> None:
+    session = session_of(bench)
+    asking = session.sender("/queues/q", desired_capabilities=[Symbol("DELAYED_DELIVERY"), Symbol("MORE")])
+    assert asking.attached.offered_capabilities == ["DELAYED_DELIVERY"]
+    assert session.sender("/queues/q").attached.offered_capabilities == []

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.broker import Outcome
 from broker_core.delivery import Delivery
 from broker_core.errors import PreconditionFailed
-from broker_core.policy import Policy
+from broker_core.message import Facts, Message
+from broker_core.policy import ApplyTo, Policy
 from broker_core.queues.queue import Queue
 from broker_core.queues.retry import LONGEST_S, Backoff
 from broker_core.queues.work_queue import WorkQueue
-from broker_core.values import Value
+from broker_core.transaction import Transaction
+from broker_core.values import Properties, Table, Timestamp, Value
+from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
 from tests.core.fakes import FakeConsumer, fetched, waiting
-from tests.harness.bench import CoreBench
+from tests.harness.bench import ENCODING, CoreBench
 from tests.store.paged import PagedBench, paged_out
 
 RETRY: dict[str, Value] = {
@@ -434,3 +438,195 @@ def test_what_is_on_disk_only_is_read_to_be_dead_lettered() -> None:
     queue.bury_all()
     bench.settle()
     assert (waiting(dead), queue.delayed) == ("0 1 2 3", 0)
+
+
+# Messages that are published for later.
+
+
+def scheduled(
+    body: bytes, bench: CoreBench, delay_s: float, ttl_ms: int | None = None, durable: bool = False
+) -> Message:
+    """A message for the queue `q` that is ready after so long."""
+    due_ms = int((bench.clock.wall() + delay_s) * 1000)
+    return Message(ENCODING, "", "q", b"", body, Facts(durable=durable, ttl_ms=ttl_ms, due_ms=due_ms))
+
+
+def schedule(bench: CoreBench, *delays_s: float, ttl_ms: int | None = None) -> None:
+    """Publish messages that are named by their delays."""
+    for delay_s in delays_s:
+        made = scheduled(b"%g" % delay_s, bench, delay_s, ttl_ms)
+        assert bench.broker.publish(bench.host.default_exchange, made) is Outcome.TAKEN
+    bench.settle()
+
+
+def test_a_message_is_delivered_when_it_is_due_not_flagged_as_redelivered(bench: CoreBench) -> None:
+    queue = bench.queue()
+    assert isinstance(queue, WorkQueue)
+    consumer = FakeConsumer(queue)
+    schedule(bench, 3, 1, 2)
+    assert (consumer.bodies(), queue.delayed, queue.published) == ("", 3, 3)
+    bench.advance(0.999)
+    assert consumer.bodies() == ""
+    for expected in ("1", "1 2", "1 2 3"):
+        bench.advance(1)
+        assert consumer.bodies() == expected
+    assert not any(delivery.redelivered for delivery in consumer.got)
+    assert queue.redelivered == 0
+
+
+def test_what_is_due_waits_at_the_place_of_its_arrival(bench: CoreBench) -> None:
+    queue = bench.queue()
+    bench.publish("q", b"a")
+    schedule(bench, 2, 1)
+    bench.publish("q", b"b")
+    bench.advance(5)
+    assert waiting(queue) == "a 2 1 b"
+
+
+@pytest.mark.parametrize("delay_s", [0, -5])
+def test_what_is_due_at_once_is_like_any_other_message(bench: CoreBench, delay_s: float) -> None:
+    queue = bench.queue()
+    assert isinstance(queue, WorkQueue)
+    schedule(bench, delay_s)
+    assert (queue.ready, queue.schedule) == (1, None)
+
+
+def test_a_scheduled_message_lives_from_its_arrival_on(bench: CoreBench) -> None:
+    dead = bench.queue("dead")
+    queue = bench.queue(**DEAD)
+    schedule(bench, 3, ttl_ms=1000)
+    bench.advance(1)
+    assert (waiting(dead), queue.delayed) == ("3", 0)
+    assert dead.delayed == 0, "a dead letter is for now"
+
+
+def test_scheduled_messages_fill_a_queue(bench: CoreBench) -> None:
+    queue = bench.queue(x_max_length=2, x_overflow="reject-publish")
+    schedule(bench, 5, 6)
+    outcome = bench.broker.publish(bench.host.default_exchange, scheduled(b"x", bench, 1))
+    assert (outcome, queue.delayed) == (Outcome.REFUSED, 2)
+    other = bench.queue("other", x_max_length=2)
+    for delay_s in (5, 4, 6):
+        other.push(scheduled(b"%d" % delay_s, bench, delay_s))
+    bench.settle()
+    bench.advance(10)
+    assert waiting(other) == "5 6", "of those that wait the ones that are due first are dropped"
+
+
+def test_runs_of_scheduled_messages_are_put_off_one_by_one(bench: CoreBench) -> None:
+    queue = bench.queue()
+    run = [scheduled(b"x", bench, 1)] * 10
+    bench.publish("q", b"first")
+    assert bench.broker.publish_run(bench.host.default_exchange, run) == 0
+    assert (queue.takes_of(run), queue.ready) == (0, 1)
+
+
+def test_an_immediate_message_cannot_be_for_later(bench: CoreBench) -> None:
+    queue = bench.queue()
+    consumer = FakeConsumer(queue)
+    exchange = bench.host.default_exchange
+    assert bench.broker.publish_immediate(exchange, scheduled(b"x", bench, 1)) is Outcome.UNDELIVERABLE
+    assert bench.broker.publish_immediate(exchange, scheduled(b"now", bench, 0)) is Outcome.TAKEN
+    bench.settle()
+    assert consumer.bodies() == "now"
+
+
+def test_the_last_of_values_is_replaced_when_a_message_is_due(bench: CoreBench) -> None:
+    queue = bench.queue(x_last_value_key="of")
+    schedule(bench, 2)
+    bench.publish("q", b"now")
+    assert waiting(queue) == "now"
+    bench.advance(2)
+    assert at_hand_of(queue) == ("now", 1, 0), "the one that arrived last is kept"
+    fetched(queue, settled=True)
+    bench.publish("q", b"old")
+    schedule(bench, 1)
+    bench.advance(1)
+    assert at_hand_of(queue) == ("1", 1, 0)
+
+
+def at_hand_of(queue: Queue) -> tuple[str, int, int]:
+    return waiting(queue), queue.ready, queue.delayed
+
+
+def test_numbers_are_in_order_of_arrival(bench: CoreBench) -> None:
+    queue = bench.queue(x_sequence_header="n")
+    schedule(bench, 1)
+    bench.publish("q", b"a")
+    bench.advance(1)
+    assert (waiting(queue), queue.ready) == ("1 a", 2)
+    assert [delivery.position for delivery in queue.waiting()] == [0, 1]
+
+
+# Headers, where an exchange or a queue reads them.
+
+
+def with_headers(**said: Value) -> Message:
+    headers = {name.replace("_", "-"): value for name, value in said.items()}
+    properties = ENCODING091.write(Properties(headers=headers))
+    facts, properties = ENCODING091.published(properties)
+    return Message(ENCODING091, "", "q", properties, b"x", facts)
+
+
+@pytest.mark.parametrize(
+    ("headers", "delay_s"),
+    [
+        ({"x_delay": 2000}, 2),
+        ({"x_opt_delivery_delay": 3000, "x_delay": 2000}, 3),
+        ({"x_opt_delivery_time": 1_000_000_004_000, "x_delay": 2000}, 4),
+        ({"x_opt_delivery_time": Timestamp(1_000_000_005)}, 5),
+        ({"x_delay": "2000"}, 0),
+        ({"x_delay": -1}, 0),
+        ({"x_delay": True}, 0),
+        ({}, 0),
+    ],
+)
+@pytest.mark.parametrize("how", ["queue argument", "queue policy", "exchange argument", "exchange policy"])
+def test_headers_delay_where_an_argument_or_a_policy_says_so(
+    bench: CoreBench, headers: dict[str, Value], delay_s: float, how: str
+) -> None:
+    by_argument = "argument" in how
+    queue = bench.queue(**({"x_delayed_message": True} if how == "queue argument" else {}))
+    arguments: Table = {"x-delayed-exchange": True} if how == "exchange argument" else {}
+    exchange = bench.host.declare_exchange("x", "fanout", arguments=arguments)
+    bench.host.bind(exchange, queue, "", {})
+    if not by_argument:
+        reach = ApplyTo.QUEUES if "queue" in how else ApplyTo.EXCHANGES
+        bench.broker.policies.set(Policy("p", "/", ".*", {"delayed-message": True}, apply_to=reach))
+        bench.host.apply_policies()
+    assert bench.broker.publish(exchange, with_headers(**headers)) is Outcome.TAKEN
+    bench.settle()
+    assert (queue.ready, queue.delayed) == ((0, 1) if delay_s else (1, 0))
+    if delay_s:
+        bench.advance(delay_s - 0.01)
+        assert queue.ready == 0
+        bench.advance(0.01)
+        assert queue.ready == 1
+
+
+def test_a_header_alone_changes_nothing(bench: CoreBench) -> None:
+    queue = bench.queue()
+    assert isinstance(queue, WorkQueue)
+    bench.broker.publish(bench.host.default_exchange, with_headers(x_delay=5000))
+    assert (queue.ready, queue.schedule) == (1, None)
+
+
+@pytest.mark.parametrize("way", ["publish_if_room", "transaction"])
+def test_every_way_of_publishing_reads_the_headers(bench: CoreBench, way: str) -> None:
+    queue = bench.queue()
+    exchange = bench.host.declare_exchange("x", "fanout", arguments={"x-delayed-exchange": True})
+    bench.host.bind(exchange, queue, "", {})
+    if way == "publish_if_room":
+        assert bench.broker.publish_if_room(exchange, with_headers(x_delay=5000)) is Outcome.TAKEN
+    else:
+        transaction = Transaction()
+        assert transaction.publish(bench.broker, exchange, with_headers(x_delay=5000))
+        assert transaction.commit() == 0
+    assert (queue.ready, queue.delayed) == (0, 1)
+
+
+def test_streams_take_messages_at_once(bench: CoreBench) -> None:
+    queue = bench.host.declare_queue("q", durable=True, arguments={"x-queue-type": "stream"})
+    bench.broker.publish(bench.host.default_exchange, scheduled(b"x", bench, 5))
+    bench.settle()
+    assert (queue.ready, queue.delayed) == (1, 0)

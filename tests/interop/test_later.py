@@ -6,9 +6,10 @@ import time
 
 import pika
 import pytest
-from proton import Delivery, symbol
-from proton.utils import BlockingConnection, BlockingReceiver
+from proton import Delivery, Message, symbol
+from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
+from broker_core.policy import Policy
 from tests.interop.conftest import RunningNode, wait_until
 from tests.interop.proton_peer import connect, data
 
@@ -117,3 +118,67 @@ def test_proton_is_delayed_by_what_it_says_of_a_delivery(
     receive(receiver)
     assert time.monotonic() - began > 0.29
     receiver.accept()
+
+
+# Messages that are published for later.
+
+
+@pytest.mark.parametrize("annotation", ["x-opt-delivery-delay", "x-opt-delivery-time"])
+def test_proton_publishes_for_later(node: RunningNode, link: BlockingConnection, annotation: str):
+    node.declare("q", arguments={"x-queue-type": "quorum"}, durable=True)
+    sender = link.create_sender("/queues/q")
+    wall_ms = int(time.time() * 1000)
+    value = 600 if annotation.endswith("delay") else wall_ms + 600
+    assert sender.send(annotated(b"later", annotation, value)).remote_state == Delivery.ACCEPTED
+    assert (node.ready("q"), delayed(node, "q")) == (0, 1), "it is confirmed when the queue has it"
+    sender.send(data(b"now"))
+    receiver = link.create_receiver("/queues/q", credit=CREDITS)
+    assert bytes(receive(receiver).body) == b"now"
+    receiver.accept()
+    last = receive(receiver)
+    assert time.time() * 1000 >= wall_ms + 600
+    assert (bytes(last.body), last.delivery_count, last.first_acquirer) == (b"later", 0, True)
+    receiver.accept()
+
+
+def annotated(body: bytes, name: str, value: object) -> Message:
+    message = data(body)
+    message.annotations = {symbol(name): value}
+    return message
+
+
+def test_a_delay_that_is_no_number_ends_the_link(node: RunningNode, link: BlockingConnection):
+    node.declare("q")
+    with pytest.raises(LinkDetached, match=r"bad value for .*x-opt-delivery-delay"):
+        link.create_sender("/queues/q").send(annotated(b"x", "x-opt-delivery-delay", "soon"))
+    assert (node.ready("q"), delayed(node, "q")) == (0, 0)
+
+
+@pytest.mark.parametrize("by", ["exchange", "queue", "policy"])
+def test_pika_publishes_for_later_where_headers_are_read(node: RunningNode, by: str):
+    if by == "policy":
+        node.call(
+            lambda: node.node.broker.policies.set(Policy("later", "/", "^later$", {"delayed-message": True}))
+        )
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.exchange_declare(
+            "later", "topic", arguments={"x-delayed-exchange": True} if by == "exchange" else None
+        )
+        channel.queue_declare("q", arguments={"x-delayed-message": True} if by == "queue" else None)
+        channel.queue_bind("q", "later", "#")
+        wall_ms = int(time.time() * 1000)
+        channel.basic_publish("later", "a", b"delay", pika.BasicProperties(headers={"x-delay": 500}))
+        absolute = pika.BasicProperties(headers={"x-opt-delivery-time": wall_ms + 700})
+        channel.basic_publish("later", "a", b"time", absolute)
+        channel.basic_publish("later", "a", b"now")
+        assert (node.ready("q"), delayed(node, "q")) == (1, 2)
+        seen = []
+        for method, _, body in channel.consume("q", auto_ack=True, inactivity_timeout=10):
+            assert method is not None
+            seen.append((body, method.redelivered, time.time() * 1000 >= wall_ms + 500))
+            if len(seen) == 3:
+                break
+        assert seen == [(b"now", False, False), (b"delay", False, True), (b"time", False, True)]
+        assert time.time() * 1000 >= wall_ms + 700

@@ -109,18 +109,26 @@ class ScheduleMachine(RuleBasedStateMachine):
 
     # Messages.
 
-    @rule(count=st.integers(1, 4), priority=st.integers(0, 1), ttl_s=st.sampled_from([None, None, 1, 3, 9]))
-    def publish(self, count: int, priority: int, ttl_s: int | None) -> None:
+    @rule(
+        count=st.integers(1, 4),
+        priority=st.integers(0, 1),
+        ttl_s=st.sampled_from([None, None, 1, 3, 9]),
+        later_s=st.sampled_from([0, 0, -1, 2, 5]),
+    )
+    def publish(self, count: int, priority: int, ttl_s: int | None, later_s: int) -> None:
         for _ in range(count):
             name = f"m{self.messages}"
-            facts = Facts(durable=True, priority=priority, ttl_ms=None if ttl_s is None else ttl_s * 1000)
+            due_ms = int((self.site.clock.wall() + later_s) * 1000) if later_s else 0
+            ttl_ms = None if ttl_s is None else ttl_s * 1000
+            facts = Facts(durable=True, priority=priority, ttl_ms=ttl_ms, due_ms=due_ms)
             position = self.queue.position  # that begins anew when a queue was empty at a start
             self.site.broker.publish(
                 self.site.host.default_exchange, Message(ENCODING, "", "q", b"", name.encode(), facts)
             )
             ends = NEVER if ttl_s is None else self.model.now + ttl_s
             level = min(priority, self.levels - 1)
-            self.model.items.append(Item(name, position, level, self.model.now, ends))
+            due = self.model.now + later_s
+            self.model.items.append(Item(name, position, level, due, ends, waits=later_s > 0))
             self.messages += 1
         self.settle()
 

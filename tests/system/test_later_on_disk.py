@@ -20,7 +20,12 @@ pytestmark = pytest.mark.system
 ROUNDS = 6
 MESSAGES = 60  # in each round
 WAIT_MS = 400
-RETRY = {"x-delayed-retry-type": "all", "x-delayed-retry-min": WAIT_MS, "x-delayed-retry-max": WAIT_MS}
+ARGUMENTS = {
+    "x-delayed-retry-type": "all",
+    "x-delayed-retry-min": WAIT_MS,
+    "x-delayed-retry-max": WAIT_MS,
+    "x-delayed-message": True,
+}
 SLACK_S = 0.01  # between the test's clock and the node's
 
 
@@ -58,8 +63,11 @@ class Trial:
     def publish(self, client: Client) -> None:
         for _ in range(MESSAGES):
             name = str(len(self.books))
-            client.publishing.basic_publish("", "q", name.encode(), pika.BasicProperties(delivery_mode=2))
-            self.books[name] = Book()  # confirmed
+            delay_ms = self.chance.choice([0, WAIT_MS, 2 * WAIT_MS])
+            properties = pika.BasicProperties(delivery_mode=2, headers={"x-delay": delay_ms})
+            due = time.time() + delay_ms / 1000
+            client.publishing.basic_publish("", "q", name.encode(), properties)
+            self.books[name] = Book(due)  # confirmed
 
     def consume(self, client: Client, seconds: float, accept: float) -> None:
         """Take messages for a while; accept some, and give others back, for later."""
@@ -100,7 +108,7 @@ class Trial:
         node = Node(self.folder)
         try:
             client = Client(node)
-            client.publishing.queue_declare("q", durable=True, arguments=RETRY)
+            client.publishing.queue_declare("q", durable=True, arguments=ARGUMENTS)
             client.publishing.queue_declare("empty", durable=True)
             self.publish(client)
             self.consume(client, self.chance.uniform(0.2, 1.0), accept=0.2)

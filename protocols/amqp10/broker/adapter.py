@@ -24,6 +24,7 @@ from broker_core.security.sasl import Anonymous
 from protocols.amqp10.broker import kept_links
 from protocols.amqp10.broker import stats as facts
 from protocols.amqp10.broker.errors import refusal
+from protocols.amqp10.broker.publishing import DELAYED_DELIVERY
 from protocols.amqp10.broker.session import ServedSession
 from protocols.amqp10.broker.transactions import Transactions
 from protocols.amqp10.codec import performatives as p
@@ -37,7 +38,8 @@ from protocols.shared.broker.outbox_writer import OutboxWriter
 from protocols.shared.machine.contract import Wait
 
 log: Final = logging.getLogger("leveret.amqp10")
-CAPABILITIES: Final = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "SHARED-SUBS")  # the extensions served (X050)
+# The extensions served (X050).
+CAPABILITIES: Final = ("LINK_PAIR_V1_0", "ANONYMOUS-RELAY", "SHARED-SUBS", DELAYED_DELIVERY)
 VIRTUAL_HOST: Final = "vhost:"  # the prefix of a hostname that names a virtual host (S165)
 
 

@@ -31,6 +31,7 @@ from protocols.amqp10.broker.envelope import (
     annotations_section,
     entry,
     envelope_of,
+    require_times,
 )
 from protocols.amqp10.broker.envelope import remembered as remembered_envelopes
 from protocols.amqp10.codec import performatives as p
@@ -144,8 +145,14 @@ class Facts10(Facts):
             reply_to=reply_to,
             cc=cc,
             has_headers=has_headers,
+            due_ms=envelope.due_ms,
         )
         self.envelope = envelope
+
+    def due_at(self, due_ms: int) -> Facts10:
+        facts = Facts10(self.envelope, self.has_headers, self.user_id, self.reply_to, self.cc)
+        facts.due_ms = due_ms
+        return facts
 
 
 # By envelope, whether there are application-properties, user-id and reply-to.
@@ -153,7 +160,7 @@ remembered_facts: Final[dict[tuple[Envelope, bool, str | None, str | None], Fact
 remembered_application: Final[set[bytes]] = set()  # sections that have been checked
 
 
-def project(payload: bytes, at: int = 0) -> tuple[Facts, bytes, bytes, str | None, str | None]:
+def project(payload: bytes, at: int = 0) -> tuple[Facts10, bytes, bytes, str | None, str | None]:
     """Return facts, properties, body, `to` and `subject` of a message that a client has sent.
 
     Raises AmqpError: amqp:invalid-field for a bad x-cc (S208), amqp:decode-error for a malformed message (S209, X060),
@@ -186,6 +193,8 @@ def project(payload: bytes, at: int = 0) -> tuple[Facts, bytes, bytes, str | Non
 
 
 def _facts(envelope: Envelope, has_application: bool, user_id: str | None, reply_to: str | None) -> Facts10:
+    if envelope.is_timed:
+        require_times(envelope)
     has_headers = has_application or bool(envelope.entries)
     facts = Facts10(envelope, has_headers, user_id, reply_to, _copies(envelope.copies))
     if envelope.remembered and len(user_id or "") + len(reply_to or "") <= REMEMBERED_SIZE_MAX:

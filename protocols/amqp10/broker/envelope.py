@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from broker_core.delays import DELIVERY_DELAY, DELIVERY_TIME, delay_ms
 from protocols.amqp10.broker.core_values import printed
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
@@ -28,7 +29,18 @@ NO_HEADER: Final = p.Header()
 class Envelope:
     """The header and annotations of a message, as its publisher set them."""
 
-    __slots__ = ("copies", "durable", "entries", "priority", "remembered", "size", "ttl_ms")
+    __slots__ = (
+        "copies",
+        "delay_ms",
+        "due_ms",
+        "durable",
+        "entries",
+        "is_timed",
+        "priority",
+        "remembered",
+        "size",
+        "ttl_ms",
+    )
 
     def __init__(self, octets: bytes, header: p.Header, entries: dict[str, bytes]) -> None:
         self.durable = header.durable is True
@@ -36,8 +48,27 @@ class Envelope:
         self.ttl_ms = header.ttl
         self.entries = entries  # annotations by name: the original bytes of key and value
         self.copies: Value = annotation(entries[COPIES]) if COPIES in entries else None
+        self.is_timed = DELIVERY_TIME in entries or DELIVERY_DELAY in entries
+        self.due_ms = time_in(entries, DELIVERY_TIME) if self.is_timed else 0  # ms since 1970; 0: at once
+        # From its arrival, unless it says when it is due.
+        self.delay_ms = time_in(entries, DELIVERY_DELAY) if self.is_timed and not self.due_ms else 0
         self.size = len(octets)
-        self.remembered = self.size <= REMEMBERED_SIZE_MAX  # and may be a key of other caches
+        # It may be a key of other caches, too. Times are hardly ever the same.
+        self.remembered = self.size <= REMEMBERED_SIZE_MAX and not self.due_ms
+
+
+def time_in(entries: dict[str, bytes], name: str) -> int:
+    """Return an annotation that is a time or a delay in ms; 0 if it is absent, not above zero or no whole number."""
+    return delay_ms(annotation(entries[name])) if name in entries else 0
+
+
+def require_times(envelope: Envelope) -> None:
+    """Raise AmqpError if an annotation that should be a time is no whole number."""
+    for name in (DELIVERY_TIME, DELIVERY_DELAY):
+        value = annotation(envelope.entries[name]) if name in envelope.entries else 0
+        if not isinstance(value, int) or isinstance(value, bool):
+            text = f"bad value for '{name}' message-annotation: {printed(value)[:SHOWN_MAX]}"
+            raise AmqpError(p.INVALID_FIELD, text)
 
 
 remembered: Final[dict[bytes, Envelope]] = {}

@@ -28,7 +28,7 @@ from broker_core.message import Facts, Message
 from broker_core.queues.queue import Queue, Watcher
 from broker_core.virtual_host import Remembered
 from protocols.amqp10.broker import addresses, dynamic_queues, resumption, sources
-from protocols.amqp10.broker.encoding import ENCODING, project
+from protocols.amqp10.broker.encoding import ENCODING, Facts10, project
 from protocols.amqp10.broker.errors import refusal
 from protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
 from protocols.amqp10.codec import performatives as p
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from protocols.amqp10.broker.session import ServedSession
 
+DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # the capability by which JMS clients ask for delivery times
 WORK_MAX: Final = 10_000  # copies that one read may publish before other connections have a turn: 10 to 30 ms
 AIMS_MAX: Final = 4096  # cached `to` addresses per virtual host and user
 MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
@@ -67,7 +68,8 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
         _require_queue(session.client, found, target.durable)
     kept = resumption.kept_for(session, attach)
     resumption.tell_durability(target)
-    link.attach(attach.source, target, unsettled=resumption.states_of(kept))
+    wished = [wish for wish in attach.desired_capabilities if wish == DELAYED_DELIVERY]
+    link.attach(attach.source, target, offered_capabilities=wished, unsettled=resumption.states_of(kept))
     if addressed is not None:
         addressed.watch_queue()
     return resumption.serve(session, link, owner, target, kept)
@@ -152,12 +154,13 @@ def aim_at(client: Client, exchange: str, key: str) -> Aim:
 class Projection:
     """The facts of a message, which also hold for messages that differ only in the bytes of their body."""
 
-    __slots__ = ("_begin", "_size_bytes", "body_at", "facts", "properties", "subject", "to")
+    __slots__ = ("_begin", "_size_bytes", "body_at", "delay_ms", "facts", "properties", "subject", "to")
 
     def __init__(self, payload: bytes) -> None:
         """Project the message. Raises AmqpError, as `project` does."""
-        self.facts: Facts
+        self.facts: Facts10
         self.facts, self.properties, body, self.to, self.subject = project(payload)
+        self.delay_ms = self.facts.envelope.delay_ms
         at = self.body_at = len(payload) - len(body)
         self._begin = payload[: at + FORM]
         # The width in bytes of the size of the body's only section; 0 if this holds for no other message.
@@ -229,6 +232,8 @@ class Publishing(IncomingOwner):
             known = self._project(payload)
             aim = self._aim_of(known)
             facts = known.facts
+            if known.delay_ms:
+                facts = facts.due_at(known.delay_ms + int(self.broker.clock.wall() * 1000))
             message = Message(
                 ENCODING, aim.exchange.name, aim.key, known.properties, payload[known.body_at :], facts
             )
@@ -279,6 +284,8 @@ class Publishing(IncomingOwner):
         Returns how many were taken. Raises Failure.
         """
         exchange, properties, facts, body_at = aim.exchange, known.properties, known.facts, known.body_at
+        if known.delay_ms:
+            return 0  # each has a time of its own
         name, key = exchange.name, aim.key
         messages: list[Message] = []
         for payload in payloads:
