@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from broker_core.arguments.checks import text
+from broker_core.config.compat import BindDefault
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
 from broker_core.exchanges.exchange import Binding, Destination, Exchange
 from broker_core.limits import NAME_MAX, QueueType
@@ -203,6 +204,7 @@ class Client:
         self._acts()
         _not_default(name)
         _require_short(name)
+        self.broker.compat.check_name("exchange", name)
         self._check(CONFIGURE, "exchange", name)
         alternate = text((arguments or {}).get("alternate-exchange"))
 
@@ -261,7 +263,8 @@ class Client:
     def _ends(
         self, source: str, destination: str, is_exchange: bool, key: str
     ) -> tuple[Exchange, Destination]:
-        _not_default(source)
+        if is_exchange or self.broker.compat.bind_default is BindDefault.REFUSE:
+            _not_default(source)
         if is_exchange:
             _not_default(destination)
         self._check(WRITE, "exchange" if is_exchange else "queue", destination)
@@ -300,6 +303,7 @@ class Client:
             text((arguments or {}).get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")
         ]
         generated = ours or name == ""
+        self.broker.compat.check_name("queue", name)
         name = name or generated_name(prefix)
         _require_short(name)
         self._check(CONFIGURE, "queue", name)

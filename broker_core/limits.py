@@ -79,6 +79,7 @@ class QueueLimits:
     retry_min_ms: int | None = None  # how long, after the first attempt
     retry_max_ms: int | None = None
     retry_multiplier: int | None = None  # of the wait, for each further attempt; None: it grows linearly
+    keeps_persistent: bool = False  # overflow drops no persistent messages
     fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 

@@ -7,6 +7,7 @@ documentation is printed from the rows, like that of all settings.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final, Generic, TypeVar
@@ -33,6 +34,10 @@ from broker_core.values import Table
 from broker_core.version import VERSION
 
 MANY: Final = (1 << 31) - 1
+NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{0,127}")  # AMQP 0-9-1, domain exchange-name
+LOW_PRIORITY_MAX: Final = (
+    4  # AMQP 0-9-1, class basic: "priorities 0-4 and 5-9 are treated as two distinct levels"
+)
 
 
 class UnknownExchangeType(Unsupported):
@@ -127,6 +132,36 @@ class RefusedOpen(Enum):
 class OrphanedSender(Enum):
     DETACH = "detach"
     RELEASE = "release"
+
+
+class PrefetchSize(Enum):
+    REFUSE = "refuse"
+    SERVE = "serve"
+
+
+class RecoverToConsumer(Enum):
+    REFUSE = "refuse"
+    SERVE = "serve"
+
+
+class Names(Enum):
+    ANY = "any"
+    SPECIFICATION = "specification"
+
+
+class BindDefault(Enum):
+    REFUSE = "refuse"
+    ALLOW = "allow"
+
+
+class PersistentOverflow(Enum):
+    DROP = "drop"
+    KEEP = "keep"
+
+
+class PlainPriorities(Enum):
+    ONE = "one"
+    TWO = "two"
 
 
 class TimeoutScope(Enum):
@@ -300,6 +335,40 @@ class Compat(Record):
         "An AMQP 1.0 sender whose queue is deleted: detached, or kept, with its messages released.",
         OrphanedSender.DETACH,
     )
+    prefetch_size: PrefetchSize = key(
+        Choice(PrefetchSize),
+        "A prefetch in bytes (`basic.qos`): refused, or served: a message beyond it is sent only while the client has "
+        "no other.",
+        PrefetchSize.REFUSE,
+    )
+    recover_to_consumer: RecoverToConsumer = key(
+        Choice(RecoverToConsumer),
+        "`basic.recover` without `requeue`: refused, or the messages are sent again to the consumers that had them.",
+        RecoverToConsumer.REFUSE,
+    )
+    plain_priorities: PlainPriorities = key(
+        Choice(PlainPriorities),
+        "The levels of priority of classic queues that set no `x-max-priority`: one, or two, 0 to 4 and from 5 on.",
+        PlainPriorities.ONE,
+    )
+    names: Names = key(
+        Choice(Names),
+        "The names of new exchanges and queues: any, or up to 127 letters, digits, `-`, `_`, `.` and `:`.",
+        Names.ANY,
+    )
+    bind_default: BindDefault = key(
+        Choice(BindDefault),
+        "Binding a queue to the default exchange: refused (403), or done.",
+        BindDefault.REFUSE,
+    )
+    persistent_overflow: PersistentOverflow = key(
+        Choice(PersistentOverflow),
+        "Persistent messages of a queue that drops what is over its limit: dropped like others, or kept.",
+        PersistentOverflow.DROP,
+    )
+    tell_host: bool = key(
+        Flag(), "Tell AMQP clients the address that they have connected to, in the server properties.", False
+    )
     product: Product = key(
         Choice(Product),
         "The product's name in AMQP 0-9-1 and 1.0: some clients refuse a broker that is not RabbitMQ.",
@@ -340,6 +409,16 @@ class Compat(Record):
         """Return whether a fresh secret is checked, of a user whose credentials expire or do not (X008)."""
         return expires or self.update_secret is SecretOfPassword.CHECK
 
+    def check_name(self, kind: str, name: str) -> None:
+        """Raise PreconditionFailed if a new exchange or queue may not have this name (S042).
+
+        Source: AMQP 0-9-1, the domains exchange-name and queue-name, and the rules of declare.
+        """
+        if self.names is Names.SPECIFICATION and not NAME.fullmatch(name):
+            raise PreconditionFailed(
+                f"the name of {kind} '{name[:127]}' is not one of up to 127 letters, digits, '-', '_', '.' and ':'"
+            )
+
     def check_binding_key(self, exchange_type: str, binding_key: str) -> None:
         """Raise PreconditionFailed if a topic binding key has too many `#` (X012)."""
         most = self.topic_wildcards_max
@@ -373,6 +452,8 @@ class Compat(Record):
         `consumer_timeout_ms` is the node's default.
         """
         default = self.quorum_delivery_limit if quorum else self.default_delivery_limit
+        is_plain = limits.max_priority is None and not (quorum or limits.last_value_key or limits.group_key)
+        two = is_plain and self.plain_priorities is PlainPriorities.TWO
         timeout = settled(limits.consumer_timeout_ms, consumer_timeout_ms, least=1)
         return attrs.evolve(
             limits,
@@ -380,6 +461,9 @@ class Compat(Record):
             consumer_timeout_ms=timeout if self._knows_timeout(quorum) else None,
             consumer_timeout_asked=limits.consumer_timeout_ms is not None,
             at_least_once=bool(limits.at_least_once) and may_hold(limits),
+            max_priority=1 if two else limits.max_priority,
+            priority_base=LOW_PRIORITY_MAX if two else limits.priority_base,
+            keeps_persistent=self.persistent_overflow is PersistentOverflow.KEEP,
         )
 
     def _knows_timeout(self, quorum: bool) -> bool:
@@ -415,6 +499,13 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "flow_mechanism": "channel-flow",
         "redeclare_exclusive": "precondition-failed",
         "refused_open": "close",
+        "prefetch_size": "serve",
+        "recover_to_consumer": "serve",
+        "plain_priorities": "two",
+        "names": "specification",
+        "bind_default": "allow",
+        "persistent_overflow": "keep",
+        "tell_host": True,
         "dead_letter_on_delete": True,
         "default_delivery_limit": 5,
         "quorum_delivery_limit": 5,

@@ -1,4 +1,10 @@
-"""A full queue refuses new messages, or drops the oldest ones of the lowest priority (S082)."""
+"""A full queue refuses new messages, or drops the oldest ones of the lowest priority (S082).
+
+Where the profile says so, overflow drops no persistent message (AMQP 0-9-1, class basic: a server must not discard one
+when a queue overflows). Such messages stay although the queue is over its limit, until consumers take them: what holds
+publishers back is the memory alarm. They may stand at the head for long, and so the queue is not searched for others
+behind them: a new message that is not persistent is dropped instead.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +27,11 @@ def refuses(queue: WorkQueue, message: Message) -> bool:
     limits = queue.limits
     if limits.no_local and queue.is_local(message):
         return True
-    if limits.overflow is Overflow.DROP_HEAD or not queue.lacks_room_for(message):
+    if limits.overflow is Overflow.DROP_HEAD:
+        return (
+            limits.keeps_persistent and not message.facts.durable and _is_full_of_persistent(queue, message)
+        )
+    if not queue.lacks_room_for(message):
         return False
     queue.dispatch()
     if queue.dead_letters is not None:
@@ -33,9 +43,34 @@ def refuses(queue: WorkQueue, message: Message) -> bool:
     return True
 
 
+def _is_full_of_persistent(queue: WorkQueue, message: Message) -> bool:
+    """Return whether a message finds no room, and none that it may push out; dead-letter it then."""
+    if not queue.lacks_room_for(message):
+        return False
+    queue.dispatch()
+    if not queue.lacks_room_for(message) or any(map(_may_drop_head, queue.lanes)):
+        return False
+    queue.virtual_host.broker.dead_letter(queue, message, MAXLEN)
+    return True
+
+
+def _may_drop_head(lane: Lane) -> bool:
+    """Return whether a lane's first message is not persistent, as far as that can be told without reading it."""
+    return bool(lane) and lane.at_hand() and not lane.head().message.facts.durable
+
+
+def _droppable(queue: WorkQueue) -> Lane | None:
+    """Return the lane whose first message goes next, that of the lowest priority, if any may be dropped."""
+    if not queue.limits.keeps_persistent:
+        return next(lane for lane in queue.lanes if lane)
+    return next((lane for lane in queue.lanes if _may_drop_head(lane)), None)
+
+
 def turned_away(queue: WorkQueue, message: Message) -> bool:
     """Count a refused message and return False. True if the publisher is not told: no-local, or self-destruct."""
     if queue.limits.no_local and queue.is_local(message):
+        return True
+    if queue.limits.overflow is Overflow.DROP_HEAD:  # it was dropped, as another would have been
         return True
     if queue.limits.overflow is Overflow.SELF_DESTRUCT:
         queue.in_disuse().destroy()
@@ -53,7 +88,9 @@ def drop_over_limit(queue: WorkQueue) -> None:
             broker = queue.virtual_host.broker
             broker.timers.at(broker.now + PAUSE_S, lambda now: queue.touch())
             return
-        lane = next(lane for lane in queue.lanes if lane)  # the lowest priority goes first
+        lane = _droppable(queue)
+        if lane is None:
+            return
         if lane.at_hand():
             queue.left(delivery := lane.take())
             queue.die(delivery, MAXLEN)

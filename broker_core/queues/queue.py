@@ -209,6 +209,10 @@ class Queue(Destination):
         """Let a message wait again that was removed from the queue and from the store's record of it."""
         raise Unsupported(f"{self.described} does not take messages back")
 
+    def head_size(self) -> int:
+        """Return the bytes of the next message's body, 0 if that is not known without reading it."""
+        return 0
+
     def has_room(self, messages: int, octets: int) -> bool:
         """Return whether so many more messages, with bodies of `octets` bytes in all, would be taken, none refused."""
         return True

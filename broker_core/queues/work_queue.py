@@ -150,7 +150,7 @@ class WorkQueue(Queue):
     def open_lanes(self) -> None:
         """Create the lanes, if there are none yet."""
         if not self.lanes:
-            self.lanes = [Lane() for _ in range((self.declared_limits.max_priority or 0) + 1)]
+            self.lanes = [Lane() for _ in range((self.limits.max_priority or 0) + 1)]
 
     def over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
         """Return whether the queue would be over its limits with so many more messages and bytes of bodies."""
@@ -279,6 +279,10 @@ class WorkQueue(Queue):
             return True
         self.dispatch()
         return not self.lacks_room_for(message)
+
+    def head_size(self) -> int:
+        lane = next((lane for lane in reversed(self.lanes) if lane), None)
+        return lane.head().message.size if lane is not None and lane.at_hand() else 0
 
     # Handing out.
 

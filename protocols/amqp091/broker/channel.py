@@ -6,17 +6,19 @@ of the core is raised as a `Failure`; the adapter turns it into the reply code.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.config.compat import GlobalQos
+from broker_core.config.compat import GlobalQos, PrefetchSize, RecoverToConsumer
 from broker_core.delivery import UNLIMITED, Delivery, Window
 from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits
+from broker_core.message import Message
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Value
 from broker_core.virtual_host import generated_name
@@ -60,12 +62,17 @@ class Channel:
         "last_tag",
         "late",
         "number",
+        "octets",
         "outbox",
         "prefetch",
+        "prefetch_octets",
         "publishing",
         "reply_consumer",
+        "resending",
+        "shared_octets",
         "shared_prefetch",
         "sharing",
+        "sized",
         "timeouts",
         "unsettled",
         "window",
@@ -93,6 +100,11 @@ class Channel:
         self.publishing = Publishing(self)
         self.prefetch = 0  # of consumers started later
         self.shared_prefetch = 0  # of all consumers together; 0 is no limit
+        self.sized = False  # there is a prefetch in bytes
+        self.prefetch_octets = 0  # in bytes, of consumers started later; 0 is no limit
+        self.shared_octets = 0  # in bytes, of all consumers together
+        self.octets = 0  # of the unsettled deliveries to consumers, if `sized`
+        self.resending: deque[Delivery] = deque()  # deliveries that consumers get again (basic.recover)
         # Counts for management.
         self.delivered_settled = 0  # deliveries that need no answer
         self.given_back = 0  # deliveries that were answered, but not accepted
@@ -121,6 +133,8 @@ class Channel:
             elif not self._is_late(tag):
                 unknown = tag
                 break
+        if self.sized:
+            self.weigh(taken, -1)
         at, count = 0, len(taken)
         while at < count:  # mostly once: a consumer takes from one queue
             queue, consumer, start = taken[at].queue, taken[at].consumer, at
@@ -191,6 +205,8 @@ class Channel:
 
     def _settle(self, delivery: Delivery, outcome: Callable[[Delivery], None]) -> None:
         consumer = delivery.consumer
+        if self.sized:
+            self.weigh([delivery], -1)
         self.given_back += outcome is not Delivery.accept
         outcome(delivery)
         if consumer is not None:
@@ -205,8 +221,31 @@ class Channel:
         elif isinstance(consumer, ChannelConsumer):
             consumer.wake()
 
+    def weigh(self, deliveries: list[Delivery], sign: int) -> None:
+        """Add the bytes of deliveries to those that their consumers, and the channel, have to answer, or subtract
+        them."""
+        for delivery in deliveries:
+            consumer = delivery.consumer
+            if isinstance(consumer, ChannelConsumer):
+                octets = sign * weight(delivery.message)
+                consumer.octets += octets
+                self.octets += octets
+
+    def fits(self, consumer: ChannelConsumer) -> bool:
+        """Return whether the next message may be sent to a consumer in advance, of a channel that is `sized`.
+
+        A message beyond the prefetch is sent only while the client has none (AMQP 0-9-1, basic.qos, prefetch-size).
+        """
+        size, own, shared = consumer.queue.head_size(), consumer.prefetch_octets, self.shared_octets
+        return not (
+            (own and consumer.octets and consumer.octets + size > own)
+            or (shared and self.octets and self.octets + size > shared)
+        )
+
     def wake_all(self) -> None:
         """Wake the idle consumers, the least recently served first, because shared credit may suffice for only one."""
+        if self.resending:
+            self._resend()
         idle = [consumer for consumer in self.consumers.values() if not consumer.able]
         for consumer in sorted(idle, key=lambda consumer: consumer.last_tag):
             consumer.wake()
@@ -241,24 +280,57 @@ class Channel:
 
     def _recover(self, requeue: bool) -> None:
         if not requeue:
-            raise Unsupported("requeue=false")
+            self._recover_to_consumers()
+            return
         for tag in self.tags(0, True):
             self._settle(self.unsettled.pop(tag), Delivery.release)
 
+    def _recover_to_consumers(self) -> None:
+        """Send every unsettled delivery to its consumer again, as redelivered and with a new tag; requeue those whose
+        consumer has gone, or that were fetched (AMQP 0-9-1, basic.recover)."""
+        if self.broker.compat.recover_to_consumer is RecoverToConsumer.REFUSE:
+            raise Unsupported("requeue=false")
+        for tag in self.tags(0, True):
+            delivery = self.unsettled.pop(tag)
+            consumer = delivery.consumer
+            if isinstance(consumer, ChannelConsumer) and consumer.attached:
+                delivery.redelivered = True
+                self.resending.append(delivery)
+                self.given_back += 1  # by its old tag
+            else:
+                self._settle(delivery, Delivery.release)
+        self._resend()
+
+    def _resend(self) -> None:
+        """Send deliveries again, as far as there is room; the others follow when the client has read (`wake_all`)."""
+        again = self.resending
+        while again and self.flowing and self.outbox.room() > 0:
+            delivery = again.popleft()
+            consumer = delivery.consumer
+            if isinstance(consumer, ChannelConsumer) and consumer.attached:
+                if self.sized:
+                    self.weigh([delivery], -1)  # `deliver` adds it again
+                consumer.deliver([delivery])
+            else:
+                self._settle(delivery, Delivery.release)
+
     def qos(self, method: m.BasicQos) -> None:
-        if method.prefetch_size:
+        if method.prefetch_size and self.broker.compat.prefetch_size is PrefetchSize.REFUSE:
             raise Unsupported(f"prefetch_size!=0 ({method.prefetch_size})")
+        if method.prefetch_size and not self.sized:
+            self.sized = True
+            self.weigh([*self.unsettled.values(), *self.resending, *self._tx_unsettled.values()], 1)
         shared = method.global_ or self.connection.shares_prefetch
         if shared and self.broker.compat.qos_global is GlobalQos.CHANNEL:
             held = (*self.unsettled.values(), *self._tx_unsettled.values())
             given = sum(delivery.consumer is not None for delivery in held) + self.late.charged()
             self.window.credit = method.prefetch_count - given if method.prefetch_count else UNLIMITED
-            self.shared_prefetch = method.prefetch_count
-            self.sharing = method.prefetch_count > 0
+            self.shared_prefetch, self.shared_octets = method.prefetch_count, method.prefetch_size
+            self.sharing = method.prefetch_count > 0 or method.prefetch_size > 0
             self._global = self.sharing and method.global_
             self.wake_all()
         else:
-            self.prefetch = method.prefetch_count
+            self.prefetch, self.prefetch_octets = method.prefetch_count, method.prefetch_size
         self.send(m.BasicQosOk())
 
     def consume(self, method: m.BasicConsume) -> None:
@@ -282,6 +354,7 @@ class Channel:
             method.exclusive,
             table(method.arguments),
         )
+        consumer.prefetch_octets = 0 if method.no_ack else self.prefetch_octets
         timeout_ms = integer_argument(method.arguments, "x-consumer-timeout")
         consumer.timeout_s = None if timeout_ms is None else timeout_ms / 1000
         self.client.consume(consumer)
@@ -338,10 +411,14 @@ class Channel:
     def take_back(self, late: dict[int, Delivery]) -> None:
         """Requeue deliveries that were not answered in time, by tag. Their credit comes back with the late answers."""
         self.given_back += len(late)
+        if self.sized:
+            self.weigh(list(late.values()), -1)
         for tag, delivery in late.items():
             del self.unsettled[tag]
             self.late.add(tag, delivery.consumer)
             delivery.queue.release(delivery)
+            if self.sized:
+                self._wake(delivery.consumer)
 
     def cancel_late(self, consumer: ChannelConsumer) -> None:
         """End a consumer that has not answered in time: requeue its deliveries, and ignore its later answers (X028)."""
@@ -430,9 +507,10 @@ class Channel:
             self._detach(consumer)
         self.consumers.clear()
         self._restore_answered()
-        for delivery in self.unsettled.values():
+        for delivery in chain(self.unsettled.values(), self.resending):
             delivery.queue.release(delivery)
         self.unsettled.clear()
+        self.resending.clear()
         self.publishing.close()
 
     def send_content(self, method: Method, properties: bytes, body: bytes) -> None:
@@ -473,6 +551,11 @@ METHODS: Final[dict[type[Method], Callable[..., None]]] = {
     m.TxCommit: Channel.tx_commit,
     m.TxRollback: Channel.tx_rollback,
 }
+
+
+def weight(message: Message) -> int:
+    """Return the bytes that a message takes of a prefetch in bytes; an empty one is a message, too."""
+    return message.size or 1
 
 
 def unknown_tag(tag: int) -> PreconditionFailed:

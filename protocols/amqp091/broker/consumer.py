@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.amqp091")
 
 PAUSED: Final = 0
+ONE: Final = 1  # byte of room: a single message is taken, however large
 LOW: Final = [bytes((low,)) for low in range(256)]  # the last byte of a delivery tag
 TAG: Final = Struct(">Q")
 SIZE: Final = Struct(">I")
@@ -48,7 +49,9 @@ class ChannelConsumer(Consumer):
         "_target",
         "channel",
         "last_tag",
+        "octets",
         "prefetch",
+        "prefetch_octets",
         "tag",
     )
 
@@ -71,6 +74,8 @@ class ChannelConsumer(Consumer):
         self.channel = channel
         self.tag = tag
         self.prefetch = 0 if no_ack else prefetch
+        self.prefetch_octets = 0  # in bytes; 0 is no limit
+        self.octets = 0  # of its unsettled deliveries, if the channel is `sized`
         self.last_tag = 0  # of the deliveries to this consumer
         self._prefix = wire.deliver_prefix(tag)
         self._tail = wire.END + wire.FRAME_START.pack(m.FRAME_BODY, channel.number, 0)[: -SIZE.size]
@@ -94,10 +99,14 @@ class ChannelConsumer(Consumer):
 
     def room(self) -> int:
         channel = self.channel
+        if channel.sized and not self.settled:
+            return ONE if channel.flowing and channel.outbox.room() > 0 and channel.fits(self) else PAUSED
         return channel.outbox.room() if channel.flowing else PAUSED
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         channel = self.channel
+        if channel.sized and not self.settled:
+            channel.weigh(deliveries, 1)
         out = channel.outbox.open()
         tag = channel.last_tag
         unsettled = None if self.settled else channel.unsettled

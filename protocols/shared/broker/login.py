@@ -65,9 +65,12 @@ class ServedConnection(FrontEnd):
     def product(self) -> dict[str, str]:
         """Return the product fields of the server properties that every peer gets (S005, X050)."""
         product, version = self.broker.compat.product_and_version
+        host = {"host": self.peer.local_host} if self.broker.compat.tell_host else {}
         return {
+            **host,
             "product": product,
             "version": version,
+            "copyright": "Copyright (c) the authors of Leveret",
             "platform": f"Python {platform.python_version()}",
             "information": "Licensed under Apache-2.0",
         }
