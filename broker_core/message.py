@@ -100,6 +100,23 @@ def said_in(message: Message, header: str) -> str:
     return "" if value is None else printed(value)
 
 
+FILTER_VALUE: Final = "x-stream-filter-value"  # the header by which readers of a stream choose messages
+FILTER_NAMED: Final = FILTER_VALUE.encode()  # searched for in the encoded properties, before they are decoded
+
+
+def filter_value(message: Message) -> str | None:
+    """Return the value by which readers of a stream choose a message; None if it has none.
+
+    Only texts count, and the empty one does not. Source: RabbitMQ's documentation of stream filtering.
+    """
+    if not message.facts.has_headers or FILTER_NAMED not in message.properties:
+        return None
+    try:
+        return text(message.encoding.headers(message.properties).get(FILTER_VALUE)) or None
+    except Exception:  # the encoding may raise anything
+        return None
+
+
 class Death:
     """The record of a message's deaths in one queue for one reason (`x-death` in 0-9-1, `x-opt-deaths` in 1.0)."""
 

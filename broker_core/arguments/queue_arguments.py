@@ -458,6 +458,16 @@ QUEUE_ARGUMENTS: Final = by_name(
         read=positive,
         key="stream-max-segment-size-bytes",
     ),
+    QueueArgument(
+        name="x-stream-filter-size-bytes",
+        about="The size of the Bloom filter that each block of a stream has of its messages' filter values.",
+        check=between(16, 255),
+        types=STREAM,
+        example=64,
+        field="filter_bytes",
+        read=number,
+        key="stream-filter-size-bytes",
+    ),
     # Checked, and compared on redeclaration, but without effect on a single node.
     QueueArgument(
         name="x-queue-mode",
@@ -554,17 +564,6 @@ QUEUE_ARGUMENTS: Final = by_name(
         instead="there is one node, and no replicas",
         example=3,
         key="initial-cluster-size",
-        key_check=count_fault,
-    ),
-    QueueArgument(
-        name="x-stream-filter-size-bytes",
-        about="The size of the Bloom filters of a stream.",
-        check=between(16, 255),
-        types=STREAM,
-        effect=Effect.NO_EFFECT,
-        instead="every message is looked at",
-        example=64,
-        key="stream-filter-size-bytes",
         key_check=count_fault,
     ),
 )

@@ -26,13 +26,15 @@ from broker_core.durability.block_cache import Run
 from broker_core.outbox import OVERHEAD
 from broker_core.queues.stream_log import Found, Log, Raw
 from broker_core.store import block
+from broker_core.store.bloom import FILTER_OCTETS
 from broker_core.store.contract import Append, DamagedError, Packed, Span
-from broker_core.store.segment_reader import Part, read_part, some_blocks
+from broker_core.store.segment_reader import Part, read_part, read_wanted, some_blocks
 
 if TYPE_CHECKING:
     from broker_core.durability.journal import Journal
     from broker_core.limits import QueueLimits
     from broker_core.message import Message
+    from broker_core.store.bloom import WantedValues
     from broker_core.store.contract import Reader
 
 log: Final = logging.getLogger("leveret.store")
@@ -69,6 +71,7 @@ class SegmentLog(Log):
         "_closed_to",
         "_counted",
         "_ended",
+        "_filter_octets",
         "_flying",
         "_holes",
         "_journal",
@@ -107,6 +110,7 @@ class SegmentLog(Log):
         self._asked: dict[int, list[Callable[[], None]]] = {}  # offsets being read, and callbacks
         self._segment_octets = SEGMENT_OCTETS
         self._segment_ms: int | None = None
+        self._filter_octets = 0  # bytes of the Bloom filters of blocks; 0: there are none
         self._new_segment = False  # the next message begins a new segment
         self._ended = False
 
@@ -171,6 +175,7 @@ class SegmentLog(Log):
                 bisect_left(ends, before + piece_octets, begin) + 1, begin + block.BLOCK_MESSAGES, len(ends)
             )
             append = Append(self.number, 0, self._closed_to, arrived, messages[begin:end])
+            append.filter_octets = self._filter_octets
             if self._positions:
                 append.positions = self._positions[begin:end]
             self._place(append, ends[end - 1] - before)
@@ -259,6 +264,7 @@ class SegmentLog(Log):
         if limits.max_bytes is not None:
             octets = min(octets, limits.max_bytes // SHARE)
         self._segment_octets = max(octets, SEGMENT_OCTETS_MIN)
+        self._filter_octets = limits.filter_bytes or FILTER_OCTETS
         age_ms = limits.max_age_ms
         self._segment_ms = None if age_ms is None else max(AGE_MS_MIN, age_ms // SHARE)
 
@@ -362,11 +368,16 @@ class SegmentLog(Log):
             self._journal.readings.soon(self._job(offset), partial(self._arrived, offset))
 
     def _job(self, offset: int) -> Callable[[Reader], Part]:
+        number, (segment, until) = self.number, self._bounds(offset)
+        encoding_of, noted = self._journal.encoding, self.noted
+        return lambda reader: read_part(reader, number, segment, offset, until, encoding_of, noted)
+
+    def _bounds(self, offset: int) -> tuple[int, int]:
+        """Return the segment that has an offset on disk, and the offset up to which it is to be read."""
         segment = self._segment_at(offset)
         at = bisect_right(self._runs, offset, key=FIRST)
-        until = min(segment.next, self.committed, self._runs[at].first if at < len(self._runs) else UNLIMITED)
-        encoding_of, noted = self._journal.encoding, self.noted
-        return lambda reader: read_part(reader, self.number, segment.first, offset, until, encoding_of, noted)
+        cached = self._runs[at].first if at < len(self._runs) else UNLIMITED
+        return segment.first, min(segment.next, self.committed, cached)
 
     def _arrived(self, offset: int, found: Part | Exception) -> None:
         waiting = self._asked.pop(offset, [])
@@ -382,6 +393,32 @@ class SegmentLog(Log):
                 self._take_in(offset, found)
         for then in waiting:
             then()
+
+    def seek(self, offset: int, wanted: WantedValues, then: Callable[[int], None]) -> None:
+        offset = self._behind_hole(max(offset, self.first))
+        if offset >= self.committed or self._run_at(offset) is not None:
+            then(offset)
+            return
+        number, (segment, until) = self.number, self._bounds(offset)
+        encoding_of, noted = self._journal.encoding, self.noted
+
+        def found(sought: tuple[int, Part] | Exception) -> None:
+            if self._ended:
+                return
+            if isinstance(sought, DamagedError):
+                then(self.add_hole(offset, sought) if offset >= self.first else self.first)
+            elif isinstance(sought, Exception):
+                self._journal.reading_failed(sought)
+            else:
+                at, part = sought
+                if part[1] and at >= self.first:
+                    self._take_in(at, part)
+                then(at)
+
+        self._journal.readings.soon(
+            lambda reader: read_wanted(reader, number, segment, offset, until, wanted, encoding_of, noted),
+            found,
+        )
 
     def _take_in(self, offset: int, part: Part) -> None:
         """Cache the messages read, without those that are cached already; the one at `offset` was wanted."""

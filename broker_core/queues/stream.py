@@ -12,8 +12,8 @@ end. A commit moves all of the second into the first, once a batch. A reader tha
 and costs nothing until `wake`; a reader whose next message is on disk only is `fetching` meanwhile. So the cost is one
 look and one delivery for each reader and message, wherever readers are.
 
-A reader's selector passes over messages, a portion at a time. Every reader browses here; one that asks for browsing is
-not expected to answer.
+A reader's selector passes over messages, a portion at a time; its stream filter (`stream_filter.py`) also over blocks
+on disk, which are not read then. Every reader browses here; one that asks for browsing is not expected to answer.
 
 Producers may number their messages (headers `x-producer` and `x-sequence`): a message whose number is not above the
 last one taken from its producer is a repetition, and is dropped as if it had been taken.
@@ -36,6 +36,7 @@ from broker_core.limits import QueueLimits, QueueType
 from broker_core.message import Message
 from broker_core.queues.queue import BY_BACKOFF, REJECTED, Queue
 from broker_core.queues.search import Portions, takes_now
+from broker_core.queues.stream_filter import stream_filter
 from broker_core.queues.stream_log import Log, MemoryLog
 from broker_core.values import Table, Timestamp, Value, printed
 
@@ -200,8 +201,9 @@ class StreamQueue(Queue):
             if found is None:
                 consumer.searching = False
                 self.fetching[consumer] = None
-                log.fetch(at, partial(self._fetched, consumer))
-                break
+                self.cursors[consumer] = at
+                self._fetch(consumer, at)
+                return
             offsets, messages = found
             if not messages:
                 consumer.searching = False
@@ -223,6 +225,14 @@ class StreamQueue(Queue):
         else:
             consumer.able = False
         self.cursors[consumer] = at
+
+    def _fetch(self, consumer: Consumer, at: int) -> None:
+        """Have the messages loaded that a reader needs next; by its stream filter, these may begin later."""
+        wanted = None if consumer.selector is None else consumer.selector.wanted
+        if wanted is None:
+            self.log.fetch(at, partial(self._fetched, consumer))
+        else:
+            self.log.seek(at, wanted, partial(self._placed, consumer))
 
     def _fetched(self, consumer: Consumer) -> None:
         """Called when the messages that a reader waits for are in memory."""
@@ -298,6 +308,9 @@ class StreamQueue(Queue):
                 f"invalid arg '{OFFSET}' for {self.described}: '{printed(asked)}' is not first, last, next, "
                 "an offset, a timestamp or an age such as 7D (units Y M D h m s)"
             )
+        asked_filter = stream_filter(consumer.arguments, self.described)
+        if asked_filter is not None:
+            consumer.selector = asked_filter.also(consumer.selector)
         self.cursors[consumer] = self.log.first if start is None else start
         self.consumers[consumer] = None
         consumer.attached = True
@@ -310,7 +323,7 @@ class StreamQueue(Queue):
             self.log.offset_since(since, partial(self._placed, consumer))
 
     def _placed(self, consumer: Consumer, offset: int) -> None:
-        """Called when the offset at which a reader begins has been found."""
+        """Called when the offset at which a reader begins, or goes on, has been found."""
         if consumer in self.fetching:
             self.cursors[consumer] = offset
             self._fetched(consumer)

@@ -20,6 +20,7 @@ from broker_core.outbox import OVERHEAD
 
 if TYPE_CHECKING:
     from broker_core.limits import QueueLimits
+    from broker_core.store.bloom import WantedValues
     from broker_core.store.contract import Packed
 
 PRODUCERS_MAX: Final = 10_000  # of a stream whose sequence numbers are kept; the least recent are forgotten
@@ -109,6 +110,14 @@ class Log(ABC):
         """Load messages at `offset` for `read`; then, maybe at once, call `then`, unless the log ends before."""
 
     @abstractmethod
+    def seek(self, offset: int, wanted: WantedValues, then: Callable[[int], None]) -> None:
+        """Load messages like `fetch`, but those that are wanted, or some more.
+
+        Pass over blocks on disk, from `offset` on, that have none by their filters. Then, maybe at once, call `then`
+        with the offset to go on from, unless the log ends before. If nothing is loaded there, seek on.
+        """
+
+    @abstractmethod
     def offset_since(self, wall: float, then: Callable[[int], None]) -> None:
         """Find the first offset that arrived at `wall` or later, or a few before it; the next one if there is none.
 
@@ -179,6 +188,9 @@ class MemoryLog(Log):
 
     def fetch(self, offset: int, then: Callable[[], None]) -> None:
         then()
+
+    def seek(self, offset: int, wanted: WantedValues, then: Callable[[int], None]) -> None:
+        then(offset)
 
     def offset_since(self, wall: float, then: Callable[[int], None]) -> None:
         then(self.first + bisect_left(self._times, wall, self._gone) - self._gone)

@@ -22,7 +22,7 @@ registered as apache.org:selector-filter:string.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import PreconditionFailed
 from broker_core.message import Message
@@ -49,19 +49,30 @@ from broker_core.selectors.conditions import (
 )
 from broker_core.selectors.tokens import END, NAME, VALUE, Token, tokens, wrong
 
+if TYPE_CHECKING:
+    from broker_core.store.bloom import WantedValues
+
 LENGTH_MAX: Final = 4096  # characters
 DEPTH_MAX: Final = 64  # nested operators and parentheses
 PATTERN_MAX: Final = 512  # characters of a LIKE pattern, which may take the square of that in bits
 
 
 class Selector:
-    """A compiled selector."""
+    """A condition on messages: a compiled selector, or another filter."""
 
-    __slots__ = ("_condition", "text")
+    __slots__ = ("_condition", "text", "wanted")
 
-    def __init__(self, text: str, condition: ConditionNode) -> None:
+    def __init__(self, text: str, condition: ConditionNode, wanted: WantedValues | None = None) -> None:
         self.text = text  # as the client wrote it
         self._condition = condition
+        self.wanted = wanted  # values that a message must have one of to match; None: it need not
+
+    def also(self, other: Selector | None) -> Selector:
+        """Return the condition that both conditions are met."""
+        if other is None:
+            return self
+        both = AllOf([self._condition, other._condition])
+        return Selector(f"({self.text}) AND ({other.text})", both, self.wanted or other.wanted)
 
     def matches(self, message: Message) -> bool:
         """Return whether the condition is true of the message; unknown counts as false. Never raises."""

@@ -21,6 +21,7 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.clock import NEVER
 from broker_core.message import Message
+from broker_core.store.bloom import BlockRange, WantedValues
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class Packed:
 class Append:
     """New messages of one stream, not yet encoded as blocks; `block.py` has the format."""
 
-    __slots__ = ("arrived", "first", "messages", "packed", "positions", "segment", "stream")
+    __slots__ = ("arrived", "filter_octets", "first", "messages", "packed", "positions", "segment", "stream")
 
     def __init__(
         self,
@@ -116,6 +117,9 @@ class Append:
         self.messages = messages
         self.packed = packed  # the block, instead of `messages`
         self.positions: array[int] | None = None  # their positions in a queue, if they come from one
+        self.filter_octets = (
+            0  # bytes of a block's Bloom filter, if a message has a filter value; 0: no filter
+        )
 
     @property
     def next(self) -> int:
@@ -237,6 +241,13 @@ class Reader(ABC):
 
         They have at most `octets` bytes, but at least one block is returned. Raises DamagedError, whose `next` is the
         offset after the damage, and StoreError.
+        """
+
+    @abstractmethod
+    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+        """Find blocks with wanted messages by their filters, from the block that has `offset` on.
+
+        Raises DamagedError, whose `next` is the offset after the damage, and StoreError.
         """
 
     @abstractmethod

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from broker_core.store import block, chunk
+from broker_core.store.bloom import BlockRange, WantedValues
 from broker_core.store.contract import (
     Append,
     Chunk,
@@ -286,6 +287,10 @@ class ContentReader(Reader):
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
         found = self._segment(stream, segment, until)
         return self._looks.blocks(found.span, found.read, offset, until, octets)
+
+    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+        found = self._segment(stream, segment, until)
+        return self._looks.wanted(found.span, found.read, offset, until, wanted)
 
     def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
         found = self._segment(stream, segment, until)

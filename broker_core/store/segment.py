@@ -18,12 +18,16 @@ from zlib import crc32
 
 import attrs
 
-from broker_core.store.block import HEADER_OCTETS, MAGIC, BlockHeader, header
+from broker_core.store.block import HEADER_OCTETS, MAGIC, BlockHeader, filter_at, header
+from broker_core.store.bloom import FILTER_MAX, BlockRange, WantedValues
 from broker_core.store.contract import Append, DamagedError, Span
 
 ENTRY_OCTETS: Final = 1 << 16  # between two entries of an index
 WINDOW_OCTETS: Final = 1 << 16  # read at a time, to skip from header to header,
 SEARCH_OCTETS: Final = 1 << 20  # and to search for a block
+PEEK_OCTETS: Final = 1 << 9  # read at a time, to look at the filter of a large block
+READ_OCTETS: Final = 1 << 18  # of blocks that a search by filters returns, plus one block
+BLOCKS: Final = 2000  # that it looks at: 5 ms if they are small
 INDEXES: Final = 256  # cached: 24 KiB for a segment of 64 MiB
 ALIGNED: Final = 8  # blocks begin at multiples of that
 FOREVER: Final = 1 << 64
@@ -95,6 +99,30 @@ class Looks:
             end, next_first = end + head.octets, head.next
         return found[:end]
 
+    def wanted(self, span: Span, read: Read, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+        """See `Reader.wanted`. Look at no more than BLOCKS blocks, and find READ_OCTETS bytes and a block at most."""
+        if offset >= until:
+            return BlockRange(until, until, 0)
+        look = Look(span, read)
+        at, head = self._index(span).find(look, offset)
+        first = after = offset
+        octets = 0
+        try:
+            for number, (each, bits) in enumerate(look.filters(at, head.first)):
+                if each.first >= until or number >= BLOCKS or octets >= READ_OCTETS:
+                    break
+                if wanted.may_be_in(bits):
+                    first = first if octets else max(offset, each.first)
+                    octets += each.octets
+                elif octets:
+                    break
+                after = each.next
+        except DamagedError as error:
+            if after == offset:
+                raise _lost(span, offset, head.next, str(error)) from None
+        after = min(after, until)
+        return BlockRange(first if octets else after, after, octets)
+
     def offset_since(self, span: Span, read: Read, until: int, arrived: int) -> int:
         """See `Reader.offset_since`."""
         return self._index(span).since(Look(span, read), until, arrived)
@@ -122,12 +150,28 @@ class Look:
 
     def hop(self, at: int, first: int) -> Iterator[tuple[int, BlockHeader]]:
         """Yield headers and their places, from a block whose first offset is known. Raises DamagedError, StoreError."""
-        window, begin = b"", at
-        while at < self.span.octets:
-            if at + HEADER_OCTETS > begin + len(window):
-                window, begin = self.read(at, min(WINDOW_OCTETS, self.span.octets - at)), at
+        for place, head, _, _ in self._walk(at, first, 0):
+            yield place, head
+
+    def filters(self, at: int, first: int) -> Iterator[tuple[BlockHeader, bytes]]:
+        """Yield headers and Bloom filters like `hop`."""
+        for _, head, window, begin in self._walk(at, first, FILTER_MAX):
+            yield head, filter_at(window, begin, head)
+
+    def _walk(self, at: int, first: int, more: int) -> Iterator[tuple[int, BlockHeader, bytes, int]]:
+        """Yield places and headers, and bytes that have a header and `more` bytes behind it, from where on.
+
+        Small blocks are read many at a time, of large ones little more than that.
+        """
+        window, begin, end = b"", at, at
+        octets = self.span.octets
+        while at < octets:
+            if end < min(at + HEADER_OCTETS + more, octets):
+                reach = WINDOW_OCTETS if begin < at <= end else PEEK_OCTETS
+                window, begin = self.read(at, min(reach, octets - at)), at
+                end = at + len(window)
             head = self.header(window, begin, at - begin, first)
-            yield at, head
+            yield at, head, window, at - begin
             at, first = at + head.octets, head.next
 
     def header(self, octets: bytes, begin: int, at: int, first: int) -> BlockHeader:

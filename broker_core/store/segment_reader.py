@@ -9,6 +9,7 @@ from broker_core.store.contract import DamagedError
 
 if TYPE_CHECKING:
     from broker_core.message import Message
+    from broker_core.store.bloom import WantedValues
     from broker_core.store.contract import Reader
     from broker_core.store.origin import EncodingOf
 
@@ -28,14 +29,48 @@ def some_blocks(reader: Reader, stream: int, segment: int, offset: int, until: i
     return found
 
 
+def read_wanted(
+    reader: Reader,
+    stream: int,
+    segment: int,
+    offset: int,
+    until: int,
+    wanted: WantedValues,
+    encoding_of: EncodingOf,
+    noted: bool,
+) -> tuple[int, Part]:
+    """Return messages of the next blocks that may have wanted ones, and the offset to go on from.
+
+    There are none if the search, which goes on there, has found no such block yet. Raises DamagedError, StoreError.
+    """
+    place = reader.wanted(stream, segment, offset, until, wanted)
+    if not place.octets:
+        return place.first, (place.first, [])
+    octets = min(place.octets, FETCH_OCTETS)
+    try:
+        part = read_part(reader, stream, segment, place.first, place.next, encoding_of, noted, octets)
+    except DamagedError:
+        if place.first == offset:
+            raise
+        return place.first, (place.first, [])  # only what follows is damaged: the next search will say so
+    return place.first, part
+
+
 def read_part(
-    reader: Reader, stream: int, segment: int, offset: int, until: int, encoding_of: EncodingOf, noted: bool
+    reader: Reader,
+    stream: int,
+    segment: int,
+    offset: int,
+    until: int,
+    encoding_of: EncodingOf,
+    noted: bool,
+    octets_max: int = FETCH_OCTETS,
 ) -> Part:
     """Return the messages from an offset on, as far as one read goes; `noted` adds their offsets to their notes.
 
     Raises DamagedError, StoreError.
     """
-    octets = some_blocks(reader, stream, segment, offset, until, FETCH_OCTETS)
+    octets = some_blocks(reader, stream, segment, offset, until, octets_max)
     messages: list[Message] = []
     at = 0
     first = -1

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
+from broker_core.store.bloom import BlockRange, WantedValues
 from broker_core.store.contract import DamagedError, Reader, Span, StoreError
 from broker_core.store.database import is_trouble_of_disk
 from broker_core.store.segment import Looks, Read, not_there
@@ -78,6 +79,10 @@ class Slices(Reader):
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
         span, read = self._segment(stream, segment, until)
         return self._looks.blocks(span, read, offset, until, octets)
+
+    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+        span, read = self._segment(stream, segment, until)
+        return self._looks.wanted(span, read, offset, until, wanted)
 
     def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
         span, read = self._segment(stream, segment, until)

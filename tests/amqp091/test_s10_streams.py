@@ -299,3 +299,74 @@ def test_x021_arguments_that_a_stream_does_not_obey_are_refused(refused: FieldTa
         f"406 PRECONDITION_FAILED - invalid arg '{name}' for queue 's' in vhost '/' "
         "of queue type rabbit_stream_queue"
     )
+
+
+# Filters.
+
+
+def filtered(*values: FieldValue, prefetch: int = 100) -> ClientChannel:
+    """The stream `s` with messages of these filter values; None has headers, but no value."""
+    channel = stream(prefetch=prefetch)
+    for number, value in enumerate(values):
+        headers: FieldTable = {"n": number} if value is None else {"x-stream-filter-value": value}
+        channel.publish("", "s", b"%d" % number, BasicProperties(headers=headers))
+    channel.publish("", "s", b"plain")
+    return channel
+
+
+def chosen(channel: ClientChannel, **asked: FieldValue) -> str:
+    arguments: FieldTable = {"x-stream-offset": "first"}
+    arguments |= {f"x-stream-{name.replace('_', '-')}": value for name, value in asked.items()}
+    channel.consume("s", arguments=arguments)
+    return b" ".join(content.body for content in channel.deliveries()).decode()
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"),
+    [
+        ({"filter": "emea"}, "0 2"),
+        ({"filter": ["emea", "apac", "none"]}, "0 1 2"),
+        ({"filter": b"emea"}, "0 2"),
+        ({"filter": "nothing"}, ""),
+        ({"filter": "emea", "match_unfiltered": True}, "0 2 3 4 5 plain"),
+        ({"filter": "emea", "match_unfiltered": False}, "0 2"),
+        ({"match_unfiltered": True}, "0 1 2 3 4 5 plain"),
+    ],
+)
+def test_a_reader_chooses_messages_by_their_filter_values(asked: dict[str, FieldValue], found: str) -> None:
+    """A value that is no text, or an empty one, is none."""
+    assert chosen(filtered("emea", "apac", "emea", None, "", 7), **asked) == found
+
+
+def test_messages_that_are_passed_over_take_no_prefetch() -> None:
+    channel = filtered("a", "b", "a", "b", "b", prefetch=2)
+    assert chosen(channel, filter="b") == "1 3"
+    channel.ack(2, multiple=True)
+    assert [content.body for content in channel.deliveries()] == [b"4"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"filter": 7}, "'x-stream-filter' for queue 's' in vhost '/': unacceptable type"),
+        ({"filter": ["a", 7]}, "'x-stream-filter' for queue 's' in vhost '/': unacceptable type"),
+        ({"filter": []}, "it lists 1 to 128 values, not 0"),
+        ({"filter": ["a"] * 129}, "it lists 1 to 128 values, not 129"),
+        ({"filter": ""}, "a value has 1 to 1024 bytes"),
+        ({"filter": "a" * 1025}, "a value has 1 to 1024 bytes"),
+        ({"filter": "a", "match_unfiltered": "yes"}, "'x-stream-match-unfiltered'"),
+    ],
+)
+def test_a_filter_that_is_none_is_refused(asked: dict[str, FieldValue], why: str) -> None:
+    channel = stream(b"a")
+    arguments: FieldTable = {f"x-stream-{name.replace('_', '-')}": value for name, value in asked.items()}
+    text = channel.refused(m.BasicConsume("s", arguments=arguments))
+    assert text.startswith("406 PRECONDITION_FAILED - invalid arg")
+    assert why in text
+
+
+@pytest.mark.parametrize("size", [15, 256, "16", True])
+def test_the_size_of_a_filter_is_checked(size: FieldValue) -> None:
+    arguments: FieldTable = {**STREAM, "x-stream-filter-size-bytes": size}
+    text = channel_of(None).refused(m.QueueDeclare("s", durable=True, arguments=arguments))
+    assert text.startswith("406 PRECONDITION_FAILED - invalid arg 'x-stream-filter-size-bytes'")

@@ -8,11 +8,11 @@ import pytest
 
 from protocols.amqp091.codec.wire import BasicProperties
 from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Int, Symbol, Timestamp, UInt, ULong, Value
+from protocols.amqp10.codec.types import Described, Int, Symbol, Timestamp, UInt, ULong, Value, array_of
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import SETTLED, Receiver, Session
 from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, source, stream, taken
-from tests.amqp10.parts import application_properties, data
+from tests.amqp10.parts import annotations, application_properties, data
 from tests.amqp10.peer import Peer, declare, session_of
 from tests.harness.bench import ClientBench
 
@@ -402,6 +402,65 @@ def test_an_offset_that_is_no_place_is_refused(spec: Value) -> None:
     bench = stream(1)
     assert refusal(bench, offset(spec)).startswith(("amqp:precondition-failed", "amqp:invalid-field"))
     assert not bench.queue("q").consumers
+
+
+def valued_stream() -> ClientBench:
+    """A stream, to which 0 and 2 came over 1.0 with the filter value a, 1 over 0-9-1 with b, and 3 without one."""
+    bench = stream(0)
+    over_091 = channel_of(bench)
+    with_a = annotations({"x-stream-filter-value": "a"})
+    sender = session_of(bench).sender(QUEUE)
+    sender.send(with_a + data(b"0"))
+    headers = BasicProperties(headers={"x-stream-filter-value": "b"})
+    over_091.publish("", "q", b"1", headers)
+    sender.send(with_a + data(b"2"))
+    over_091.publish("", "q", b"3")
+    return bench
+
+
+def of_values(asked: Value, unfiltered: Value = None) -> p.Source:
+    described: dict[str, Value] = {
+        "rabbitmq:stream-offset-spec": "first",
+        "rabbitmq:stream-filter": asked,
+        "rabbitmq:stream-match-unfiltered": unfiltered,
+    }
+    return source(
+        filter={
+            name: Described(Symbol(name), value) for name, value in described.items() if value is not None
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "unfiltered", "found"),
+    [
+        ("a", None, [0, 2]),
+        (Symbol("b"), False, [1]),
+        (["a", "b"], None, [0, 1, 2]),
+        (array_of(["b", "z"]), True, [1, 3]),
+        ("z", None, []),
+    ],
+)
+def test_a_filter_chooses_messages_of_a_stream_by_their_values(
+    asked: Value, unfiltered: Value, found: list[int]
+) -> None:
+    link = session_of(valued_stream()).receiver(of_values(asked, unfiltered), credit=10)
+    assert link.attached.source.filter == of_values(asked, unfiltered).filter
+    assert taken(link) == found
+
+
+@pytest.mark.parametrize(("asked", "unfiltered"), [(7, None), ([], None), (["a", 7], None), ("a", "yes")])
+def test_a_filter_of_values_that_is_none_is_refused(asked: Value, unfiltered: Value) -> None:
+    bench = stream(1)
+    error = refusal(bench, of_values(asked, unfiltered))
+    assert error.startswith("amqp:invalid-field Attach refused: ")
+    assert not bench.queue("q").consumers
+
+
+def test_filters_of_streams_are_not_in_place_on_other_queues() -> None:
+    link = session_of(filled(2)).receiver(of_values("a"), credit=5)
+    assert not link.attached.source.filter
+    assert taken(link) == [0, 1]
 
 
 def test_readers_of_a_stream_do_not_disturb_each_other() -> None:

@@ -151,6 +151,7 @@ class Only(Selector):
     __slots__ = ("firsts", "looks")
 
     def __init__(self, firsts: bytes) -> None:
+        self.wanted = None
         self.firsts = firsts
         self.looks: Counter[bytes] = Counter()
 

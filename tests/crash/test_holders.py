@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -151,3 +152,57 @@ def test_confirmed_messages_in_streams_and_delayed_exchanges_survive_a_kill(tmp_
         held_back = {body for line in publishers.sent["later"] for body in line}
         assert set(publishers.confirmed["later"]) <= set(came) <= held_back
         assert len(came) == len(set(came))
+
+
+def valued(channel: BlockingChannel) -> Iterator[bytes]:
+    """The messages of one value, from the first on."""
+    properties = pika.BasicProperties(headers={"x-stream-filter-value": "a"})
+    channel.basic_publish("", "valued", MARKER, properties)
+    channel.basic_qos(prefetch_count=100)
+    arguments = {"x-stream-offset": "first", "x-stream-filter": "a"}
+    for method, _, body in channel.consume("valued", arguments=arguments):
+        channel.basic_ack(method.delivery_tag)
+        if body == MARKER:
+            break
+        yield body
+    channel.cancel()
+
+
+def test_a_filtered_reader_misses_nothing_that_was_confirmed(tmp_path: Path):
+    """Two publishers with a value each, kill -9 in between, and a reader of one value."""
+    confirmed: list[bytes] = []
+    for round_ in range(ROUNDS):
+        node = Node(tmp_path / "data")
+        stop = threading.Event()
+
+        def publish(
+            value: str, port: int = node.port, round_: int = round_, stop: threading.Event = stop
+        ) -> None:
+            properties = pika.BasicProperties(headers={"x-stream-filter-value": value})
+            with contextlib.suppress(AMQPError, OSError), connected(port) as channel:
+                channel.queue_declare("valued", durable=True, arguments={"x-queue-type": "stream"})
+                for number in range(10_000):
+                    body = f"{value} {round_} {number}".encode()
+                    channel.basic_publish("", "valued", body, properties)
+                    if value == "a":
+                        confirmed.append(body)
+                        if number >= ENOUGH:
+                            stop.set()
+
+        threads = [threading.Thread(target=publish, args=(value,)) for value in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        assert stop.wait(60)
+        node.kill()
+        for thread in threads:
+            thread.join()
+    node = Node(tmp_path / "data")
+    try:
+        with connected(node.port) as channel:
+            seen = list(valued(channel))
+    finally:
+        node.kill()
+    assert all(body.startswith(b"a ") for body in seen)
+    assert len(seen) == len(set(seen))
+    in_order = iter(seen)
+    assert all(body in in_order for body in confirmed)

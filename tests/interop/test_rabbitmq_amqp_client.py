@@ -38,6 +38,7 @@ from rabbitmq_amqp_python_client import (  # noqa: E402
     QuorumQueueSpecification,
     RecoveryConfiguration,
     StreamConsumerOptions,
+    StreamFilterOptions,
     StreamSpecification,
     ValidationCodeException,
 )
@@ -328,6 +329,23 @@ def test_a_stream_is_read_from_an_offset(
         found = with_annotations(rabbit_node, "s", 10 - first, consumer_options=options)
         assert [int(body) for body, _ in found] == list(range(first, 10))
         assert [notes["x-stream-offset"] for _, notes in found] == list(range(first, 10))
+
+
+def test_a_stream_is_read_by_filter_values(
+    rabbit_node: RunningNode, connection: Connection, management: Management
+):
+    management.declare_queue(StreamSpecification("s"))
+    publisher = connection.publisher("/queues/s")
+    for number, value in enumerate(["invoices", "orders", None, "invoices"]):
+        notes = None if value is None else {"x-stream-filter-value": value}
+        publisher.publish(Message(str(number).encode(), annotations=notes, inferred=True))
+    for filters, found in (
+        (StreamFilterOptions(values=["invoices"]), [b"0", b"3"]),
+        (StreamFilterOptions(values=["orders", "letters"], match_unfiltered=True), [b"1", b"2"]),
+    ):
+        options = StreamConsumerOptions(OffsetSpecification.first, filters)
+        taken = with_annotations(rabbit_node, "s", 2, consumer_options=options)
+        assert [body for body, _ in taken] == found
 
 
 def test_a_consumer_of_a_missing_queue_is_refused(connection: Connection):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
 from pathlib import Path
 
 from broker_core.broker import Broker
@@ -16,6 +17,7 @@ from broker_core.message import Facts, Message
 from broker_core.policy import Policy
 from broker_core.security.access import Permissions, TopicPermissions, User
 from broker_core.store import block, chunk, database, records, typed_json
+from broker_core.store.bloom import filter_of
 from broker_core.store.contract import Append, Entries
 from broker_core.xa import prepared
 from broker_core.xa.branch import Branch
@@ -113,3 +115,12 @@ def test_the_fields_of_records_are_on_the_page() -> None:
         assert isinstance(record, dict)
         for field in record:
             assert f"`{field}`" in PAGE, field
+
+
+def test_the_filter_of_a_block_is_found_by_the_words_of_the_page() -> None:
+    """Worked out by hand, as another tool would."""
+    digest = blake2b(b"emea", digest_size=16).digest()
+    begin, step = (int.from_bytes(digest[at : at + 8], "little") for at in (0, 8))
+    bits = filter_of(["emea"], 16)
+    numbers = {(begin + number * step) % 128 for number in range(4)}
+    assert {n for n in range(128) if bits[n // 8] >> n % 8 & 1} == numbers

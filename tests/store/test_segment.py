@@ -10,6 +10,7 @@ import pytest
 
 from broker_core.store import segment
 from broker_core.store.block import HEADER_OCTETS, pack
+from broker_core.store.bloom import BlockRange, WantedValues
 from broker_core.store.contract import Reader, Span
 from broker_core.store.segment import Looks, gaps
 from tests.store.shelf import append, bodies_in, content_of
@@ -57,6 +58,7 @@ def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     if request.param == "small":
         monkeypatch.setattr(segment, "ENTRY_OCTETS", 1)
         monkeypatch.setattr(segment, "WINDOW_OCTETS", HEADER_OCTETS)
+        monkeypatch.setattr(segment, "PEEK_OCTETS", HEADER_OCTETS)
         monkeypatch.setattr(segment, "SEARCH_OCTETS", 80)
 
 
@@ -79,6 +81,9 @@ class OneSegment(Reader):
 
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
         return self.looks.blocks(self.span, self.read, offset, until, octets)
+
+    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+        return self.looks.wanted(self.span, self.read, offset, until, wanted)
 
     def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
         return self.looks.offset_since(self.span, self.read, until, arrived)

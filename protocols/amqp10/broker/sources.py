@@ -7,6 +7,8 @@
 | property `exclusive`, a boolean                                  | that it is the queue's only consumer          |
 | filter `apache.org:selector-filter:string`, or key `jms-selector`| a condition on messages                       |
 | filter `rabbitmq:stream-offset-spec`, on a stream                | its first message                             |
+| filters `rabbitmq:stream-filter` and                             | the filter values of its messages             |
+| `rabbitmq:stream-match-unfiltered`, on a stream                  |                                               |
 | distribution-mode `copy`                                         | to read without taking                        |
 | outcomes, default-outcome                                        | its outcomes, and that of unanswered messages |
 
@@ -17,7 +19,7 @@ requested one, or released.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -26,6 +28,7 @@ from broker_core.errors import PreconditionFailed
 from broker_core.limits import QueueType
 from broker_core.queues.queue import Queue
 from broker_core.queues.stream import OFFSET
+from broker_core.queues.stream_filter import FILTER, UNFILTERED, stream_filter
 from broker_core.selectors.parser import Selector, compile_selector
 from broker_core.values import Table
 from broker_core.values import Timestamp as Seconds
@@ -35,7 +38,7 @@ from protocols.amqp10.broker.dynamic_queues import DYNAMIC_NODE, TEMPORARY_QUEUE
 from protocols.amqp10.broker.outcomes import Outcome, outcome_in
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import Described, Symbol, Timestamp, Value
+from protocols.amqp10.codec.types import Array, Described, Symbol, Timestamp, Value
 
 OUTCOMES: Final[dict[str, type[Outcome]]] = {
     kind.NAME: kind for kind in (p.Accepted, p.Rejected, p.Released, p.Modified)
@@ -45,6 +48,8 @@ TIMEOUT: Final = "rabbitmq:consumer-timeout"
 EXCLUSIVE: Final = "exclusive"
 SELECTORS: Final = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004, "jms-selector")
 OFFSETS: Final = ("rabbitmq:stream-offset-spec",)
+STREAM_FILTERS: Final = ("rabbitmq:stream-filter",)
+UNFILTEREDS: Final = ("rabbitmq:stream-match-unfiltered",)
 DEFAULT_SIZE_MAX: Final = 1024  # bytes of a default outcome
 CAPABILITIES: Final = ("queue", TEMPORARY_QUEUE)  # of our sources, for receivers that ask for them
 
@@ -72,18 +77,35 @@ def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:
     asked = attach.properties or {}
     known = {name: asked[name] for name in (*PRIORITY, TIMEOUT, EXCLUSIVE) if name in asked}
     selector = _filter(source, SELECTORS)
-    offset = _filter(source, OFFSETS) if queue.type is QueueType.STREAM else None
-    start = None if offset is None else _start(offset.says)
+    arguments, of_stream = _stream_arguments(source, queue) if queue.type is QueueType.STREAM else ({}, [])
     return Terms(
         priority=next((_whole(known, name) for name in PRIORITY if name in known), 0),
         exclusive=EXCLUSIVE in known and _truth(known, EXCLUSIVE),
         timeout_s=_timeout_s(known) if TIMEOUT in known else None,
         selector=selector_of(source),
-        arguments={} if start is None else {OFFSET: start},
+        arguments=arguments,
         browses=_browses(source, queue),
         properties=known,
-        filters={each.name: each.value for each in (selector, offset) if each is not None},
+        filters={each.name: each.value for each in (selector, *of_stream) if each is not None},
     )
+
+
+def _stream_arguments(source: p.Source, queue: Queue) -> tuple[Table, list[Filter]]:
+    """Return what a source asks of a stream as the core's arguments of a consumer, and the filters that it is from.
+
+    Raises AmqpError amqp:invalid-field.
+    """
+    arguments: dict[str, Neutral] = {}
+    found: list[Filter] = []
+    for argument, kinds, read in STREAM_ARGUMENTS:
+        if (asked := _filter(source, kinds)) is not None:
+            arguments[argument] = read(asked.says)
+            found.append(asked)
+    try:
+        stream_filter(arguments, queue.described)
+    except PreconditionFailed as failure:
+        raise _invalid(str(failure)) from None
+    return arguments, found
 
 
 def selector_of(source: p.Source) -> Selector | None:
@@ -156,6 +178,25 @@ def _start(said: Value) -> Neutral:
     if isinstance(said, int) and not isinstance(said, bool):
         return int(said)
     raise _invalid("a stream offset is a number, a timestamp or a string")
+
+
+def _filter_values(said: Value) -> Neutral:
+    """Return the filter values that a receiver wants, as the core takes them and checks them."""
+    listed = said.items if isinstance(said, Array) else said if isinstance(said, list) else (said,)
+    return [str(each) if isinstance(each, str) else None for each in listed]
+
+
+def _matches_unfiltered(said: Value) -> Neutral:
+    if not isinstance(said, bool):
+        raise _invalid("to match messages without a filter value is true or false")
+    return said
+
+
+STREAM_ARGUMENTS: Final[tuple[tuple[str, tuple[str, ...], Callable[[Value], Neutral]], ...]] = (
+    (OFFSET, OFFSETS, _start),
+    (FILTER, STREAM_FILTERS, _filter_values),
+    (UNFILTERED, UNFILTEREDS, _matches_unfiltered),
+)
 
 
 def outcomes_of(source: p.Source) -> Sequence[str]:
