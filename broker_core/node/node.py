@@ -68,7 +68,7 @@ class Node:
 
     admin: NodeAdmin  # set once the node has started
     broker: Broker
-    rounds: Rounds  # set while the node runs
+    rounds: Rounds  # set once the node starts
 
     def __init__(
         self,
@@ -77,11 +77,13 @@ class Node:
         closing_s: float = CLOSING_S,
         store: Store | None = None,
         handed: Handed | None = None,
+        owns_loop: bool = False,
     ) -> None:
         """`reread` reads the configuration again for `reload`; without it there is nothing to reload.
 
         `closing_s` is how long a shutdown waits for clients to close, in seconds. `store` takes the place of the one in
         `node.data_dir`; the node closes it. `handed` are sockets to listen on; all of them have to be used.
+        `owns_loop`: nothing else runs in this trio loop, so that the node may make it wait for a millisecond.
         """
         self.config = config or Config()
         self.keeper: Keeper | None = None  # None: everything is in memory only
@@ -90,6 +92,8 @@ class Node:
         self.transports: dict[Outbox, Transport] = {}
         self.fed: Connected | None = None  # the connection whose input is being processed
         self.past: Counter[str] = Counter()  # the counters of ended connections
+        self.owns_loop = owns_loop
+        self.sending = 0  # connections whose backlog is being sent by a task
         self._reread = reread
         self._closing_s = closing_s
         self._store = store
@@ -111,6 +115,7 @@ class Node:
         Raises BadPlugin, ConfigError, BadFolder, StoreError, or OSError (an address is taken).
         """
         began = trio.current_time()
+        self.rounds = Rounds(self)
         try:
             self._build(began)
             self._bind()
@@ -118,13 +123,13 @@ class Node:
                 self._token = trio.lowlevel.current_trio_token()
                 self.keeper.start(self._soon, self._store_failed)
         except BaseException:
+            self.rounds.close()
             self._stop_listening()
             if self.keeper is not None:
                 self.keeper.give_up()
             elif self._store is not None:
                 self._store.close(None)
             raise
-        self.rounds = Rounds(self)
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         for listener in self.listening:
             self._nursery.start_soon(self._accept, listener)
@@ -400,6 +405,15 @@ class Node:
         while any(map(is_readable, listeners)) or any(t.has_input() for t in self.transports.values()):
             await trio.lowlevel.checkpoint()
 
+    @property
+    def has_work_left(self) -> bool:
+        """True if a task of the node's has something to do now, or waits for the disk."""
+        return (
+            self.sending > 0
+            or bool(self.broker.touched)
+            or (self.keeper is not None and self.keeper.journal.dirty)
+        )
+
     def _wake(self) -> None:
         self._earlier.set()
 
@@ -419,6 +433,7 @@ class Node:
     def _soon(self, report: Callable[[], None]) -> None:
         """Called by the store's threads to run a function in the loop's thread."""
         self._token.run_sync_soon(self._hear, report)
+        self.rounds.interrupt()
 
     def _hear(self, report: Callable[[], None]) -> None:
         """Handle a report of the store; an exception in it must not end the loop."""

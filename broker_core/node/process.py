@@ -49,7 +49,10 @@ async def _run(
     config: Config, reread: Callable[[], Config], source: str, handed: Handed, tells: Notifier
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async with Node(config, reread, handed=handed) as node, trio.open_nursery() as nursery:
+        async with (
+            Node(config, reread, handed=handed, owns_loop=True) as node,
+            trio.open_nursery() as nursery,
+        ):
             nursery.start_soon(partial(_feed_watchdog, tells))
             nursery.start_soon(
                 prepare, [each for listener in node.listening for each in listener.entrance.protocols]

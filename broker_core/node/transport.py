@@ -452,6 +452,7 @@ class Transport(Connected):
     def _send_backlog(self) -> None:
         if self._all_sent is None and not self._send():
             self._all_sent = trio.Event()
+            self.node.sending += 1
             self.node.start(self._drain)
 
     def _send(self) -> bool:
@@ -499,6 +500,7 @@ class Transport(Connected):
         assert self._all_sent is not None
         self._all_sent.set()
         self._all_sent = None
+        self.node.sending -= 1
         self.node.work()
 
     # End.

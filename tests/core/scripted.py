@@ -118,8 +118,8 @@ BROKEN = Protocol("broken", (b"BROKEN",), refuse_to_start)
 class Scripted(Node):
     """A node that serves the protocols above, and no others."""
 
-    def __init__(self, config: Config | None = None, closing_s: float = 5.0) -> None:
-        super().__init__(config or parse(LISTEN), closing_s=closing_s)
+    def __init__(self, config: Config | None = None, closing_s: float = 5.0, owns_loop: bool = False) -> None:
+        super().__init__(config or parse(LISTEN), closing_s=closing_s, owns_loop=owns_loop)
 
     def _bind(self) -> None:
         self._plugins.protocols.update({"broken": BROKEN, "script": SCRIPT})
@@ -141,10 +141,13 @@ class Scripted(Node):
 
 
 def run(
-    test: Callable[[Scripted], Awaitable[None]], config: Config | None = None, closing_s: float = 0.0
+    test: Callable[[Scripted], Awaitable[None]],
+    config: Config | None = None,
+    closing_s: float = 0.0,
+    owns_loop: bool = False,
 ) -> None:
     async def with_node() -> None:
-        async with Scripted(config, closing_s) as node:
+        async with Scripted(config, closing_s, owns_loop) as node:
             await test(node)
 
     with_timeout = trio.fail_after(60)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import select
+import threading
 from collections.abc import AsyncIterator
 
 import pytest
 import trio
 
 from broker_core.node import transport as reading
-from broker_core.node.poller import HAS_ROUNDS, TOGETHER
+from broker_core.node.poller import HAS_ROUNDS, STAY_S, TOGETHER
+from broker_core.node.transport import Transport
 
 from .scripted import Script, Scripted, run, until
 
@@ -147,3 +150,95 @@ def test_who_goes_leaves_no_turn_behind():
             assert not node.rounds._talkers
 
     run(test)
+
+
+# Waiting for more, instead of giving way to other tasks.
+
+
+def rounds_in_a_turn(node: Scripted, peer: Said, step_s: float = 0.0) -> int:
+    """Have a turn while the peer says something again whenever it is heard, up to 20 times: how often it was heard.
+
+    A look at the clock takes `step_s`.
+    """
+    now = node.broker.clock.now()
+    seconds = itertools.count()
+    node.broker.clock.now = lambda: now + step_s * next(seconds)  # type: ignore[method-assign]
+    hear = node.hear
+    peer.reads.clear()
+
+    def heard(transport: Transport, data: bytes) -> float:
+        if len(peer.reads) < 20:
+            peer.say(b"e")
+        return hear(transport, data)
+
+    node.hear = heard  # type: ignore[method-assign]
+    try:
+        peer.say(b"e")
+        node.rounds.turn()
+    finally:
+        node.hear = hear  # type: ignore[method-assign]
+    return len(peer.reads)
+
+
+@pytest.mark.parametrize("owns_loop", [True, False])
+def test_a_peer_that_goes_on_at_once_is_heard_in_the_same_turn_if_nothing_else_runs(owns_loop: bool):
+    async def test(node: Scripted) -> None:
+        async with attending(node, 2) as (peer, _):
+            assert rounds_in_a_turn(node, peer) == (21 if owns_loop else 1)
+
+    run(test, owns_loop=owns_loop)
+
+
+def test_a_turn_ends_after_a_millisecond_however_much_is_said():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 1) as (peer,):
+            assert 1 < rounds_in_a_turn(node, peer, step_s=STAY_S / 10) < 10
+
+    run(test, owns_loop=True)
+
+
+def test_a_timer_that_is_due_soon_ends_a_turn():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 1) as (peer,):
+            node.broker.timers.at(node.broker.tick() + STAY_S / 2, lambda now: None)
+            assert rounds_in_a_turn(node, peer) == 1
+
+    run(test, owns_loop=True)
+
+
+def test_a_connection_that_has_a_task_ends_a_turn():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 1) as (peer,):
+            silent = await node.connect(b"")
+            await until(lambda: len(node.transports) == 2)
+            assert rounds_in_a_turn(node, peer) == 1
+            await silent.aclose()
+
+    run(test, owns_loop=True)
+
+
+def test_a_connection_that_does_not_read_ends_a_turn():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 2) as (peer, slow):
+            slow.say(b"s")
+            node.rounds.turn()
+            assert node.sending == 1
+            assert rounds_in_a_turn(node, peer) == 1
+
+    run(test, owns_loop=True)
+
+
+def test_a_report_of_another_thread_ends_a_turn():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 1) as (peer,):
+            rounds = node.rounds
+            rounds.interrupt()  # nothing waits: no effect
+            assert rounds_in_a_turn(node, peer) == 21
+            rounds._is_staying = True
+            threading.Thread(target=rounds.interrupt).start()
+            assert select.select([rounds._interruption], [], [], 60)[0]
+            rounds._is_staying = False
+            assert rounds_in_a_turn(node, peer) == 1
+            assert rounds_in_a_turn(node, peer) == 21
+
+    run(test, owns_loop=True)
