@@ -65,16 +65,24 @@ class Reading:
 
     def header(self, name: str) -> Known:
         """Return an application property."""
+        return known(self.headers().get(name))
+
+    def headers(self) -> dict[str, Value]:
+        """Return all application properties."""
         if self._headers is None:
             self._headers = dict(self.message.headers)
-        return known(self._headers.get(name))
+        return self._headers
 
     def field(self, name: str) -> Known:
         """Return a property that protocols define, under its name in AMQP 1.0."""
         if name not in self._found:
-            read = FIELDS.get(name)
-            self._found[name] = known(self.property(name) if read is None else read(self))
+            self._found[name] = known(self.plain_field(name))
         return self._found[name]
+
+    def plain_field(self, name: str) -> Value:
+        """Return such a property as it is, also if conditions of selectors cannot use it."""
+        read = FIELDS.get(name)
+        return self.property(name) if read is None else read(self)
 
     def property(self, name: str) -> Value:
         return self.message.encoding.property(self.message.properties, name)
@@ -320,7 +328,9 @@ def remainder(left: int | float, right: int | float) -> int | float:
     return left - right * divided(left, right)
 
 
-ARITHMETIC: Final[dict[str, Callable[[int | float, int | float], int | float]]] = {
+Operations: TypeAlias = dict[str, Callable[[int | float, int | float], int | float]]
+
+ARITHMETIC: Final[Operations] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
@@ -332,11 +342,12 @@ ARITHMETIC: Final[dict[str, Callable[[int | float, int | float], int | float]]] 
 class Arithmetic(ConditionNode):
     """A number and the operations applied to it, step by step."""
 
-    __slots__ = ("first", "steps")
+    __slots__ = ("first", "operations", "steps")
     kind = NUMBER
 
-    def __init__(self, first: ConditionNode) -> None:
+    def __init__(self, first: ConditionNode, operations: Operations) -> None:
         self.first = first
+        self.operations = operations
         self.steps: list[tuple[str, ConditionNode]] = []
 
     def value(self, reading: Reading) -> Known:
@@ -349,7 +360,7 @@ class Arithmetic(ConditionNode):
             if not is_number(value):
                 return None
             try:
-                result = ARITHMETIC[sign](result, value)
+                result = self.operations[sign](result, value)
             except (ArithmeticError, ValueError):
                 return None
         return result

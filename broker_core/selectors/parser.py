@@ -22,11 +22,13 @@ registered as apache.org:selector-filter:string.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from broker_core.errors import PreconditionFailed
 from broker_core.message import Message
 from broker_core.selectors.conditions import (
+    ARITHMETIC,
     COMPARISONS,
     NUMBER,
     TRUTH,
@@ -44,6 +46,7 @@ from broker_core.selectors.conditions import (
     Literal,
     Negative,
     Not,
+    Operations,
     Pattern,
     Reading,
 )
@@ -86,7 +89,7 @@ def compile_selector(text: str) -> Selector:
     """Compile a selector. Raises PreconditionFailed, which names the position of the mistake."""
     if len(text) > LENGTH_MAX:
         raise PreconditionFailed(f"it has {len(text)} characters, and may have {LENGTH_MAX}")
-    return Selector(text, SelectorParser(text).whole())
+    return Selector(text, SelectorParser(tokens(text)).whole())
 
 
 HEADER: Final = frozenset({"durable", "priority", "ttl"})
@@ -162,10 +165,12 @@ INVERTING, COMPARING, SIGNING = 3, 4, 7
 
 
 class SelectorParser:
-    """A recursive-descent parser for one text."""
+    """A recursive-descent parser for the tokens of one text."""
 
-    def __init__(self, text: str) -> None:
-        self._tokens = list(tokens(text))
+    operations: ClassVar[Operations] = ARITHMETIC
+
+    def __init__(self, found: Iterable[Token]) -> None:
+        self._tokens = list(found)
         self._at = 0
         self._depth = 0
 
@@ -194,7 +199,7 @@ class SelectorParser:
         of_kind(kind, left, at)
         right = self._expression(rank, kind)
         if kind == NUMBER:
-            chain = left if isinstance(left, Arithmetic) else Arithmetic(left)
+            chain = left if isinstance(left, Arithmetic) else Arithmetic(left, self.operations)
             chain.steps.append((sign, right))
             return chain
         joins = AllOf if sign == "AND" else AnyOf
@@ -267,7 +272,7 @@ class SelectorParser:
     def _operand(self) -> ConditionNode:
         token = self._expect(VALUE, NAME, "(", "NOT", "-", "+")
         if token.symbol == VALUE:
-            return Literal(token.says)
+            return self._literal(token)
         if token.symbol == NAME:
             return self._named(token)
         if token.symbol == "(":
@@ -278,9 +283,13 @@ class SelectorParser:
             return Not(self._expression(INVERTING, TRUTH))
         number = self._expression(SIGNING, NUMBER)
         if token.symbol == "+":
-            return Arithmetic(number)
+            return Arithmetic(number, self.operations)
         said = number.said if isinstance(number, Literal) else ""
         return Negative(number) if isinstance(said, str) else Literal(-said)
+
+    def _literal(self, token: Token) -> ConditionNode:
+        assert not isinstance(token.says, bytes), "selectors have no binary values"
+        return Literal(token.says)
 
     def _named(self, token: Token) -> ConditionNode:
         name = str(token.says)

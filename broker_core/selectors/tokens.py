@@ -34,7 +34,7 @@ class Token:
 
     __slots__ = ("at", "says", "symbol")
 
-    def __init__(self, at: int, symbol: str, says: bool | int | float | str = "") -> None:
+    def __init__(self, at: int, symbol: str, says: bool | int | float | str | bytes = "") -> None:
         self.at = at  # the position in the text
         self.symbol = symbol
         self.says = says  # the name or the value

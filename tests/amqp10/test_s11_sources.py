@@ -337,6 +337,79 @@ def test_filters_that_are_not_in_place_are_not_repeated() -> None:
     assert link.attached.source.filter == {"s": selector}
 
 
+def described(**filters: Value) -> p.Source:
+    """A source with these filters, by their names with _ for -."""
+    asked = {name.replace("_", "-"): value for name, value in filters.items()}
+    return source(filter={name: Described(Symbol(f"amqp:{name}"), value) for name, value in asked.items()})
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({"sql_filter": "colour = 'red' AND p.group_id IS NULL"}, [0, 2]),
+        ({"application_properties_filter": {"colour": "&p:re"}}, [0, 2]),
+        ({"application_properties_filter": {"colour": "&s:d"}, "sql_filter": "h.priority = 4"}, [0, 2]),
+        ({"properties_filter": {Symbol("subject"): None}, "sql_filter": "colour <> 'red'"}, [1, 3]),
+        ({"properties_filter": {Symbol("subject"): "x"}}, []),
+    ],
+)
+@pytest.mark.parametrize("codes", [False, True])
+def test_filters_by_sql_and_properties_are_for_every_queue(
+    filters: dict[str, Value], found: list[int], codes: bool
+) -> None:
+    asked = described(**filters)
+    if codes:
+        numbers_of = {
+            "amqp:sql-filter": 0x120,
+            "amqp:properties-filter": 0x173,
+            "amqp:application-properties-filter": 0x174,
+        }
+        asked = source(
+            filter={
+                name: Described(ULong(numbers_of[str(each.descriptor)]), each.value)
+                for name, each in asked.filter.items()
+            }
+        )
+    bench = coloured()
+    link = session_of(bench).receiver(asked, credit=10)
+    assert link.attached.source.filter == asked.filter
+    assert taken(link) == found
+    assert left(bench) == [number for number in range(4) if number not in found]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        {"sql_filter": "colour ="},
+        {"sql_filter": 7},
+        {"properties_filter": {Symbol("colour"): "red"}},
+        {"properties_filter": {}},
+        {"properties_filter": "subject"},
+        {"application_properties_filter": {"colour": "&x:red"}},
+        {"application_properties_filter": {ULong(1): "red"}},
+        {"application_properties_filter": {"colour": ["red"]}},
+    ],
+)
+def test_a_filter_of_messages_that_is_none_is_refused(filters: dict[str, Value]) -> None:
+    bench = coloured()
+    assert refusal(bench, described(**filters)).startswith("amqp:invalid-field Attach refused: ")
+    assert not bench.queue("q").consumers
+
+
+def test_a_source_has_few_filters_of_messages() -> None:
+    each = Described(Symbol("amqp:application-properties-filter"), {"colour": "red"})
+    asked = source(filter={f"filter {number}": each for number in range(9)})
+    assert "there are more than 8 filters of messages" in refusal(coloured(), asked)
+
+
+def test_a_stream_is_read_by_values_and_by_sql() -> None:
+    asked = of_values(["a", "b"])
+    asked.filter["sql-filter"] = Described(Symbol("amqp:sql-filter"), "[x-stream-filter-value] = 'b'")
+    link = session_of(valued_stream()).receiver(asked, credit=10)
+    assert link.attached.source.filter == asked.filter
+    assert taken(link) == [1]
+
+
 # Streams.
 
 

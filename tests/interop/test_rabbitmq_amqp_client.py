@@ -32,6 +32,7 @@ from rabbitmq_amqp_python_client import (  # noqa: E402
     ExchangeType,
     Management,
     Message,
+    MessageProperties,
     OffsetSpecification,
     OutcomeState,
     QueueType,
@@ -346,6 +347,51 @@ def test_a_stream_is_read_by_filter_values(
         options = StreamConsumerOptions(OffsetSpecification.first, filters)
         taken = with_annotations(rabbit_node, "s", 2, consumer_options=options)
         assert [body for body, _ in taken] == found
+
+
+def test_a_stream_is_read_by_properties_and_by_sql(
+    rabbit_node: RunningNode, connection: Connection, management: Management
+):
+    management.declare_queue(StreamSpecification("s"))
+    publisher = connection.publisher("/queues/s")
+    for number, (subject, region) in enumerate(
+        [("order.new", "emea"), ("order.old", "apac"), ("letter", "emea")]
+    ):
+        properties = {"region": region}
+        body = str(number).encode()
+        publisher.publish(Message(body, subject=subject, application_properties=properties, inferred=True))
+    for filters, found in (
+        (StreamFilterOptions(message_properties=MessageProperties(subject="&p:order")), [b"0", b"1"]),
+        (StreamFilterOptions(application_properties={"region": "emea"}), [b"0", b"2"]),
+        (
+            StreamFilterOptions(
+                application_properties={"region": "emea"},
+                message_properties=MessageProperties(subject="&s:.new"),
+            ),
+            [b"0"],
+        ),
+    ):
+        options = StreamConsumerOptions(OffsetSpecification.first, filters)
+        taken = with_annotations(rabbit_node, "s", len(found), consumer_options=options)
+        assert [body for body, _ in taken] == found
+
+
+def test_a_stream_is_read_by_sql_with_proton(
+    rabbit_node: RunningNode, connection: Connection, management: Management
+):
+    """RabbitMQ's client asks for SQL from version 4.2 on only; what it would send is sent by hand."""
+    management.declare_queue(StreamSpecification("s"))
+    publisher = connection.publisher("/queues/s")
+    for number in range(6):
+        publisher.publish(
+            Message(str(number).encode(), application_properties={"number": number}, inferred=True)
+        )
+    options = StreamConsumerOptions(
+        OffsetSpecification.first, StreamFilterOptions(sql="number % 2 = 1 AND number > 2")
+    )
+    options.validate = lambda versions: None
+    taken = with_annotations(rabbit_node, "s", 2, consumer_options=options)
+    assert [body for body, _ in taken] == [b"3", b"5"]
 
 
 def test_a_consumer_of_a_missing_queue_is_refused(connection: Connection):

@@ -6,6 +6,9 @@
 | property `rabbitmq:consumer-timeout`, milliseconds, 0: none      | its time-out for outcomes                     |
 | property `exclusive`, a boolean                                  | that it is the queue's only consumer          |
 | filter `apache.org:selector-filter:string`, or key `jms-selector`| a condition on messages                       |
+| filter `amqp:sql-filter`                                         | a condition, in another spelling              |
+| filters `amqp:properties-filter`,                                | conditions on single properties               |
+| `amqp:application-properties-filter`                             |                                               |
 | filter `rabbitmq:stream-offset-spec`, on a stream                | its first message                             |
 | filters `rabbitmq:stream-filter` and                             | the filter values of its messages             |
 | `rabbitmq:stream-match-unfiltered`, on a stream                  |                                               |
@@ -19,7 +22,7 @@ requested one, or released.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import attrs
@@ -30,10 +33,13 @@ from broker_core.queues.queue import Queue
 from broker_core.queues.stream import OFFSET
 from broker_core.queues.stream_filter import FILTER, UNFILTERED, stream_filter
 from broker_core.selectors.parser import Selector, compile_selector
+from broker_core.selectors.property_filter import application_filter, properties_filter
+from broker_core.selectors.sql_filter import compile_sql
 from broker_core.values import Table
 from broker_core.values import Timestamp as Seconds
 from broker_core.values import Value as Neutral
 from protocols.amqp10.broker.addresses import queue_address
+from protocols.amqp10.broker.core_values import neutral
 from protocols.amqp10.broker.dynamic_queues import DYNAMIC_NODE, TEMPORARY_QUEUE
 from protocols.amqp10.broker.outcomes import Outcome, outcome_in
 from protocols.amqp10.codec import performatives as p
@@ -47,9 +53,13 @@ PRIORITY: Final = ("rabbitmq:priority", "priority")
 TIMEOUT: Final = "rabbitmq:consumer-timeout"
 EXCLUSIVE: Final = "exclusive"
 SELECTORS: Final = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004, "jms-selector")
+SQL_FILTERS: Final = ("amqp:sql-filter", 0x120, "sql-filter")  # the last without a descriptor
+PROPERTIES_FILTERS: Final = ("amqp:properties-filter", 0x173)
+APPLICATION_FILTERS: Final = ("amqp:application-properties-filter", 0x174)
 OFFSETS: Final = ("rabbitmq:stream-offset-spec",)
 STREAM_FILTERS: Final = ("rabbitmq:stream-filter",)
 UNFILTEREDS: Final = ("rabbitmq:stream-match-unfiltered",)
+CONDITIONS_MAX: Final = 8  # filters of messages of one source
 DEFAULT_SIZE_MAX: Final = 1024  # bytes of a default outcome
 CAPABILITIES: Final = ("queue", TEMPORARY_QUEUE)  # of our sources, for receivers that ask for them
 
@@ -76,18 +86,34 @@ def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:
     """
     asked = attach.properties or {}
     known = {name: asked[name] for name in (*PRIORITY, TIMEOUT, EXCLUSIVE) if name in asked}
-    selector = _filter(source, SELECTORS)
+    condition, of_messages = _conditions(source)
     arguments, of_stream = _stream_arguments(source, queue) if queue.type is QueueType.STREAM else ({}, [])
     return Terms(
         priority=next((_whole(known, name) for name in PRIORITY if name in known), 0),
         exclusive=EXCLUSIVE in known and _truth(known, EXCLUSIVE),
         timeout_s=_timeout_s(known) if TIMEOUT in known else None,
-        selector=selector_of(source),
+        selector=condition,
         arguments=arguments,
         browses=_browses(source, queue),
         properties=known,
-        filters={each.name: each.value for each in (selector, *of_stream) if each is not None},
+        filters={each.name: each.value for each in (*of_messages, *of_stream)},
     )
+
+
+def _conditions(source: p.Source) -> tuple[Selector | None, list[Filter]]:
+    """Return the condition on messages that a source asks for, all its filters together, and these.
+
+    Raises AmqpError amqp:invalid-field.
+    """
+    condition: Selector | None = None
+    found: list[Filter] = []
+    for kinds, compiled in CONDITIONS:
+        for asked in _filters(source, kinds):
+            if len(found) == CONDITIONS_MAX:
+                raise _invalid(f"there are more than {CONDITIONS_MAX} filters of messages")
+            condition = compiled(asked.says).also(condition)
+            found.append(asked)
+    return condition, found
 
 
 def _stream_arguments(source: p.Source, queue: Queue) -> tuple[Table, list[Filter]]:
@@ -153,11 +179,14 @@ class Filter:
 
 def _filter(source: p.Source, kinds: tuple[str | int, ...]) -> Filter | None:
     """Return the first filter of these kinds. Some clients leave out its descriptor and rely on its name."""
+    return next(_filters(source, kinds), None)
+
+
+def _filters(source: p.Source, kinds: tuple[str | int, ...]) -> Iterator[Filter]:
     for name, value in (source.filter or {}).items():
         kind, says = (value.descriptor, value.value) if isinstance(value, Described) else (name, value)
         if isinstance(kind, str | int) and kind in kinds:
-            return Filter(name, value, says)
-    return None
+            yield Filter(name, value, says)
 
 
 def _compiled(text: Value) -> Selector:
@@ -167,6 +196,52 @@ def _compiled(text: Value) -> Selector:
         return compile_selector(text)
     except PreconditionFailed as failure:
         raise _invalid(f"selector: {failure}") from None
+
+
+def _compiled_sql(text: Value) -> Selector:
+    if not isinstance(text, str):
+        raise _invalid("an SQL filter is a string")
+    try:
+        return compile_sql(text)
+    except PreconditionFailed as failure:
+        raise _invalid(f"SQL filter: {failure}") from None
+
+
+def _on_properties(said: Value) -> Selector:
+    try:
+        return properties_filter(_fields(said, _in_properties))
+    except PreconditionFailed as failure:
+        raise _invalid(f"properties filter: {failure}") from None
+
+
+def _on_application(said: Value) -> Selector:
+    try:
+        return application_filter(_fields(said, neutral))
+    except PreconditionFailed as failure:
+        raise _invalid(f"application properties filter: {failure}") from None
+
+
+def _in_properties(value: Value) -> Neutral:
+    """Return the value of a property as conditions see it: times are milliseconds."""
+    return int(value) if isinstance(value, Timestamp) else neutral(value)
+
+
+def _fields(said: Value, converted: Callable[[Value], Neutral]) -> dict[str, Neutral]:
+    """Return the fields of a filter, as the core takes them."""
+    if not isinstance(said, dict) or not all(isinstance(name, str) for name in said):
+        raise _invalid("a filter of properties is a map from names to values")
+    try:
+        return {str(name): converted(value) for name, value in said.items()}
+    except ValueError as error:
+        raise _invalid(f"a filter of properties has a value that cannot be compared: {error}") from None
+
+
+CONDITIONS: Final[tuple[tuple[tuple[str | int, ...], Callable[[Value], Selector]], ...]] = (
+    (SELECTORS, _compiled),
+    (SQL_FILTERS, _compiled_sql),
+    (PROPERTIES_FILTERS, _on_properties),
+    (APPLICATION_FILTERS, _on_application),
+)
 
 
 def _start(said: Value) -> Neutral:
@@ -240,6 +315,13 @@ def actual(source: p.Source, terms: Terms, queue: Queue) -> p.Source:
         outcomes=outcomes_of(source),
         capabilities=[name for name in source.capabilities if name in CAPABILITIES],
     )
+
+
+def of_subscription(terms: Terms, source: p.Source) -> Terms:
+    """Return the terms of a link to a subscription: the selector is the subscription's, and there are no others."""
+    selector = _filter(source, SELECTORS)
+    filters = {} if selector is None else {selector.name: selector.value}
+    return attrs.evolve(terms, selector=None, browses=False, filters=filters)
 
 
 def kept(source: p.Source) -> p.Source:

@@ -204,8 +204,8 @@ class Subscription(Terminus):
             self.policy, self.timeout_s = str(source.expiry_policy), int(source.timeout)
 
     def adapted(self, terms: Terms) -> Terms:
-        """Return a link's terms without selector and browsing, which are matters of the subscription."""
-        return attrs.evolve(terms, selector=None, browses=False)
+        """Return a link's terms without filters and browsing, which are matters of the subscription."""
+        return sources.of_subscription(terms, self.source)
 
     def told(self, terms: Terms) -> p.Source:
         """Return the source for our attach."""
