@@ -336,6 +336,16 @@ class Client:
         self._check(READ, "queue", name)
         return self.own_queue(name).purge()
 
+    def drop_delayed(self, name: str, positions: Iterable[int] | None) -> int:
+        """Drop messages that wait for a time, by their positions, or all of a queue; return how many there were."""
+        self._check(READ, "queue", name)
+        return self.own_queue(name).drop_delayed(positions)
+
+    def hasten(self, name: str, positions: Iterable[int]) -> int:
+        """Make messages that wait for a time ready now, by their positions; return how many there were."""
+        self._check(READ, "queue", name)
+        return self.own_queue(name).hasten(positions)
+
     def pause_queue(self, name: str, paused: bool) -> None:
         """Pause or resume the deliveries of a queue to consumers."""
         self._acts()

@@ -38,6 +38,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "get": ("messages", "Get messages from a queue, and put them back or not."),
     "peek": ("messages", "Look at the messages of a queue without removing them."),
     "purge": ("messages", "Drop the waiting messages of a queue."),
+    "delayed": ("messages", "Show messages that wait for a time; drop them, or deliver them now."),
     "pause": ("messages", "Let the consumers of a queue wait; publishing goes on."),
     "resume": ("messages", "Let the consumers of a paused queue go on."),
     "renew": ("messages", "Give a consumer more time to acknowledge what it holds."),

@@ -1,4 +1,4 @@
-"""`leveret publish`, `get`, `peek`, `purge`, `move`, `pause`, `resume`, `renew`: commands for messages of a queue."""
+"""`leveret publish`, `get`, `peek`, `purge`, `move`, `delayed`, `pause`, `resume`, `renew`: messages of a queue."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import base64
 import json
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,6 +40,16 @@ examples:
   leveret peek orders --count 10
 
 Nothing is removed: the messages keep their places and are not marked as redelivered.
+"""
+DELAYED_COLUMNS: Final = ("position", "due", "payload_bytes", "delivery_count", "redelivered")
+DELAYED_EXAMPLES: Final = """\
+examples:
+  leveret delayed orders                        those that are due first
+  leveret delayed orders --cancel 17 --cancel 18
+  leveret delayed orders --deliver-all          do not wait any longer
+
+These are messages that wait for a time before they are ready: after a delivery that failed, or because they were
+published for later.
 """
 RENEW_EXAMPLES: Final = """\
 examples:
@@ -109,6 +120,28 @@ def add_move(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(move))
     _queue(parser)
     parser.add_argument("to", metavar="TO", help="the queue that gets the messages")
+
+
+def add_delayed(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, Working(delayed), DELAYED_EXAMPLES)
+    _queue(parser)
+    parser.add_argument("--count", metavar="N", type=count, default=20, help="the most to show (default: 20)")
+    change = parser.add_mutually_exclusive_group()
+    for verb, words in (("cancel", "drop"), ("deliver", "deliver now")):
+        change.add_argument(
+            f"--{verb}",
+            metavar="POSITION",
+            type=position,
+            action="append",
+            help=f"{words} this one; may be repeated",
+        )
+        change.add_argument(f"--{verb}-all", action="store_true", help=f"{words} all of them")
+
+
+def position(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) >= 20:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a position; the list shows them")
+    return int(text)
 
 
 def add_pause(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -259,6 +292,48 @@ def move(options: argparse.Namespace, api: Api) -> int:
     return DONE
 
 
+def delayed(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli import text
+    from broker_core.cli.api import own_path
+
+    below = own_path("queues", options.vhost, options.queue, "delayed")
+    if options.cancel is not None or options.cancel_all:
+        dropped = 0
+        for each in [""] if options.cancel_all else [f"/{each}" for each in dict.fromkeys(options.cancel)]:
+            found = api.delete(below + each)
+            dropped += int(str(found.get("dropped", 0))) if isinstance(found, dict) else 0
+        say(options, {"dropped": dropped}, f"{told_of(dropped)} dropped")
+        return DONE
+    if options.deliver is not None or options.deliver_all:
+        found = api.post(f"{below}/deliver", {} if options.deliver_all else {"positions": options.deliver})
+        delivered = int(str(found.get("delivered", 0))) if isinstance(found, dict) else 0
+        say(options, {"delivered": delivered}, f"{told_of(delivered)} made ready")
+        return DONE
+    found = api.get(f"{below}?count={min(options.count, 1000)}")
+    assert isinstance(found, dict), "the node answers with an object"
+    rows = found.get("messages")
+    shown = [each for each in rows if isinstance(each, dict)] if isinstance(rows, list) else []
+    if options.json:
+        print(json.dumps(found, indent=2))
+    elif not shown:
+        print(f"no message of '{options.queue}' waits for a time")
+    else:
+        print(text.table([{**each, "due": when(each.get("due"))} for each in shown], DELAYED_COLUMNS))
+        print(f"{len(shown)} of {found.get('total')}")
+    return DONE
+
+
+def told_of(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"
+
+
+def when(ms: object) -> str:
+    """Return a time in ms since 1970 for people, in UTC."""
+    if not isinstance(ms, int):
+        return ""
+    return datetime.fromtimestamp(ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
+
+
 def pause(options: argparse.Namespace, api: Api) -> int:
     return _paused(options, api, "pause", "is paused: its consumers get nothing until `leveret resume`")
 
@@ -295,6 +370,7 @@ ADD: Final[Mapping[str, Add]] = {
     "peek": add_peek,
     "purge": add_purge,
     "move": add_move,
+    "delayed": add_delayed,
     "pause": add_pause,
     "resume": add_resume,
     "renew": add_renew,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
+from broker_core.clock import NEVER
 from broker_core.delivery import Consumer, Delivery
 from broker_core.errors import Locked, Unsupported
 from broker_core.exchanges.exchange import Destination
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from broker_core.durability.contract import Durability, WaitingRow
     from broker_core.message import Message
     from broker_core.queues.held_dead_letters import HeldDeadLetters
+    from broker_core.queues.schedule import Scheduled
     from broker_core.store.contract import Page
     from broker_core.virtual_host import VirtualHost
 
@@ -308,6 +310,27 @@ class Queue(Destination):
     @property
     def delayed_bytes(self) -> int:
         """Return the bytes of the bodies of messages that wait for a time."""
+        return 0
+
+    @property
+    def next_due(self) -> float:
+        """Return when the first of them is due or expires, in monotonic seconds; NEVER if there is none."""
+        return NEVER
+
+    def first_due(self, count: int) -> list[Scheduled]:
+        """Return up to `count` messages that wait for a time, those that are due first."""
+        return []
+
+    def drop_delayed(self, positions: Iterable[int] | None = None) -> int:
+        """Drop messages that wait for a time, by their positions, or all; return how many there were."""
+        return 0
+
+    def delayed_positions(self) -> list[int]:
+        """Return the positions of all messages that wait for a time, in no order."""
+        return []
+
+    def hasten(self, positions: Iterable[int]) -> int:
+        """Make messages that wait for a time ready now, by their positions; return how many there were."""
         return 0
 
     def rank(self, priority: int) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from broker_core.clock import NEVER
@@ -157,8 +157,19 @@ class Schedule:
     # Looking.
 
     def first(self, count: int) -> list[Scheduled]:
-        """Return the messages that are due first."""
-        return nsmallest(count, self._items.values(), key=lambda item: (item.due, item.position))
+        """Return the messages that are due, or expire, first. It takes a look at some of the heap only."""
+        heap = self._heap
+        found: list[Scheduled] = []
+        border = (
+            [(heap[0], 0)] if heap else []
+        )  # entries whose parents have been looked at, with their places
+        while border and len(found) < count:
+            item, at = heappop(border)
+            if self._items.get(item.position) is item:
+                found.append(item)
+            for child in range(2 * at + 1, min(2 * at + 3, len(heap))):
+                heappush(border, (heap[child], child))
+        return found
 
     @property
     def next_due(self) -> float:

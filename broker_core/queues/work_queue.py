@@ -48,7 +48,7 @@ from broker_core.queues.overflow import (
 from broker_core.queues.queue import AT_ONCE, BY_BACKOFF, DELETED, DELIVERY_LIMIT, EXPIRED, REJECTED, Queue
 from broker_core.queues.retry import Backoff, backoff_of
 from broker_core.queues.round_robin import Ring, ring_of, step_out
-from broker_core.queues.schedule import Schedule, is_for_later, put_off
+from broker_core.queues.schedule import Schedule, Scheduled, is_for_later, put_off
 from broker_core.queues.search import Search, takes_now
 from broker_core.values import Table
 
@@ -643,6 +643,24 @@ class WorkQueue(Queue):
     @property
     def delayed_bytes(self) -> int:
         return 0 if self.schedule is None else self.schedule.octets
+
+    @property
+    def next_due(self) -> float:
+        return NEVER if self.schedule is None else self.schedule.next_due
+
+    def first_due(self, count: int) -> list[Scheduled]:
+        return [] if self.schedule is None else self.schedule.first(count)
+
+    def drop_delayed(self, positions: Iterable[int] | None = None) -> int:
+        if self.schedule is None:
+            return 0
+        return self.schedule.purge() if positions is None else self.schedule.drop(positions)
+
+    def delayed_positions(self) -> list[int]:
+        return [] if self.schedule is None else self.schedule.positions()
+
+    def hasten(self, positions: Iterable[int]) -> int:
+        return 0 if self.schedule is None else self.schedule.hasten(positions)
 
     # The end.
 

@@ -129,6 +129,29 @@ def test_messages_are_moved_to_another_queue(page: Page, node: PageNode) -> None
     assert (node.ready("orders"), node.ready("other")) == (0, 3)
 
 
+def test_messages_for_later_are_shown_delivered_and_cancelled(page: Page, node: PageNode) -> None:
+    node.declare("orders", durable=True, arguments={"x-delayed-message": True})
+    properties = pika.BasicProperties(headers={"x-delay": 3_600_000})
+    with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
+        for number in range(3):
+            connection.channel().basic_publish("", "orders", b"%d" % number, properties)
+    wait_until(lambda: node.find("orders").delayed == 3, "the messages")
+    go(page, "queues", "/", "orders")
+    later = page.locator("section").filter(has_text="Messages for later")
+    expect(later.get_by_role("row")).to_have_count(4)
+    later.get_by_role("button", name="Deliver now").first.click()
+    told(page, "The message is delivered")
+    expect(later.get_by_role("row")).to_have_count(3)
+    later.get_by_role("button", name="Cancel", exact=True).first.click()
+    confirm(page, "Drop")
+    told(page, "The message is dropped")
+    expect(later.get_by_role("row")).to_have_count(2)
+    later.get_by_role("button", name="Cancel all").click()
+    confirm(page, "Drop")
+    wait_until(lambda: node.find("orders").delayed == 0, "the end of the last one")
+    assert node.ready("orders") == 1
+
+
 def test_a_queue_is_paused_and_resumed(page: Page, node: PageNode) -> None:
     queue_page(page, node, b"1")
     page.get_by_role("button", name="Pause").click()

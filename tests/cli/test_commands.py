@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from broker_core import cli
+from broker_core.message import Facts, Message
+from protocols.amqp091.broker.encoding import ENCODING
 from tests.cli.node import Node
 
 Captured = pytest.CaptureFixture[str]
@@ -359,3 +361,25 @@ def test_tracing_is_switched_on_and_off(node: Node, capsys: Captured):
     assert [row["tracing"] for row in rows(node, capsys, "vhosts")] == [True]
     said(node, capsys, "trace", "off")
     assert [row["tracing"] for row in rows(node, capsys, "vhosts")] == [False]
+
+
+def test_messages_that_wait_are_listed_cancelled_and_delivered(node: Node, capsys: Captured):
+    queue = node.host.declare_queue("q")
+    assert "no message of 'q' waits" in said(node, capsys, "delayed", "q")
+    for number in range(4):
+        due_ms = int((node.broker.clock.wall() + 60 + number) * 1000)
+        queue.push(Message(ENCODING, "", "q", b"", b"x", Facts(due_ms=due_ms)))
+    listed = said(node, capsys, "delayed", "q", "--count", "2").splitlines()
+    assert listed[0].split() == ["position", "due", "payload_bytes", "delivery_count", "redelivered"]
+    assert (len(listed), listed[-1]) == (4, "2 of 4")
+    assert json.loads(said(node, capsys, "delayed", "q", "--json"))["total"] == 4
+    assert said(node, capsys, "delayed", "q", "--cancel", "0", "--cancel", "0") == "1 message dropped\n"
+    assert said(node, capsys, "delayed", "q", "--deliver", "3") == "1 message made ready\n"
+    node.broker.tick()
+    assert (queue.delayed, queue.ready) == (2, 1)
+    assert node.run("delayed", "q", "--cancel", "17") == cli.REFUSED
+    assert node.run("delayed", "nothing") == cli.REFUSED
+    assert json.loads(said(node, capsys, "delayed", "q", "--deliver-all", "--json")) == {"delivered": 2}
+    queue.push(Message(ENCODING, "", "q", b"", b"x", Facts(due_ms=1 << 41)))
+    node.broker.tick()
+    assert said(node, capsys, "delayed", "q", "--cancel-all") == "1 message dropped\n"

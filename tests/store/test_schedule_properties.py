@@ -68,7 +68,7 @@ class Model:
 
     def delayed(self) -> list[Item]:
         found = [each for each in self.items if each.waits]
-        return sorted(found, key=lambda item: (item.due, item.position))
+        return sorted(found, key=lambda item: (min(item.due, item.expires_at), item.position))
 
     def is_near_a_deadline(self) -> bool:
         times = [time for each in (*self.items, *self.held) for time in (each.due, each.expires_at)]

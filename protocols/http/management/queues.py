@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
+from broker_core.clock import NEVER
 from broker_core.observability.counts import QUEUE as QUEUE_COUNTS
 from broker_core.observability.counts import queue_counts
 from broker_core.operations import as_json
@@ -21,6 +22,7 @@ from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Json
 from protocols.http.connection import Later, Response
 from protocols.http.management.consumers import Attached, attached_to, rows
+from protocols.http.management.delayed import ms_of
 from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import LENGTH_NAMES, TOLD_QUEUE, Rates
 from protocols.http.management.request_body import bad, body_of, table_in, text_in, truth_in
@@ -52,6 +54,11 @@ def away(queue: Queue) -> int:
 def away_octets(queue: Queue) -> int:
     backlog = queue.backlog if isinstance(queue, WorkQueue) else None
     return 0 if backlog is None else backlog.octets
+
+
+def next_delayed_at(queue: Queue) -> int | None:
+    """Return when the next message that waits for a time is due, in ms since 1970; None if none waits."""
+    return None if queue.next_due == NEVER else ms_of(queue, queue.next_due)
 
 
 def tag_of(consumer: object, queue: Queue) -> str | None:
@@ -115,15 +122,18 @@ QUEUE: Final[Fields[Queue]] = {
     "idle_since": idle_since,
     "message_bytes": lambda queue: queue.ready_bytes,
     "message_bytes_dlx": dead_letter_octets,
+    "message_bytes_delayed": lambda queue: queue.delayed_bytes,
     "message_bytes_paged_out": away_octets,
     "message_bytes_ready": lambda queue: queue.ready_bytes,
-    "messages": lambda queue: queue.ready + queue.unsettled,
+    "messages": lambda queue: queue.ready + queue.unsettled + queue.delayed,
     "messages_dlx": dead_letters,
+    "messages_delayed": lambda queue: queue.delayed,
     "messages_paged_out": away,
     "messages_ram": lambda queue: queue.ready - away(queue),
     "messages_ready": lambda queue: queue.ready,
     "messages_unacknowledged": lambda queue: queue.unsettled,
     "name": lambda queue: queue.name,
+    "next_delayed_at": next_delayed_at,
     "operator_policy": lambda queue: named(policies_of(queue)[1]),
     "policy": lambda queue: named(policies_of(queue)[0]),
     "single_active_consumer_tag": active_tag,

@@ -71,11 +71,29 @@ def read_queue(queue: Queue) -> Numbers:
     read = counts.queue_counts(queue)
     held = queue.dead_letters
     dead = (0, 0, 0) if held is None else (held.count, held.octets, held.confirmed)
-    return *read, read[0] + read[1], len(queue.consumers), queue.ready_bytes, queue.refused, *dead
+    return (
+        *read,
+        read[0] + read[1] + queue.delayed,
+        len(queue.consumers),
+        queue.ready_bytes,
+        queue.refused,
+        *dead,
+        queue.delayed,
+    )
 
 
 QUEUES: Final = Subject(
-    (*counts.QUEUE, "messages", "consumers", "bytes", "refused", "dlx", "dlx_bytes", "dlx_confirmed"),
+    (
+        *counts.QUEUE,
+        "messages",
+        "consumers",
+        "bytes",
+        "refused",
+        "dlx",
+        "dlx_bytes",
+        "dlx_confirmed",
+        "delayed",
+    ),
     read_queue,
     (
         gauge(COARSE, "rabbitmq_queue_messages_ready", "messages_ready", "Messages that wait in queues."),
@@ -86,7 +104,16 @@ QUEUES: Final = Subject(
             "Messages that consumers have not acknowledged yet.",
         ),
         gauge(
-            COARSE, "rabbitmq_queue_messages", "messages", "Messages in queues, waiting or with consumers."
+            COARSE,
+            "rabbitmq_queue_messages",
+            "messages",
+            "Messages in queues: waiting, for later, or with consumers.",
+        ),
+        gauge(
+            QUEUE,
+            "leveret_queue_messages_delayed",
+            "delayed",
+            "Messages that wait for a time before they are ready.",
         ),
         gauge("queue_consumer_count", "rabbitmq_queue_consumers", "consumers", "Consumers of queues."),
         gauge(

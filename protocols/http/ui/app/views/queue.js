@@ -11,6 +11,7 @@ import { attempt, confirmed, warned } from "../notices.js";
 import { DEFAULT_EXCHANGE, link } from "../routes.js";
 import { facts, section, table } from "../tables.js";
 import { browsing } from "./browsing.js";
+import { delayed, loadDelayed } from "./delayed.js";
 import { messages, queued } from "./overview.js";
 import { features } from "./queues.js";
 
@@ -30,14 +31,15 @@ export const queue = {
       get(path`queues/${host}/${name}` + query(SAMPLED), signal),
       some(path`queues/${host}/${name}/bindings`, at, "to", signal),
     ]);
-    return { found, bindings };
+    return { found, bindings, later: await loadDelayed(host, name, found, signal) };
   },
 
-  draw: ({ found, bindings }, at, [, host, name] = at.names) => [
+  draw: ({ found, bindings, later }, at, [, host, name] = at.names) => [
     h("p", { class: "hint" }, `${found.type ?? "classic"} queue in virtual host ${host} `, features(found)),
     warned(found),
     h("div", { class: "charts" }, queued(found), messages(found.message_stats)),
     section("Details", details(found)),
+    delayed(later, host, name),
     section("Consumers", readers(found)),
     arriving(bindings, at),
     binding(host, name, "queue"),
@@ -57,6 +59,7 @@ const details = (found) =>
     ["State", found.state],
     ["Ready", count(found.messages_ready)],
     ["Unacknowledged", count(found.messages_unacknowledged)],
+    ["For later", found.messages_delayed > 0 && count(found.messages_delayed)],
     ["Dead letters held", found.messages_dlx > 0 && held(found)],
     ["Bodies", Number.isFinite(found.message_bytes) && octets(found.message_bytes)],
     ["In memory", Number.isFinite(found.message_bytes_ram) && octets(found.message_bytes_ram)],
