@@ -67,9 +67,8 @@ class QueueLimits:
     single_active: bool = False
     max_age_ms: int | None = None  # streams
     max_segment_bytes: int | None = None  # streams
-    filter_bytes: int | None = (
-        None  # streams: of the Bloom filter of a block, if its messages have filter values
-    )
+    initial_offset: int = 0  # streams: of the first message
+    filter_bytes: int | None = None  # streams: of the Bloom filter of a block
     alternate_exchange: str | None = None  # gets rejected messages, and those left when the queue is deleted
     last_value_key: str | None = None  # the header: of messages with one value, only the newest waits
     group_key: str | None = None  # the header that names a message's group

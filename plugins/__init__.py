@@ -6,5 +6,6 @@
 * `modulus_hash` spreads keys evenly over queues.
 * `random_exchange` picks a queue at random.
 * `recent_history` gives the last messages to each queue that is bound.
+* `super_stream` spreads keys over the partitions of a super stream, as stream clients do.
 * `system_exchange` answers questions about the broker.
 """

@@ -49,6 +49,7 @@ Read: TypeAlias = Callable[[Value, Table], Limit]
 Fits: TypeAlias = Callable[[Value, Table], str | None]
 """Return why a value that is fine alone does not fit the other arguments, or None."""
 
+OFFSET_MAX: Final = (1 << 62) - 1  # of the first message of a stream: RabbitMQ's bound
 CLASSIC: Final = frozenset({QueueType.CLASSIC})
 QUORUM: Final = frozenset({QueueType.QUORUM})
 STREAM: Final = frozenset({QueueType.STREAM})
@@ -457,6 +458,15 @@ QUEUE_ARGUMENTS: Final = by_name(
         field="max_segment_bytes",
         read=positive,
         key="stream-max-segment-size-bytes",
+    ),
+    QueueArgument(
+        name="x-stream-initial-offset",
+        about="The offset of a stream's first message, for a stream that is made anew beside offsets that are kept.",
+        check=between(0, OFFSET_MAX),
+        types=STREAM,
+        example=1000,
+        field="initial_offset",
+        read=amount,
     ),
     QueueArgument(
         name="x-stream-filter-size-bytes",

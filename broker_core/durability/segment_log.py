@@ -114,6 +114,10 @@ class SegmentLog(Log):
         self._new_segment = False  # the next message begins a new segment
         self._ended = False
 
+    def begin_at(self, offset: int) -> None:
+        super().begin_at(offset)
+        self._closed_to = offset
+
     # Arrival.
 
     def append(self, message: Message, wall: float, position: int | None = None) -> None:

@@ -78,6 +78,7 @@ class StreamQueue(Queue):
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
         self.log: Log = MemoryLog()
+        self.log.begin_at(limits.initial_offset)
         self.notes: Table = {INCARNATION: secrets.token_hex(8)}
         self.cursors: dict[Consumer, int] = {}  # the next offset each reader gets
         self.behind: dict[Consumer, None] = {}
@@ -96,6 +97,7 @@ class StreamQueue(Queue):
     def keep_in(self, journal: Durability, number: int) -> None:
         super().keep_in(journal, number)
         self.log = journal.open_log(number, self.described, self._committed)
+        self.log.begin_at(self.declared_limits.initial_offset)
         self.log.obey(self.limits)
 
     # Arrival and retention.

@@ -46,6 +46,10 @@ class Log(ABC):
         self.octets = 0  # bytes of their bodies
         self.sequences: dict[str, int] = {}  # the last number of each producer; the least recent first
 
+    def begin_at(self, offset: int) -> None:
+        """Let the first message have this offset. Called before any message is appended or restored."""
+        self.first = self.next = self.committed = offset
+
     def is_repeated(self, producer: str, sequence: int) -> bool:
         """Return whether this or a later number of a producer was taken before; else take it now."""
         last = self.sequences.pop(producer, FORGOTTEN)

@@ -378,6 +378,25 @@ def test_a_clock_that_is_set_back_does_not_disturb_the_order_of_times() -> None:
     assert [since_in(log, START + seconds) for seconds in (1, 6, 10, 11, 21)] == [1, 1, 1, 3, 4]
 
 
+def test_a_stream_may_begin_with_another_offset(bench: CoreBench) -> None:
+    queue = stream(bench, x_stream_initial_offset=1000, x_max_length_bytes=2)
+    early = reader(queue, 3)
+    for body in (b"a", b"b", b"c"):
+        bench.publish("s", body)
+    assert offsets(early) == [1000, 1001, 1002]
+    assert offsets(reader(queue, "first")) == [1001, 1002]
+    assert offsets(reader(queue, 1002)) == [1002]
+    assert queue.available_to(early) == 0
+
+
+@pytest.mark.parametrize("offset", [-1, 1 << 62, "7", True])
+def test_the_first_offset_is_a_number(bench: CoreBench, offset: Value) -> None:
+    with pytest.raises(PreconditionFailed, match="invalid arg 'x-stream-initial-offset'"):
+        bench.host.declare_queue(
+            "s", durable=True, arguments={"x-queue-type": "stream", "x-stream-initial-offset": offset}
+        )
+
+
 # Retention.
 
 

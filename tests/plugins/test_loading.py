@@ -41,6 +41,7 @@ SHIPPED = {
     "x-modulus-hash",
     "x-random",
     "x-recent-history",
+    "x-super-stream",
 }
 
 

@@ -23,6 +23,7 @@ from plugins.message_deduplication import MessageDeduplication
 from plugins.modulus_hash import ModulusHash
 from plugins.random_exchange import RandomExchange
 from plugins.recent_history import RecentHistory
+from plugins.super_stream import SuperStream, murmur3
 
 WEIGHTS: list[tuple[str, Table]] = [("1", {}), ("5", {}), ("0", {})]
 
@@ -51,6 +52,10 @@ def test_random_keeps_the_contract() -> None:
 
 def test_local_random_keeps_the_contract() -> None:
     check_exchange_type(LocalRandom, bindings=[("", {}), ("", {"a": 1})], by_chance=True)
+
+
+def test_super_stream_keeps_the_contract() -> None:
+    check_exchange_type(SuperStream, bindings=[("0", {}), ("1", {"x-stream-partition-order": 1})])
 
 
 def test_recent_history_keeps_the_contract() -> None:
@@ -266,6 +271,48 @@ def test_local_random_refuses_keys_and_exchanges() -> None:
     with pytest.raises(PreconditionFailed, match=r"^Destination not found$"):
         bench.bind("e", is_exchange=True)
     assert not bench.exchange.bindings
+
+
+# x-super-stream
+
+
+@pytest.mark.parametrize(
+    ("octets", "seed", "hashed"),
+    [  # of the test vectors that implementations share
+        (b"", 0, 0),
+        (b"", 1, 0x514E28B7),
+        (b"\xff\xff\xff\xff", 0, 0x76293B50),
+        (b"\x21\x43\x65\x87", 0x5082EDEE, 0x2362F9DE),
+        (b"\x21\x43\x65", 0, 0x7E4A8634),
+        (b"\x21\x43", 0, 0xA0F7B07A),
+        (b"\x21", 0, 0x72661CF4),
+        (b"Hello, world!", 0x9747B28C, 0x24884CBA),
+    ],
+)
+def test_the_hash_of_super_streams_is_murmur3(octets: bytes, seed: int, hashed: int) -> None:
+    assert murmur3(octets, seed) == hashed
+
+
+def test_a_super_stream_gives_each_key_to_the_partition_of_its_hash() -> None:
+    bench = Bench(SuperStream)
+    for number in range(3):
+        bench.bind(f"events-{number}", str(number))
+    keys = [f"key {number}" for number in range(300)]
+    chosen = [only(bench, key) for key in keys]
+    assert chosen == [f"events-{murmur3(key.encode(), 104729) % 3}" for key in keys]
+    assert all(70 < count < 130 for count in Counter(chosen).values())
+
+
+def test_a_number_without_a_partition_leads_nowhere() -> None:
+    bench = Bench(SuperStream)
+    bench.bind("events-7", "7")
+    assert bench.route(fake_message("any")) == set()
+
+
+@pytest.mark.parametrize("key", ["", "a", "1.0", "#", "9" * 10])
+def test_the_binding_key_of_a_partition_is_its_number(key: str) -> None:
+    with pytest.raises(PreconditionFailed, match="The binding key must be an integer"):
+        Bench(SuperStream).bind("q", key)
 
 
 # x-recent-history
