@@ -43,9 +43,34 @@ class Line:
     title: str
     load: str
     published: tuple[int, int] | None = None
+    copies: int = 1  # of each message that are delivered
 
 
+REAL: Final = "--real --single-writes --confirms 1000 --ack-every 50"
+SINGLE: Final = "--real --single-writes --single-acks --confirms 1000 --ack-every 1"
 LINES: Final[Mapping[str, Line]] = {
+    "real": Line("own ids and headers, acks of 50", REAL),
+    "real-single": Line("own ids and headers, each acknowledged", SINGLE),
+    "real-topic": Line(
+        "the same, topic exchange, 10 queues, 10 consumers, 4 publishers",
+        f"{SINGLE} --exchange perf --type topic --keys eu.%d.x --bind eu.%d.# --key-count 10"
+        " --queues 10 --consumers 10 --publishers 4",
+    ),
+    "real-shared": Line(
+        "the same, 20 consumers on a queue, prefetch 10", f"{SINGLE} --consumers 20 --prefetch 10"
+    ),
+    "real-fanout": Line(
+        "own ids and headers, fanout to 10 queues",
+        f"{REAL} --exchange perf --type fanout --queues 10 --consumers 10",
+        copies=10,
+    ),
+    "real-durable": Line(
+        "own ids and headers, persistent, 200 to 2000 B, window 200",
+        "--real --single-writes --persistent --size 200-2000 --confirms 200 --ack-every 50",
+    ),
+    "real-amqp10": Line(
+        "AMQP 1.0, own ids and properties, unsettled", "--protocol 1.0 --real --confirms 1000 --ack-every 50"
+    ),
     "transient": Line("transient, 100 B, neither confirms nor acks", "", (118_000, 704_000)),
     "confirmed": Line(
         "transient, 100 B, confirms and acks", "--confirms 1000 --ack-every 50", (68_000, 261_000)
@@ -111,48 +136,48 @@ def _started(running: Running) -> Broker:
     return Broker(running.name, f"amqp://guest:guest@127.0.0.1:{running.port}/", running.process)
 
 
-def load(broker: Broker, said: str, on_second: Callable[[Second], None] = lambda second: None) -> Any:
-    """Return the report of `leveret perf`."""
+def options_of(broker: Broker, said: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     cli.COMMAND.add_to(parser, {})
     flags = broker.flags if "1.0" in said else ""
-    options = parser.parse_args(f"--url {broker.url} --delete {said} {flags}".split())
-    told, _ = measure(plan_of(options), on_second)
+    return parser.parse_args(f"--url {broker.url} --delete {said} {flags}".split())
+
+
+def load(broker: Broker, said: str, on_second: Callable[[Second], None] = lambda second: None) -> Any:
+    """Return the report of `leveret perf`."""
+    told, _ = measure(plan_of(options_of(broker, said)), on_second)
     return told
 
 
-def rate(broker: Broker, said: str, messages: int) -> float:
-    """Return messages per second, once all have arrived."""
-    told = load(broker, f"{said} --messages {messages}")
-    if told["messages"]["received"] != told["messages"]["sent"]:
-        raise SystemExit(f"{broker.name}: {told['messages']} with {said}")
-    found: float = told["rates"]["received"]["mean"]
-    return found
+def carried(broker: Broker, line: Line, messages: int) -> tuple[float, float]:
+    """Return messages per second, once all have arrived, and the broker's processor time for one, in microseconds."""
+    before = _processor(broker)
+    told = load(broker, f"{line.load} --messages {messages}")
+    spent = _processor(broker) - before
+    if told["messages"]["received"] != line.copies * told["messages"]["sent"]:
+        raise SystemExit(f"{broker.name}: {told['messages']} with {line.load}")
+    rate: float = told["rates"]["received"]["mean"] / line.copies
+    return rate, 1e6 * spent / told["messages"]["sent"]
 
 
-def messages_for(broker: Broker, said: str, seconds: float) -> int:
-    """Return how many messages a broker carries in about `seconds`; measuring that also warms it up."""
-    count = FIRST
+def messages_for(broker: Broker, line: Line, seconds: float) -> int:
+    """Return how many messages a publisher sends in about `seconds`; measuring that also warms the broker up."""
+    count, publishers = FIRST, options_of(broker, line.load).publishers
     for share in (4, 1):
-        count = max(FIRST, int(rate(broker, said, count) * seconds / share))
+        count = max(FIRST, int(carried(broker, line, count)[0] * seconds / share / publishers))
     return count
 
 
 Rates = dict[str, list[float]]  # by broker
 
 
-def in_turn(found: Sequence[Broker], rounds: int, once: Callable[[Broker], float]) -> Rates:
-    """Measure the brokers one after the other, with the order reversed in every other round."""
-    rates: Rates = {broker.name: [] for broker in found}
-    for each in range(rounds):
-        for broker in found if each % 2 else reversed(found):
-            rates[broker.name].append(once(broker))
-            time.sleep(BREATH_S)
-    return rates
+def lines(
+    found: Sequence[Broker], names: Sequence[str], rounds: int, seconds: float
+) -> tuple[dict[str, Rates], dict[str, Rates]]:
+    """Print the table of rates, a row as soon as it is measured, and that of processor times.
 
-
-def lines(found: Sequence[Broker], names: Sequence[str], rounds: int, seconds: float) -> dict[str, Rates]:
-    """Print the table of rates, a row as soon as it is measured."""
+    Return both, by line. The brokers take turns, with the order reversed in every other round.
+    """
     ours = [broker.name for broker in found]
     others = ours[1:]
     print(f"\n| messages/s, median (lowest to highest) | {' | '.join(ours)} |", end="")
@@ -160,22 +185,40 @@ def lines(found: Sequence[Broker], names: Sequence[str], rounds: int, seconds: f
         "".join(f" to {name} |" for name in others) + (" published: LavinMQ to RabbitMQ |" if others else "")
     )
     print(f"|---|{'---:|' * (len(ours) + len(others) + bool(others))}")
-    results = {}
+    results: dict[str, Rates] = {}
+    costs: dict[str, Rates] = {}
     for name in names:
         line = LINES[name]
-        counts = {broker.name: messages_for(broker, line.load, seconds) for broker in found}
-        rates = in_turn(
-            found,
-            rounds,
-            lambda broker, said=line.load, counts=counts: rate(broker, said, counts[broker.name]),  # type: ignore[misc]
-        )
-        results[name] = rates
+        counts = {broker.name: messages_for(broker, line, seconds) for broker in found}
+        rates = results[name] = {broker: [] for broker in ours}
+        cost = costs[name] = {broker: [] for broker in ours}
+        for each in range(rounds):
+            for broker in found if each % 2 else reversed(found):
+                rate, spent = carried(broker, line, counts[broker.name])
+                rates[broker.name].append(rate)
+                cost[broker.name].append(spent)
+                time.sleep(BREATH_S)
         cells = [spread(each) for each in rates.values()]
-        cells += [f"{times(rates, ours[0], name):.2f}" for name in others]
+        cells += [f"{times(rates, ours[0], other):.2f}" for other in others]
         if others:
             cells.append(f"{line.published[1] / line.published[0]:.2f}" if line.published else "-")
         print(f"| {line.title} | {' | '.join(cells)} |", flush=True)
-    return results
+    _print_costs(found, costs)
+    return results, costs
+
+
+def _print_costs(found: Sequence[Broker], costs: Mapping[str, Rates]) -> None:
+    """Print processor times of the brokers that were started here."""
+    known = [broker.name for broker in found if broker.process is not None]
+    if not known:
+        return
+    print(f"\n| processor time of the broker for a message, us | {' | '.join(known)} |", end="")
+    print("".join(f" to {name} |" for name in known[1:]))
+    print(f"|---|{'---:|' * (2 * len(known) - 1)}")
+    for name, cost in costs.items():
+        cells = [spread(cost[each], 1) for each in known]
+        cells += [f"{times(cost, known[0], other):.2f}" for other in known[1:]]
+        print(f"| {LINES[name].title} | {' | '.join(cells)} |", flush=True)
 
 
 def times(rates: Rates, one: str, other: str) -> float:
@@ -329,7 +372,7 @@ def main(given: argparse.Namespace) -> None:
     with brokers(given.brokers.split(","), given.tree) as found:
         wanted = [name for name in names if name in LINES]
         if wanted:
-            results["lines"] = lines(found, wanted, given.rounds, given.seconds)
+            results["lines"], results["costs"] = lines(found, wanted, given.rounds, given.seconds)
         if "many" in names:
             results["many"] = many(found, given.rounds, given.seconds)
         if "fairness" in names:

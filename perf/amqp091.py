@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from struct import Struct, error
 from typing import Final
 
-from perf.block import Pattern
+from perf.block import APPLICATION_HEADERS, DIGITS, Pattern, digits_at
 from perf.connection import Connection, Inbox, set_up
 from perf.deliveries import Run, Shape, Strides
 from perf.dial import connected, heard
@@ -126,11 +127,28 @@ class Closed(PerfError):  # noqa: N818 - an event
 def publish_pattern(plan: Plan, channel: int, publisher: int, key: str, size: int, frame_max: int) -> Pattern:
     body = body_of(plan, publisher, size)
     method = m.BasicPublish(plan.exchange, key, mandatory=plan.mandatory).encode()
-    properties = BasicProperties(delivery_mode=2 if plan.persistent else 1).encode()
+    properties = properties_of(plan).encode()
     frames: list[bytes] = []
     wire.append_content(frames, channel, method, properties, body, frame_max)
     start = len(wire.method_frame(channel, method)) + wire.CONTENT_START.size + len(properties) + 1 + 7
-    return Pattern(b"".join(frames), body_at=start if plan.head else -1)
+    octets = b"".join(frames)
+    places = digits_at(octets[:start]) if plan.real else ()
+    return Pattern(octets, start if plan.head else -1, digits_at=places)
+
+
+def properties_of(plan: Plan) -> BasicProperties:
+    """Return the properties of messages; where `plan.real`, the number of each is to be written into them."""
+    mode = 2 if plan.persistent else 1
+    if not plan.real:
+        return BasicProperties(delivery_mode=mode)
+    return BasicProperties(
+        content_type="application/json",
+        headers=dict(APPLICATION_HEADERS),
+        delivery_mode=mode,
+        correlation_id=DIGITS,
+        message_id=f"m-{DIGITS}",
+        timestamp=int(time.time()),
+    )
 
 
 # Reading.
@@ -152,10 +170,13 @@ class Connection091(Connection):
         count_run(run, self.subscriptions, self._tally, self._now)
 
     def acknowledge(self, channel: int, subscription: Subscription, at_least: int = 0) -> None:
-        if subscription.to_acknowledge(at_least):
-            self.say(
-                ACK.pack(m.FRAME_METHOD, channel, 13, BASIC_ACK, subscription.acknowledged, 1, m.FRAME_END)
-            )
+        count, last = subscription.to_acknowledge(at_least), subscription.acknowledged
+        if count and not self.single_acks:
+            self.say(ACK.pack(m.FRAME_METHOD, channel, 13, BASIC_ACK, last, 1, m.FRAME_END))
+        elif count:
+            tags = range(last - count + 1, last + 1)
+            acks = [ACK.pack(m.FRAME_METHOD, channel, 13, BASIC_ACK, tag, 0, m.FRAME_END) for tag in tags]
+            self.say(b"".join(acks))
 
     def _shape_at(self, octets: bytearray, at: int, end: int) -> Shape | int:
         """Return the shape of a delivery, or the size of another frame, handled already; 0 if it is incomplete."""
@@ -270,5 +291,6 @@ def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, se
             talk.send(channel, m.BasicConsume(each.queue, tag, no_ack=no_ack, arguments=arguments))
         made = Connection091(talk, inbox, tally)
     made.subscriptions = subscriptions
+    made.single_acks = plan.single_acks
     made.unanswered = len(subscriptions)
     return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 from perf.amqp10_setup import WINDOW, Talk10, refuse
-from perf.block import Pattern
+from perf.block import APPLICATION_HEADERS, DIGITS, Pattern, digits_at
 from perf.connection import Connection, Inbox, set_up
 from perf.deliveries import Run, Shape, Strides
 from perf.ends import Source, Subscription, Tally, count_run
@@ -23,7 +24,11 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec import wire
 from protocols.amqp10.codec.errors import AmqpError
 from protocols.amqp10.codec.types import DecodeError, Symbol, skip_at
+from protocols.amqp10.codec.values import Described, Timestamp, ULong, Value
+from protocols.amqp10.codec.writing import encode
 
+HEADERS: Final[dict[Value, Value]] = dict(APPLICATION_HEADERS)
+APPLICATION_PROPERTIES: Final = encode(Described(ULong(p.APPLICATION_PROPERTIES), HEADERS))
 START: Final = wire.FRAME_START
 UINT: Final = Struct(">I")
 ACCEPTED: Final = wire.disposition_end(True, p.Accepted(), 1 << 20)
@@ -52,7 +57,9 @@ def transfer_pattern(plan: Plan, channel: int, message: bytes, size: int, frame_
         end = wire.SETTLED if settled else wire.UNSETTLED
         start = head.pack(head.size + len(message), head.start, 0, wire.TAG, 0, end)
         body_at = len(start) + len(message) - size
-        return Pattern(start + message, body_at if plan.head else -1, ids_at)
+        octets = start + message
+        places = digits_at(octets[:body_at]) if plan.real else ()
+        return Pattern(octets, body_at if plan.head else -1, ids_at, places)
     first = wire.frame(channel, head.body(0, settled, True))
     room = frame_max - len(first)
     octets = UINT.pack(len(first) + room) + first[4:] + message[:room]
@@ -60,12 +67,23 @@ def transfer_pattern(plan: Plan, channel: int, message: bytes, size: int, frame_
     for at in range(room, len(message), frame_max - goes_on):
         piece = message[at : at + frame_max - goes_on]
         octets += wire.frame(channel, wire.continuation(0, at + len(piece) < len(message)) + piece)
-    return Pattern(octets, len(first) + len(message) - size if plan.head else -1, ids_at)
+    body_at = len(first) + len(message) - size
+    places = digits_at(octets[:body_at]) if plan.real else ()
+    return Pattern(octets, body_at if plan.head else -1, ids_at, places)
 
 
 def message_of(plan: Plan, publisher: int, to: str | None, size: int) -> bytes:
     sections = p.Header(durable=True).encode() if plan.persistent else b""
-    if to is not None:
+    if plan.real:
+        sections += p.Properties(
+            message_id=f"m-{DIGITS}",
+            to=to,
+            correlation_id=DIGITS,
+            content_type=Symbol("application/json"),
+            creation_time=Timestamp(int(time.time() * 1000)),
+        ).encode()
+        sections += APPLICATION_PROPERTIES
+    elif to is not None:
         sections += p.Properties(to=to).encode()
     length = bytes((0xA0, size)) if size < 256 else b"\xb0" + UINT.pack(size)
     return sections + DATA + length + body_of(plan, publisher, size)
@@ -138,8 +156,15 @@ class Connection10(Connection):
         count = subscription.to_acknowledge(at_least)
         if count:
             first = link.first_id + subscription.acknowledged - count
-            first, last = first & wire.MASK, first + count - 1 & wire.MASK
-            self.say(wire.disposition_frame(link.channel, True, first, last, ACCEPTED))
+            step = 1 if self.single_acks else count
+            self.say(
+                b"".join(
+                    wire.disposition_frame(
+                        link.channel, True, at & wire.MASK, at + step - 1 & wire.MASK, ACCEPTED
+                    )
+                    for at in range(first, first + count, step)
+                )
+            )
         grant = subscription.handled + self._credit
         if grant - link.granted > self._credit // 2:
             link.granted = grant
@@ -307,6 +332,7 @@ def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, se
     for theirs, ours in talk.theirs.items():
         connection.links[theirs] = Link(ours)
         connection.subscriptions[theirs] = subscriptions[ours]
+    connection.single_acks = plan.single_acks
     return connection
 
 

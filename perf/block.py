@@ -9,6 +9,7 @@ Messages of several kinds (keys, sizes) come in cycles: the stride is that of th
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
 from collections.abc import Sequence
@@ -19,6 +20,17 @@ import attrs
 LITTLE: Final = sys.byteorder == "little"
 HEAD: Final = 20  # bytes at the start of a body: time, publisher (4) and number, little endian
 STAMP: Final = 8  # bytes of the time, which comes first
+DIGITS: Final = "#" * 16  # where a message's number is written
+TRACE: Final = f"00-4bf92f3577b34da6{DIGITS}-00f067aa0ba902b7-01"  # as W3C's Trace Context has it
+APPLICATION_HEADERS: Final[tuple[tuple[str, str | int], ...]] = (  # of real messages
+    ("traceparent", TRACE),
+    ("x-tenant", "t7"),
+    ("attempt", 1),
+)
+HIGH: Final = bytes(
+    ord(f"{octet >> 4:x}") for octet in range(256)
+)  # the first hexadecimal digit of each byte
+LOW: Final = bytes(ord(f"{octet & 15:x}") for octet in range(256))
 
 
 @attrs.frozen
@@ -26,12 +38,18 @@ class Pattern:
     """The bytes of one message, and where numbers are written into them.
 
     `body_at` is where its body begins; -1 if nothing is written into it. `ids_at` are the places of its delivery id, 4
-    bytes, big endian.
+    bytes, big endian; `digits_at` those of its number as 16 hexadecimal digits.
     """
 
     octets: bytes
     body_at: int = -1
     ids_at: tuple[int, ...] = ()
+    digits_at: tuple[int, ...] = ()
+
+
+def digits_at(octets: bytes) -> tuple[int, ...]:
+    """Return the places of `DIGITS` in a message."""
+    return tuple(found.start() for found in re.finditer(re.escape(DIGITS.encode()), octets))
 
 
 def times(stamps: Sequence[int]) -> bytes:
@@ -83,6 +101,8 @@ class Block:
                     ids.byteswap()
                 for place in each.ids_at:
                     self._columns(at + place, ids.tobytes(), 4, len(mine))
+            if each.digits_at:
+                self._number([at + place for place in each.digits_at], mine)
         return self._view[self._at(skipped) : self._at(skipped + count)]
 
     def _at(self, place: int) -> int:
@@ -97,6 +117,18 @@ class Block:
             self._columns(at, times(stamps), STAMP, len(numbers))
         if self._numbered:
             self._columns(at + HEAD - 8, times(numbers), 8, len(numbers))
+
+    def _number(self, places: Sequence[int], numbers: range) -> None:
+        octets = array("Q", numbers)
+        if LITTLE:
+            octets.byteswap()
+        written = octets.tobytes()
+        for octet in range(8):
+            column = written[octet::8]
+            high, low = column.translate(HIGH), column.translate(LOW)
+            for place in places:
+                self._column(place + 2 * octet, high, len(numbers))
+                self._column(place + 2 * octet + 1, low, len(numbers))
 
     def _columns(self, at: int, numbers: bytes, width: int, count: int) -> None:
         for octet in range(width):

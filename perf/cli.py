@@ -173,6 +173,14 @@ def _add_messages(parser: argparse.ArgumentParser) -> None:
         "--mandatory", action="store_true", help="have messages that no queue takes returned, and count them"
     )
     adding.add_argument(
+        "--real",
+        action="store_true",
+        help="give each message ids, a time and a trace header of its own, as applications do",
+    )
+    adding.add_argument(
+        "--single-writes", action="store_true", help="write each message by itself, as most clients do"
+    )
+    adding.add_argument(
         "--no-stamps",
         action="store_true",
         help="leave bodies alone: the latency of deliveries is not measured (nor where --size is below 8)",
@@ -206,6 +214,9 @@ def _add_acknowledging(parser: argparse.ArgumentParser) -> None:
         type=_whole,
         default=0,
         help="acknowledge so many at a time (default: 0: none, they are settled when delivered)",
+    )
+    adding.add_argument(
+        "--single-acks", action="store_true", help="acknowledge each message by itself, as most clients do"
     )
     adding.add_argument(
         "--think", metavar="SECONDS", type=float, default=0.0, help="that consumers take for each message"

@@ -75,6 +75,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
         )
     if options.think and not options.ack_every:
         raise PerfError("--think needs --ack-every: without it, the broker does not wait for consumers")
+    if options.single_acks and not options.ack_every:
+        raise PerfError("--single-acks needs --ack-every: without it, nothing is acknowledged")
     if not (options.publishers or options.consumers):
         raise PerfError("there is neither a publisher nor a consumer")
     if options.processes > options.publishers + options.consumers and not options.churn:
@@ -105,10 +107,13 @@ def plan_of(options: argparse.Namespace) -> Plan:
         verify=options.verify,
         persistent=options.persistent,
         mandatory=options.mandatory,
+        real=options.real,
+        single_writes=options.single_writes,
         rate=_rate(options.rate, options.total_rate, options.publishers),
         confirms=options.confirms,
         prefetch=options.prefetch,
         ack_every=options.ack_every,
+        single_acks=options.single_acks,
         think_s=options.think,
         messages=options.messages,
         time_s=options.time,

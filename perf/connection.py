@@ -62,6 +62,7 @@ class Connection(ABC):
         self._leaving: memoryview = memoryview(b"")
         self._behind: list[bytes] = []  # frames to send between two blocks
         self._turn = 0
+        self.single_acks = False  # acknowledge each message by itself
 
     @abstractmethod
     def take(self, octets: bytearray, end: int, now: int) -> int:

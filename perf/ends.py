@@ -49,6 +49,7 @@ class Source:
 
     __slots__ = (
         "_apart",
+        "_at_once",
         "_block",
         "_pacing",
         "_started_ns",
@@ -64,11 +65,20 @@ class Source:
         "window_credit",
     )
 
-    def __init__(self, block: Block, tally: Tally, limit: int, window: int, pacing: Pacing | None) -> None:
+    def __init__(
+        self,
+        block: Block,
+        tally: Tally,
+        limit: int,
+        window: int,
+        pacing: Pacing | None,
+        at_once: int = ENDLESS,
+    ) -> None:
         self._block = block
         self._tally = tally
         self._window = window  # 0: no confirms
         self._pacing = pacing
+        self._at_once = at_once  # messages in one write
         self._started_ns = 0
         self.limit = limit
         # Messages that may be sent in total: the lesser of what the link and the session of 1.0 allow.
@@ -107,7 +117,7 @@ class Source:
 
     def next(self, now: int) -> memoryview | None:
         """Return the next bytes to send. To be called again only after they have been sent."""
-        count = min(self.may_send(now), self._block.room(self.sent))
+        count = min(self.may_send(now), self._block.room(self.sent), self._at_once)
         if count <= 0:
             return None
         stamps: Sequence[int] = (now,)

@@ -103,10 +103,13 @@ class Plan:
     verify: bool = False
     persistent: bool = False
     mandatory: bool = False
+    real: bool = False  # each message has ids, a time and a trace header of its own
+    single_writes: bool = False  # one write to the socket for each message
     rate: tuple[tuple[float, float], ...] = ()  # of a publisher: messages/s, and for how many seconds
     confirms: int = 0  # the most that are unconfirmed; 0: no confirms
     prefetch: int = 200
     ack_every: int = 0  # 0: no acknowledgements
+    single_acks: bool = False  # each message is acknowledged by itself
     think_s: float = 0.0
 
     messages: int = 0  # of each publisher; 0: no limit

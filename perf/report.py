@@ -119,6 +119,9 @@ def plan_told(plan: Plan) -> dict[str, object]:
         "confirms": plan.confirms,
         "prefetch": plan.prefetch,
         "ack_every": plan.ack_every,
+        "real": plan.real,
+        "single_acks": plan.single_acks,
+        "single_writes": plan.single_writes,
         "processes": plan.processes,
     }
 

@@ -42,4 +42,5 @@ def source(plan: Plan, patterns: Sequence[Pattern], block_max: int, tally: Tally
     """Return a publisher with these messages, in turn."""
     block = Block(patterns, block_max, plan.verify)
     pacing = Pacing(plan.rate) if plan.rate else None
-    return Source(block, tally, plan.messages or ENDLESS, plan.confirms, pacing)
+    at_once = 1 if plan.single_writes else ENDLESS
+    return Source(block, tally, plan.messages or ENDLESS, plan.confirms, pacing, at_once)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from struct import pack
 
-from perf.block import Block, Pattern
+from perf.block import DIGITS, Block, Pattern
 
 HEAD = b"\0" * 8 + pack("<I", 7) + b"\0" * 8
 KINDS = [
@@ -33,6 +33,15 @@ def test_columns_are_what_one_by_one_would_be():
             assert written == expected(first, count, lambda number: 10**15 + number)
             if count > 1:
                 assert block.write(first, count, [77]) == expected(first, count, lambda _: 77)
+
+
+def test_the_number_of_a_message_is_written_in_digits():
+    block = Block(
+        [Pattern(b"<" + DIGITS.encode() + b">", digits_at=(1,)), Pattern(b"-")], 400, numbered=False
+    )
+    for first in (0, 2**40):
+        written = bytes(block.write(first, 5, [1]))
+        assert written == b"".join(b"-" if n % 2 else b"<%016x>" % n for n in range(first, first + 5))
 
 
 def test_a_block_has_room_for_whole_cycles_behind_what_is_skipped():

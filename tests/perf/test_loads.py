@@ -24,6 +24,8 @@ ORDINARY = (  # over either protocol
     "--publishers 3 --consumers 2 --queues 5 --confirms 10 --ack-every 10",
     "--publishers 4 --consumers 4 --per-connection 3 --queues 2 --confirms 10",
     "--rate 3000 --confirms 100",
+    "--real --confirms 100 --ack-every 10",
+    "--real --size 20-700 --single-writes --single-acks --confirms 100 --ack-every 1",
     "--think 0.0001 --prefetch 10 --ack-every 1",
 )
 
@@ -137,6 +139,7 @@ def test_a_predeclared_queue_that_is_not_there(node: RunningNode):
         ("--verify --size 19", "20 octets"),
         ("--ack-every 300", "--prefetch 200"),
         ("--think 1", "--ack-every"),
+        ("--single-acks", "--ack-every"),
         ("--queues 2 --queue-name same", "%d"),
         ("--rate 1 --total-rate 1", "--total-rate"),
         ("--publishers 0 --consumers 0", "neither"),
