@@ -14,7 +14,7 @@ EXPENSIVE := browser crash interop pipeline system tls test_install.py
 # What looks at the source says the same, however that was built.
 SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_project.py test_statements.py
 
-.PHONY: help run test nightly test-compiled test-plain test-cheap lint compile format bench crash points power rounds docs clean
+.PHONY: help run test nightly test-compiled test-plain test-cheap lint compile format bench crash points power rounds suites docs clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -65,6 +65,9 @@ points: $(VENV)/.ready-to-test ## interrupt a fixed script at each system call t
 
 power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs root and loop devices
 	$(BIN)/python -m tests.crash.power $(ARGS)
+
+suites: $(VENV)/.ready-to-test ## run the own tests of client libraries, fetched from PyPI (ARGS="amqp kombu ...")
+	$(BIN)/python -m tests.suites $(ARGS)
 
 rounds: $(VENV)/.ready-to-test ## kill Spark and the broker in mid-batch, 20 times (ARGS="--rounds N --seed N")
 	$(BIN)/python -m tests.pipeline.rounds $(ARGS)

@@ -335,6 +335,12 @@ class Compat(Record):
         "An AMQP 1.0 sender whose queue is deleted: detached, or kept, with its messages released.",
         OrphanedSender.DETACH,
     )
+    first_delivery_pause_ms: int = key(
+        Whole(0, 1000),
+        "Milliseconds from the answer to an AMQP 1.0 receiver's attach to its first delivery. RabbitMQ's client for "
+        "Python handles deliveries that come along with the answer before its caller has the consumer.",
+        0,
+    )
     prefetch_size: PrefetchSize = key(
         Choice(PrefetchSize),
         "A prefetch in bytes (`basic.qos`): refused, or served: a message beyond it is sent only while the client has "
@@ -534,6 +540,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "consumer_timeout_response": "notify-consumer",
         "topic_wildcards_max": 2,
         "without_sasl": "refuse",
+        "first_delivery_pause_ms": 20,
         "product": "rabbitmq-4",
     },
 }

@@ -247,3 +247,28 @@ def test_a_delivery_and_its_outcome_cost_seven_python_calls_at_most() -> None:
     assert bench.queue("q").unsettled == 0
     assert bench.queue("q").accepted == 2 * MESSAGES
     assert counted.total() / MESSAGES < 7.8, counted.most_common(20)
+
+
+def test_s185_the_first_delivery_waits_a_moment_if_the_profile_says_so() -> None:
+    bench = declared(ClientBench("compat.first_delivery_pause_ms = 20"), ["q"])
+    session = session_of(bench)
+    session.sender("/queues/q").publish(data(b"one"))
+    receiver = session.receiver("/queues/q", credit=2)
+    assert receiver.get() is None
+    bench.advance(0.019)
+    assert receiver.get() is None
+    bench.advance(0.002)
+    first = receiver.get()
+    assert first is not None
+    session.sender("/queues/q").publish(data(b"two"))
+    assert receiver.get() is not None, "only the first one waits"
+
+
+def test_s185_a_receiver_that_leaves_while_it_waits_leaves_the_message() -> None:
+    bench = declared(ClientBench("compat.first_delivery_pause_ms = 20"), ["q"])
+    session = session_of(bench)
+    session.sender("/queues/q").publish(data(b"one"))
+    session.receiver("/queues/q", credit=2).detach()
+    bench.advance(1)
+    queue = bench.queue("q")
+    assert (queue.ready, queue.unsettled) == (1, 0)

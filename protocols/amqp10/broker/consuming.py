@@ -50,6 +50,8 @@ def attach(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> Outg
         origin.abandon(session)
         raise
     session.consumers[consumer] = None
+    if pause_ms := session.broker.compat.first_delivery_pause_ms:
+        consumer.pause(pause_ms / 1000)
     origin.serve(consumer)
     if session.broker.work > WORK_MAX:
         session.connection.wire.halted = True
@@ -145,6 +147,7 @@ class LinkConsumer(Consumer, Retiring):
     __slots__ = (
         "_draining",
         "_failing",
+        "_pausing",
         "_unsendable",
         "default_outcome",
         "link",
@@ -178,6 +181,7 @@ class LinkConsumer(Consumer, Retiring):
         self.timeout_s = terms.timeout_s  # the limit for answers, if the receiver asked for its own
         self.timeouts = Timeouts(self)
         self._draining = False  # to be notified when the broker has settled
+        self._pausing = False  # the first delivery has to wait a moment
         self._failing = False  # the session is about to end, because of the deliveries in `_unsendable`
         self._unsendable: list[Delivery] = []
 
@@ -189,8 +193,20 @@ class LinkConsumer(Consumer, Retiring):
     def room(self) -> int:
         """Return the room for deliveries, and copy the session's window, which is the number of transfers the peer
         accepts."""
+        if self._pausing:
+            return 0
         transfers = self.window.credit = self.session.wire.sending.room()
         return self.session.outbox.room() if transfers > 0 else 0
+
+    def pause(self, pause_s: float) -> None:
+        """Deliver nothing for a moment, so that the client has read the answer to its attach by then."""
+        self._pausing = True
+        broker = self.session.broker
+        broker.timers.at(broker.now + pause_s, self._go_on)
+
+    def _go_on(self, now: float) -> None:
+        self._pausing = False
+        self.wake()
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         link, settled = self.link, self.settled
