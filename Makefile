@@ -74,6 +74,7 @@ rounds: $(VENV)/.ready-to-test ## kill Spark and the broker in mid-batch, 20 tim
 
 docs: $(VENV)/.ready-to-run ## print the pages that are generated from the code
 	$(BIN)/python -m broker_core.config.docs > docs/configuration.md
+	$(BIN)/python -m broker_core.arguments.docs > docs/arguments.md
 
 clean: ## remove what was set up or built
 	rm -rf $(VENV) $(NPM)/node_modules $(NPM)/.fetched build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -8,13 +8,13 @@ group `leveret.protocols`, with `register_protocol`, or from a file in a plugin 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
 
 if TYPE_CHECKING:
-    from broker_core.arguments.row import Row
+    from broker_core.arguments.row import Row, Section
     from broker_core.broker import Broker
     from broker_core.config.load import Config
     from broker_core.delivery import Delivery
@@ -168,7 +168,8 @@ class Protocol:
     it cannot have durable messages. `restored(broker)` is called at a start with a store, once all queues and messages
     are restored, for what the front-end has noted of queues (`VirtualHost.note`). `prepare()` imports what the factory
     would import with the first connection; it is called in a thread, once a node has been up for a while.
-    `queue_arguments` are rows of the arguments of queues that the protocol translates into the core's.
+    `queue_arguments` are rows of the arguments of queues that the protocol translates into the core's; `sections()`
+    returns rows of everything else that its clients can ask for by name, for the documentation.
     """
 
     name: str
@@ -181,6 +182,7 @@ class Protocol:
     restored: Callable[[Broker], None] | None = None
     prepare: Callable[[], object] | None = None
     queue_arguments: tuple[Row, ...] = ()
+    sections: Callable[[], Sequence[Section]] | None = None
 
 
 def queue_arguments_of(protocols: Iterable[Protocol]) -> Mapping[str, Row]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from broker_core import cli
+from broker_core.arguments import docs
 from broker_core.config.docs import documentation
 from broker_core.version import VERSION
 from tests.sources import ROOT, sources
@@ -31,6 +32,10 @@ def commands(page: Path) -> list[list[str]]:
 
 def test_the_configuration_page_is_fresh():
     assert (ROOT / "docs/configuration.md").read_text() == documentation(), "run `make docs`"
+
+
+def test_the_page_of_arguments_is_fresh():
+    assert (ROOT / "docs/arguments.md").read_text() == docs.documentation(), "run `make docs`"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

@@ -44,3 +44,12 @@ def by_name(*rows: R) -> dict[str, R]:
     if len(table) < len(rows):
         raise ValueError("two rows have one name")
     return table
+
+
+@attrs.frozen
+class Section:
+    """The rows of one kind of thing, with a heading and a sentence for the documentation."""
+
+    title: str
+    about: str
+    rows: tuple[Row, ...]

@@ -55,6 +55,11 @@ def binding_warnings(arguments: Table, own: Iterable[Row]) -> list[str]:
     return bounded(_said(reserved, BINDING_ARGUMENTS, {row.name: row for row in own}))
 
 
+def consumer_warnings(arguments: Table, known: Rows) -> list[str]:
+    """Return the warnings of a consumer's arguments; the protocol has rows of those that are known."""
+    return bounded(_said(arguments, known))
+
+
 def policy_warnings(definition: Table) -> list[str]:
     """Return the warnings of a policy's definition. Unknown keys are refused elsewhere."""
     return bounded(_said({name: definition[name] for name in definition if name in POLICY_KEYS}, POLICY_KEYS))

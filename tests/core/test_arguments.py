@@ -18,9 +18,15 @@ from broker_core.values import Table
 
 ROWS: Final = list(QUEUE_ARGUMENTS.values())
 KEYS: Final = list(POLICY_KEYS.values())
-LIMITS: Final = [each for each in attrs.fields(QueueLimits) if not each.name.endswith("_asked")]
+OF_THE_NODE: Final = {"keeps_persistent"}  # by the profile, never by an argument
+LIMITS: Final = [
+    each
+    for each in attrs.fields(QueueLimits)
+    if not each.name.endswith("_asked") and each.name not in OF_THE_NODE
+]
 COMPANIONS: Final[dict[str, Table]] = {  # arguments that an example needs beside it
     "x-dead-letter-routing-key": {"x-dead-letter-exchange": "dead"},
+    "x-dead-letter-strategy": {"x-dead-letter-exchange": "dead", "x-overflow": "reject-publish"},
     "x-fair-share": {"x-max-priority": 9},
 }
 

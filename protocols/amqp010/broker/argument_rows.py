@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.row import Effect, Row
+from broker_core.arguments.row import Effect, Row, Section, by_name
 
 ALERTS: Final = "watch the metrics"
 FLOW: Final = "publishers are slowed down by alarms and limits"
@@ -54,3 +54,26 @@ QUEUE_ROWS: Final = (
         )
     ),
 )  # fmt: skip
+
+CONSUMER_ROWS: Final = by_name(
+    Row(name="x-priority", about="Subscriptions of a higher priority get messages first."),
+    Row(
+        name="x-consumer-timeout",
+        about="Transfers have to be accepted within so many milliseconds; 0 is no limit.",
+    ),
+    Row(name="x-apache-selector", about="A condition on messages."),
+    Row(name="x-stream-offset", about="The message of a stream to begin with."),
+)
+
+
+def sections() -> tuple[Section, ...]:
+    return (
+        Section(
+            "Arguments of queues (AMQP 0-10)", "Names that qpidd has; they become the core's.", QUEUE_ROWS
+        ),
+        Section(
+            "Arguments of subscriptions (AMQP 0-10)",
+            "Arguments of `message.subscribe`.",
+            tuple(CONSUMER_ROWS.values()),
+        ),
+    )

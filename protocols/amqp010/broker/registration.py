@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from broker_core.frontend import FrontEnd, Peer, Protocol
-from protocols.amqp010.broker.argument_rows import QUEUE_ROWS
+from protocols.amqp010.broker.argument_rows import QUEUE_ROWS, sections
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
@@ -40,5 +40,6 @@ PROTOCOL: Final = Protocol(
     title="AMQP 0-10",
     encoding=encoding,
     queue_arguments=QUEUE_ROWS,
+    sections=sections,
     prepare=partial(import_module, "protocols.amqp010.broker.adapter"),
 )

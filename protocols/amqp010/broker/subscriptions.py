@@ -7,7 +7,7 @@
 | `x-stream-offset` | where in a stream it begins |
 | `x-consumer-timeout` | the milliseconds in which a transfer has to be accepted; 0 is no limit |
 
-Other arguments are ignored, as qpidd does.
+Other arguments are ignored, as qpidd does, and the log tells (`argument_rows.py`).
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from broker_core.arguments.warnings import consumer_warnings
 from broker_core.errors import AccessRefused, PreconditionFailed
 from broker_core.queues.stream import OFFSET
 from broker_core.selectors.parser import Selector, compile_selector
 from broker_core.values import Table
+from protocols.amqp010.broker.argument_rows import CONSUMER_ROWS
 from protocols.amqp010.broker.core_values import table
 from protocols.amqp010.broker.subscription import Grant, Subscription
 from protocols.amqp010.codec import commands as c
@@ -62,6 +64,9 @@ def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscrib
         session.client.consume(subscription)
     except AccessRefused as failure:  # S099: no permission is missing, the queue has another consumer
         raise SessionError(c.ERROR_CODE_RESOURCE_LOCKED, str(failure)) from None
+    if asked:
+        warnings = consumer_warnings(table(asked), CONSUMER_ROWS)
+        session.broker.notices.notice(session.client.host.name, "subscription to queue", queue.name, warnings)
     session.subscriptions[destination] = subscription
     session.complete(id)
 

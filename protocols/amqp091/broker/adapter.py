@@ -22,6 +22,7 @@ from broker_core.observability.connection_stats import ChannelFacts, ConnectionF
 from broker_core.outbox import Outbox
 from broker_core.security.sasl import Mechanism
 from protocols.amqp091.broker import stats as facts
+from protocols.amqp091.broker.argument_rows import sections
 from protocols.amqp091.broker.channel import METHODS, Channel
 from protocols.amqp091.broker.encoding import ENCODING
 from protocols.amqp091.broker.errors import reply
@@ -230,5 +231,6 @@ PROTOCOL: Final = Protocol(
     factory=Connection091,
     fallback=True,
     title="AMQP 0-9-1",
+    sections=sections,
     encoding=lambda: ENCODING,
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from broker_core.arguments.warnings import consumer_warnings
 from broker_core.config.compat import GlobalQos, PrefetchSize, RecoverToConsumer
 from broker_core.delivery import UNLIMITED, Delivery, Window
 from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
@@ -24,6 +25,7 @@ from broker_core.values import Value
 from broker_core.virtual_host import generated_name
 from protocols.amqp091.broker import declarations
 from protocols.amqp091.broker.ack_timeouts import LateTags, Timeouts
+from protocols.amqp091.broker.argument_rows import CONSUMER_ROWS
 from protocols.amqp091.broker.consumer import ChannelConsumer
 from protocols.amqp091.broker.core_values import table
 from protocols.amqp091.broker.declarations import queue_name
@@ -358,6 +360,9 @@ class Channel:
         timeout_ms = integer_argument(method.arguments, "x-consumer-timeout")
         consumer.timeout_s = None if timeout_ms is None else timeout_ms / 1000
         self.client.consume(consumer)
+        if method.arguments:
+            warnings = consumer_warnings(method.arguments, CONSUMER_ROWS)
+            self.broker.notices.notice(self.client.host.name, "consumer of queue", queue.name, warnings)
         self.consumers[tag] = consumer
         if not method.no_wait:
             self.send(m.BasicConsumeOk(tag))

@@ -14,12 +14,14 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
+from broker_core.arguments.warnings import WARNINGS_MAX
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.errors import AccessRefused, Failure
 from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.queues.queue import Queue
 from protocols.amqp10.broker import addresses, dynamic_queues, outcomes, sources, subscriptions
 from protocols.amqp10.broker.ack_timeouts import Timeouts
+from protocols.amqp10.broker.argument_rows import filter_warnings
 from protocols.amqp10.broker.encoding import is_like, pieces
 from protocols.amqp10.broker.outcomes import Retiring
 from protocols.amqp10.broker.publishing import WORK_MAX
@@ -88,6 +90,9 @@ def _consume(
 ) -> LinkConsumer:
     queue = session.client.readable_queue(origin.queue.name)
     terms = origin.adapted(sources.terms(attach, origin.source, queue))
+    if origin.source.filter:
+        warnings = [*filter_warnings(origin.source.filter, terms.filters)][:WARNINGS_MAX]
+        session.broker.notices.notice(session.client.host.name, "receiver on queue", queue.name, warnings)
     consumer = LinkConsumer(session, link, origin, terms)
     try:
         session.client.consume(consumer)

@@ -47,6 +47,7 @@ WORK_MAX: Final = 10_000  # copies that one read may publish before other connec
 AIMS_MAX: Final = 4096  # cached `to` addresses per virtual host and user
 MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
 REMEMBERED_MAX: Final = 1024  # bytes in front of a body; longer beginnings hardly repeat
+CAPABILITIES: Final = ("queue", "topic")  # of our targets, for senders that ask for them
 FORM: Final = 4  # bytes: a body section's descriptor, and the format code of its value
 
 
@@ -68,6 +69,7 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
         _require_queue(session.client, found, target.durable)
     kept = resumption.kept_for(session, attach)
     resumption.tell_durability(target)
+    target.capabilities = [name for name in target.capabilities if name in CAPABILITIES]
     wished = [wish for wish in attach.desired_capabilities if wish == DELAYED_DELIVERY]
     link.attach(attach.source, target, offered_capabilities=wished, unsettled=resumption.states_of(kept))
     if addressed is not None:

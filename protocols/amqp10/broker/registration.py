@@ -6,6 +6,7 @@ as all the rest, and a node starts a tenth of a second earlier without it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.frontend import FrontEnd, Peer, Protocol
 
 if TYPE_CHECKING:
+    from broker_core.arguments.row import Section
     from broker_core.broker import Broker
     from broker_core.config.load import Config
     from broker_core.message import Encoding
@@ -26,6 +28,13 @@ def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: 
     from protocols.amqp10.broker.adapter import Connection10
 
     return Connection10(broker, config, outbox, peer, now)
+
+
+def sections() -> Sequence[Section]:
+    """Return the rows of what clients can ask for by name."""
+    from protocols.amqp10.broker import argument_rows
+
+    return argument_rows.sections()
 
 
 def encoding() -> Encoding:
@@ -50,5 +59,6 @@ PROTOCOL: Final = Protocol(
     title="AMQP 1.0",
     encoding=encoding,
     restored=restored,
+    sections=sections,
     prepare=partial(import_module, "protocols.amqp10.broker.adapter"),
 )
