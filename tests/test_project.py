@@ -54,6 +54,19 @@ def test_every_command_on_a_page_exists(page: Path):
             cli.parser({}).parse_args(arguments)
 
 
+def test_commands_for_people_who_know_rabbitmq_can_be_typed():
+    named = re.findall(r"`leveret ([^`]+)`", (ROOT / "docs/coming-from-rabbitmq.md").read_text())
+    assert len(named) > 40
+    for command in named:
+        cli.parser({}).parse_args(shlex.split(command))
+
+
+def test_the_page_for_people_who_know_rabbitmq_denies_nothing_that_is_there():
+    there = (ROOT / "docs/compatibility.md").read_text().partition("has and Leveret has not")[2]
+    assert "management API" not in there
+    assert "local-random" not in there
+
+
 def test_the_readme_shows_how_to_start():
     shown = [" ".join(command) for command in commands(ROOT / "README.md")]
     assert shown[0] == "make run"
