@@ -35,6 +35,7 @@ from broker_core.observability import event_exchange
 from broker_core.observability.events import Events
 from broker_core.observability.retired_counters import Bygone
 from broker_core.policy import Policies
+from broker_core.publish_rate import PublishRates
 from broker_core.publisher import Publisher as Publisher
 from broker_core.queues.dead_letters import bury
 from broker_core.queues.deferred_free import Discarded
@@ -117,6 +118,8 @@ class Broker:
         self.clients: dict[Client, None] = {}  # clients that have entered a virtual host
         self.connections_of: Counter[str] = Counter()  # the number of `clients`, by user
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
+        self.publish_rates = PublishRates(self)
+        self.access.on_limits = self.publish_rates.changed_of_user
         self.bygone = Bygone()
         self.confirmed = self.returned = 0  # messages confirmed and messages returned to publishers
         self.history: History | None = None  # shown over HTTP

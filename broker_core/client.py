@@ -17,7 +17,7 @@ S098, S147). A client also owns what ends with its connection: its exclusive que
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from broker_core.arguments.checks import text
@@ -33,9 +33,14 @@ from broker_core.virtual_host import VirtualHost, generated_name
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.delivery import Consumer, Delivery
+    from broker_core.publish_rate import Meter
     from broker_core.selectors.parser import Selector
 
 CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
+
+
+def nothing() -> None:
+    """Do nothing: a client that waits for no rate."""
 
 
 class Client:
@@ -48,6 +53,8 @@ class Client:
         self.user = user
         self.name = name  # of the connection, for operators
         self.peer = object()  # stands for the other end of the connection
+        self.meter: Meter | None = None  # counts what it publishes, where a rate is limited
+        self.resumed: Callable[[], None] = nothing  # called when its meter lets it publish again
         self.exclusive_queues: dict[Queue, None] = {}
         self._entered = False
 
@@ -79,6 +86,7 @@ class Client:
         host.connections += 1
         broker.clients[self] = None
         broker.connections_of[user.name] += 1
+        broker.publish_rates.join(self)
         self._happened("connection.created", {"name": self.name, "user": user.name, "vhost": virtual_host})
 
     def change_user(self, user: User) -> None:
@@ -107,6 +115,7 @@ class Client:
             self._entered = False
             self.host.connections -= 1
             del self.broker.clients[self]
+            self.broker.publish_rates.leave(self)
             count_down(self.broker.connections_of, self.user.name)
             self._happened("connection.closed", {"name": self.name, "user": self.user.name})
         for queue in list(self.exclusive_queues):

@@ -71,6 +71,11 @@ class FrontEnd(ABC):
     blocked: bool = (
         False  # it published while an alarm was raised: the node stops reading until `alarm(None)`
     )
+    throttled: bool = (
+        False  # it published faster than a rate allows: the node stops reading until `on_resume`
+    )
+    read_max: int = 1 << 30  # the most bytes to read at once
+    on_resume: Callable[[], None] | None = None  # set by the node; called when `throttled` is over
     halted: bool = False  # it has input left and lets others have their turn: `receive` with b"" goes on
     waits: bool = (
         False  # for work in a thread, such as a password's check: it is given little input until `wake`

@@ -99,6 +99,7 @@ class VirtualHostLimits:
 
     max_connections: int | None = None
     max_queues: int | None = None
+    max_publish_rate: int | None = None  # messages a second, of all connections together (`publish_rate.py`)
 
     def require_connection(self, virtual_host: str, user: str, open_now: int) -> None:
         """Raise LimitReached if there is no room for one more connection (S016)."""
@@ -119,6 +120,7 @@ class UserLimits:
 
     max_connections: int | None = None
     max_channels: int | None = None
+    max_publish_rate: int | None = None  # messages a second, of all connections together (`publish_rate.py`)
 
     def require_connection(self, user: str, open_now: int) -> None:
         """Raise LimitReached if there is no room for one more connection (X005)."""

@@ -127,6 +127,7 @@ class VirtualHost(Traced):
     def set_limits(self, limits: VirtualHostLimits) -> None:
         """Replace the limits. Connections and queues beyond them stay."""
         self.limits = limits
+        self.broker.publish_rates.changed_of_host(self)
         self._happened("vhost.limits.set", {"name": self.name})
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_virtual_host(self)

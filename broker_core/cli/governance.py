@@ -44,7 +44,10 @@ examples:
   leveret limit set max-connections 10 --of-user shop
   leveret limit clear max-queues --vhost /prod
 """
-LIMITS: Final = {"vhost": ("max-connections", "max-queues"), "user": ("max-connections", "max-channels")}
+LIMITS: Final = {
+    "vhost": ("max-connections", "max-queues", "max-publish-rate"),
+    "user": ("max-connections", "max-channels", "max-publish-rate"),
+}
 
 
 def add_policies(section: str, text: str, parser: argparse.ArgumentParser, environ: Environ) -> None:

@@ -138,6 +138,12 @@ class LimitsSettings(Record):
         20,
         reload=True,
     )
+    publish_rate_per_connection: int | None = key(
+        Limit(1, MANY),
+        "Messages a second that one connection may publish; then it is not read from for a while.",
+        None,
+        reload=True,
+    )
     message_size_max: int | None = key(
         Octets(0, 512 * MIB),
         "The largest message body; without it `compat.message_size_max` holds (16 MiB).",
@@ -300,6 +306,11 @@ class UserEntry(Record):
     )
     connections_max: int | None = key(Limit(0, MANY), "Connections of this user.", None)
     channels_max: int | None = key(Limit(0, MANY), "Channels on all connections of this user.", None)
+    publish_rate: int | None = key(
+        Limit(1, MANY),
+        "Messages a second that this user may publish, on all connections; then they are not read from for a while.",
+        None,
+    )
 
     def contradictions(self) -> Iterator[Problem]:
         given = [name for name in PASSWORD_KEYS if getattr(self, name) is not None]
@@ -349,6 +360,9 @@ class VirtualHostEntry(Record):
     name: str = key(NAME, "The name that clients open.")
     connections_max: int | None = key(Limit(0, MANY), "Connections to this virtual host.", None)
     queues_max: int | None = key(Limit(0, MANY), "Queues in it; without it `limits.queues_max` holds.", None)
+    publish_rate: int | None = key(
+        Limit(1, MANY), "Messages a second that may be published in it, on all connections.", None
+    )
 
 
 @attrs.frozen(kw_only=True)

@@ -76,7 +76,13 @@ def user_json(user: User) -> Item:
 
 
 def user_limits_json(limits: UserLimits) -> Item:
-    return said({"max-connections": limits.max_connections, "max-channels": limits.max_channels})
+    return said(
+        {
+            "max-connections": limits.max_connections,
+            "max-channels": limits.max_channels,
+            "max-publish-rate": limits.max_publish_rate,
+        }
+    )
 
 
 def permission_json(user: str, virtual_host: str, permissions: Permissions) -> Item:
@@ -112,7 +118,13 @@ def described_json(host: VirtualHost) -> Item:
 
 
 def limits_json(limits: VirtualHostLimits) -> Item:
-    return said({"max-connections": limits.max_connections, "max-queues": limits.max_queues})
+    return said(
+        {
+            "max-connections": limits.max_connections,
+            "max-queues": limits.max_queues,
+            "max-publish-rate": limits.max_publish_rate,
+        }
+    )
 
 
 def parameters(broker: Broker, host: VirtualHost) -> list[Item]:

@@ -83,6 +83,17 @@ class PolicySettings(Kind[Table]):
         return FREE_TABLE.read(dict(value) if is_pairs(value) else value, place)
 
 
+class NotZero(SingleValue[int]):
+    """A rate, which cannot be 0: nothing would ever be read again. Negative is no limit."""
+
+    accepted = f"a whole number from 1 to {MANY}, or a negative one"
+
+    def convert(self, value: object) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and value and abs(value) <= MANY:
+            return value
+        raise ValueError
+
+
 def is_pairs(value: object) -> TypeGuard[list[tuple[str, object]]]:
     return isinstance(value, list) and all(
         isinstance(each, list) and len(each) == 2 and isinstance(each[0], str) for each in value
@@ -92,6 +103,7 @@ def is_pairs(value: object) -> TypeGuard[list[tuple[str, object]]]:
 IGNORED: Final[Mapping[str, object]] = {}
 NO_ARGUMENTS: Final[Table] = {}
 COUNT: Final = Whole(-MANY, MANY)
+RATE: Final = NotZero()
 OTHERS: Final = TableOf(Anything(), "a table")
 
 
@@ -109,14 +121,17 @@ class LimitsDefinition(Tolerant):
     connections_max: int | None = key(COUNT, "Connections.", None, name="max-connections")
     queues_max: int | None = key(COUNT, "Queues of a virtual host.", None, name="max-queues")
     channels_max: int | None = key(COUNT, "Channels of a user.", None, name="max-channels")
+    publish_rate: int | None = key(
+        RATE, "Messages published in a second, on all connections.", None, name="max-publish-rate"
+    )
 
     @property
     def of_virtual_host(self) -> VirtualHostLimits:
-        return VirtualHostLimits(self.connections_max, self.queues_max)
+        return VirtualHostLimits(self.connections_max, self.queues_max, self.publish_rate)
 
     @property
     def of_user(self) -> UserLimits:
-        return UserLimits(self.connections_max, self.channels_max)
+        return UserLimits(self.connections_max, self.channels_max, self.publish_rate)
 
 
 @attrs.frozen(kw_only=True)

@@ -37,6 +37,7 @@ def virtual_host_record(host: VirtualHost) -> Json:
     return {
         "connections": host.limits.max_connections,
         "queues": host.limits.max_queues,
+        "publish_rate": host.limits.max_publish_rate,
         "tracing": host.tracing,
         "description": written_text(host.description.text),
         "tags": [written_text(tag) for tag in host.description.tags],
@@ -44,7 +45,13 @@ def virtual_host_record(host: VirtualHost) -> Json:
 
 
 def virtual_host_limits(record: ObjectRecord) -> VirtualHostLimits:
-    return VirtualHostLimits(record.optional_whole("connections"), record.optional_whole("queues"))
+    queues = record.optional_whole("queues")
+    return VirtualHostLimits(record.optional_whole("connections"), queues, _publish_rate(record))
+
+
+def _publish_rate(record: ObjectRecord) -> int | None:
+    """Return the limit of a record; None if an earlier version wrote the record without it."""
+    return record.optional_whole("publish_rate") if record.has("publish_rate") else None
 
 
 def description_in(record: ObjectRecord) -> Description:
@@ -66,6 +73,7 @@ def user_record(user: User) -> Json:
         "algorithm": None if password is None else password.algorithm,
         "connections": user.limits.max_connections,
         "channels": user.limits.max_channels,
+        "publish_rate": user.limits.max_publish_rate,
     }
     if password is not None and password.scram is not None:
         record["scram"] = password.scram.text
@@ -73,7 +81,8 @@ def user_record(user: User) -> Json:
 
 
 def user_in(name: str, record: ObjectRecord) -> User:
-    limits = UserLimits(record.optional_whole("connections"), record.optional_whole("channels"))
+    channels = record.optional_whole("channels")
+    limits = UserLimits(record.optional_whole("connections"), channels, _publish_rate(record))
     try:
         kept = _password_in(record)
     except ValueError as error:

@@ -62,7 +62,7 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
     log.info(memory.describe())
     if (warning := memory.warning()) is not None:
         log.warning(warning)
-    return Broker(
+    made = Broker(
         clock=clock,
         exchange_types=exchange_types,
         compat=config.compat.chosen,
@@ -71,6 +71,8 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
         consumer_timeout_ms=config.limits.consumer_timeout_ms,
         events_in=config.events.virtual_host,
     )
+    made.publish_rates.set_per_connection(config.limits.publish_rate_per_connection)
+    return made
 
 
 def observe(broker: Broker, config: Config) -> None:
@@ -172,7 +174,7 @@ def _tell_of_others(broker: Broker, config: Config) -> None:
 
 def _host_limits(config: Config, entry: VirtualHostEntry) -> VirtualHostLimits:
     queues = config.limits.queues_max if entry.queues_max is None else entry.queues_max
-    return VirtualHostLimits(entry.connections_max, queues)
+    return VirtualHostLimits(entry.connections_max, queues, entry.publish_rate)
 
 
 def _put_users(broker: Broker, config: Config, users: Iterable[UserEntry]) -> None:
@@ -187,7 +189,7 @@ def _put_users(broker: Broker, config: Config, users: Iterable[UserEntry]) -> No
 
 def _put_user(broker: Broker, entry: UserEntry) -> None:
     broker.notices.notice_user(entry.name, tag_warnings(entry.tags))
-    limits = UserLimits(entry.connections_max, entry.channels_max)
+    limits = UserLimits(entry.connections_max, entry.channels_max, entry.publish_rate)
     access = broker.access
     if entry.password_hash is not None:
         access.put_user(User(entry.name, entry.tags, PasswordHash.parse(entry.password_hash, None), limits))
@@ -275,6 +277,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     _put_policies(broker, new)
     broker.node_limits = _node_limits(new)
     broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
+    broker.publish_rates.set_per_connection(new.limits.publish_rate_per_connection)
     for host_name in list(broker.virtual_hosts):
         broker.virtual_hosts[host_name].apply_policies()
     _reload_monitors(broker, new)

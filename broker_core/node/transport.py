@@ -121,7 +121,7 @@ class Transport(Connected):
         data = await self._first_bytes()
         if data:
             self.front = self._recognise(data)
-            self.front.on_wake = self._woken
+            self.front.on_wake, self.front.on_resume = self._woken, self._go_on
         while data or (self.front is not None and self.front.halted):
             self.node.hear(self, data)
             self.node.conclude()
@@ -140,7 +140,7 @@ class Transport(Connected):
         """Wait until the connection may be read from. Returns False if it has ended."""
         if self.front is None or self.front.closed:
             return False
-        if self.ahead or self.front.blocked:
+        if self.ahead or self.front.blocked or self.front.throttled:
             await self._wait_unblocked()
         if self.outbox.full:
             self._paused = True
@@ -182,6 +182,9 @@ class Transport(Connected):
         if front is None or self._ended or front.closed:
             self._lose()
             return False
+        if front.throttled:
+            self._read_size = min(self._read_size, front.read_max)
+            return False
         return not (self.ahead or self.outbox.full or front.blocked or front.halted or front.waits)
 
     def _measure_turn(self, size: int) -> None:
@@ -191,7 +194,10 @@ class Transport(Connected):
         if took_s > TURN_S:
             self._read_size = max(READ_SIZE_MIN, int(size * TURN_S / took_s))
         elif self._read_size < READ_SIZE and not self._is_stranger:
-            self._read_size = min(2 * self._read_size, READ_SIZE)
+            self._read_size = min(2 * self._read_size, READ_SIZE, self._read_max())
+
+    def _read_max(self) -> int:
+        return READ_SIZE if self.front is None else self.front.read_max
 
     async def _first_bytes(self) -> bytes:
         """Return enough bytes to tell the protocol; empty if the peer left, took too long, or is not admitted."""
@@ -303,7 +309,7 @@ class Transport(Connected):
 
     def _go_on(self) -> None:
         """Read again, unless the front-end has a reason not to."""
-        if self.front is not None and not self.front.blocked:
+        if self.front is not None and not (self.front.blocked or self.front.throttled):
             self._unblock()
 
     def _unblock(self) -> None:
@@ -369,7 +375,7 @@ class Transport(Connected):
     def _acquainted(self) -> None:
         """Called when the user has logged in."""
         self._is_stranger = False
-        self._read_size = READ_SIZE
+        self._read_size = min(READ_SIZE, self._read_max())
         self._leave_strangers()
 
     def _leave_strangers(self) -> None:

@@ -23,6 +23,7 @@ class ConnectionFacts:
     mechanism: str = ""  # of SASL
     client_properties: Table = NOTHING  # as the client gave them
     blocked: bool = False  # it published during an alarm and is not read from
+    throttled: bool = False  # it published faster than a rate allows, and is not read from for now
     channel_max: int = 0
     frame_max: int = 0  # bytes
     heartbeat_s: float = 0.0  # 0: none

@@ -95,6 +95,7 @@ class Access:
 
     def __init__(self, random_octets: Callable[[int], bytes] = os.urandom) -> None:
         self.revision = 0  # rises on every change
+        self.on_limits: Callable[[str], None] | None = None  # called when the limits of a user have changed
         self.loopback_users: frozenset[str] = frozenset({"guest"})
         self.anonymous_user: str | None = "guest"
         self.catalogue: Catalogue | None = None  # stores what outlives the node
@@ -137,6 +138,8 @@ class Access:
             self.catalogue.keep_user(user)
         self._tell_of_user(before, user)
         self._changed()
+        if self.on_limits is not None and before is not None and before.limits != user.limits:
+            self.on_limits(user.name)
         return user
 
     def _tell_of_user(self, before: User | None, user: User) -> None:

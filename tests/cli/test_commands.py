@@ -93,7 +93,10 @@ def test_what_differs_is_refused_in_the_words_of_the_node(node: Node, capsys: Ca
         (["permission", "set", "nope"], "there is no user 'nope' or no virtual host '/'"),
         (["import", "/nope/x.json"], "leveret: /nope/x.json: No such file or directory"),
         (["close", "connection", "x", "--reason", "a\nb"], "printable"),
-        (["limit", "set", "max-channels", "1"], "no limit of a vhost; there are max-connections, max-queues"),
+        (
+            ["limit", "set", "max-channels", "1"],
+            "no limit of a vhost; there are max-connections, max-queues, max-publish-rate",
+        ),
     ],
 )
 def test_what_is_not_there_is_named_with_what_to_do(

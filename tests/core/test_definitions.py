@@ -31,7 +31,7 @@ EXPORTED: dict[str, Any] = {
             "password_hash": "9/1i+jKFRpbTRV1PtRnzFFYibT3cEpP92JeZ8YKGtflf4e/u",
             "hashing_algorithm": "rabbit_password_hashing_sha256",
             "tags": ["administrator", "monitoring"],
-            "limits": {"max-connections": 5, "max-channels": -1},
+            "limits": {"max-connections": 5, "max-channels": -1, "max-publish-rate": 7},
         },
         {"name": "old", "password": "secret", "tags": "management, policymaker", "limits": {}},
         {"name": "nobody", "password_hash": "", "tags": ""},
@@ -47,7 +47,7 @@ EXPORTED: dict[str, Any] = {
             "component": "vhost-limits",
             "name": "limits",
             "vhost": "/prod",
-            "value": {"max-connections": -1, "max-queues": 9},
+            "value": {"max-connections": -1, "max-queues": 9, "max-publish-rate": 70},
         },
         {
             "component": "operator_policy",
@@ -124,6 +124,7 @@ def test_users_come_with_password_tags_and_limits(broker: Broker):
     assert shop.password is not None
     assert set(shop.tags) == {"administrator", "monitoring"}
     assert (shop.limits.max_connections, shop.limits.max_channels) == (5, -1)  # negative: no limit
+    assert shop.limits.max_publish_rate == 7
     assert old is not None
     assert set(old.tags) == {"management", "policymaker"}
     assert broker.access.authenticate_password("old", "secret") is old
@@ -139,6 +140,7 @@ def test_permissions_come_by_user_and_virtual_host(broker: Broker):
 def test_limits_and_policies_hold_for_what_is_declared(broker: Broker):
     host = broker.virtual_host("/prod")
     assert (host.limits.max_connections, host.limits.max_queues) == (-1, 9)  # negative: no limit
+    assert host.limits.max_publish_rate == 70
     host.limits.require_connection("/prod", "shop", 1000)
     limits = host.queue("a").limits
     assert (limits.message_ttl_ms, limits.max_length) == (1000, 7)

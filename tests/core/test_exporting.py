@@ -20,6 +20,7 @@ LETTERS = st.characters(codec="utf-8", exclude_characters="\0")
 NAMES = st.text(LETTERS, min_size=1, max_size=12).filter(lambda name: not name.startswith("amq."))
 KEYS = st.text(LETTERS, max_size=12)
 LIMITS = st.none() | st.integers(-1, 1000)
+RATES = st.none() | st.integers(1, 1000) | st.just(-1)
 PLAIN: st.SearchStrategy[Any] = (
     st.none() | st.booleans() | st.integers(-(2**31), 2**31 - 1) | st.text(LETTERS, max_size=8)
 )
@@ -39,11 +40,11 @@ def content(broker: Broker) -> dict[str, list[exporter.Item]]:
 def brokers(draw: st.DrawFn) -> Broker:
     broker = Broker()
     for user in draw(st.lists(NAMES, max_size=3, unique=True)):
-        limits = UserLimits(draw(LIMITS), draw(LIMITS))
+        limits = UserLimits(draw(LIMITS), draw(LIMITS), draw(RATES))
         broker.access.add_user(user, draw(st.none() | NAMES), draw(st.sets(st.sampled_from("abc"))), limits)
     for name in draw(st.lists(NAMES, min_size=1, max_size=2, unique=True)):
         host = broker.add_virtual_host(
-            name, VirtualHostLimits(draw(LIMITS), draw(st.none() | st.integers(50, 99)))
+            name, VirtualHostLimits(draw(LIMITS), draw(st.none() | st.integers(50, 99)), draw(RATES))
         )
         host.describe(
             Description(draw(KEYS), tuple(draw(st.lists(st.sampled_from(["x", "ü"]), unique=True))))

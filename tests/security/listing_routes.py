@@ -43,6 +43,12 @@ WHO: Final[dict[str, Row]] = {
     "GET /api/channels/{name}": Row("management", target=f"/api/channels/{OWN}%20%281%29"),
     "GET /api/vhosts/{vhost}/channels": seen("/api/vhosts/%2F/channels"),
     "GET /api/connections/{name}/channels": Row("management", target=f"/api/connections/{OWN}/channels"),
+    "GET /api/leveret/channels/{name}/deliveries": Row(
+        "management", target=f"/api/leveret/channels/{OWN}%20%281%29/deliveries"
+    ),
+    "PUT /api/leveret/channels/{name}/deliveries/{tag}/renew": Row(
+        "management", target=f"/api/leveret/channels/{OWN}%20%281%29/deliveries/all/renew", otherwise=404
+    ),
     "GET /api/consumers": Row("management"),
     "GET /api/consumers/{vhost}": seen("/api/consumers/%2F"),
 }

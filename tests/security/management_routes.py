@@ -108,6 +108,10 @@ MESSAGES: Final[dict[str, Row]] = {
     f"POST {QUEUE}/actions": Row(
         "management", "nobody", ON_QUEUE, {"action": "sync"}, name="q", any_will_do=True
     ),
+    "PUT /api/queues/{vhost}/{name}/pause": Row("management", "administrator", ((CONFIGURE, "q"),), name="q"),
+    "PUT /api/queues/{vhost}/{name}/resume": Row(
+        "management", "administrator", ((CONFIGURE, "q"),), name="q"
+    ),
     "GET /api/leveret/queues/{vhost}/{name}/peek": Row("management", "nobody", ((READ, "q"),), name="q"),
     "POST /api/leveret/queues/{vhost}/{name}/move": Row(
         "management", "nobody", ((READ, "q"), (WRITE, "other")), {"to": "other"}, name="q"

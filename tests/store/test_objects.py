@@ -493,3 +493,14 @@ def test_a_paused_queue_is_paused_after_a_restart_until_it_is_resumed() -> None:
     after.host.pause_queue(after.host.queue("q"), False)
     last = after.again(clean=True)
     assert [last.host.queue(name).paused for name in ("q", "s")] == [False, True]
+
+
+def test_publish_rates_are_limited_after_a_restart_too() -> None:
+    site = Site()
+    site.broker.add_virtual_host("two", VirtualHostLimits(max_publish_rate=5))
+    site.broker.access.add_user("shop", "shop", limits=UserLimits(max_publish_rate=7))
+    after = site.again()
+    assert after.broker.virtual_host("two").limits == VirtualHostLimits(max_publish_rate=5)
+    user = after.broker.access.user("shop")
+    assert user is not None
+    assert user.limits == UserLimits(max_publish_rate=7)

@@ -59,6 +59,9 @@ class Connection10(RenewableConnection, Handler):
         super().__init__(broker, config, outbox, peer, config.protocols.amqp10.mechanisms)
         self.sessions: dict[ServedSession, None] = {}
         self.transactions = Transactions(broker)
+        self._received = self._received_before = (
+            0  # messages: by the last count, and in sessions that have ended
+        )
         self.address_v1 = config.address_v1
         self._renewed: Callable[[], None]  # called when a new secret has been accepted
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
@@ -92,6 +95,14 @@ class Connection10(RenewableConnection, Handler):
             self._renew_if_checked()
         self.wire.receive(data, now)
         self.wire.flush()
+        if self._entered and self.client.meter is not None:
+            self.count(self.client.meter, self._heard())
+
+    def _heard(self) -> int:
+        """Return the messages that have come since the last call."""
+        before = self._received
+        self._received = self._received_before + sum(session.wire.received for session in self.sessions)
+        return self._received - before
 
     @property
     def container(self) -> str:
@@ -209,6 +220,7 @@ class Connection10(RenewableConnection, Handler):
 
     def session_ended(self, session: ServedSession) -> None:
         self.client.close_channel()
+        self._received_before += session.wire.received
         del self.sessions[session]
 
     def on_closed(self) -> None:

@@ -5,9 +5,10 @@ blocks ──checked (input_blocks.py)──> every row has a route and room ─
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from http import HTTPStatus
 from itertools import islice
+from math import ceil
 from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import TAKEN, UNROUTABLE
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.exchanges import routing
     from broker_core.message import Message
+    from broker_core.publish_rate import PublishRate
     from broker_core.queues.queue import Queue
     from broker_core.values import Json
     from broker_core.virtual_host import VirtualHost
@@ -37,10 +39,14 @@ def publish(asked: Asked) -> Later:
     asked.only("mandatory")
     mandatory = asked.flag("mandatory")
     require_no_alarm(asked.broker)
-    return InPortions(asked.broker, publish_steps(asked, entered(asked), mandatory)).begin()
+    host = entered(asked)
+    rates = rates_with_room(asked, host)
+    return InPortions(asked.broker, publish_steps(asked, host, mandatory, rates)).begin()
 
 
-def publish_steps(asked: Asked, host: VirtualHost, mandatory: bool) -> Generator[float, None, Json]:
+def publish_steps(
+    asked: Asked, host: VirtualHost, mandatory: bool, rates: Sequence[PublishRate]
+) -> Generator[float, None, Json]:
     incoming = Incoming(asked, host)
     yield from incoming.check()
     yield from require_destinations(incoming, host, mandatory)
@@ -56,10 +62,12 @@ def publish_steps(asked: Asked, host: VirtualHost, mandatory: bool) -> Generator
             unroutable += outcome is not TAKEN
             if asked.broker.work > COPIES:
                 yield PAUSE_S
+        has_room = taken(rates, len(portion), asked.broker.now)
         if published + unroutable < incoming.rows:
             yield PAUSE_S
-            while asked.broker.is_behind:
+            while asked.broker.is_behind or not has_room:
                 yield LOOK_S
+                has_room = taken(rates, 0, asked.broker.now)
     return {"published": published, "unroutable": unroutable}
 
 
@@ -123,6 +131,25 @@ def require_no_alarm(broker: Broker) -> None:
     """Check that no alarm holds publishers back. Raises Refused otherwise."""
     if broker.alarms.reason is not None:
         raise full(f"the node takes no messages now: {broker.alarms.reason}")
+
+
+def rates_with_room(asked: Asked, host: VirtualHost) -> Sequence[PublishRate]:
+    """Return the rates that hold for the user's messages in this virtual host.
+
+    Raises Refused (429, with the time to wait) if one of them is used up.
+    """
+    rates, now = asked.broker.publish_rates.of(asked.user, host), asked.broker.now
+    wait_s = max((rate.wait_s(now) for rate in rates), default=0.0)
+    if wait_s > 0:
+        retry = (("Retry-After", str(ceil(wait_s))),)
+        raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "the publish rate is used up", headers=retry)
+    return rates
+
+
+def taken(rates: Sequence[PublishRate], count: int, now: float) -> bool:
+    """Count published messages. Return whether more may be published now."""
+    left = [rate.take(count, now) for rate in rates]
+    return all(left)
 
 
 def full(reason: str) -> Refused:

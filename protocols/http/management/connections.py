@@ -120,7 +120,7 @@ CONNECTION: Final[Fields[Open]] = {
     "ssl_hash": lambda each: None,
     "ssl_key_exchange": lambda each: None,
     "ssl_protocol": lambda each: tls_fact(each, "version"),
-    "state": lambda each: "blocked" if each.facts.blocked else "running",
+    "state": lambda each: state(each.facts),
     "timeout": lambda each: round(each.facts.heartbeat_s),
     "type": lambda each: "network",
     "user": lambda each: each.facts.user,
@@ -128,6 +128,11 @@ CONNECTION: Final[Fields[Open]] = {
     "user_who_performed_action": lambda each: each.facts.user,
     "vhost": lambda each: each.facts.virtual_host,
 }
+
+
+def state(facts: ConnectionFacts) -> str:
+    """Return RabbitMQ's word: `flow` while the connection waits for a rate."""
+    return "blocked" if facts.blocked else "flow" if facts.throttled else "running"
 
 
 def tls_fact(each: Open, name: str) -> str | None:

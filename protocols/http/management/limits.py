@@ -21,8 +21,13 @@ from protocols.http.server.request import Asked, Level, Route
 
 HOSTS: Final = "/api/vhost-limits"
 USERS: Final = "/api/user-limits"
-OF_HOSTS: Final = {"max-connections": "max_connections", "max-queues": "max_queues"}
-OF_USERS: Final = {"max-connections": "max_connections", "max-channels": "max_channels"}
+RATE: Final = "max-publish-rate"
+OF_HOSTS: Final = {
+    "max-connections": "max_connections", "max-queues": "max_queues", RATE: "max_publish_rate",
+}  # fmt: skip
+OF_USERS: Final = {
+    "max-connections": "max_connections", "max-channels": "max_channels", RATE: "max_publish_rate",
+}  # fmt: skip
 COUNT_MAX: Final = (1 << 31) - 1
 
 
@@ -112,6 +117,8 @@ def count(name: str, value: object) -> int:
     """Return the value of a limit. Raises Refused if it is not a number within bounds."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise invalid(f'{name} should be a number, actually was <<"{shown(value)}">>')
+    if name == RATE and not value:
+        raise invalid(f"{name} should be at least 1, or negative for no limit")
     if abs(value) > COUNT_MAX:
         raise invalid(f"{name} should be at most {COUNT_MAX}")
     return value

@@ -17,7 +17,7 @@ from broker_core.client import Client
 from broker_core.delivery import Delivery
 from broker_core.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
 from broker_core.queues.queue import Queue
-from protocols.http.bulk.publish import require_no_alarm
+from protocols.http.bulk.publish import rates_with_room, require_no_alarm, taken
 from protocols.http.connection import Later, Response
 from protocols.http.management.request_body import Said, bad, body_of, shown, text_in, whole_in
 from protocols.http.management.requester import DONE, changed, client_of, entered
@@ -59,7 +59,9 @@ def publish(asked: Asked) -> Later:
     except Failure as failure:
         raise bad(f"{codes(failure)} - {failure}") from None
     require_no_alarm(asked.broker)
+    rates = rates_with_room(asked, host)
     outcome = asked.broker.publish(exchange, message)
+    taken(rates, 1, asked.broker.now)
     OnDisk(asked.broker, later, {"routed": outcome is TAKEN})
     return later
 

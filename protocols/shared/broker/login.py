@@ -22,6 +22,7 @@ from broker_core.errors import Failure
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.observability.connection_stats import ConnectionFacts
 from broker_core.outbox import Outbox
+from broker_core.publish_rate import Meter
 from broker_core.security.access import User
 from broker_core.security.login import Login, Renewal
 from broker_core.security.password_checks import Waiting
@@ -117,6 +118,7 @@ class ServedConnection(FrontEnd):
             mechanism="" if attempt is None else attempt.name,
             client_properties=client_properties,
             blocked=self.blocked,
+            throttled=self.throttled,
             channel_max=channel_max,
             frame_max=frame_max,
             heartbeat_s=self.wire.heartbeat_s,
@@ -132,7 +134,27 @@ class ServedConnection(FrontEnd):
     def release(self) -> None:
         """Called when the last alarm is over."""
         self.blocked = False
-        self.wire.resume_monitor(self.broker.tick())
+        if not self.throttled:
+            self.wire.resume_monitor(self.broker.tick())
+
+    def count(self, meter: Meter, published: int) -> None:
+        """Count messages of this read for the rates that hold for the client. Read no more if they are used up."""
+        if published:
+            meter.count(published, self.broker.now)
+        if meter.waits and self._entered:
+            self._throttle_reads(meter)
+
+    def _throttle_reads(self, meter: Meter) -> None:
+        self.throttled, self.read_max = True, meter.read_max
+        self.wire.pause_monitor()
+
+    def _resumed(self) -> None:
+        """Called when the rates allow the client to publish again: read on."""
+        self.throttled = False
+        if not (self.blocked or self.wire.closed):
+            self.wire.resume_monitor(self.broker.now)
+        if self.on_resume is not None:
+            self.on_resume()
 
     def answered(self, step: Callable[P, Answer], *given: P.args, **named: P.kwargs) -> bytes | Wait | None:
         """Take a step of the login: return the next challenge, Wait while a password is checked, or None when the user
@@ -156,14 +178,17 @@ class ServedConnection(FrontEnd):
 
     def enter(self, virtual_host: str) -> None:
         """Let the user enter this virtual host, which completes the login. Raises the core's failures."""
+        self.client.resumed = self._resumed
         self.client.enter(virtual_host)
         self._entered = True
+        if self.client.meter is not None:
+            self.read_max = self.client.meter.read_max
         self.is_stranger = False
         self.expires_at = self.client.expires_at
         self.LOG.info("%s: %s", self.peer.name, self.description)
 
     def on_closed(self) -> None:
-        self.blocked = False  # the peer's answer to our close must be read
+        self.blocked = self.throttled = False  # the peer's answer to our close must be read
         self._stop_waiting()
         if self._entered:
             self._entered = False

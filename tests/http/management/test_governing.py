@@ -384,6 +384,18 @@ def test_limits_of_a_virtual_host_come_one_by_one(office: Office) -> None:
     assert told(office.put("/api/vhost-limits/none/max-queues", {"value": 1})) == NOT_THERE
 
 
+@pytest.mark.parametrize("whose", ["vhost-limits/%2F", "user-limits/plain"])
+def test_a_publish_rate_is_set_and_cleared_but_is_never_0(office: Office, whose: str) -> None:
+    path = f"/api/{whose}/max-publish-rate"
+    assert office.put(path, {"value": 100}).status == 204
+    (row,) = office.get(f"/api/{whose}")
+    assert row["value"] == {"max-publish-rate": 100}
+    assert office.put(path, {"value": 0}).status == 400
+    assert office.put(path, {"value": -1}).status == 204
+    assert office.delete(path).status == 204
+    assert office.get(f"/api/{whose}") == []
+
+
 def test_limits_of_a_user_come_one_by_one(office: Office) -> None:
     assert office.put("/api/user-limits/plain/max-connections", {"value": 2}).status == 204
     row = {"user": "plain", "value": {"max-connections": 2}}

@@ -89,7 +89,7 @@ export const virtualHost = {
           )
         : h("p", { class: "empty" }, "Nobody may."),
     ),
-    limits(path`vhost-limits/${name}`, set, ["max-connections", "max-queues"]),
+    limits(path`vhost-limits/${name}`, set, ["max-connections", "max-queues", "max-publish-rate"]),
     h(
       "div",
       { class: "row ends" },

@@ -79,7 +79,7 @@ export const user = {
     panel("Set permissions", permitting(name)),
     section("Topic permissions", permitted(topics, "topic-permissions", ["exchange", "write", "read"])),
     panel("Set topic permissions", topicPermitting(name)),
-    limits(path`user-limits/${name}`, set, ["max-connections", "max-channels"]),
+    limits(path`user-limits/${name}`, set, ["max-connections", "max-channels", "max-publish-rate"]),
     panel("Change password or tags", changing(found, name)),
     h(
       "div",
