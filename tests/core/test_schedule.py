@@ -14,6 +14,7 @@ from broker_core.queues.retry import LONGEST_S, Backoff
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.transaction import Transaction
 from broker_core.values import Properties, Table, Timestamp, Value
+from protocols.amqp010.broker.encoding import ENCODING as ENCODING010
 from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
 from tests.core.fakes import FakeConsumer, fetched, waiting
 from tests.harness.bench import ENCODING, CoreBench
@@ -609,6 +610,18 @@ def test_a_header_alone_changes_nothing(bench: CoreBench) -> None:
     assert isinstance(queue, WorkQueue)
     bench.broker.publish(bench.host.default_exchange, with_headers(x_delay=5000))
     assert (queue.ready, queue.schedule) == (1, None)
+
+
+def test_headers_of_amqp_010_are_read_too(bench: CoreBench) -> None:
+    queue = bench.queue(x_delayed_message=True)
+    properties = ENCODING010.write(Properties(headers={"x-delay": 2000}))
+    bench.broker.publish(
+        bench.host.default_exchange,
+        Message(ENCODING010, "", "q", properties, b"x", Facts(has_headers=True)),
+    )
+    assert queue.delayed == 1
+    bench.advance(2)
+    assert waiting(queue) == "x"
 
 
 @pytest.mark.parametrize("way", ["publish_if_room", "transaction"])
