@@ -59,7 +59,7 @@ class QueueLimits:
     overflow_asked: bool = False  # by argument: a policy does not change it
     dead_letter_exchange: str | None = None
     dead_letter_key: str | None = None
-    at_least_once: bool | None = None  # as parsed, whether it is asked for; of a queue, whether it is done
+    at_least_once: bool | None = None  # of dead letters; None: it is not asked for, False: it cannot be done
     delivery_limit: int | None = None
     consumer_timeout_ms: int | None = None
     consumer_timeout_asked: bool = True  # False: it is the node's default

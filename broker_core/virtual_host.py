@@ -7,7 +7,6 @@ it. Declaring is idempotent, contradicting an earlier declaration is refused (S0
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -50,8 +49,10 @@ PREDECLARED: Final = (
     ("amq.rabbitmq.trace", "topic", True),
 )
 RESERVED: Final = "amq."
-
-log: Final = logging.getLogger("leveret.broker")
+NOT_HELD: Final = (
+    "dead-letter-strategy: dead letters are delivered at most once, as at-least-once needs the overflow reject-publish "
+    "and a dead-letter exchange"
+)
 
 
 @attrs.frozen
@@ -416,7 +417,8 @@ class VirtualHost(Traced):
 
     def queue_warnings(self, queue: Queue) -> list[str]:
         """Return sentences about the arguments of a queue that have no effect."""
-        return queue_warnings(queue.arguments, self.broker.queue_arguments) if queue.arguments else []
+        found = queue_warnings(queue.arguments, self.broker.queue_arguments) if queue.arguments else []
+        return found if queue.limits.at_least_once is not False else [*found, NOT_HELD]
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
         """Pause or resume a queue: paused, it delivers nothing to its consumers, also after a restart of the node."""
@@ -537,12 +539,8 @@ class VirtualHost(Traced):
         limits = effective_limits(queue.declared_limits, definition)
         quorum = queue.type is QueueType.QUORUM
         obeyed = self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)
-        if limits.at_least_once and not obeyed.at_least_once:
-            log.warning(
-                "dead letters of %s are delivered at most once: at-least-once needs x-overflow=reject-publish and a "
-                "dead-letter exchange",
-                queue.described,
-            )
+        if obeyed.at_least_once is False:
+            self.broker.notices.notice(self.name, "queue", queue.name, [NOT_HELD])
         queue.apply(shared(obeyed))
 
     # The end.

@@ -466,7 +466,7 @@ class Compat(Record):
             delivery_limit=settled(limits.delivery_limit, default, least=0),
             consumer_timeout_ms=timeout if self._knows_timeout(quorum) else None,
             consumer_timeout_asked=limits.consumer_timeout_ms is not None,
-            at_least_once=bool(limits.at_least_once) and may_hold(limits),
+            at_least_once=may_hold(limits) if limits.at_least_once else None,
             max_priority=1 if two else limits.max_priority,
             priority_base=LOW_PRIORITY_MAX if two else limits.priority_base,
             keeps_persistent=self.persistent_overflow is PersistentOverflow.KEEP,

@@ -384,9 +384,9 @@ class HeldDeadLetters(WorkQueue):
 
 
 def noted(message: Message, notes: Notes) -> Message:
-    """Return a message with other notes, and without a time to live."""
+    """Return a message with other notes, and without a time to live or one before which it is not ready."""
     facts = message.facts
-    if facts.ttl_ms is not None:
+    if facts.ttl_ms is not None or facts.due_ms:
         facts = Facts(
             durable=facts.durable,
             priority=facts.priority,

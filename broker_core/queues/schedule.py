@@ -296,6 +296,8 @@ class Schedule:
         return item
 
     def _settle(self, dropped: Iterable[Delivery], numbers: array[int]) -> None:
+        if self._queue.awaited:
+            self._queue.touch()  # there is more room
         self._queue.forget(dropped)
         if numbers and self._queue.journal is not None:
             self._queue.journal.settle_numbers(sorted(numbers))

@@ -181,6 +181,9 @@ class _Look:
                 number = said.get("number")
                 if isinstance(number, int) and number:
                     self._owners[number] = (kind, names[0], " of ".join(names[:0:-1]))
+                held = said.get("dead_letters")
+                if isinstance(held, int):
+                    self._owners[held] = (kind, names[0], f"{names[1]} (dead letters)")
 
     def _at_state(self, messages: sqlite3.Connection) -> None:
         (free,) = messages.execute("pragma freelist_count").fetchone()

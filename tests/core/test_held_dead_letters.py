@@ -15,11 +15,12 @@ from broker_core.policy import Policy
 from broker_core.queues.held_dead_letters import FIRST_PAUSE_S, LAST_PAUSE_S, PREFETCH, HeldDeadLetters
 from broker_core.queues.queue import Queue
 from broker_core.queues.undelivered import QUEUES, STEP_S
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Value
 from plugins.delayed_message import DelayedMessage
 from tests.core.fakes import FakeConsumer, letters, reasons, waiting
-from tests.harness.bench import CoreBench, message
+from tests.harness.bench import ENCODING, CoreBench, message
 
 FULL = {"x_max_length": 1, "x_overflow": "reject-publish"}
 
@@ -285,7 +286,11 @@ def test_when_the_strategy_is_switched_off_they_are_tried_once_more(
 def test_it_takes_reject_publish_and_an_exchange(bench: CoreBench, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "leveret"):
         queue = bench.queue("q", x_dead_letter_exchange="dlx", x_dead_letter_strategy="at-least-once")
-    assert "dead letters of queue 'q' in vhost '/' are delivered at most once" in caplog.text
+    assert (
+        "queue 'q' in vhost '/': dead-letter-strategy: dead letters are delivered at most once" in caplog.text
+    )
+    [warning] = bench.host.queue_warnings(queue)
+    assert "needs the overflow reject-publish and a dead-letter exchange" in warning
     assert queue.limits.at_least_once is False
     for overflow in ("reject-publish-dlx", "drop-head"):
         other = source(bench, overflow, x_overflow=overflow)
@@ -299,7 +304,8 @@ def test_an_unknown_strategy_is_refused_and_an_argument_goes_before_a_policy(ben
         bench.queue("q", x_dead_letter_strategy="twice")
     bench.broker.policies.set(Policy("p", "/", "", {"dead-letter-strategy": "at-least-once"}))
     assert source(bench).limits.at_least_once is True
-    assert source(bench, "r", x_dead_letter_strategy="at-most-once").limits.at_least_once is False
+    other = source(bench, "r", x_dead_letter_strategy="at-most-once")
+    assert (other.limits.at_least_once, bench.host.queue_warnings(other)) == (None, [])
     with pytest.raises(PreconditionFailed):
         bench.host.declare_queue(
             "s", durable=True, arguments={"x-queue-type": "stream", "x-dead-letter-strategy": "at-least-once"}
@@ -535,3 +541,36 @@ def test_an_exchange_that_drops_duplicates_takes_each_once_however_long_they_are
     bench.settle()
     assert (held(queue).count, dead.published) == (0, 2)
     assert bench.host.exchange("dlx").routed == 1
+
+
+def test_there_is_room_when_a_message_of_the_target_that_waits_for_a_time_is_dropped(
+    bench: CoreBench,
+) -> None:
+    queue, dead = (
+        source(bench),
+        bench.queue("dead", x_delayed_retry_type="all", x_delayed_retry_min=60_000, **FULL),
+    )
+    dlx(bench, dead)
+    consumer = FakeConsumer(dead, credit=1)
+    bench.publish("dead", b"x")
+    consumer.release(consumer.held[0])
+    consumer.leave()
+    reject(bench, b"a")
+    assert (held(queue).count, dead.delayed) == (1, 1)
+    assert isinstance(dead, WorkQueue)
+    assert dead.schedule is not None
+    dead.schedule.drop(dead.schedule.positions())
+    bench.settle()
+    assert (waiting(dead), held(queue).count) == ("a", 0)
+
+
+def test_a_message_for_later_that_expires_before_that_is_a_dead_letter_at_once(bench: CoreBench) -> None:
+    queue, dead = source(bench), bench.queue("dead")
+    dlx(bench, dead)
+    due_ms = int(bench.clock.wall() * 1000) + 60_000
+    facts = Facts(ttl_ms=1000, due_ms=due_ms)
+    bench.broker.publish(bench.host.default_exchange, Message(ENCODING, "", "q", b"", b"a", facts))
+    bench.settle()
+    assert (queue.delayed, dead.ready) == (1, 0)
+    bench.advance(1.001)
+    assert (waiting(dead), held(queue).count, held(queue).delayed) == ("a", 0, 0)
