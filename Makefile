@@ -14,8 +14,11 @@ EXPENSIVE := browser crash interop pipeline system tls test_install.py
 # What looks at the source says the same, however that was built.
 SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_project.py test_statements.py
 
-.PHONY: help run test nightly test-compiled test-plain test-cheap lint compile format bench crash points power rounds suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile format bench crash points power rounds suites docs clean
+# One thing after another, but for what is asked to be done at the same time.
+ifndef TOGETHER
 .NOTPARALLEL:
+endif
 .DEFAULT_GOAL := help
 
 help: ## show this list
@@ -25,10 +28,10 @@ help: ## show this list
 run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 with its data in data/
 	@PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
-test: lint test-compiled test-cheap ## check format, types and imports, run every test compiled, and the cheap ones plain
+test: checked test-compiled test-cheap ## check format, types and imports, run every test compiled, and the cheap ones plain
 
 nightly: export HYPOTHESIS_PROFILE ?= long
-nightly: lint test-compiled test-plain ## the checks of `make test`, and every test compiled and plain, with more examples
+nightly: checked test-compiled test-plain ## the checks of `make test`, and every test compiled and plain, with more examples
 
 test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules
 	LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append $(ARGS)
@@ -39,6 +42,10 @@ test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test 
 test-cheap: ARGS += $(addprefix --ignore=tests/,$(EXPENSIVE) $(SOURCE))
 test-cheap: export HYPOTHESIS_PROFILE := again
 test-cheap: test-plain ## run the cheap tests against the source folder
+
+# Checks and compiling are each mostly the work of one core, and clients come over the network.
+checked: $(VENV)/.ready-to-test ## the checks, the compiled modules and the clients that the tests need
+	@$(MAKE) --no-print-directory --jobs 3 TOGETHER=1 lint $(COMPILED)/.ready $(NPM)/node_modules/.ready
 
 lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check
