@@ -37,7 +37,11 @@ CHECKSUM: Final = Struct("<I")
 LENGTHS: Final = Struct("<IIII")  # of origin, exchange, key and properties; the rest is the body
 SPARSE, SHARED, EXPIRES, ARRIVED = 1, 2, 4, 8  # flags: which columns there are
 VOLATILE: Final = 16  # flag: not to be recovered
-PREFIXES_MAX: Final = 4096  # record prefixes in a cache
+HEAD_LENGTHS: Final = Struct("<III")  # the first three of them
+LENGTH: Final = Struct("<I")
+HEADS_MAX: Final = 4096  # what records begin with, in a cache
+HEAD_SIZE_MAX: Final = 1024  # bytes
+PREFIXES_MAX: Final = 4096  # record prefixes that were read, in a cache
 LOCKED_OCTETS: Final = 4096  # bytes passed to crc32 at a time
 UNLOCKED_OCTETS: Final = 1 << 17  # a checksum of more takes long enough to let other threads run
 
@@ -165,33 +169,37 @@ def octets_of(column: array[int]) -> bytes:
     return column.tobytes()
 
 
-prefixes: Final[dict[tuple[Encoding, str, str, bytes, Facts], bytes]] = {}
+heads: Final[dict[tuple[str, str, str], tuple[bytes, bytes]]] = {}  # by origin, exchange and key
 
 
 def _records(messages: list[Message], columns: Columns) -> bytes:
     """Return the records in a row, and set their sizes, ends and checksums in `columns`.
 
-    Most begin like the one before them: comparing costs half as much as the cache, and the checksum continues from
-    there.
+    Most have the exchange, the key and the facts of the one before them, and many its properties.
     """
     pieces: list[bytes] = []
     ends: list[int] = []
     crcs: list[int] = []
     last: Message | None = None
-    prefix, prefix_crc, end = b"", 0, 0
+    lengths = head = prefix = b""
+    prefix_crc, end = 0, 0
     checksum = crc32  # a local variable: a global is looked up each time, even in compiled code
     for message in messages:
-        if (
+        is_new = (
             last is None
             or message.facts is not last.facts
-            or message.properties != last.properties
             or message.key != last.key
             or message.exchange != last.exchange
             or message.notes is not last.notes
             or message.encoding is not last.encoding
-        ):
-            last, prefix = message, _remembered_prefix(message)
-            prefix_crc = crc32(prefix)
+        )
+        if is_new:
+            lengths, head = _head(message)
+        if is_new or last is None or message.properties != last.properties:
+            properties = message.properties
+            prefix = b"".join((lengths, LENGTH.pack(len(properties)), head, properties))
+            prefix_crc = checksum(prefix)
+        last = message
         body = message.body
         pieces.append(prefix)
         pieces.append(body)
@@ -203,30 +211,27 @@ def _records(messages: list[Message], columns: Columns) -> bytes:
     return b"".join(pieces)
 
 
-def _remembered_prefix(message: Message) -> bytes:
+def _head(message: Message) -> tuple[bytes, bytes]:
+    """Return the lengths of origin, exchange and key, and these, which many messages have in common."""
     if message.notes is not None:
-        return _prefix(message)
-    looks = (message.encoding, message.exchange, message.key, message.properties, message.facts)
-    prefix = prefixes.get(looks)
-    if prefix is None:
-        prefix = _prefix(message)
-        if len(prefixes) >= PREFIXES_MAX:
-            prefixes.clear()
-        if len(prefix) <= 1024:
-            prefixes[looks] = prefix
-    return prefix
+        return _written_head(json.dumps(origin_said(message, message.notes), separators=(",", ":")), message)
+    origin = remembered_origin(message)
+    looks = (origin, message.exchange, message.key)
+    found = heads.get(looks)
+    if found is None:
+        found = _written_head(origin, message)
+        if len(heads) >= HEADS_MAX:
+            heads.clear()
+        if len(found[1]) <= HEAD_SIZE_MAX:
+            heads[looks] = found
+    return found
 
 
-def _prefix(message: Message) -> bytes:
-    if message.notes is None:
-        origin = remembered_origin(message).encode()
-    else:
-        origin = json.dumps(origin_said(message, message.notes), separators=(",", ":")).encode()
+def _written_head(origin: str, message: Message) -> tuple[bytes, bytes]:
+    said = origin.encode()
     exchange = message.exchange.encode("utf-8", "surrogatepass")
     key = message.key.encode("utf-8", "surrogatepass")
-    properties = message.properties
-    lengths = LENGTHS.pack(len(origin), len(exchange), len(key), len(properties))
-    return b"".join((lengths, origin, exchange, key, properties))
+    return HEAD_LENGTHS.pack(len(said), len(exchange), len(key)), said + exchange + key
 
 
 # Reading.
