@@ -423,7 +423,7 @@ class WorkQueue(Queue):
             if limit is not None and delivery.attempts > limit:
                 self.die(delivery, DELIVERY_LIMIT)
                 return
-            if limit is not None and self.journal is not None:
+            if self.journal is not None and (limit is not None or self.backoff is not None):
                 self.journal.attempted(delivery)
         if until == BY_BACKOFF:
             until = self.due_after(delivery.attempts, failed) if redelivered else AT_ONCE

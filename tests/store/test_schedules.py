@@ -200,3 +200,11 @@ def test_a_version_that_does_not_know_format_2_refuses_it(
     monkeypatch.setattr("broker_core.store.database.WAITING_FORMAT", FORMAT)
     with pytest.raises(BadFolder, match="has format 2"):
         SqliteStore(tmp_path / "data")
+
+
+def test_attempts_that_delay_nothing_yet_outlive_a_kill(site: Site) -> None:
+    queue = site.queue(x_delayed_retry_type="returned", **RETRY)
+    site.publish("", "q", b"a")
+    put_off(site, queue)
+    assert found(site) == ("a", 0)
+    assert fetched(site.again(clean=False).host.queue("q"), settled=False).attempts == 1
