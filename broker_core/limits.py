@@ -82,6 +82,11 @@ class QueueLimits:
     retry_max_ms: int | None = None
     retry_multiplier: int | None = None  # of the wait, for each further attempt; None: it grows linearly
     keeps_persistent: bool = False  # overflow drops no persistent messages
+    deduplicates: bool | None = None  # drop duplicates (deduplication/settings.py)
+    id_header: str | None = None  # the header with the id by which duplicates are told
+    cache_size: int | None = None  # how many ids are known
+    cache_ttl_ms: int | None = None  # and for how long
+    cache_persistence: str | None = None  # on disk, or in memory
     fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
 
 

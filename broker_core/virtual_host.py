@@ -18,8 +18,14 @@ from mypy_extensions import mypyc_attr
 from broker_core.arguments.checks import text
 from broker_core.arguments.queue_declaration import inequivalent_argument, parse_queue_arguments, shared
 from broker_core.arguments.warnings import queue_warnings
-from broker_core.deduplication.deduplication import RecentMessages
-from broker_core.deduplication.settings import CHECKS, DeduplicationSettings, refuse_faulty, settings_of
+from broker_core.deduplication.deduplication import fits, new_deduplication
+from broker_core.deduplication.settings import (
+    CHECKS,
+    DeduplicationSettings,
+    refuse_faulty,
+    settings_in,
+    settings_of,
+)
 from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
 from broker_core.exchanges.default import ByQueueName
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, inequivalent
@@ -463,6 +469,8 @@ class VirtualHost(Traced):
             del self.queues[queue.name]
             if self.broker.catalogue is not None:
                 self.broker.catalogue.forget_queue(queue)
+            if queue.deduplication is not None:
+                self._forget_deduplication(queue, queue.deduplication)
             self._happened("queue.deleted", {"name": queue.name})
         self.hidden_queues.pop(queue.name, None)
         if queue.owner is not None:
@@ -515,19 +523,21 @@ class VirtualHost(Traced):
         if asked is not None or exchange.deduplication is not None:
             self._deduplicate(exchange, asked)
 
-    def _deduplicate(self, exchange: Exchange, asked: DeduplicationSettings | None) -> None:
-        """Have an exchange drop duplicates by these settings from now on, or no longer."""
-        known = exchange.deduplication
-        if known is not None and (asked is None or known.settings.persistence != asked.persistence):
-            self._forget_deduplication(exchange, known)
-            known = exchange.deduplication = None
+    def _deduplicate(self, owner: Exchange | Queue, asked: DeduplicationSettings | None) -> None:
+        """Have an exchange or a queue drop duplicates by these settings from now on, or no longer."""
+        known = owner.deduplication
+        if known is not None and (asked is None or not fits(known, owner, asked)):
+            self._forget_deduplication(owner, known)
+            known = None
+            owner.deduplicate(None)
         if asked is None:
             return
         if known is None:
-            known = exchange.deduplication = RecentMessages(self, exchange, asked)
+            known = new_deduplication(self, owner, asked)
+            owner.deduplicate(known)
         known.obey(asked)
         if self.broker.catalogue is not None:
-            self.broker.catalogue.keep_deduplication(exchange, known)
+            self.broker.catalogue.keep_deduplication(owner, known)
 
     def _forget_deduplication(self, owner: Destination, known: Deduplication) -> None:
         """Remove the ids that an exchange or a queue has in the store."""
@@ -537,6 +547,8 @@ class VirtualHost(Traced):
     def _apply_queue_policy(self, queue: Queue) -> None:
         definition = self.broker.policies.for_queue(self.name, queue.name, queue.type)
         limits = effective_limits(queue.declared_limits, definition)
+        if limits.deduplicates is not None or queue.deduplication is not None:
+            self._deduplicate(queue, settings_in(limits))
         quorum = queue.type is QueueType.QUORUM
         obeyed = self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)
         if obeyed.at_least_once is False:

@@ -63,9 +63,14 @@ def of_exchange_argument(row: ExchangeArgument) -> PolicyKey:
     )
 
 
+OF_QUEUES: Final = {row.key for row in QUEUE_ARGUMENTS.values()}  # some mean the same for exchanges
 POLICY_KEYS: Final = by_name(
     *(of_queue_argument(row) for row in QUEUE_ARGUMENTS.values() if row.key),
-    *(of_exchange_argument(row) for row in EXCHANGE_ARGUMENTS.values() if row.key),
+    *(
+        of_exchange_argument(row)
+        for row in EXCHANGE_ARGUMENTS.values()
+        if row.key and row.key not in OF_QUEUES
+    ),
     PolicyKey(
         name="max-segment-size",
         about="The size of a quorum queue's files in RabbitMQ.",

@@ -40,6 +40,7 @@ from broker_core.arguments.checks import (
 )
 from broker_core.arguments.merging import Limit, Merge, either, first, lower, lower_above_zero, said_first
 from broker_core.arguments.row import Effect, Row, by_name
+from broker_core.deduplication import settings as deduplication
 from broker_core.limits import PRIORITY_MAX, Overflow, QueueType
 from broker_core.values import Table, Value
 
@@ -106,6 +107,14 @@ def string(value: Value, arguments: Table) -> str | None:
 
 def truth(value: Value, arguments: Table) -> bool:
     return value is True
+
+
+def answer(value: Value, arguments: Table) -> bool | None:
+    return None if value is None else value is True
+
+
+def count_or_digits(value: Value, arguments: Table) -> int | None:
+    return deduplication.count_in(value)
 
 
 def age(value: Value, arguments: Table) -> int | None:
@@ -477,6 +486,56 @@ QUEUE_ARGUMENTS: Final = by_name(
         field="filter_bytes",
         read=number,
         key="stream-filter-size-bytes",
+    ),
+    QueueArgument(
+        name=deduplication.DEDUPLICATES,
+        about="Messages whose id was taken before are confirmed, and dropped.",
+        check=deduplication.truth_fault,
+        types=SETTLING,
+        example=True,
+        field="deduplicates",
+        read=answer,
+        key=deduplication.DEDUPLICATES,
+    ),
+    QueueArgument(
+        name=deduplication.HEADER,
+        about="The header that has a message's id, by which duplicates are told.",
+        check=deduplication.name_fault,
+        types=SETTLING,
+        example="order",
+        field="id_header",
+        read=string,
+        key=deduplication.HEADER,
+    ),
+    QueueArgument(
+        name=deduplication.SIZE,
+        about="How many ids are known at most, to tell duplicates.",
+        check=deduplication.count_fault,
+        types=SETTLING,
+        example=1000,
+        field="cache_size",
+        read=count_or_digits,
+        key=deduplication.SIZE,
+    ),
+    QueueArgument(
+        name=deduplication.TTL,
+        about="For how many milliseconds an id is known, to tell duplicates.",
+        check=deduplication.count_fault,
+        types=SETTLING,
+        example=60_000,
+        field="cache_ttl_ms",
+        read=count_or_digits,
+        key=deduplication.TTL,
+    ),
+    QueueArgument(
+        name=deduplication.PERSISTENCE,
+        about="Whether the ids, by which duplicates are told, are on disk.",
+        check=deduplication.persistence_fault,
+        types=SETTLING,
+        example="memory",
+        field="cache_persistence",
+        read=string,
+        key=deduplication.PERSISTENCE,
     ),
     # Checked, and compared on redeclaration, but without effect on a single node.
     QueueArgument(

@@ -92,6 +92,14 @@ def add_close(parser: argparse.ArgumentParser, environ: Environ) -> None:
     part.add_argument("--reason", metavar="TEXT", help="the reason that the client gets")
 
 
+def add_forget_ids(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    actions = parts_of(parser)
+    exchange = "Forget the ids by which an exchange drops duplicates."
+    queue = "Forget the ids by which a queue drops duplicates."
+    virtual_host(_named(actions, environ, "exchange", forget_of_exchange, exchange))
+    virtual_host(_named(actions, environ, "queue", forget_of_queue, queue))
+
+
 def _named(
     actions: Actions[argparse.ArgumentParser],
     environ: Environ,
@@ -268,6 +276,23 @@ def close_connection(options: argparse.Namespace, api: Api) -> int:
     return DONE
 
 
+def forget_of_exchange(options: argparse.Namespace, api: Api) -> int:
+    return _forgotten(options, api, "exchanges")
+
+
+def forget_of_queue(options: argparse.Namespace, api: Api) -> int:
+    return _forgotten(options, api, "queues")
+
+
+def _forgotten(options: argparse.Namespace, api: Api, section: str) -> int:
+    from broker_core.cli.api import SINGULAR, own_path
+
+    answer = api.delete(own_path(section, options.vhost, options.name, "deduplication"))
+    forgotten = answer.get("forgotten") if isinstance(answer, Mapping) else None
+    say(options, answer, f"{forgotten} ids of {SINGULAR[section]} '{options.name}' are forgotten")
+    return DONE
+
+
 def one_line(text: str) -> str:
     """Return a text if it can be an HTTP header. Raises ValueError if it cannot."""
     if not (text.isascii() and text.isprintable()):
@@ -281,4 +306,5 @@ ADD: Final[Mapping[str, Add]] = {
     "bind": add_bind,
     "unbind": add_unbind,
     "close": add_close,
+    "forget-ids": add_forget_ids,
 }

@@ -14,13 +14,14 @@ queue in which it was before is let through, as it is the same message and not a
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
 from broker_core.deduplication.digest_table import NUMBER_OCTETS
 from broker_core.deduplication.digests import digest_of, new_key
+from broker_core.deduplication.present_ids import PresentIds
 from broker_core.deduplication.recent_ids import FOR_EVER, RecentIds
 from broker_core.deduplication.settings import (
     COUNT_MAX,
@@ -32,10 +33,13 @@ from broker_core.deduplication.settings import (
 )
 
 if TYPE_CHECKING:
+    from broker_core.delivery import Delivery
     from broker_core.durability.contract import KeptIds, KnownIds
     from broker_core.exchanges.contract import Host
-    from broker_core.exchanges.exchange import Destination
+    from broker_core.exchanges.exchange import Destination, Exchange
     from broker_core.message import Message
+    from broker_core.queues.queue import Queue
+    from broker_core.queues.work_queue import WorkQueue
 
 LOOKED_AT: Final = (
     1000  # slots, when somebody asks for the number of ids: those that have expired are dropped
@@ -58,10 +62,13 @@ class Deduplication:
 
     __slots__ = (
         "_ahead_ms",
+        "_asked",
         "_broker",
+        "_told",
         "described",
         "kept",
         "key",
+        "name",
         "number",
         "repeated",
         "settings",
@@ -71,8 +78,11 @@ class Deduplication:
     def __init__(self, host: Host, owner: Destination, settings: DeduplicationSettings) -> None:
         self._broker = broker = host.broker
         self.virtual_host = host.name
+        self.name = owner.name
         self.described = f"deduplication of {owner.kind} '{owner.name}' in vhost '{host.name}'"
         self._ahead_ms = (broker.clock.wall() - broker.clock.now()) * 1000
+        self._asked: Message | None = None  # the last message that was identified
+        self._told: Identity | None = None  # and its id
         self.settings = settings
         self.key = new_key()  # of the digests
         self.number = 0  # in the store; 0: the ids are in memory only
@@ -85,6 +95,13 @@ class Deduplication:
         """Return the id of a message; None if it has none."""
         if not message.facts.has_headers:
             return None
+        if message is self._asked:  # a queue asks twice, and to decode headers takes longest of all
+            return self._told
+        self._asked = message
+        self._told = self._identify(message)
+        return self._told
+
+    def _identify(self, message: Message) -> Identity | None:
         headers = message.headers
         value = headers.get(self.settings.header)
         if value is None:
@@ -95,6 +112,14 @@ class Deduplication:
 
     def knows(self, identity: Identity) -> bool:
         """Return whether a message with this id would be a duplicate now."""
+        raise NotImplementedError
+
+    def admits(self, message: Message) -> bool:
+        """Return whether a queue takes this message in: it is no duplicate, or a dead letter that comes back."""
+        raise NotImplementedError
+
+    def entered(self, delivery: Delivery) -> None:
+        """Called by a queue for each message that it has taken in."""
         raise NotImplementedError
 
     def repeats(self, identity: Identity) -> bool:
@@ -133,6 +158,7 @@ class Deduplication:
     def obey(self, settings: DeduplicationSettings) -> None:
         """Go by other settings from now on."""
         self.settings = settings
+        self._asked = self._told = None
 
     def clear(self) -> int:
         """Forget all ids, on disk too. Return how many these were."""
@@ -145,6 +171,11 @@ class Deduplication:
             self.kept, self.number = None, 0
 
     # For people.
+
+    @property
+    def size(self) -> int | None:
+        """Return how many ids are known at most; None if only the messages in a queue bound them."""
+        return self.settings.size or SIZE_DEFAULT
 
     @property
     def entries(self) -> int:
@@ -187,17 +218,29 @@ class RecentMessages(Deduplication):
         return self.ids
 
     def take_back(self, records: Sequence[bytes]) -> None:
-        ids, kept, last = self.ids, self.kept, -1
-        if not records or kept is None:
-            return
-        least = max(kept.cleared, number_in(records[-1]) + 1 - ids.size)
+        ids, last = self.ids, -1
+        following = number_in(records[-1]) + 1 if records else 0
+        cleared = 0 if self.kept is None else self.kept.cleared
+        least = max(cleared, following - ids.size)
         begin = bisect_left(records, least.to_bytes(NUMBER_OCTETS, "big"))
         for record in records[begin:]:
             number = number_in(record)
             if number != last:  # it may be there twice
                 ids.take_back(number, end_in(record), record[2 * NUMBER_OCTETS :])
                 last = number
-        ids.begin_after(number_in(records[-1]))
+        ids.begin_after(
+            max(following, cleared) - 1
+        )  # numbers on disk, and forgotten ones, are not given again
+
+    def admits(self, message: Message) -> bool:
+        identity = None if was_in(self.name, message) else self.identify(message)
+        return identity is None or not self.knows(identity)
+
+    def entered(self, delivery: Delivery) -> None:
+        message = delivery.message
+        identity = None if was_in(self.name, message) else self.identify(message)
+        if identity is not None and not self.knows(identity):
+            self.remember(identity, delivery.stored != 0)
 
     def clear(self) -> int:
         count = self.entries
@@ -214,6 +257,102 @@ class RecentMessages(Deduplication):
     @property
     def octets(self) -> int:
         return self.ids.octets()
+
+
+class PresentMessages(Deduplication):
+    """Deduplication by the ids of the messages that are in a queue."""
+
+    __slots__ = ("_found", "_queue", "ids")
+
+    def __init__(self, host: Host, owner: WorkQueue, settings: DeduplicationSettings) -> None:
+        super().__init__(host, owner, settings)
+        self.ids = PresentIds()
+        self._queue = owner
+        self._found: set[int] = set()  # the places of the messages that were there at the start
+
+    def knows(self, identity: Identity) -> bool:
+        return self.ids.has(identity.digest)
+
+    def admits(self, message: Message) -> bool:
+        identity = self.identify(message)
+        return identity is None or not self.knows(identity)
+
+    def entered(self, delivery: Delivery) -> None:
+        identity = self.identify(delivery.message)
+        if identity is None or self.knows(identity):
+            return
+        is_kept = delivery.stored != 0 and self.kept is not None
+        number = self.ids.add(identity.digest, delivery.position, is_kept)
+        if is_kept and self.kept is not None:
+            self.kept.keep(number, FOR_EVER, identity.digest)
+
+    def left(self, delivery: Delivery) -> None:
+        """Forget the id of a message that has left the queue for good."""
+        identity = self.identify(delivery.message) if self.ids.count else None
+        if identity is not None:
+            self.ids.remove(identity.digest, delivery.position)
+
+    @property
+    def size(self) -> int | None:
+        return None
+
+    @property
+    def known_ids(self) -> KnownIds:
+        return self.ids
+
+    def found(self, places: Iterable[int]) -> None:
+        """Called at a start, before `take_back`, with the places of messages that are there."""
+        self._found.update(places)
+
+    def take_back(self, records: Sequence[bytes]) -> None:
+        found, self._found = self._found, set()
+        cleared = 0 if self.kept is None else self.kept.cleared
+        for record in records:
+            number = number_in(record)
+            if number >= cleared and number >> 1 in found:
+                self.ids.add(record[2 * NUMBER_OCTETS :], number >> 1, True)
+        # A new message must not get the place of an id that is still on disk, or is forgotten.
+        self._queue.go_on_from(max((number_in(records[-1]) >> 1) + 1 if records else 0, cleared >> 1))
+
+    def clear(self) -> int:
+        count = self.entries
+        self.ids.clear()
+        if self.kept is not None:
+            self.kept.clear(self._queue.position * 2)
+        return count
+
+    @property
+    def entries(self) -> int:
+        return self.ids.count
+
+    @property
+    def octets(self) -> int:
+        return self.ids.octets()
+
+
+def new_deduplication(
+    host: Host, owner: Exchange | Queue, settings: DeduplicationSettings
+) -> RecentMessages | PresentMessages:
+    """Return what an exchange or a queue needs to drop duplicates by these settings."""
+    from broker_core.queues.work_queue import WorkQueue
+
+    if isinstance(owner, WorkQueue) and settings.size is None and settings.ttl_ms is None:
+        return PresentMessages(host, owner, settings)
+    return RecentMessages(host, owner, settings)
+
+
+def fits(known: Deduplication, owner: Exchange | Queue, settings: DeduplicationSettings) -> bool:
+    """Return whether the ids that an exchange or a queue knows are of use with other settings."""
+    is_of_present = not owner.is_exchange and settings.size is None and settings.ttl_ms is None
+    return known.settings.persistence == settings.persistence and is_of_present == isinstance(
+        known, PresentMessages
+    )
+
+
+def was_in(queue: str, message: Message) -> bool:
+    """Return whether a dead letter has died in this queue before."""
+    notes = message.notes
+    return notes is not None and any(death.queue == queue for death in notes.deaths)
 
 
 def number_in(record: bytes) -> int:

@@ -19,6 +19,7 @@ from typing import Final
 import attrs
 
 from broker_core.errors import PreconditionFailed
+from broker_core.limits import QueueLimits
 from broker_core.values import Table, Timestamp, Value, printed, type_name
 
 DEDUPLICATES: Final = "x-message-deduplication"
@@ -101,6 +102,15 @@ def refuse_faulty(arguments: Table, thing: str) -> None:
     for name, check in CHECKS.items():
         if name in arguments and (fault := check(arguments[name])) is not None:
             raise PreconditionFailed(f"invalid arg '{name}' for {thing}: {fault}")
+
+
+def settings_in(limits: QueueLimits) -> DeduplicationSettings | None:
+    """Return the settings among the limits of a queue, where arguments and policies are merged; None if it has none."""
+    if limits.deduplicates is not True:
+        return None
+    return DeduplicationSettings(
+        limits.id_header or HEADER, limits.cache_size, limits.cache_ttl_ms, limits.cache_persistence
+    )
 
 
 def settings_of(arguments: Table, definition: Table, implied: bool = False) -> DeduplicationSettings | None:

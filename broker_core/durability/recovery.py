@@ -132,9 +132,12 @@ def messages(
     for number in owners:
         if not owners[number].ranked:
             found.setdefault((number, 0), Gathered())
+    presences = {queue.number: queue.present for host in broker.hosts() for queue in host.queues.values()}
     wall_ms = (broker.clock.wall() - broker.clock.now()) * 1000
     for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
         gathered.wall_ms = wall_ms
+        if (present := presences.get(number)) is not None:
+            present.found(gathered.positions)
         if waits and (rows := gathered.taken_out(waits, journal.redelivered_to)):
             owners[number].restore_schedule(rows)
             if not gathered.numbers:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker_core.arguments.queue_declaration import limits_of, parse_queue_arguments, queue_type
-from broker_core.deduplication.deduplication import RecentMessages
+from broker_core.deduplication.deduplication import Deduplication, new_deduplication
 from broker_core.durability import id_log, object_records
 from broker_core.durability.objects import StoredCatalogue
 from broker_core.durable_objects import (
@@ -65,6 +65,7 @@ from broker_core.xa.branch import Branch, xid_in
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.durability.journal import Journal
+    from broker_core.queues.queue import Queue
     from broker_core.store.contract import Span
     from broker_core.values import Json
 
@@ -132,12 +133,7 @@ def begin_branches(broker: Broker) -> None:
 
 def begin_deduplication(broker: Broker) -> None:
     """Give exchanges and queues the ids that they knew. The segments in the store are read through once for all."""
-    known = {
-        exchange.deduplication.number: exchange.deduplication
-        for host in broker.hosts()
-        for exchange in host.exchanges.values()
-        if exchange.deduplication is not None and exchange.deduplication.number
-    }
+    known = deduplications(broker)
     if not known:
         return
     assert broker.journal is not None, "the ids come from its store"
@@ -148,6 +144,15 @@ def begin_deduplication(broker: Broker) -> None:
     with broker.journal.store.reader() as reader:
         for number, each in known.items():
             each.take_back(id_log.records_in(reader, spans[number], each.described))
+
+
+def deduplications(broker: Broker) -> dict[int, Deduplication]:
+    """Return what exchanges and queues need to drop duplicates and have on disk, by its numbers there."""
+    found: list[Deduplication | None] = []
+    for host in broker.hosts():
+        found += [exchange.deduplication for exchange in host.exchanges.values()]
+        found += [queue.deduplication for queue in host.queues.values()]
+    return {known.number: known for known in found if known is not None and known.number}
 
 
 class FoundObject:
@@ -335,9 +340,10 @@ class Restoring:
 
     def _deduplication(self, names: Names, record: ObjectRecord) -> None:
         host, name = self._host(names[0]), names[1]
-        owner = host.exchanges.get(name) if names[2] == "exchange" else None
+        owners: Mapping[str, Exchange | Queue] = host.exchanges if names[2] == "exchange" else host.queues
+        owner = owners.get(name)
         if owner is None:
-            raise Unreadable("its exchange is not there")
+            raise Unreadable(f"its {names[2]} is not there")
         settings, key = (
             object_records.deduplication_settings(record),
             object_records.deduplication_key(record),
@@ -345,7 +351,8 @@ class Restoring:
         number = record.number("number", least=1)
         known = owner.deduplication
         if known is None:  # by a policy of the configuration file, perhaps, which is read later
-            known = owner.deduplication = RecentMessages(host, owner, settings)
+            known = new_deduplication(host, owner, settings)
+            owner.deduplicate(known)
         known.key = key
         known.keep_in(self._journal.open_ids(number, known.described, known.known_ids), number)
         self._has_number(number)

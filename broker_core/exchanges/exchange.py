@@ -20,12 +20,13 @@ from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.arguments.row import Row
 from broker_core.arguments.warnings import binding_warnings, exchange_warnings
 from broker_core.clock import NEVER
+from broker_core.deduplication.deduplication import RecentMessages
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.held_messages import Held, Holding
 from broker_core.values import Table, frozen
 
 if TYPE_CHECKING:
-    from broker_core.deduplication.deduplication import RecentMessages
+    from broker_core.deduplication.deduplication import Deduplication
     from broker_core.exchanges.contract import Host
     from broker_core.exchanges.routing import Route
     from broker_core.message import Message
@@ -273,6 +274,11 @@ class Exchange(Destination):
     def bindings(self) -> Collection[Binding]:
         """The bindings with this exchange as source, oldest first."""
         return self.bindings_by_identity.values()
+
+    def deduplicate(self, known: Deduplication | None) -> None:
+        """Drop duplicates by the ids that `known` knows from now on, or drop none."""
+        assert known is None or isinstance(known, RecentMessages), "an exchange knows the last ids"
+        self.deduplication = known
 
     @property
     def repeated(self) -> int:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 LENGTHS: Final = ("messages_ready", "messages_unacknowledged")
 DELIVERIES: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
-QUEUE: Final = (*LENGTHS, "publish", *DELIVERIES, "get_empty", "redeliver", "ack")
-EXCHANGE: Final = ("publish_in", "publish_out", "drop_unroutable")
+QUEUE: Final = (*LENGTHS, "publish", *DELIVERIES, "get_empty", "redeliver", "ack", "dedup_queue")
+EXCHANGE: Final = ("publish_in", "publish_out", "drop_unroutable", "dedup_exchange")
 CONNECTION: Final = ("recv_oct", "send_oct")
 CHANNEL: Final = ("publish", "confirm", "return_unroutable", *DELIVERIES, "ack")
 HOST: Final = (*LENGTHS, "publish", *DELIVERIES, "get_empty", "redeliver", "ack", "drop_unroutable")
@@ -45,12 +45,13 @@ def queue_counts(queue: Queue) -> tuple[int, ...]:
         queue.fetched_none,
         queue.redelivered,
         queue.accepted - queue.delivered_settled - queue.fetched_settled,
+        queue.repeated,
     )
 
 
 def exchange_counts(exchange: Exchange) -> tuple[int, ...]:
     """Return the columns of `EXCHANGE`."""
-    return exchange.published, exchange.routed, exchange.unroutable
+    return exchange.published, exchange.routed, exchange.unroutable, exchange.repeated
 
 
 def connection_counts(connected: Connected) -> tuple[int, ...]:

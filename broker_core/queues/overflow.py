@@ -27,6 +27,8 @@ def refuses(queue: WorkQueue, message: Message) -> bool:
     limits = queue.limits
     if limits.no_local and queue.is_local(message):
         return True
+    if queue.deduplication is not None and not queue.deduplication.admits(message):
+        return True
     if limits.overflow is Overflow.DROP_HEAD:
         return (
             limits.keeps_persistent and not message.facts.durable and _is_full_of_persistent(queue, message)
@@ -67,8 +69,10 @@ def _droppable(queue: WorkQueue) -> Lane | None:
 
 
 def turned_away(queue: WorkQueue, message: Message) -> bool:
-    """Count a refused message and return False. True if the publisher is not told: no-local, or self-destruct."""
+    """Count a refused message and return False. True if it need not be told: no-local, a duplicate, self-destruct."""
     if queue.limits.no_local and queue.is_local(message):
+        return True
+    if queue.deduplication is not None and repeats(queue, message):
         return True
     if queue.limits.overflow is Overflow.DROP_HEAD:  # it was dropped, as another would have been
         return True
@@ -78,6 +82,15 @@ def turned_away(queue: WorkQueue, message: Message) -> bool:
     queue.count_refused()
     queue.virtual_host.broker.refused_by = queue.name
     return False
+
+
+def repeats(queue: WorkQueue, message: Message) -> bool:
+    """Return whether a queue that drops duplicates drops this message as one, which is counted."""
+    known = queue.deduplication
+    if known is None or known.admits(message):
+        return False
+    identity = known.identify(message)
+    return identity is not None and known.repeats(identity)
 
 
 def drop_over_limit(queue: WorkQueue) -> None:
@@ -104,9 +117,9 @@ def drop_over_limit(queue: WorkQueue) -> None:
 
 
 def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
-    """Drop the page at the head unread, if all of it is over the limit and is not dead-lettered."""
+    """Drop the page at the head unread, if all of it is over the limit, and nothing has to be known of its messages."""
     page = lane.page_at_head()
-    is_buried = queue.limits.dead_letter_exchange is not None
+    is_buried = queue.limits.dead_letter_exchange is not None or queue.present is not None
     if page is None or is_buried or not queue.over_limit(-len(page), -page.octets):
         return False
     lane.drop_page()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from mypy_extensions import mypyc_attr
 
 from broker_core.clock import NEVER
+from broker_core.deduplication.deduplication import PresentMessages
 from broker_core.delivery import Consumer, Delivery
 from broker_core.errors import Locked, Unsupported
 from broker_core.exchanges.exchange import Destination
@@ -24,6 +25,7 @@ from broker_core.values import Table
 
 if TYPE_CHECKING:
     from broker_core.client import Client
+    from broker_core.deduplication.deduplication import Deduplication
     from broker_core.durability.contract import Durability, WaitingRow
     from broker_core.message import Message
     from broker_core.queues.held_dead_letters import HeldDeadLetters
@@ -68,6 +70,7 @@ class Queue(Destination):
         "consumers",
         "dead_letters",
         "declared_limits",
+        "deduplication",
         "deleted",
         "delivered",
         "delivered_settled",
@@ -84,6 +87,7 @@ class Queue(Destination):
         "number",
         "owner",
         "paused",
+        "present",
         "published",
         "ready",
         "ready_bytes",
@@ -125,6 +129,9 @@ class Queue(Destination):
         self.touched = False  # on the broker's list for the next settle
         self.deleted = False
         self.paused = False  # consumers get nothing (`pause`)
+        self.present: PresentMessages | None = (
+            None  # told of messages that leave: it knows the ids of those here
+        )
         self.came_back = False  # a message has come back, and may wait here to be redelivered
         # Counts since it was declared, in messages.
         self.published = self.delivered = self.accepted = 0
@@ -147,6 +154,7 @@ class Queue(Destination):
         self.hidden = False  # not listed: it serves the broker's own purposes
         self.warned_cycle = False  # it has been logged that its dead letters come back
         self.used_at = virtual_host.broker.now
+        self.deduplication: Deduplication | None = None  # the ids that it knows, if it drops duplicates
         self.watchers: dict[Watcher, None] | None = None  # told of the queue's deletion
 
     def __repr__(self) -> str:
@@ -346,6 +354,16 @@ class Queue(Destination):
             sole is not None and sole.exclusive and sole.peer is message.peer
         )
 
+    @property
+    def repeated(self) -> int:
+        """Return how many duplicates it has dropped."""
+        return 0 if self.deduplication is None else self.deduplication.repeated
+
+    def deduplicate(self, known: Deduplication | None) -> None:
+        """Drop duplicates by the ids that `known` knows from now on, or drop none. Called before `apply`."""
+        self.deduplication = known
+        self.present = known if isinstance(known, PresentMessages) else None
+
     def touch(self) -> None:
         """Have the queue dispatch in the next settle, because something changed."""
         if not self.touched and not self.deleted:
@@ -363,6 +381,8 @@ class Queue(Destination):
         self.accepted += 1
         if delivery.stored and self.journal is not None:
             self.journal.settled.append(delivery)
+        if self.present is not None:
+            self.present.left(delivery)
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
         """Accept several deliveries, all of this queue."""
@@ -407,6 +427,10 @@ class Queue(Destination):
 
     def forget(self, deliveries: Iterable[Delivery]) -> None:
         """Settle these deliveries in the store, which need not keep them."""
+        if self.present is not None:
+            deliveries = list(deliveries)
+            for delivery in deliveries:
+                self.present.left(delivery)
         if self.journal is not None:
             self.journal.settled += [delivery for delivery in deliveries if delivery.stored]
 

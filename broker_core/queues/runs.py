@@ -34,7 +34,7 @@ def end_of_run(messages: Sequence[Message], begin: int) -> int:
 def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
     """Return how many messages of a run a queue with limits (`watched`) is sure to take, even if none leaves it."""
     limits, count = queue.limits, len(messages)
-    if limits.no_local or queue.schedule is not None:
+    if limits.no_local or queue.schedule is not None or queue.deduplication is not None:
         return 0
     ready, octets = queue.ready, queue.ready_bytes
     if (held := queue.dead_letters) is not None and limits.at_least_once:

@@ -437,6 +437,8 @@ def put_off(queue: WorkQueue, message: Message) -> bool:
     if queue.journal is not None and message.facts.durable and queue.number:
         delivery.stored = PENDING
         queue.journal.arrivals.append(delivery)
+    if queue.deduplication is not None:
+        queue.deduplication.entered(delivery)
     queue.scheduled().put(delivery, due)
     queue.count_scheduled()
     return True

@@ -42,6 +42,7 @@ from broker_core.queues.overflow import (
     bury_all,
     drop_over_limit,
     refuses,
+    repeats,
     turned_away,
     wake_awaiting,
 )
@@ -129,6 +130,7 @@ class WorkQueue(Queue):
             self.used_at = self.virtual_host.broker.now  # a new term begins now
         self.limits = limits
         self.watched = limits.max_length is not None or limits.max_bytes is not None or limits.no_local
+        self.watched = self.watched or self.deduplication is not None
         self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
         if self.watched and limits.overflow is Overflow.DROP_HEAD:
             drop_over_limit(self)
@@ -210,6 +212,8 @@ class WorkQueue(Queue):
         if self.journal is not None and message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
+        if self.deduplication is not None:
+            self.deduplication.entered(delivery)
         if message.facts.ttl_ms is not None or self.ttl_s != NEVER:
             delivery.expires_at = self.end_of(message)
             self.expiring += 1
@@ -249,6 +253,8 @@ class WorkQueue(Queue):
     def admit(self, message: Message) -> None:
         if self.limits.no_local and self.is_local(message):
             return
+        if self.deduplication is not None and repeats(self, message):
+            return
         watched, self.watched = self.watched, False
         try:
             self.push(message)
@@ -277,6 +283,8 @@ class WorkQueue(Queue):
     def would_take(self, message: Message) -> bool:
         if not self.watched or self.limits.overflow in NEVER_FULL or not self.lacks_room_for(message):
             return True
+        if self.deduplication is not None and not self.deduplication.admits(message):
+            return True  # a duplicate needs no room
         self.dispatch()
         return not self.lacks_room_for(message)
 
@@ -469,6 +477,8 @@ class WorkQueue(Queue):
         if self.journal is not None and delivery.message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
+        if self.present is not None:
+            self.present.entered(delivery)  # it had left
         delivery.expires_at = self.end_of(delivery.message)
         self.release(delivery, failed=False, until=AT_ONCE)
 
@@ -548,6 +558,8 @@ class WorkQueue(Queue):
         """
         count = self.ready
         broker = self.virtual_host.broker
+        if self.present is not None:
+            self.present.clear()
         for lane in self.lanes:
             for pile in lane.emptied():
                 self.forget(pile)

@@ -7,6 +7,8 @@ from broker_core.exchanges.exchange import Exchange
 from broker_core.message import Facts, Message
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties, Table, Value
+from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
+from protocols.amqp091.codec.wire import BasicProperties
 from tests.harness.bench import Bench
 
 DURABLE = Facts(durable=True, has_headers=True)
@@ -44,6 +46,12 @@ def publish(
     outcomes = [bench.broker.publish(exchange, each) for each in messages]
     bench.settle()
     return outcomes
+
+
+def written(id_: str, key: str = "", exchange: str = "") -> Message:
+    """A message of AMQP 0-9-1, whose id can be read from what the store has of it."""
+    properties = BasicProperties(headers={"x-deduplication-header": id_}, delivery_mode=2).encode()
+    return Message(ENCODING091, exchange, key, properties, id_.encode(), DURABLE)
 
 
 class Confirmed(Publisher):

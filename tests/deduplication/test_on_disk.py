@@ -149,6 +149,19 @@ def test_forgotten_ids_stay_forgotten() -> None:
     assert exchange.repeated == 1
 
 
+def test_ids_after_a_forgetting_are_known_though_nothing_was_on_disk_before() -> None:
+    site = Site()
+    exchange = declared(site)
+    publish(site, exchange, *"abc", durable=False)
+    assert exchange.deduplication is not None
+    exchange.deduplication.clear()
+    for _ in range(2):
+        site = site.again()
+        exchange = site.host.exchange("x")
+        publish(site, exchange, "d")
+    assert exchange.repeated == 1
+
+
 def test_ids_that_were_forgotten_before_their_commit_are_not_written() -> None:
     site = Site()
     exchange = declared(site)

@@ -12,6 +12,7 @@ from broker_core.operations import as_json
 from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
+from protocols.http.management.deduplication import told_of
 from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import TOLD_EXCHANGE, Rates
 from protocols.http.management.request_body import body_of, table_in, text_in, truth_in
@@ -55,10 +56,17 @@ def fields(asked: Asked) -> Fields[Exchange]:
     return {**EXCHANGE, "message_stats": Rates(asked).of_exchange}
 
 
-def detailed(asked: Asked) -> Fields[Exchange]:
+def detailed(asked: Asked, found: Exchange) -> Fields[Exchange]:
     """Return all fields of one exchange; `incoming` and `outgoing` are empty, as with RabbitMQ's `rates_mode` basic."""
     nothing: Json = []
-    return {**fields(asked), "incoming": lambda exchange: nothing, "outgoing": lambda exchange: nothing}
+    known = found.deduplication
+    more: Fields[Exchange] = {} if known is None else {"deduplication": lambda exchange: told_of(known)}
+    return {
+        **fields(asked),
+        "incoming": lambda exchange: nothing,
+        "outgoing": lambda exchange: nothing,
+        **more,
+    }
 
 
 def order(exchange: Exchange) -> tuple[str, str]:
@@ -87,7 +95,8 @@ def shown(asked: Asked, found: Sequence[Exchange]) -> Later:
 
 
 def exchange(asked: Asked) -> Response:
-    return told(asked, exchange_named(host_of(asked), asked.arguments["name"]), detailed(asked))
+    found = exchange_named(host_of(asked), asked.arguments["name"])
+    return told(asked, found, detailed(asked, found))
 
 
 def put_exchange(asked: Asked) -> Response:

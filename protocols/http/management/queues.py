@@ -22,6 +22,7 @@ from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Json
 from protocols.http.connection import Later, Response
 from protocols.http.management.consumers import Attached, attached_to, rows
+from protocols.http.management.deduplication import told_of
 from protocols.http.management.delayed import ms_of
 from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import LENGTH_NAMES, TOLD_QUEUE, Rates
@@ -177,6 +178,8 @@ def detailed(asked: Asked, queue: Queue) -> Fields[Queue]:
     more: dict[str, Json] = {"consumer_details": rows(asked, consumers), "deliveries": [], "incoming": []}
     if queue.owner is not None:
         more["owner_pid_details"] = {"name": queue.owner.name}
+    if queue.deduplication is not None:
+        more["deduplication"] = told_of(queue.deduplication)
     if isinstance(queue, StreamQueue):
         more["readers"] = [reader(queue, each) for each in consumers]
     return {**fields(asked), **{name: constant(value) for name, value in more.items()}}

@@ -44,10 +44,15 @@ T = TypeVar("T")
 POINTS_MAX: Final = 250  # of each of some twenty curves of a row: 10 ms
 SECONDS_MAX: Final = 10 * 365 * 86_400
 STILL: Final[dict[str, Json]] = {"rate": 0.0}
-SUMS: Final[Mapping[str, Sequence[str]]] = {"messages": LENGTHS, "deliver_get": DELIVERIES}
+DEDUP: Final = ("dedup",)  # in the words of LavinMQ: duplicates that were dropped
+SUMS: Final[Mapping[str, Sequence[str]]] = {
+    "messages": LENGTHS,
+    "deliver_get": DELIVERIES,
+    "dedup": ("dedup_queue", "dedup_exchange"),
+}
 LENGTH_NAMES: Final = (*LENGTHS, "messages")
 IDLE: Final = Series(())
-TOLD_QUEUE: Final = (*QUEUE[len(LENGTHS) :], "deliver_get")
+TOLD_QUEUE: Final = (*QUEUE[len(LENGTHS) : -1], "deliver_get")
 TOLD_CHANNEL: Final = (*CHANNEL, "deliver_get")
 TOLD_EXCHANGE: Final = EXCHANGE[:2]
 
@@ -90,10 +95,12 @@ class Rates:
 
     def of_queue(self, queue: Queue) -> dict[str, Json]:
         """Return a queue's message_stats."""
-        return self._counted(self._series(queue), TOLD_QUEUE, QUEUE, queue_counts(queue))
+        names = TOLD_QUEUE if queue.deduplication is None else TOLD_QUEUE + DEDUP
+        return self._counted(self._series(queue), names, QUEUE, queue_counts(queue))
 
     def of_exchange(self, exchange: Exchange) -> dict[str, Json]:
-        return self._counted(self._series(exchange), TOLD_EXCHANGE, EXCHANGE, exchange_counts(exchange))
+        names = TOLD_EXCHANGE if exchange.deduplication is None else TOLD_EXCHANGE + DEDUP
+        return self._counted(self._series(exchange), names, EXCHANGE, exchange_counts(exchange))
 
     def of_channel(self, connected: Connected, facts: ChannelFacts) -> dict[str, Json]:
         series = self._series((connected, facts.number))

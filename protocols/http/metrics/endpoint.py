@@ -33,7 +33,7 @@ from protocols.http.metrics.exposition import (
     sample,
     wants_open_metrics,
 )
-from protocols.http.metrics.objects import CONNECTIONS, QUEUES, Subject
+from protocols.http.metrics.objects import CONNECTIONS, DEDUPLICATED, IDS, QUEUES, Subject
 from protocols.http.server.request import Refused
 from protocols.http.server.turns import InPortions
 
@@ -172,6 +172,7 @@ def write_sums(broker: Broker, exposition: Exposition) -> Generator[float, None,
     _write_one(exposition, received, exchanges["publish_in"])
     for name, text, value in (
         ("leveret_messages_unroutable", "Messages that found no queue.", exchanges["drop_unroutable"]),
+        ("leveret_exchange_messages_deduplicated", DEDUPLICATED, exchanges["dedup_exchange"]),
         ("rabbitmq_global_messages_confirmed", "Publishes that were confirmed.", broker.confirmed),
         (
             "rabbitmq_global_messages_unroutable_returned",
@@ -180,6 +181,8 @@ def write_sums(broker: Broker, exposition: Exposition) -> Generator[float, None,
         ),
     ):
         _write_one(exposition, Family(name + "_total", COUNTER, text), value)
+    ids = Family("leveret_exchange_deduplication_ids", GAUGE, IDS)
+    _write_one(exposition, ids, exchanges["ids"])
     yield PAUSE_S
     connections = yield from connected_sums(broker)
     if connections:

@@ -79,7 +79,13 @@ def read_queue(queue: Queue) -> Numbers:
         queue.refused,
         *dead,
         queue.delayed,
+        ids_of(queue),
     )
+
+
+def ids_of(owner: Queue | Exchange) -> int:
+    """Return how many ids a queue or an exchange knows, by which it drops duplicates."""
+    return 0 if owner.deduplication is None else owner.deduplication.entries
 
 
 QUEUES: Final = Subject(
@@ -93,6 +99,7 @@ QUEUES: Final = Subject(
         "dlx_bytes",
         "dlx_confirmed",
         "delayed",
+        "ids",
     ),
     read_queue,
     (
@@ -144,6 +151,13 @@ QUEUES: Final = Subject(
             "dlx_confirmed",
             "Dead letters that all their targets have taken, of queues that deliver them at least once.",
         ),
+        counter(
+            QUEUE,
+            "leveret_queue_messages_deduplicated",
+            "dedup_queue",
+            "Duplicates that queues have dropped, by the ids of messages.",
+        ),
+        gauge(QUEUE, "leveret_queue_deduplication_ids", "ids", "Ids by which queues drop duplicates."),
         counter(
             DELIVERY,
             "rabbitmq_queue_messages_delivered_ack",
@@ -200,12 +214,16 @@ STREAMS: Final = Subject(
 EXCHANGE: Final = "exchange_metrics"
 
 
+DEDUPLICATED: Final = "Duplicates that exchanges have dropped, by the ids of messages."
+IDS: Final = "Ids by which exchanges drop duplicates."
+
+
 def read_exchange(exchange: Exchange) -> Numbers:
-    return *counts.exchange_counts(exchange), exchange.route_errors
+    return *counts.exchange_counts(exchange), exchange.route_errors, ids_of(exchange)
 
 
 EXCHANGES: Final = Subject(
-    (*counts.EXCHANGE, "errors"),
+    (*counts.EXCHANGE, "errors", "ids"),
     read_exchange,
     (
         counter(
@@ -232,6 +250,13 @@ EXCHANGES: Final = Subject(
             "errors",
             "Failures of exchange types, each since it was loaded.",
         ),
+        counter(
+            EXCHANGE,
+            "leveret_exchange_messages_deduplicated",
+            "dedup_exchange",
+            DEDUPLICATED,
+        ),
+        gauge(EXCHANGE, "leveret_exchange_deduplication_ids", "ids", IDS),
     ),
 )
 

@@ -9,6 +9,7 @@ import { publishing } from "../messages.js";
 import { attempt, confirmed, warned } from "../notices.js";
 import { DEFAULT_EXCHANGE, exchangeLink, link } from "../routes.js";
 import { facts, section } from "../tables.js";
+import { deduplication } from "./deduplication.js";
 import { features } from "./queues.js";
 
 const isDefault = (name) => name === DEFAULT_EXCHANGE;
@@ -69,6 +70,7 @@ const details = (found, host, name) =>
         ),
     ],
     ["Policy", found.policy],
+    ...deduplication(found, "exchanges", host, name),
     ["Arguments", Object.keys(found.arguments ?? {}).length > 0 && written(found.arguments)],
     [
       "Drawing",

@@ -11,6 +11,7 @@ import { attempt, confirmed, warned } from "../notices.js";
 import { DEFAULT_EXCHANGE, link } from "../routes.js";
 import { facts, section, table } from "../tables.js";
 import { browsing } from "./browsing.js";
+import { deduplication } from "./deduplication.js";
 import { delayed, loadDelayed } from "./delayed.js";
 import { messages, queued } from "./overview.js";
 import { features } from "./queues.js";
@@ -38,7 +39,7 @@ export const queue = {
     h("p", { class: "hint" }, `${found.type ?? "classic"} queue in virtual host ${host} `, features(found)),
     warned(found),
     h("div", { class: "charts" }, queued(found), messages(found.message_stats)),
-    section("Details", details(found)),
+    section("Details", details(found, host, name)),
     delayed(later, host, name),
     section("Consumers", readers(found)),
     arriving(bindings, at),
@@ -54,7 +55,7 @@ export const queue = {
 const held = (found) =>
   `${count(found.messages_dlx)} (${octets(found.message_bytes_dlx)}): ${found.dead_letters_wait ?? "on their way"}`;
 
-const details = (found) =>
+const details = (found, host, name) =>
   facts([
     ["State", found.state],
     ["Ready", count(found.messages_ready)],
@@ -65,6 +66,7 @@ const details = (found) =>
     ["In memory", Number.isFinite(found.message_bytes_ram) && octets(found.message_bytes_ram)],
     ["Policy", found.policy],
     ["Operator policy", found.operator_policy],
+    ...deduplication(found, "queues", host, name),
     ["Connection that owns it", found.owner_pid_details?.name],
     ["Arguments", Object.keys(found.arguments ?? {}).length > 0 && written(found.arguments)],
     [

@@ -1,0 +1,71 @@
+"""Tell the ids by which an exchange or a queue drops duplicates, and forget them.
+
+    GET, DELETE /api/leveret/exchanges/VHOST/NAME/deduplication       queues in the same way
+
+The field `deduplication` of a single exchange or queue tells the same. Forgetting needs the permission to delete it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker_core.deduplication.deduplication import Deduplication
+from broker_core.exchanges.exchange import Exchange
+from broker_core.queues.queue import Queue
+from broker_core.values import Json
+from broker_core.virtual_host import VirtualHost
+from protocols.http.connection import Response
+from protocols.http.management.requester import answered, client_of, host_of, not_there, own_host_of
+from protocols.http.server.replies import json_response
+from protocols.http.server.request import Asked, Level, Route
+
+PATH: Final = "/api/leveret/{what}/{vhost}/{name}/deduplication"
+DEFAULT: Final = "amq.default"  # paths have this name for the default exchange
+WHAT: Final = {"exchanges": "exchange", "queues": "queue"}
+
+
+def told_of(known: Deduplication) -> dict[str, Json]:
+    """Return what an exchange or a queue knows, and how it goes about it."""
+    settings = known.settings
+    return {
+        "entries": known.entries,
+        "size": known.size,
+        "ttl": settings.ttl_ms,
+        "header": settings.header,
+        "persistence": "disk" if known.number else "memory",
+        "memory": known.octets,
+        "duplicates": known.repeated,
+    }
+
+
+def known_by(asked: Asked, host: VirtualHost) -> Deduplication:
+    """Return what the exchange or queue in the path knows. Raises NotFound if it knows none."""
+    name = asked.arguments["name"]
+    found: Exchange | Queue | None = None
+    if asked.arguments["what"] == "exchanges":
+        found = host.exchanges.get("" if name == DEFAULT else name)
+    elif asked.arguments["what"] == "queues":
+        found = host.queues.get(name)
+    if found is None or found.deduplication is None:
+        raise not_there()
+    return found.deduplication
+
+
+def tell(asked: Asked) -> Response:
+    return json_response(told_of(known_by(asked, host_of(asked))))
+
+
+def forget(asked: Asked) -> Response:
+    """Forget all ids, and tell how many these were. Raises NotFound, AccessRefused."""
+    host = own_host_of(asked)
+    kind = WHAT.get(asked.arguments["what"])
+    if kind is None:
+        raise not_there()
+    client_of(asked, host).require_declarable(kind, asked.arguments["name"])
+    return answered(asked, {"forgotten": known_by(asked, host).clear()})
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MANAGEMENT, tell),
+    Route("DELETE", PATH, Level.MANAGEMENT, forget),
+)
