@@ -29,7 +29,7 @@ from broker_core.exchanges.routing import Route, identity_at, is_duplicate, rout
 from broker_core.exchanges.standard import STANDARD
 from broker_core.flow import Alarms
 from broker_core.global_parameters import Parameters
-from broker_core.limits import NodeLimits, VirtualHostLimits
+from broker_core.limits import NodeLimits, QueueType, VirtualHostLimits
 from broker_core.message import Encoding, Message
 from broker_core.observability import event_exchange
 from broker_core.observability.events import Events
@@ -87,6 +87,7 @@ class Broker:
         node_limits: NodeLimits | None = None,
         alarms: Alarms | None = None,
         consumer_timeout_ms: int | None = 1_800_000,
+        default_queue_type: QueueType | None = None,
         events_in: str = "",
     ) -> None:
         self.clock = clock or SystemClock()
@@ -108,6 +109,9 @@ class Broker:
         self.node_limits = node_limits or NodeLimits()
         self.alarms = alarms or Alarms()
         self.consumer_timeout_ms = consumer_timeout_ms  # where neither queue nor consumer says otherwise
+        self.default_queue_type = (
+            default_queue_type  # of queues that name none, where the virtual host has none either
+        )
         self.now = self.clock.now()
         self.work = 0  # copies of messages made in this batch, where one became several
         self.touched: list[Queue] = []  # queues to dispatch in the next settle

@@ -304,8 +304,8 @@ class Client:
     ) -> Queue:
         """Declare a queue; an empty name asks for a generated one, which begins with `prefix` (S060-S066, S079).
 
-        `ours`: the broker chose the name, though it is not a generated one. `selector`: see
-        `VirtualHost.declare_queue`.
+        `ours`: the broker chose the name, though it is not a generated one, and the queue serves the broker: the
+        default type of queues is not for it. `selector`: see `VirtualHost.declare_queue`.
         """
         self._acts()
         targets = [
@@ -322,7 +322,7 @@ class Client:
                 self._check_target("queue", name, target)
 
         queue = self.host.declare_queue(
-            name, durable, exclusive, auto_delete, arguments, self, may_create, generated, selector
+            name, durable, exclusive, auto_delete, arguments, self, may_create, generated, selector, not ours
         )
         if queue.owner is self:
             self.exclusive_queues[queue] = None

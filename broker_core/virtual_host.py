@@ -32,6 +32,7 @@ from broker_core.exchanges.exchange import Binding, Destination, Exchange, Excha
 from broker_core.limits import QueueType, VirtualHostLimits
 from broker_core.observability.firehose import Traced
 from broker_core.policy import effective_alternate, effective_limits
+from broker_core.queues import default_type
 from broker_core.queues.factory import new_queue
 from broker_core.queues.queue import DELETED, PAUSED, Queue, locked
 from broker_core.queues.undelivered import Undelivered
@@ -95,6 +96,7 @@ class VirtualHost(Traced):
         self.name = name
         self.limits = limits or VirtualHostLimits()
         self.description = Description()
+        self.own_queue_type: QueueType | None = None  # the default of queues that name none; None: the node's
         self.revision = 0
         self.undelivered = Undelivered(broker.timers)  # dead letters that wait for another topology
         self.exchanges: dict[str, Exchange] = {}
@@ -121,6 +123,19 @@ class VirtualHost(Traced):
         if description == self.description:
             return
         self.description = description
+        if self.broker.catalogue is not None:
+            self.broker.catalogue.keep_virtual_host(self)
+
+    @property
+    def default_queue_type(self) -> QueueType | None:
+        """The type of new queues whose declaration names none; None: they are classic, and have no such argument."""
+        return self.own_queue_type or self.broker.default_queue_type
+
+    def set_default_queue_type(self, type_: QueueType | None) -> None:
+        """Replace the virtual host's own default type of queues. Queues that exist keep their types."""
+        if type_ is self.own_queue_type:
+            return
+        self.own_queue_type = type_
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_virtual_host(self)
 
@@ -382,16 +397,21 @@ class VirtualHost(Traced):
         may_create: Callable[[], None] = lambda: None,
         generated: bool = False,
         selector: Selector | None = None,
+        typed: bool = True,
     ) -> Queue:
         """Return the queue, creating it if there is none.
 
         `owner` is the client that alone may use an exclusive queue. `may_create` is called before a queue is created,
         and may raise. `generated`: the broker chose the name, so it may have the broker's own prefix. `selector`: a
-        new queue keeps only the messages that match it. Raises Locked if another client owns it, PreconditionFailed if
-        the existing one differs or the arguments are wrong, AccessRefused for a reserved name, TooMany.
+        new queue keeps only the messages that match it. `typed`: it gets the default type if the arguments name none.
+        Raises Locked if another client owns it, PreconditionFailed if the existing one differs or the arguments are
+        wrong, AccessRefused for a reserved name, TooMany.
         """
-        arguments = arguments or {}
-        if (current := self.queues.get(name)) is not None:
+        arguments, current = arguments or {}, self.queues.get(name)
+        if typed and (current is None or default_type.ARGUMENT in current.arguments):
+            default = self.default_queue_type
+            arguments = default_type.typed(arguments, default, durable, exclusive, auto_delete)
+        if current is not None:
             current.require_access(owner)
             if exclusive is not current.exclusive and self.broker.compat.locks_redeclared:
                 raise locked(current)

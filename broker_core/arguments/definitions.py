@@ -24,7 +24,6 @@ DEFINITIONS: Final = by_name(
             "explanation",
         )
     ),
-    Row(name="vhosts.metadata", about="The description, the tags and the default queue type once more."),
     Row(
         name="vhosts.protected_from_deletion",
         about="The virtual host cannot be deleted.",
@@ -44,12 +43,5 @@ DEFINITIONS: Final = by_name(
         about="On which nodes of a cluster the virtual host runs.",
         effect=Effect.NO_EFFECT,
         instead="there is one node",
-    ),
-    Row(
-        name="vhosts.default_queue_type",
-        about="The type of queues whose declaration names none.",
-        effect=Effect.NO_EFFECT,
-        instead="such queues are classic",
-        inert=("undefined", "classic", ""),
     ),
 )

@@ -60,7 +60,7 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
         True,
         False,
     ),
-    "vhosts": ("vhosts", ("name", "messages", "tracing", "description"), False, False),
+    "vhosts": ("vhosts", ("name", "messages", "tracing", "default_queue_type", "description"), False, False),
     "users": ("users", ("name", "tags"), False, False),
     "permissions": ("permissions", ("vhost", "user", "configure", "write", "read"), False, False),
     "topic-permissions": ("topic-permissions", ("vhost", "user", "exchange", "write", "read"), False, False),

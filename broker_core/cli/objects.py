@@ -31,6 +31,7 @@ examples:
   leveret declare queue orders --type quorum --argument x-max-length=1000
   leveret declare exchange shop --type topic --argument alternate-exchange=unrouted
   leveret declare vhost prod
+  leveret declare vhost prod --default-queue-type quorum
 
 {ARGUMENTS}
 An object that exists with the same settings stays as it is; with other settings, the node refuses.
@@ -61,6 +62,12 @@ def add_declare(parser: argparse.ArgumentParser, environ: Environ) -> None:
         _arguments(part)
     host = _named(actions, environ, "vhost", declare_host, "Create a virtual host.", DECLARE_EXAMPLES)
     host.add_argument("--description", help="a description")
+    host.add_argument(
+        "--default-queue-type",
+        metavar="TYPE",
+        choices=["classic", "quorum", "stream"],
+        help="of queues whose declaration names none: classic, quorum or stream",
+    )
 
 
 def add_delete(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -163,7 +170,8 @@ def _declared(options: argparse.Namespace, api: Api, section: str, content: Mapp
 def declare_host(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import path
 
-    content = {"description": options.description} if options.description else {}
+    said = {"description": options.description, "default_queue_type": options.default_queue_type}
+    content = {name: value for name, value in said.items() if value}
     api.put(path("vhosts", options.name), content)
     say(options, {"name": options.name, **content}, f"virtual host '{options.name}' exists")
     return DONE

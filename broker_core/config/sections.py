@@ -44,6 +44,7 @@ MANY: Final = (1 << 31) - 1
 
 NAME: Final = Text("a name of 1 to 255 characters", r"(?s).{1,255}")
 NAMES: Final = ListOf(Text())
+QUEUE_TYPES: Final = OneOf("classic", "quorum", "stream")
 
 
 @attrs.frozen(kw_only=True)
@@ -56,6 +57,13 @@ class NodeSettings(Record):
         "The folder for durable data, for one node at a time; it is created if it is missing. Without one everything "
         "is in memory only. The disk alarm watches its disk.",
         None,
+    )
+    default_queue_type: str | None = key(
+        QUEUE_TYPES,
+        "The type of new queues whose declaration names none, in virtual hosts without such a default of their own. "
+        "Queues that such a type does not suit (transient, exclusive, auto-delete) are classic.",
+        None,
+        reload=True,
     )
 
 
@@ -362,6 +370,12 @@ class VirtualHostEntry(Record):
     queues_max: int | None = key(Limit(0, MANY), "Queues in it; without it `limits.queues_max` holds.", None)
     publish_rate: int | None = key(
         Limit(1, MANY), "Messages a second that may be published in it, on all connections.", None
+    )
+    default_queue_type: str | None = key(
+        QUEUE_TYPES,
+        "The type of new queues whose declaration names none; without it what was set over the API holds, or "
+        "`node.default_queue_type`.",
+        None,
     )
 
 

@@ -15,7 +15,7 @@ from broker_core.policy import Policy
 from broker_core.queues.filtered import Sieve
 from broker_core.security.access import Permissions, TopicPermissions, User
 from broker_core.security.passwords import SHA256
-from broker_core.values import Json
+from broker_core.values import Json, Table
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
@@ -106,15 +106,11 @@ def topic_permission_json(user: str, virtual_host: str, exchange: str, permissio
 
 
 def described_json(host: VirtualHost) -> Item:
-    """Return a virtual host with its description and tags."""
-    description, tags = host.description.text, list(host.description.tags)
-    return {
-        "name": host.name,
-        "description": description,
-        "tags": tags,
-        "metadata": {"description": description, "tags": tags},
-        "tracing": host.tracing,
-    }
+    """Return a virtual host with its description, tags and default type of queues, if there is one."""
+    metadata: Item = {"description": host.description.text, "tags": list(host.description.tags)}
+    if (default := host.default_queue_type) is not None:
+        metadata["default_queue_type"] = default.value
+    return {"name": host.name, **metadata, "metadata": metadata, "tracing": host.tracing}
 
 
 def limits_json(limits: VirtualHostLimits) -> Item:
@@ -176,9 +172,14 @@ def queue_json(queue: Queue) -> Item:
         "vhost": queue.virtual_host.name,
         "durable": queue.durable,
         "auto_delete": queue.auto_delete,
-        "arguments": as_json(queue.arguments),
+        "arguments": as_json({**_own_type(queue), **queue.arguments}),
         **of_subscription,
     }
+
+
+def _own_type(queue: Queue) -> Table:
+    """Return the type of a queue as an argument where an import would else give it the default type."""
+    return {} if queue.virtual_host.default_queue_type is None else {"x-queue-type": queue.type.value}
 
 
 def exchanges(host: VirtualHost) -> Iterator[Item]:

@@ -117,6 +117,8 @@ def _put_virtual_host(broker: Broker, host: VirtualHostDefinition) -> None:
         put.describe(Description(host.description or "", host.tags))
     if host.tracing is not None:
         put.set_tracing(host.tracing)
+    if host.queue_type is not None:
+        put.set_default_queue_type(host.queue_type)
 
 
 def _put_user(broker: Broker, user: UserDefinition) -> None:

@@ -32,10 +32,12 @@ from broker_core.config.types import (
     TableOf,
     Text,
     Whole,
+    printed,
 )
 from broker_core.errors import Failure
-from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.limits import QueueType, UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy, check, check_operator
+from broker_core.queues.default_type import default_type
 from broker_core.security.passwords import ALGORITHMS, SHA256, PasswordHash
 from broker_core.selectors.parser import compile_selector
 from broker_core.values import Json, Table
@@ -100,7 +102,20 @@ def is_pairs(value: object) -> TypeGuard[list[tuple[str, object]]]:
     )
 
 
+class DefaultQueueType(Kind[QueueType | None]):
+    """A type of queue, or what RabbitMQ writes for none."""
+
+    accepted = "a type of queue: classic, quorum or stream"
+
+    def read(self, value: object, place: Place) -> QueueType | RefusedValue | None:
+        try:
+            return default_type(value)
+        except Failure:
+            return place.refuse(printed(value), self.accepted)
+
+
 IGNORED: Final[Mapping[str, object]] = {}
+QUEUE_TYPE: Final = DefaultQueueType()
 NO_ARGUMENTS: Final[Table] = {}
 COUNT: Final = Whole(-MANY, MANY)
 RATE: Final = NotZero()
@@ -157,6 +172,13 @@ class UserDefinition(Tolerant):
 
 
 @attrs.frozen(kw_only=True)
+class MetadataDefinition(Tolerant):
+    """The metadata of a virtual host."""
+
+    default_queue_type: QueueType | None = key(QUEUE_TYPE, "The type of queues that name none.", None)
+
+
+@attrs.frozen(kw_only=True)
 class VirtualHostDefinition(Tolerant):
     """A virtual host."""
 
@@ -164,6 +186,15 @@ class VirtualHostDefinition(Tolerant):
     description: str | None = key(ANY_TEXT, "A description.", None)
     tags: tuple[str, ...] = key(Tags(), "Tags to find it by.", ())
     tracing: bool | None = key(Flag(), "Whether its messages are copied to `amq.rabbitmq.trace`.", None)
+    default_queue_type: QueueType | None = key(QUEUE_TYPE, "The type of queues that name none.", None)
+    metadata: MetadataDefinition = key(
+        RecordOf(MetadataDefinition), "The same, where new.", MetadataDefinition()
+    )
+
+    @property
+    def queue_type(self) -> QueueType | None:
+        """The default type of queues; what the metadata say goes before, since versions of RabbitMQ differ."""
+        return self.metadata.default_queue_type or self.default_queue_type
 
 
 @attrs.frozen(kw_only=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from broker_core.deduplication.settings import DeduplicationSettings
-from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.limits import QueueType, UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
 from broker_core.queues.filtered import Sieve
 from broker_core.security.access import Permissions, TopicPermissions, User
@@ -41,7 +41,19 @@ def virtual_host_record(host: VirtualHost) -> Json:
         "tracing": host.tracing,
         "description": written_text(host.description.text),
         "tags": [written_text(tag) for tag in host.description.tags],
+        "default_queue_type": None if host.own_queue_type is None else host.own_queue_type.value,
     }
+
+
+def default_queue_type_in(record: ObjectRecord) -> QueueType | None:
+    """Return the default type of queues in the record of a virtual host; earlier versions wrote none."""
+    if not record.has("default_queue_type"):
+        return None
+    text = record.optional_text("default_queue_type")
+    try:
+        return None if text is None else QueueType(text)
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
 
 
 def virtual_host_limits(record: ObjectRecord) -> VirtualHostLimits:

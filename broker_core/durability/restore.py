@@ -256,6 +256,7 @@ class Restoring:
         host.set_limits(object_records.virtual_host_limits(record))
         host.set_tracing(record.flag("tracing", otherwise=False))
         host.describe(object_records.description_in(record))
+        host.set_default_queue_type(object_records.default_queue_type_in(record))
 
     def _user(self, names: Names, record: ObjectRecord) -> None:
         self._broker.access.put_user(object_records.user_in(names[0], record))

@@ -34,7 +34,7 @@ from broker_core.durable_objects import PERMISSIONS, TOPIC_PERMISSIONS, USER, VI
 from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol, queue_arguments_of
-from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
+from broker_core.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
 from broker_core.node.build_info import built
 from broker_core.node.listener import Entrance, proxies_of
 from broker_core.node.tls import Certificates
@@ -69,6 +69,7 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
         node_limits=_node_limits(config),
         alarms=Alarms((memory, disk)),
         consumer_timeout_ms=config.limits.consumer_timeout_ms,
+        default_queue_type=_queue_type(config.node.default_queue_type),
         events_in=config.events.virtual_host,
     )
     made.publish_rates.set_per_connection(config.limits.publish_rate_per_connection)
@@ -107,6 +108,10 @@ def page(broker: Broker, config: Config) -> None:
 
     memory = next(each for each in broker.alarms.monitors if isinstance(each, MemoryMonitor))
     broker.paging = Paging(broker, memory.share(config.memory.messages_max))
+
+
+def _queue_type(name: str | None) -> QueueType | None:
+    return None if name is None else QueueType(name)
 
 
 def _node_limits(config: Config) -> NodeLimits:
@@ -160,7 +165,9 @@ def _put_virtual_hosts(broker: Broker, config: Config) -> None:
     with _said_by_config(broker, is_default):
         for host in config.virtual_hosts:
             if _holds(broker, is_default, VIRTUAL_HOST, host.name):
-                broker.add_virtual_host(host.name, _host_limits(config, host))
+                put = broker.add_virtual_host(host.name, _host_limits(config, host))
+                if host.default_queue_type is not None:
+                    put.set_default_queue_type(QueueType(host.default_queue_type))
 
 
 def _tell_of_others(broker: Broker, config: Config) -> None:
@@ -278,6 +285,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     broker.node_limits = _node_limits(new)
     broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
     broker.publish_rates.set_per_connection(new.limits.publish_rate_per_connection)
+    broker.default_queue_type = _queue_type(new.node.default_queue_type)
     for host_name in list(broker.virtual_hosts):
         broker.virtual_hosts[host_name].apply_policies()
     _reload_monitors(broker, new)

@@ -6,19 +6,23 @@ has some.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import attrs
 
 from broker_core.cli.api import Refused, path
 from broker_core.topology_file.model import (
+    DEFAULT_TYPE,
     PERMISSION,
+    QUEUE,
     USER,
     VIRTUAL_HOST,
     Thing,
     Topology,
+    names_type,
     topology,
+    virtual_host,
 )
 from broker_core.topology_file.reader import from_definitions
 
@@ -30,7 +34,7 @@ NOT_FOUND = 404
 
 def beside(wanted: Topology, api: Api) -> Topology:
     """Return the node's topology in the virtual hosts and users of `wanted`. Raises as `Api` does."""
-    return topology([*_in_hosts(wanted.hosts, api), *_named(wanted, api)])
+    return topology([*_in_hosts(wanted.hosts, api, wanted), *_named(wanted, api)])
 
 
 def whole(hosts: Iterable[str], api: Api) -> Topology:
@@ -38,13 +42,15 @@ def whole(hosts: Iterable[str], api: Api) -> Topology:
     return topology(list(_in_hosts(hosts, api)))
 
 
-def _in_hosts(hosts: Iterable[str], api: Api) -> Iterator[Thing]:
+def _in_hosts(hosts: Iterable[str], api: Api, wanted: Topology | None = None) -> Iterator[Thing]:
     for host in hosts:
         content = _found(api, "definitions", host)
         if content is None:
             continue
-        yield Thing((VIRTUAL_HOST, host))
-        for thing in from_definitions(content, host).things.values():
+        found = from_definitions(content, host)
+        needs_type = wanted is not None and _needs_type(wanted, host, found)
+        yield virtual_host(host, _default_type(api, host) if needs_type else None)
+        for thing in found.things.values():
             if thing.kind not in (VIRTUAL_HOST, USER, PERMISSION) and thing.host == host:
                 yield attrs.evolve(thing, place="")  # it comes from no file
 
@@ -58,6 +64,19 @@ def _named(wanted: Topology, api: Api) -> Iterator[Thing]:
         content = _found(api, "permissions", each.host, each.name)
         if content is not None:
             yield from from_definitions({"permissions": [content]}).things.values()
+
+
+def _needs_type(wanted: Topology, host: str, found: Topology) -> bool:
+    """Return whether the default type of a virtual host's queues counts: it is named, or a queue there may have it."""
+    named = wanted.things.get((VIRTUAL_HOST, host))
+    is_named = named is not None and DEFAULT_TYPE in named.settings
+    return is_named or any(names_type(each) for each in found.of(QUEUE))
+
+
+def _default_type(api: Api, host: str) -> str | None:
+    content = _found(api, "vhosts", host)
+    said = content.get(DEFAULT_TYPE) if isinstance(content, Mapping) else None
+    return said if isinstance(said, str) else None
 
 
 def _found(api: Api, *names: str) -> object | None:

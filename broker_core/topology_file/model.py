@@ -23,6 +23,8 @@ EXCHANGE: Final = "exchange"
 QUEUE: Final = "queue"
 BINDING: Final = "binding"
 
+DEFAULT_TYPE: Final = "default_queue_type"  # a setting of virtual hosts
+
 # In the order of creation: each kind depends only on those before it.
 KINDS: Final = (VIRTUAL_HOST, USER, PERMISSION, POLICY, OPERATOR_POLICY, EXCHANGE, QUEUE, BINDING)
 
@@ -87,6 +89,41 @@ def topology(
     return Topology({each.key: each for each in things}, managed or {}, passed_over)
 
 
+def virtual_host(name: str, default_type: str | None = None, place: str = "") -> Thing:
+    """Return a virtual host, with the default type of its queues if one is given."""
+    return Thing((VIRTUAL_HOST, name), {DEFAULT_TYPE: default_type} if default_type else {}, place)
+
+
+def typed(thing: Thing, default_type: object) -> Thing:
+    """Return a queue with the default type, if it names none and that type suits it; anything else as it is."""
+    settings = thing.settings
+    suits = settings.get("durable") and not settings.get("auto_delete")
+    if thing.kind != QUEUE or default_type in (None, "classic") or not suits or names_type(thing):
+        return thing
+    given = settings.get("arguments")
+    arguments = {**(given if isinstance(given, Mapping) else {}), "x-queue-type": default_type}
+    return attrs.evolve(thing, settings={**settings, "arguments": arguments})
+
+
+def names_type(queue: Thing) -> bool:
+    """Return whether a queue's arguments name a type."""
+    arguments = queue.settings.get("arguments")
+    return isinstance(arguments, Mapping) and "x-queue-type" in arguments
+
+
+def meaning(thing: Thing) -> Settings:
+    """Return the settings to compare: a queue without a type is the same as a classic one."""
+    arguments = thing.settings.get("arguments")
+    if (
+        thing.kind != QUEUE
+        or not isinstance(arguments, Mapping)
+        or arguments.get("x-queue-type") != "classic"
+    ):
+        return thing.settings
+    kept = {name: value for name, value in arguments.items() if name != "x-queue-type"}
+    return {**thing.settings, "arguments": kept}
+
+
 def binding(
     host: str, source: str, kind: str, destination: str, key: str, arguments: Settings, place: str = ""
 ) -> Thing:
@@ -103,11 +140,11 @@ def queue(
     auto_delete: bool = False,
     place: str = "",
 ) -> Thing:
-    """Return a queue. Its type is among the arguments; for a classic queue there is none."""
-    typed = {**({"x-queue-type": kind} if kind else {}), **arguments}
-    if typed.get("x-queue-type") in ("classic", "default"):
-        del typed["x-queue-type"]
-    settings = {"durable": durable, "auto_delete": auto_delete, "arguments": typed}
+    """Return a queue. Its type is among the arguments, unless it is the default."""
+    kept = {**({"x-queue-type": kind} if kind else {}), **arguments}
+    if kept.get("x-queue-type") == "default":
+        del kept["x-queue-type"]
+    settings = {"durable": durable, "auto_delete": auto_delete, "arguments": kept}
     return Thing((QUEUE, host, name), settings, place)
 
 

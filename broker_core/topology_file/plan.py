@@ -15,15 +15,20 @@ import attrs
 
 from broker_core.topology_file.model import (
     BINDING,
+    DEFAULT_TYPE,
     EXCHANGE,
     KINDS,
     OPERATOR_POLICY,
     POLICY,
     QUEUE,
+    VIRTUAL_HOST,
     Key,
+    Settings,
     Thing,
     Topology,
     canonical,
+    meaning,
+    typed,
 )
 
 CREATE: Final = "create"
@@ -72,8 +77,24 @@ def _declared(wanted: Topology, live: Topology) -> Iterator[Change]:
             before = live.things.get(thing.key)
             if before is None:
                 yield Change(CREATE, thing)
-            elif canonical(before.settings) != canonical(thing.settings):
+            elif canonical(_compared(before, thing)) != canonical(meaning(_asked(thing, before, live))):
                 yield Change(REPLACE if kind in (QUEUE, EXCHANGE) else CHANGE, thing, before)
+
+
+def _compared(before: Thing, thing: Thing) -> Settings:
+    """Return the settings of an object that a file has a say in: of a virtual host, those that it names."""
+    if thing.kind != VIRTUAL_HOST:
+        return meaning(before)
+    return {name: before.settings.get(name) for name in thing.settings}
+
+
+def _asked(thing: Thing, before: Thing, live: Topology) -> Thing:
+    """Return an object of the file; a queue without a type has the node's default if the existing one has got it."""
+    host = live.things.get((VIRTUAL_HOST, thing.host))
+    default = None if host is None else host.settings.get(DEFAULT_TYPE)
+    arguments = before.settings.get("arguments")
+    is_of_it = isinstance(arguments, Mapping) and arguments.get("x-queue-type") == default
+    return typed(thing, default) if is_of_it else thing
 
 
 def _deleted(wanted: Topology, live: Topology) -> Iterator[Change]:

@@ -21,18 +21,20 @@ from broker_core.config.load import ConfigError
 from broker_core.config.records import RecordOf
 from broker_core.config.types import REFUSED, Place, Problem
 from broker_core.topology_file.model import (
+    DEFAULT_TYPE,
     EXCHANGE,
     OPERATOR_POLICY,
     PERMISSION,
     POLICY,
     USER,
-    VIRTUAL_HOST,
     Settings,
     Thing,
     Topology,
     binding,
     queue,
     topology,
+    typed,
+    virtual_host,
 )
 from broker_core.topology_file.records import (
     BindingEntry,
@@ -77,8 +79,9 @@ def _things(entry: TopologyEntry) -> Iterator[Thing]:
     for name, user in entry.users.items():
         yield Thing((USER, name), {"tags": sorted(user.tags)}, f"users.{name}")
     for name, host in entry.virtual_hosts.items():
-        yield Thing((VIRTUAL_HOST, name), {}, f'virtual_hosts."{name}"')
-        yield from _in_host(name, host)
+        yield virtual_host(name, host.default_queue_type, f'virtual_hosts."{name}"')
+        for thing in _in_host(name, host):
+            yield typed(thing, host.default_queue_type)
 
 
 def _in_host(host: str, entry: HostEntry) -> Iterator[Thing]:
@@ -182,7 +185,11 @@ class Rows:
             known = DEFINITIONS.get(f"vhosts.{key}")
             if known is not None and known.effect is Effect.NO_EFFECT and value not in known.inert:
                 self.passed_over.append((place.path, without_effect(known)))
-        return Thing((VIRTUAL_HOST, self.text(row, "name", place)), {}, place.path)
+        metadata = row.get("metadata")
+        said = metadata.get(DEFAULT_TYPE) if isinstance(metadata, Mapping) else None
+        type_ = said or row.get(DEFAULT_TYPE)
+        default = str(type_) if type_ not in (None, "undefined") else None
+        return virtual_host(self.text(row, "name", place), default, place.path)
 
     def user(self, row: Row, place: Place) -> Thing:
         return Thing((USER, self.text(row, "name", place)), {"tags": tags_of(row.get("tags"))}, place.path)

@@ -8,7 +8,7 @@ from typing import Final
 import attrs
 
 from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.sections import MANY, NAME
+from broker_core.config.sections import MANY, NAME, QUEUE_TYPES
 from broker_core.config.types import FREE_TABLE, Flag, ListOf, RegularExpression, TableOf, Text, Whole
 from broker_core.values import Table
 
@@ -72,6 +72,7 @@ PERMISSIONS: Final = TableOf(RecordOf(PermissionRecord), EACH)
 @attrs.frozen(kw_only=True)
 class HostEntry(Record):
     manage: str | None = key(RegularExpression(), "Names that --prune may delete.", None)
+    default_queue_type: str | None = key(QUEUE_TYPES, "The type of queues that name none.", None)
     exchanges: Mapping[str, ExchangeEntry] = key(EXCHANGES, "Exchanges by name.", {})
     queues: Mapping[str, QueueEntry] = key(QUEUES, "Queues by name.", {})
     policies: Mapping[str, PolicyRecord] = key(POLICIES, "Policies by name.", {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.limits import QueueType
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
 from tests.amqp010.client import ClientSession
@@ -58,6 +59,18 @@ def test_declaring_again_changes_nothing_whatever_else_is_said(
     session.declare("q", alternate_exchange="amq.fanout")
     session.declare("q", passive=True)
     assert (bench.queue("q").durable, bench.queue("q").limits.max_length) == (True, 5)
+
+
+def test_the_default_type_of_the_virtual_host_is_for_durable_queues(
+    bench: ClientBench, session: ClientSession
+) -> None:
+    session.declare("before", durable=True)
+    bench.host.set_default_queue_type(QueueType.QUORUM)
+    for name, properties in (("q", {"durable": True}), ("mine", {"exclusive": True}), ("before", {})):
+        session.declare(name, **properties)
+        session.declare(name, **properties)
+    types = [bench.queue(name).arguments.get("x-queue-type") for name in ("q", "mine", "before")]
+    assert types == ["quorum", "classic", None]
 
 
 REFUSED = {

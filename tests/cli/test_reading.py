@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from broker_core.config.load import ConfigError
-from broker_core.topology_file.model import BINDING, EXCHANGE, POLICY, QUEUE, canonical
+from broker_core.topology_file.model import BINDING, EXCHANGE, POLICY, QUEUE, Settings, canonical, meaning
 from broker_core.topology_file.reader import from_definitions, from_json, from_toml, read_file
 
 TOML = """
@@ -123,8 +123,11 @@ def test_everything_has_a_place_in_its_file():
 
 @pytest.mark.parametrize("said", [{}, {"type": "classic"}, {"arguments": {"x-queue-type": "classic"}}])
 def test_a_classic_queue_is_the_same_however_it_is_said(said: dict[str, object]):
-    plain = from_definitions({"queues": [{"name": "q", "vhost": "/"}]})
-    assert from_definitions({"queues": [{"name": "q", "vhost": "/", **said}]}) == plain
+    def meant(**more: object) -> list[Settings]:
+        found = from_definitions({"queues": [{"name": "q", "vhost": "/", **more}]})
+        return [meaning(each) for each in found.things.values()]
+
+    assert meant(**said) == meant()
 
 
 def test_things_without_a_virtual_host_are_in_the_one_that_was_asked_for():

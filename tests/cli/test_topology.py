@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import cli
+from broker_core.limits import QueueType
 from broker_core.topology_file.lint import RULES
 from tests.cli.node import Node
 
@@ -293,6 +294,38 @@ def quietly(node: Node, *arguments: str) -> tuple[int, str]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         code = node.run(*arguments)
     return code, out.getvalue()
+
+
+TYPED = """
+[virtual_hosts.shop]
+default_queue_type = "quorum"
+[virtual_hosts.shop.queues.q]
+[virtual_hosts.shop.queues.old]
+type = "classic"
+[virtual_hosts.shop.queues.fleeting]
+durable = false
+"""
+
+
+def test_a_default_type_of_queues_is_set_and_counts(node: Node, tmp_path: Path, capsys: Captured):
+    file = tmp_path / "typed.toml"
+    file.write_text(TYPED)
+    assert node.run("apply", str(file), "--yes") == cli.DONE
+    shop = node.broker.virtual_hosts["shop"]
+    assert shop.default_queue_type is QueueType.QUORUM
+    assert {name: queue.type.value for name, queue in shop.queues.items()} == {
+        "q": "quorum",
+        "old": "classic",
+        "fleeting": "classic",
+    }
+    for text in (TYPED, TYPED.replace('default_queue_type = "quorum"', "")):  # the node's is the same
+        file.write_text(text)
+        capsys.readouterr()
+        assert node.run("plan", str(file)) == cli.DONE
+        assert capsys.readouterr().out == "nothing to change\n"
+    file.write_text(TYPED.replace('default_queue_type = "quorum"', 'default_queue_type = "stream"'))
+    assert node.run("plan", str(file)) != cli.DONE
+    assert 'default_queue_type: "quorum" -> "stream"' in capsys.readouterr().out
 
 
 @given(TOPOLOGIES, TOPOLOGIES)

@@ -180,7 +180,6 @@ def warned(content: dict) -> list[str]:
 
 def test_what_means_nothing_here_is_named():
     assert [each.partition(" has no effect")[0] for each in warned(EXPORTED)] == [
-        "vhosts[1]: vhosts.default_queue_type",
         "parameter 'up' in vhost '/': federation-upstream",
     ]
 
@@ -228,6 +227,27 @@ def test_exchanges_bindings_and_operator_policies_are_looked_at_too():
         "alternate-exchange?",
         "binding from exchange 'x' in vhost '/': x-match is not known here and has no effect",
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "type_"),
+    [
+        ({"default_queue_type": "quorum"}, QueueType.QUORUM),
+        ({"metadata": {"default_queue_type": "stream"}, "default_queue_type": "undefined"}, QueueType.STREAM),
+        ({"metadata": {"default_queue_type": "undefined"}}, None),
+        ({}, None),
+    ],
+)
+def test_the_default_type_of_queues_is_read_as_versions_of_rabbitmq_write_it(
+    said: dict[str, object], type_: QueueType | None
+):
+    vhosts = read(json.dumps({"vhosts": [{"name": "a", **said}]})).vhosts
+    assert [host.queue_type for host in vhosts] == [type_]
+
+
+def test_a_default_type_that_is_none_is_a_problem():
+    with pytest.raises(ConfigError, match=r"vhosts\[0\].default_queue_type: found"):
+        read(json.dumps({"vhosts": [{"name": "a", "default_queue_type": "mirrored"}]}))
 
 
 def test_an_operator_policy_may_be_written_as_rabbitmqctl_writes_it():

@@ -176,6 +176,16 @@ def test_queues_of_every_kind_are_declared_described_and_deleted(
         management.queue_info("q")
 
 
+def test_a_queue_without_a_type_gets_the_default_of_the_node(node_with: Start):
+    with connected(node_with(f'{AS_RABBITMQ}\nnode.default_queue_type = "quorum"')) as connection:
+        management = connection.management()
+        management.request({"durable": True}, "/queues/q", "PUT", [201])
+        management.request({"durable": True}, "/queues/q", "PUT", [200])
+        info = management.queue_info("q")
+        assert (info.queue_type, info.arguments["x-queue-type"]) == (QueueType.quorum, "quorum")
+        management.close()
+
+
 def test_a_queue_declared_otherwise_is_a_conflict(management: Management):
     """X077: the client takes 409 for an answer; the broker keeps what is there."""
     management.declare_queue(ClassicQueueSpecification("q", max_len=10))

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Final
 
+from broker_core.limits import QueueType
 from broker_core.observability.counts import HOST, LENGTHS
 from broker_core.values import Json
 from broker_core.version import VERSION
@@ -54,6 +55,7 @@ def _overview(asked: Asked) -> Generator[float, None, Response]:
         "sample_retention_policies": RETENTION,
         "exchange_types": exchange_types(asked.broker),
         "cluster_name": asked.operations.name,
+        "default_queue_type": (asked.broker.default_queue_type or QueueType.CLASSIC).value,
         "disable_stats": False,
         "enable_queue_totals": False,
         "message_stats": rates.of_total(MESSAGES) if everything else _summed(rates, hosts, MESSAGES),

@@ -6,10 +6,13 @@ from typing import Final
 
 from broker_core.definitions.exporter import Item, described_json
 from broker_core.durable_objects import VIRTUAL_HOST
+from broker_core.errors import PreconditionFailed
+from broker_core.limits import QueueType
+from broker_core.queues.default_type import default_type
 from broker_core.values import Json
 from broker_core.virtual_host import Description, VirtualHost
 from protocols.http.connection import Later, Response
-from protocols.http.management.request_body import bad, body_of, text_in, truth_in, words_in
+from protocols.http.management.request_body import Said, bad, body_of, text_in, truth_in, words_in
 from protocols.http.management.requester import DONE, changed, host_of, visible_hosts
 from protocols.http.management.short_lists import table
 from protocols.http.server.request import Asked, Level, Route
@@ -33,8 +36,8 @@ def state(asked: Asked, host: VirtualHost) -> Item:
     unsettled = sum(queue.unsettled for queue in host.queues.values())
     operations = asked.broker.operations
     return {
+        "default_queue_type": QueueType.CLASSIC.value,
         **described_json(host),
-        "default_queue_type": "classic",
         "cluster_state": {} if operations is None else {operations.name: "running"},
         "messages": ready + unsettled,
         "messages_ready": ready,
@@ -52,13 +55,26 @@ def put_virtual_host(asked: Asked) -> Response:
     was = Description() if before is None else before.description
     tags = words_in(said, "tags") if "tags" in said else was.tags
     description = Description(text_in(said, "description", was.text), tags)
+    type_ = _default_type(said, None if before is None else before.own_queue_type)
     broker.require_room(name)
     host = broker.add_virtual_host(name)
     host.describe(description)
     host.set_tracing(tracing)
+    host.set_default_queue_type(type_)
     if before is None and asked.user.scopes is None:  # a token's name may be that of another user
         broker.access.set_permissions(asked.user.name, name, ".*", ".*", ".*")
     return changed(asked, before is None, VIRTUAL_HOST, name)
+
+
+def _default_type(said: Said, otherwise: QueueType | None) -> QueueType | None:
+    """Return the default type of queues that a body asks for, also under the name of RabbitMQ 3.11. Raises Refused."""
+    name = next((each for each in ("default_queue_type", "defaultqueuetype") if each in said), None)
+    if name is None:
+        return otherwise
+    try:
+        return default_type(said[name])
+    except PreconditionFailed as failure:
+        raise bad(str(failure)) from None
 
 
 def delete_virtual_host(asked: Asked) -> Response:

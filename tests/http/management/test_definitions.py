@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from broker_core.config.load import parse
-from broker_core.limits import UserLimits, VirtualHostLimits
+from broker_core.limits import QueueType, UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy
 from broker_core.security.passwords import PasswordHash
 from broker_core.selectors.parser import compile_selector
@@ -50,6 +50,7 @@ def full() -> Office:
         shop.bind(topics, queue, key)
     shop.bind(shop.exchange("amq.headers"), queue, "", {"x-match": "any", "n": 1, "t": "x", "on": True})
     shop.bind(topics, alternate, "e")
+    shop.set_default_queue_type(QueueType.QUORUM)  # which changes no queue, here or where this is imported
     return office
 
 
@@ -89,13 +90,17 @@ def test_an_import_of_an_export_is_the_same_broker() -> None:
 def test_an_export_is_in_the_shapes_of_rabbitmq() -> None:
     said = exported(full())
     shop = next(host for host in said["vhosts"] if host["name"] == "shop")
-    assert shop["metadata"] == {"description": '"All" <orders>', "tags": ["live", "eu"]}
+    assert shop["metadata"] == {
+        "description": '"All" <orders>',
+        "tags": ["live", "eu"],
+        "default_queue_type": "quorum",
+    }
     assert next(queue for queue in said["queues"] if queue["name"] == "q") == {
         "name": "q",
         "vhost": "shop",
         "durable": True,
         "auto_delete": False,
-        "arguments": {"x-max-priority": 5, "x-dead-letter-exchange": ""},
+        "arguments": {"x-max-priority": 5, "x-dead-letter-exchange": "", "x-queue-type": "classic"},
     }
     assert said["bindings"][-1] == {
         "source": "e/ä b",

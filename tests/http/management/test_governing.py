@@ -30,6 +30,26 @@ def test_a_virtual_host_is_made_described_and_kept(office: Office) -> None:
     assert told(office.again().ask("GET", "/api/vhosts/shop")) == NOT_THERE
 
 
+def test_the_default_type_of_queues_is_set_shown_and_kept(office: Office) -> None:
+    assert office.get("/api/vhosts/%2F")["default_queue_type"] == "classic"
+    assert office.put("/api/vhosts/shop", {"default_queue_type": "quorum"}).status == 201
+    assert office.put("/api/vhosts/shop", {"description": "All orders"}).status == 204  # it stays
+    host = (office := office.again()).get("/api/vhosts/shop")
+    assert (host["default_queue_type"], host["metadata"]["default_queue_type"]) == ("quorum", "quorum")
+    assert office.put("/api/queues/shop/q", {}).status == 201
+    assert office.put("/api/queues/shop/q", {"arguments": {"x-queue-type": "quorum"}}).status == 204
+    queue = office.get("/api/queues/shop/q")
+    assert (queue["type"], queue["arguments"]) == ("quorum", {"x-queue-type": "quorum"})
+    assert office.put("/api/vhosts/shop", {"default_queue_type": None}).status == 204
+    assert office.again().get("/api/vhosts/shop")["default_queue_type"] == "classic"
+
+
+def test_a_default_type_that_is_none_is_refused_and_nothing_is_made(office: Office) -> None:
+    response = office.put("/api/vhosts/shop", {"default_queue_type": "mirrored"})
+    assert told(response) == (400, "mirrored is not a valid queue type")
+    assert told(office.ask("GET", "/api/vhosts/shop")) == NOT_THERE
+
+
 def test_whoever_makes_a_virtual_host_may_do_all_in_it(office: Office) -> None:
     office.put("/api/vhosts/shop")
     assert office.get("/api/permissions/shop/boss") == {"user": "boss", "vhost": "shop", **ALL}

@@ -87,7 +87,7 @@ SHAPES: Final = {
         "disable_stats enable_queue_totals message_stats churn_rates queue_totals object_totals "
         "statistics_db_event_queue node listeners contexts",
         "erlang_version erlang_full_version release_series_support_status",
-        "leveret_version",
+        "leveret_version default_queue_type",
     ),
     "message_stats of all": (
         "ack ack_details confirm confirm_details deliver deliver_details deliver_get deliver_get_details "

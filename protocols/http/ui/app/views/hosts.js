@@ -25,6 +25,7 @@ export const virtualHosts = {
           { sort: "name" },
         ],
         ["Description", ({ description }) => description],
+        ["Default queue type", (each) => each.default_queue_type],
         ["Tracing", ({ tracing }) => tracing && badge("on", "warning")],
         ["Ready", (each) => count(each.messages_ready ?? 0), { sort: "messages_ready", number: true }],
         ["Total", (each) => count(each.messages ?? 0), { sort: "messages", number: true }],
@@ -37,15 +38,30 @@ export const virtualHosts = {
   ],
 };
 
+const TYPE = {
+  name: "default_queue_type",
+  label: "Default queue type",
+  type: "select",
+  options: ["", "classic", "quorum", "stream"],
+  hint: "of queues whose declaration names none",
+};
+
+const typing = (name, type) =>
+  form("Set", [{ ...TYPE, value: type, options: TYPE.options.slice(1) }], async (said) => {
+    await put(path`vhosts/${name}`, said);
+    return `New queues of “${name}” that name no type are ${said.default_queue_type}`;
+  });
+
 const adding = () =>
   form(
     "Add",
     [
       { name: "name", label: "Name", required: true },
       { name: "description", label: "Description" },
+      TYPE,
     ],
-    async ({ name, description }) => {
-      await put(path`vhosts/${name}`, { description });
+    async ({ name, description, default_queue_type }) => {
+      await put(path`vhosts/${name}`, { description, ...(default_queue_type && { default_queue_type }) });
       return `Virtual host “${name}” is there`;
     },
   );
@@ -69,6 +85,7 @@ export const virtualHost = {
       "Details",
       facts([
         ["Description", found.description],
+        ["Default queue type", found.default_queue_type],
         ["Tracing", found.tracing ? "on" : "off"],
         ["Topology", h("a", { href: link(["topology"], { vhost: name }) }, "Drawing")],
       ]),
@@ -90,6 +107,7 @@ export const virtualHost = {
         : h("p", { class: "empty" }, "Nobody may."),
     ),
     limits(path`vhost-limits/${name}`, set, ["max-connections", "max-queues", "max-publish-rate"]),
+    has() && panel("Default queue type", typing(name, found.default_queue_type)),
     h(
       "div",
       { class: "row ends" },

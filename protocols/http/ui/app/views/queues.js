@@ -116,7 +116,7 @@ const declaring = () =>
     [
       { name: "vhost", label: "Virtual host", value: oneHost(), required: true },
       { name: "name", label: "Name", required: true },
-      { name: "type", label: "Type", type: "select", options: ["classic", "quorum", "stream"] },
+      { name: "type", label: "Type", type: "select", options: ["default", "classic", "quorum", "stream"] },
       { name: "durable", label: "Survives a restart", type: "checkbox", value: true },
       { name: "auto_delete", label: "Deleted with its last consumer", type: "checkbox" },
       {
@@ -128,7 +128,7 @@ const declaring = () =>
       },
     ],
     async ({ vhost, name, type, durable, auto_delete: autoDelete, arguments: given }) => {
-      const kind = type === "classic" ? {} : { "x-queue-type": type };
+      const kind = type === "default" ? {} : { "x-queue-type": type };
       await put(path`queues/${vhost}/${name}`, {
         durable,
         auto_delete: autoDelete,
