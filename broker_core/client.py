@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from broker_core.arguments.checks import text
+from broker_core.arguments.server_names import prefix_in, without_prefix
 from broker_core.config.compat import BindDefault
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
 from broker_core.exchanges.exchange import Binding, Destination, Exchange
@@ -302,18 +303,19 @@ class Client:
         ours: bool = False,
         selector: Selector | None = None,
     ) -> Queue:
-        """Declare a queue; an empty name asks for a generated one, which begins with `prefix` (S060-S066, S079).
+        """Declare a queue; an empty name asks for a generated one, which begins with `prefix` (S060-S066, S079), or as
+        the argument `x-name-prefix` says.
 
         `ours`: the broker chose the name, though it is not a generated one, and the queue serves the broker: the
         default type of queues is not for it. `selector`: see `VirtualHost.declare_queue`.
         """
         self._acts()
-        targets = [
-            text((arguments or {}).get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")
-        ]
+        asked = arguments or {}
+        arguments = without_prefix(asked)
+        targets = [text(arguments.get(each)) for each in ("x-dead-letter-exchange", "x-alternate-exchange")]
         generated = ours or name == ""
         self.broker.compat.check_name("queue", name)
-        name = name or generated_name(prefix)
+        name = name or generated_name(prefix_in(asked, prefix))
         _require_short(name)
         self._check(CONFIGURE, "queue", name)
 

@@ -22,6 +22,7 @@ from broker_core.arguments.parameters import PARAMETERS
 from broker_core.arguments.policy_keys import POLICY_KEYS
 from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS
 from broker_core.arguments.row import Effect, Row
+from broker_core.arguments.server_names import NAME_PREFIX
 from broker_core.values import Table
 
 log: Final = logging.getLogger("leveret.arguments")
@@ -31,13 +32,14 @@ NOTICES_MAX: Final = 1000  # different lines in the log of a node
 LAST_NUMBER: Final = re.compile(r"\d+$")
 TAGS: Final = ("administrator", "monitoring", "policymaker", "management", "impersonator")
 NONE: Final[Mapping[str, Row]] = {}
+DECLARED: Final[Mapping[str, Row]] = {**QUEUE_ARGUMENTS, NAME_PREFIX.name: NAME_PREFIX}
 
 Rows: TypeAlias = Mapping[str, Row]
 
 
 def queue_warnings(arguments: Table, others: Rows = NONE) -> list[str]:
     """Return the warnings of a queue's arguments. `others` are the rows of protocols that translate arguments."""
-    return bounded(_said(arguments, QUEUE_ARGUMENTS, others)) if arguments else []
+    return bounded(_said(arguments, DECLARED, others)) if arguments else []
 
 
 def exchange_warnings(arguments: Table, own: Iterable[Row], names: Collection[str] = ()) -> list[str]:

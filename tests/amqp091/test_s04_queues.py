@@ -9,6 +9,7 @@ import re
 
 import pytest
 
+from broker_core.values import Table, Value
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties, Method
@@ -43,6 +44,44 @@ def test_s060_a_given_name_can_be_declared_again() -> None:
     channel = opened()
     name = channel.declare("", exclusive=True).queue
     assert channel.declare(name, exclusive=True).queue == name
+
+
+@pytest.mark.parametrize(
+    ("prefix", "begins"),
+    [("svc", "svc-"), ("amq.svc", "amq.svc-"), ("é" * 32, "é" * 32 + "-"), ("a\r\nb", "ab-")],
+)
+def test_a_generated_name_begins_as_the_client_asks(prefix: str, begins: str) -> None:
+    channel = opened()
+    arguments: Table = {"x-name-prefix": prefix, "x-max-length": 5}
+    first, second = (channel.declare("", arguments=arguments, exclusive=True).queue for _ in range(2))
+    assert re.fullmatch(re.escape(begins) + "[A-Za-z0-9_-]{22}", first)
+    assert first != second
+    assert channel.peer.bench.queue(first).arguments == {"x-max-length": 5}  # it belongs to the declaration
+
+
+@pytest.mark.parametrize("prefix", ["", 5, None])
+def test_a_prefix_that_is_none_changes_nothing(prefix: Value) -> None:
+    assert opened().declare("", arguments={"x-name-prefix": prefix}).queue.startswith("amq.gen-")
+
+
+def test_a_prefix_has_at_most_64_bytes() -> None:
+    long = "é" * 32 + "x"
+    text = opened().refused(m.QueueDeclare("", arguments={"x-name-prefix": long}))
+    assert text == f"406 PRECONDITION_FAILED - Queue name prefix '{long}' exceeds the 64-byte limit"
+
+
+def test_a_prefix_says_nothing_of_a_queue_with_a_name() -> None:
+    channel = opened()
+    channel.declare("q", arguments={"x-name-prefix": "svc"})
+    channel.declare("q", arguments={"x-name-prefix": "x" * 100})
+    assert channel.declare("q").queue == "q"
+
+
+def test_a_prefix_needs_permission_for_the_name_that_comes_of_it() -> None:
+    channel = opened()
+    permitted(channel, configure="^svc-")
+    assert channel.declare("", arguments={"x-name-prefix": "svc"}).queue.startswith("svc-")
+    assert channel.refused(m.QueueDeclare("")).startswith("403 ACCESS_REFUSED")
 
 
 def test_s061_a_new_name_with_the_reserved_prefix_is_refused() -> None:

@@ -73,6 +73,18 @@ def test_s069_what_is_durable_is_there_in_its_order_and_nothing_else(node: Runni
     assert node.ready("kept") == 0
 
 
+def test_a_server_named_queue_keeps_the_name_that_begins_as_the_client_asked(node: RunningNode):
+    with channel_of(node) as channel:
+        arguments = {"x-name-prefix": "billing"}
+        name = channel.queue_declare("", durable=True, arguments=arguments).method.queue
+        publish(channel, name, b"1")
+    assert name.startswith("billing-")
+    restart(node)
+    with channel_of(node) as channel:
+        channel.queue_declare(name, durable=True)  # the prefix is no argument of the queue
+        assert drained(channel, name) == [(b"1", False)]
+
+
 def test_s069_what_was_acknowledged_does_not_come_back_and_what_was_not_is_flagged(node: RunningNode):
     with channel_of(node) as channel:
         channel.queue_declare("q", durable=True)
