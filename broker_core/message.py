@@ -17,10 +17,15 @@ from broker_core.arguments.checks import text
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.values import Properties, Table, Value, printed, type_name
 
+LOWEST: Final = -1  # the priority of a message that was given the priority 0
+
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Facts:
-    """The facts that the core needs of a message's properties, projected once when it is published."""
+    """The facts that the core needs of a message's properties, projected once when it is published.
+
+    The priority 0 means that none was given. One of 0 that was given is `LOWEST`, which quorum queues tell apart.
+    """
 
     __slots__ = ("bcc", "cc", "due_ms", "durable", "has_headers", "priority", "reply_to", "ttl_ms", "user_id")
 

@@ -38,9 +38,11 @@ LINT_EXAMPLES: Final = """\
 examples:
   leveret lint shop.toml
   leveret lint --live --vhost /prod --json
+  leveret lint --live --for rabbitmq-4.3
 
 Exit code 4: something was found.
 """
+RELEASES: Final = ("rabbitmq-3.13", *(f"rabbitmq-4.{minor}" for minor in range(5)), "rabbitmq-4")
 SIGNS: Final = {"create": "+", "change": "~", "replace": "!", "delete": "-"}
 
 
@@ -65,6 +67,13 @@ def add_lint(parser: argparse.ArgumentParser, environ: Environ) -> None:
     parser.add_argument("file", metavar="FILE", nargs="?", type=Path, help="a topology, in TOML or JSON")
     parser.add_argument("--live", action="store_true", help="check a running node instead of a file")
     parser.add_argument("--vhost", metavar="NAME", help="with --live: only this virtual host")
+    parser.add_argument(
+        "--for",
+        dest="release",
+        metavar="RELEASE",
+        choices=RELEASES,
+        help="what this release of RabbitMQ refuses, too",
+    )
 
 
 def _file(parser: argparse.ArgumentParser) -> None:
@@ -216,7 +225,7 @@ def lint(options: argparse.Namespace, api: Api) -> int:
 
     if (options.file is None) != options.live:
         raise ValueError("lint takes either a FILE or --live")
-    found = lint(_live(options, api) if options.live else read(options.file))
+    found = lint(_live(options, api) if options.live else read(options.file), options.release)
     if options.json:
         names = ("code", "place", "what", "advice")
         print(json.dumps([{name: getattr(each, name) for name in names} for each in found], indent=2))

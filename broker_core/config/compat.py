@@ -93,10 +93,21 @@ class TransientQueues(Enum):
     REFUSE = "refuse"
 
 
+class QuorumPriorities(Enum):
+    NONE = "none"
+    TWO_LEVELS = "two-levels"
+    STRICT = "strict"
+
+
 class Product(Enum):
     LEVERET = "leveret"
     RABBITMQ_3 = "rabbitmq-3.13"
     RABBITMQ_4 = "rabbitmq-4"
+    RABBITMQ_4_0 = "rabbitmq-4.0"
+    RABBITMQ_4_1 = "rabbitmq-4.1"
+    RABBITMQ_4_2 = "rabbitmq-4.2"
+    RABBITMQ_4_3 = "rabbitmq-4.3"
+    RABBITMQ_4_4 = "rabbitmq-4.4"
 
 
 class OtherExclusive(Enum):
@@ -270,6 +281,12 @@ class Compat(Record):
     )
     quorum_delivery_limit: int | None = key(
         Limit(0, MANY), "The delivery limit of quorum queues that set none.", 20
+    )
+    quorum_priorities: QuorumPriorities = key(
+        Choice(QuorumPriorities),
+        "Priorities of messages in quorum queues: none, two levels (5 and more has two thirds of the deliveries), or "
+        "32 levels, the highest first.",
+        QuorumPriorities.STRICT,
     )
     transient_queues: TransientQueues = key(
         Choice(TransientQueues),
@@ -492,6 +509,35 @@ INTRODUCTIONS: Final = {
     Product.LEVERET: ("Leveret", VERSION),
     Product.RABBITMQ_3: ("RabbitMQ", "3.13.7"),
     Product.RABBITMQ_4: ("RabbitMQ", "4.1.0"),
+    Product.RABBITMQ_4_0: ("RabbitMQ", "4.0.9"),
+    Product.RABBITMQ_4_1: ("RabbitMQ", "4.1.8"),
+    Product.RABBITMQ_4_2: ("RabbitMQ", "4.2.9"),
+    Product.RABBITMQ_4_3: ("RabbitMQ", "4.3.5"),
+    Product.RABBITMQ_4_4: ("RabbitMQ", "4.4.0"),
+}
+
+EVERY_4: Final[Mapping[str, object]] = {
+    "immediate": False,
+    "channel_flow": False,
+    "missing_alternate": "silent",
+    "memory_watermark": 0.6,
+    "without_sasl": "refuse",
+    "first_delivery_pause_ms": 20,
+}
+BEFORE_4_3: Final[Mapping[str, object]] = {
+    **EVERY_4,
+    "quorum_priorities": "two-levels",
+    "consumer_timeout_response": "close-channel",
+    "address_v1": True,
+}
+FROM_4_3: Final[Mapping[str, object]] = {
+    **EVERY_4,
+    "frame_min_size": 8192,
+    "qos_global": "consumer",
+    "transient_queues": "refuse",
+    "consumer_timeout": "quorum-queues",
+    "consumer_timeout_response": "notify-consumer",
+    "topic_wildcards_max": 2,
 }
 
 PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
@@ -522,27 +568,19 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "channel_flow": False,
         "missing_alternate": "silent",
         "quorum_delivery_limit": "unlimited",
+        "quorum_priorities": "none",
         "consumer_timeout_response": "close-channel",
         "address_v1": True,
         "message_size_max": 128 * MIB,
         "orphaned_sender": "release",
         "product": "rabbitmq-3.13",
     },
-    "rabbitmq-4": {
-        "frame_min_size": 8192,
-        "immediate": False,
-        "channel_flow": False,
-        "qos_global": "consumer",
-        "missing_alternate": "silent",
-        "memory_watermark": 0.6,
-        "transient_queues": "refuse",
-        "consumer_timeout": "quorum-queues",
-        "consumer_timeout_response": "notify-consumer",
-        "topic_wildcards_max": 2,
-        "without_sasl": "refuse",
-        "first_delivery_pause_ms": 20,
-        "product": "rabbitmq-4",
-    },
+    "rabbitmq-4.0": {**BEFORE_4_3, "product": "rabbitmq-4.0"},
+    "rabbitmq-4.1": {**BEFORE_4_3, "frame_min_size": 8192, "product": "rabbitmq-4.1"},
+    "rabbitmq-4.2": {**BEFORE_4_3, "frame_min_size": 8192, "product": "rabbitmq-4.2"},
+    "rabbitmq-4.3": {**FROM_4_3, "product": "rabbitmq-4.3"},
+    "rabbitmq-4.4": {**FROM_4_3, "product": "rabbitmq-4.4"},
+    "rabbitmq-4": {**FROM_4_3, "product": "rabbitmq-4"},
 }
 
 

@@ -104,7 +104,10 @@ def _entries(
     ]
     entries.queues = array("I", numbers)
     entries.positions = array("Q", [each.position for each in deliveries])
-    entries.priorities = array("B", [min(each.message.facts.priority, PRIORITY_MAX) for each in deliveries])
+    priorities = [each.message.facts.priority for each in deliveries]
+    if min(priorities) < 0 or max(priorities) > PRIORITY_MAX:
+        priorities = [max(0, min(priority, PRIORITY_MAX)) for priority in priorities]
+    entries.priorities = array("B", priorities)
     expiries = [each.expires_at for each in deliveries]
     if expiries.count(NEVER) == len(expiries):
         entries.expiries = array("Q", bytes(8 * len(expiries)))

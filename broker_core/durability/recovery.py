@@ -248,8 +248,7 @@ def _hand_out(
         if columns.volatile or queue not in owners:
             lost += map(columns.numbers.__getitem__, chosen)
             continue
-        if priority:
-            priority = owners[queue].rank(priority)  # else one level could be restored in two parts
+        priority = owners[queue].rank(priority)  # else one level could be restored in two parts
         gathered = found.get((queue, priority))
         if gathered is None:
             gathered = found[queue, priority] = Gathered()

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from broker_core.arguments.queue_declaration import queue_type
+from broker_core.config.compat import QuorumPriorities
 from broker_core.limits import QueueLimits, QueueType
 from broker_core.queues.filtered import Sieve
 from broker_core.queues.queue import Queue
+from broker_core.queues.quorum_levels import StrictQueue, TwoLevelQueue
 from broker_core.queues.sequenced import work_queue_kind
 from broker_core.queues.stream import StreamQueue
 from broker_core.queues.work_queue import WorkQueue
@@ -22,6 +24,12 @@ KINDS: Final[dict[QueueType, type[Queue]]] = {
     QueueType.CLASSIC: WorkQueue,
     QueueType.QUORUM: WorkQueue,
     QueueType.STREAM: StreamQueue,
+}
+
+QUORUM_KINDS: Final[dict[QuorumPriorities, type[Queue]]] = {
+    QuorumPriorities.NONE: WorkQueue,
+    QuorumPriorities.TWO_LEVELS: TwoLevelQueue,
+    QuorumPriorities.STRICT: StrictQueue,
 }
 
 
@@ -44,4 +52,8 @@ def new_queue(
         sieve.selector = selector
         return sieve
     kind = KINDS[type_]
-    return (work_queue_kind(limits) if kind is WorkQueue else kind)(*said)
+    if kind is WorkQueue:
+        kind = work_queue_kind(limits)
+    if kind is WorkQueue and type_ is QueueType.QUORUM:
+        kind = QUORUM_KINDS[host.broker.compat.quorum_priorities]
+    return kind(*said)

@@ -83,6 +83,7 @@ class WorkQueue(Queue):
         "position",
         "reads_delays",
         "rings",
+        "rises",
         "schedule",
         "search",
         "sole",
@@ -115,6 +116,7 @@ class WorkQueue(Queue):
         self.reads_delays = False  # headers of messages may say that these are for later
         self.position = 0  # position of the next message to arrive
         self.expiring = 0  # waiting messages that will expire
+        self.rises = False  # a priority may make a difference, for which there is only one lane yet
         self.expiry: Expiry | None = None  # created with the first message that will expire
         self.disuse: Disuse | None = None  # created when the queue may be deleted for lack of use
         self.set_up()
@@ -218,7 +220,8 @@ class WorkQueue(Queue):
             delivery.expires_at = self.end_of(message)
             self.expiring += 1
         lanes = self.lanes
-        lane = lanes[0] if len(lanes) == 1 else self.lane_of(delivery)
+        ranked = len(lanes) != 1 or (self.rises and message.facts.priority != 0)
+        lane = self.lane_of(delivery) if ranked else lanes[0]
         lane.arrivals.append(delivery)
         self.ready += 1
         self.ready_bytes += message.size

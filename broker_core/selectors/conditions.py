@@ -90,8 +90,9 @@ class Reading:
 
 def _priority(reading: Reading) -> Value:
     """Return the priority; 4 by default, in all protocols."""
-    priority = reading.message.facts.priority or reading.property("priority")
-    return 4 if priority is None else priority
+    priority = reading.message.facts.priority
+    given = priority if priority > 0 else reading.property("priority")
+    return 4 if given is None else given
 
 
 def _creation_time(reading: Reading) -> Value:

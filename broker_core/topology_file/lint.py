@@ -24,6 +24,7 @@ from broker_core.arguments.warnings import (
 from broker_core.exchanges.headers import Headers
 from broker_core.exchanges.standard import STANDARD
 from broker_core.limits import QueueType
+from broker_core.topology_file import releases
 from broker_core.topology_file.dead_letter_cycles import dead_letter_cycles
 from broker_core.topology_file.effective import (
     ALTERNATE,
@@ -60,14 +61,16 @@ TYPES: Final = frozenset(kind.value for kind in QueueType)
 PREDECLARED: Final = re.compile(r"amq\.")
 
 
-def lint(topology: Topology) -> list[Finding]:
-    """Return all findings, in the order of the rules."""
+def lint(topology: Topology, release: str | None = None) -> list[Finding]:
+    """Return all findings, in the order of the rules; last, what a release of RabbitMQ would refuse, if one is named.
+
+    Raises ValueError if there is no profile of that release.
+    """
     seen = EffectiveTopology(topology)
-    return [
-        Finding(code, thing.place or str(thing), what, advice)
-        for code, rule in RULES.items()
-        for thing, what, advice in rule(seen)
-    ]
+    found = [(code, each) for code, rule in RULES.items() for each in rule(seen)]
+    if release is not None:
+        found += [(releases.CODE, each) for each in releases.refused_by(seen, release)]
+    return [Finding(code, thing.place or str(thing), what, advice) for code, (thing, what, advice) in found]
 
 
 def bindings_to_missing(seen: EffectiveTopology) -> Found:

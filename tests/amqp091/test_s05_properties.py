@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.errors import PreconditionFailed
+from broker_core.message import LOWEST
 from protocols.amqp091.broker.encoding import plain_facts, project
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
@@ -222,7 +223,7 @@ def test_facts_are_read_off_without_decoding_unless_there_are_further_keys(given
     ttl_ms = None if given_.expiration is None else int(given_.expiration)
     assert said(facts) == [
         given_.delivery_mode == 2,
-        given_.priority or 0,
+        LOWEST if given_.priority == 0 else given_.priority or 0,
         ttl_ms,
         given_.user_id,
         given_.reply_to,
@@ -247,7 +248,10 @@ def test_what_is_read_off_without_decoding_is_well_formed(octets: bytes, data: s
         decoded = BasicProperties.decode(each)
         assert not {"CC", "BCC"} & set(decoded.headers or ())
         assert facts.has_headers == bool(decoded.headers)
-        assert said(facts)[:2] == [decoded.delivery_mode == 2, decoded.priority or 0]
+        assert said(facts)[:2] == [
+            decoded.delivery_mode == 2,
+            LOWEST if decoded.priority == 0 else decoded.priority or 0,
+        ]
         assert (facts.user_id, facts.reply_to) == (decoded.user_id, decoded.reply_to)
         assert facts.ttl_ms == (None if decoded.expiration is None else int(decoded.expiration))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core import values
-from broker_core.message import Death, Facts, Message, Notes
+from broker_core.message import LOWEST, Death, Facts, Message, Notes
 from broker_core.values import Properties
 from protocols.amqp10.broker import encoding, envelope
 from protocols.amqp10.broker.encoding import ENCODING, LOOKED_INTO_MAX, annotated, pieces, project
@@ -77,7 +77,7 @@ def test_what_is_published_is_kept_but_for_the_delivery_annotations(said: Said, 
         header, _ = p.decode(said.header, 0, len(said.header))
     assert (facts.durable, facts.priority, facts.ttl_ms) == (
         bool(header.durable),
-        header.priority or 0,
+        LOWEST if header.priority == 0 else header.priority or 0,
         header.ttl,
     )
     assert (facts.cc, facts.bcc) == ((), ())
@@ -282,7 +282,7 @@ def test_x071_priority_is_shown_if_the_publisher_gave_one(priority: int | None) 
     given = p.Header(priority=priority, first_acquirer=False, delivery_count=7)
     found = shown(published(given, HELLO)).header
     assert found == p.Header(durable=False, priority=priority, first_acquirer=True)
-    assert published(given, HELLO).facts.priority == (priority or 0)
+    assert published(given, HELLO).facts.priority == (LOWEST if priority == 0 else priority or 0)
 
 
 @given(messages.annotation_maps)

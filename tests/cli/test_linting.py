@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.cli.topology import RELEASES
 from broker_core.topology_file.effective import topic_matches
 from broker_core.topology_file.lint import RULES, lint
 from broker_core.topology_file.model import Topology
 from broker_core.topology_file.reader import from_definitions, from_toml
+from broker_core.topology_file.releases import CODE, TARGETS
 
 GOOD = """
 [virtual_hosts."/".exchanges.shop]
@@ -249,3 +251,40 @@ def test_many_queues_in_a_long_chain_are_looked_at_in_a_moment():
         for i in range(2000)
     )
     assert {code for code, _ in found(f"{chain}[@queues.q2000]\n")} == {"unreachable-queue"}
+
+
+DATED = """
+[@queues.fleeting]
+durable = false
+bindings = [{ exchange = "amq.topic", key = "#.a.#.b.#" }]
+[@queues.old]
+arguments = { x-queue-mode = "lazy", x-queue-version = 1, x-consumer-timeout = 5 }
+bindings = [{ exchange = "amq.topic", key = "#" }]
+[@policies.mirrored]
+pattern = "^old"
+definition = { ha-mode = "all" }
+"""
+
+
+def refused(release: str) -> list[str]:
+    return [
+        each.place.split('virtual_hosts."/".')[1]
+        for each in lint(in_host(DATED), release)
+        if each.code == CODE
+    ]
+
+
+def test_what_a_release_refuses_is_found_if_one_asks():
+    assert refused("rabbitmq-3.13") == []
+    assert refused("rabbitmq-4.0") == ["policies.mirrored"]
+    assert refused("rabbitmq-4.3") == [
+        "queues.fleeting",
+        *["queues.old"] * 3,
+        "queues.fleeting.bindings[0]",
+        "policies.mirrored",
+    ]
+    assert not [each for each in lint(in_host(DATED)) if each.code == CODE]
+
+
+def test_the_command_knows_every_release():
+    assert sorted(RELEASES) == sorted(TARGETS)

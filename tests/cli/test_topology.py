@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from broker_core import cli
 from broker_core.limits import QueueType
+from broker_core.topology_file import releases
 from broker_core.topology_file.lint import RULES
 from tests.cli.node import Node
 
@@ -214,8 +215,18 @@ def test_the_file_on_the_page_is_one(node: Node, tmp_path: Path, capsys: Capture
     assert "missing-alternate-exchange" in capsys.readouterr().out
 
 
+def test_what_a_release_of_rabbitmq_refuses_is_told_if_asked(node: Node, tmp_path: Path, capsys: Captured):
+    file = tmp_path / "old.toml"
+    file.write_text(
+        "[virtual_hosts.'/'.queues.q]\ndurable = false\nbindings = [{ exchange = 'amq.fanout' }]\n"
+    )
+    assert node.run("lint", str(file), "--for", "rabbitmq-4.2") == cli.DONE
+    assert node.run("lint", str(file), "--for", "rabbitmq-4.3") == cli.PENDING
+    assert "rabbitmq-4.3 refuses queues that are neither durable nor exclusive" in capsys.readouterr().out
+
+
 def test_the_page_lists_every_rule():
-    assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == set(RULES)
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", PAGE, re.MULTILINE)) == {*RULES, releases.CODE}
 
 
 def test_a_running_node_is_linted_by_the_same_rules(node: Node, capsys: Captured):

@@ -13,6 +13,7 @@ from broker_core.config.compat import (
     FlowMechanism,
     GlobalQos,
     OnMissing,
+    Product,
     Retired,
     TransientQueues,
     UnknownExchangeType,
@@ -58,7 +59,9 @@ def test_rows_and_words_that_nobody_knows_are_refused_with_those_that_are_known(
 def test_an_unknown_profile_is_refused() -> None:
     with pytest.raises(ValueError, match="accepted: default, spec, ") as raised:
         compat("rabbit")
-    assert str(raised.value) == 'profile: found "rabbit", accepted: default, spec, rabbitmq-3.13, rabbitmq-4'
+    releases = [f"rabbitmq-4.{minor}" for minor in range(5)]
+    known = ", ".join(["default", "spec", "rabbitmq-3.13", *releases, "rabbitmq-4"])
+    assert str(raised.value) == f'profile: found "rabbit", accepted: {known}'
 
 
 def test_words_are_written_as_in_the_file() -> None:
@@ -191,6 +194,8 @@ def test_a_consumer_timeout_that_was_said_beats_the_default(
         ("default", "Leveret", VERSION),
         ("rabbitmq-3.13", "RabbitMQ", "3.13.7"),
         ("rabbitmq-4", "RabbitMQ", "4.1.0"),
+        ("rabbitmq-4.0", "RabbitMQ", "4.0.9"),
+        ("rabbitmq-4.4", "RabbitMQ", "4.4.0"),
     ],
 )
 def test_s005_x050_what_a_node_calls_itself(profile: str, product: str, version: str) -> None:
@@ -203,3 +208,16 @@ def test_what_is_chosen_is_made_once_for_each_record_of_settings() -> None:
     settings = CompatSettings(profile="rabbitmq-4")
     assert settings.chosen is settings.chosen
     assert attrs.evolve(settings, profile="default").chosen.frame_min_size != settings.chosen.frame_min_size
+
+
+def test_releases_of_rabbitmq_differ_where_their_notes_say_so() -> None:
+    def of(row: str) -> list[object]:
+        return [getattr(compat(f"rabbitmq-4.{minor}"), row) for minor in range(5)]
+
+    assert of("frame_min_size") == [4096, 8192, 8192, 8192, 8192]
+    assert of("address_v1") == [True, True, True, False, False]
+    assert [each is TransientQueues.ALLOW for each in of("transient_queues")] == of("address_v1")
+    assert [each.value for each in of("quorum_priorities")] == ["two-levels"] * 3 + ["strict"] * 2  # type: ignore[attr-defined]
+    assert of("topic_wildcards_max") == [None, None, None, 2, 2]
+    newest = attrs.evolve(compat("rabbitmq-4.4"), product=Product.RABBITMQ_4)
+    assert newest == compat("rabbitmq-4")

@@ -299,3 +299,18 @@ def test_a_folder_is_free_again_when_a_node_could_not_start(
     node.start()
     with channel_of(node) as channel:
         assert drained(channel, "q") == [(b"x", False)]
+
+
+def test_priorities_of_a_quorum_queue_count_without_any_argument_and_after_a_restart(node: RunningNode):
+    with channel_of(node) as channel:
+        channel.queue_declare("q", durable=True, arguments={"x-queue-type": "quorum"})
+        for priority in (None, 1, 31, 5):
+            properties = pika.BasicProperties(delivery_mode=2, priority=priority)
+            publish(channel, "q", str(priority).encode(), properties=properties)
+        method, _, body = channel.basic_get("q")
+        assert body == b"31"
+        channel.basic_nack(method.delivery_tag)
+        assert channel.basic_get("q", auto_ack=True)[2] == b"31"
+    restart(node)
+    with channel_of(node) as channel:
+        assert [body for body, _ in drained(channel, "q")] == [b"5", b"None", b"1"]

@@ -17,7 +17,7 @@ from struct import error as struct_error
 from typing import Final, TypeVar
 
 from broker_core.limits import TTL_MAX_MS
-from broker_core.message import Facts
+from broker_core.message import LOWEST, Facts
 from protocols.amqp010.codec.reading import SIZE_WIDTHS, WIDTHS, str8_at
 from protocols.amqp010.codec.types import MalformedError, map_at, value_at
 
@@ -167,7 +167,7 @@ def _envelope(delivery: bytes, user_id: str | None, has_headers: bool) -> Envelo
     ttl_ms = _number(given[TTL]) or None  # zero means none, as for qpidd
     looks = (
         given[DELIVERY_MODE] == DURABLE,
-        PRIORITY if given[PRIORITY_AT] is None else _number(given[PRIORITY_AT]),
+        PRIORITY if given[PRIORITY_AT] is None else _number(given[PRIORITY_AT]) or LOWEST,
         None if ttl_ms is not None and ttl_ms > TTL_MAX_MS else ttl_ms,
         user_id,
         has_headers,

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import TTL_MAX_MS
-from broker_core.message import Death, Encoding, Facts, Message, further_keys
+from broker_core.message import LOWEST, Death, Encoding, Facts, Message, further_keys
 from broker_core.values import Id, Properties, Table, Value
 from protocols.amqp091.broker.core_values import field_table, table
 from protocols.amqp091.codec import wire
@@ -31,9 +31,12 @@ FLAGS_SIZE: Final = 2  # in front of all properties
 UNKNOWN: Final = 0x0003  # flags of properties that basic does not have
 TOLD: Final = 0x0310  # the flags of reply-to, expiration and user-id
 
-# Most messages have one of a few sets of facts: by has_headers, durable, and priority.
+# Most messages have one of a few sets of facts: by has_headers, durable, and priority; the last one's is `LOWEST`.
 plainly: Final = [
-    [[Facts(durable, priority, has_headers=headers) for priority in range(256)] for durable in (False, True)]
+    [
+        [Facts(durable, priority, has_headers=headers) for priority in (*range(256), LOWEST)]
+        for durable in (False, True)
+    ]
     for headers in (False, True)
 ]
 
@@ -140,7 +143,7 @@ def project(properties: bytes) -> tuple[Facts, bytes]:
     headers = given.headers or {}
     facts = Facts(
         durable=given.delivery_mode == DURABLE,
-        priority=given.priority or 0,
+        priority=LOWEST if given.priority == 0 else given.priority or 0,
         ttl_ms=None if given.expiration is None else ttl_ms(given.expiration),
         user_id=given.user_id,
         reply_to=given.reply_to,
@@ -182,7 +185,7 @@ def plain_facts(properties: bytes) -> Facts | None:
             mode = properties[at]
             at += 1
         if flags & 0x0800:
-            priority = properties[at]
+            priority = properties[at] or LOWEST
             at += 1
         if flags & 0x0400:  # correlation id
             at += 1 + properties[at]

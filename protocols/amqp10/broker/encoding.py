@@ -17,7 +17,7 @@ import attrs
 
 from broker_core import values
 from broker_core.delivery import Delivery
-from broker_core.message import Death, Encoding, Facts, Message, Notes
+from broker_core.message import LOWEST, Death, Encoding, Facts, Message, Notes
 from broker_core.values import Properties, Table
 from protocols.amqp10.broker import conversion
 from protocols.amqp10.broker.conversion import LOOKED_INTO_MAX, UINT_MAX, application_at
@@ -139,7 +139,7 @@ class Facts10(Facts):
     ) -> None:
         super().__init__(
             durable=envelope.durable,
-            priority=envelope.priority or 0,
+            priority=LOWEST if envelope.priority == 0 else envelope.priority or 0,
             ttl_ms=envelope.ttl_ms,
             user_id=user_id,
             reply_to=reply_to,

@@ -14,6 +14,7 @@ from protocols.http.management import (
     delayed,
     deliveries,
     exchanges,
+    features,
     health,
     limits,
     messages,
@@ -33,6 +34,7 @@ from protocols.http.server.request import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *whoami.ROUTES,
+    *features.ROUTES,
     *overview.ROUTES,
     *nodes.ROUTES,
     *health.ROUTES,

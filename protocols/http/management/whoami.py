@@ -1,10 +1,9 @@
-"""Answer the small questions that tools ask first: the user, the name of the node, and its features."""
+"""Answer the small questions that tools ask first: the user, and the name of the node."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from broker_core.errors import NotFound
 from broker_core.values import Json
 from protocols.http.connection import Response
 from protocols.http.management.request_body import bad, body_of, text_in
@@ -12,16 +11,6 @@ from protocols.http.management.requester import DONE, changed
 from protocols.http.server.request import Asked, Level, Route
 
 CLUSTER_NAME: Final = "cluster_name"  # the global parameter
-FEATURES: Final = {  # of RabbitMQ's that are always on here
-    "classic_queue_type_delivery_support": "Queue types other than classic deliver messages",
-    "drop_unroutable_metric": "Count publishes that went to no queue",
-    "empty_basic_get_metric": "Count gets from empty queues",
-    "implicit_default_bindings": "Bindings of the default exchange are not kept",
-    "quorum_queue": "Queues of type quorum",
-    "stream_queue": "Queues of type stream",
-    "user_limits": "Limits of users",
-    "virtual_host_metadata": "Descriptions and tags of virtual hosts",
-}
 
 
 def whoami(asked: Asked) -> Json:
@@ -55,32 +44,6 @@ def set_cluster_name(asked: Asked) -> Response:
     return changed(asked, created=False)
 
 
-def feature_flags(asked: Asked) -> Json:
-    return [
-        {
-            "name": name,
-            "desc": text,
-            "doc_url": "",
-            "state": "enabled",
-            "stability": "stable",
-            "provided_by": "leveret",
-        }
-        for name, text in FEATURES.items()
-    ]
-
-
-def enable_feature_flag(asked: Asked) -> Response:
-    """Accept that a feature flag is enabled: all are. Raises NotFound."""
-    if asked.arguments["name"] not in FEATURES:
-        raise NotFound(f"no feature flag '{asked.arguments['name']}'")
-    return DONE
-
-
-def deprecated_features(asked: Asked) -> Json:
-    """Answer with an empty list."""
-    return []
-
-
 def rebalance(asked: Asked) -> Response:
     """Accept the request: every queue is on this node already."""
     return DONE
@@ -92,9 +55,5 @@ ROUTES: Final = (
     Route("GET", "/api/extensions", Level.MANAGEMENT, extensions),
     Route("GET", "/api/cluster-name", Level.MANAGEMENT, cluster_name),
     Route("PUT", "/api/cluster-name", Level.ADMINISTRATOR, set_cluster_name),
-    Route("GET", "/api/feature-flags", Level.ADMINISTRATOR, feature_flags),
-    Route("PUT", "/api/feature-flags/{name}/enable", Level.ADMINISTRATOR, enable_feature_flag),
-    Route("GET", "/api/deprecated-features", Level.ADMINISTRATOR, deprecated_features),
-    Route("GET", "/api/deprecated-features/used", Level.ADMINISTRATOR, deprecated_features),
     Route("POST", "/api/rebalance/queues", Level.ADMINISTRATOR, rebalance),
 )

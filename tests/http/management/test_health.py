@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
+from broker_core.config.load import parse
 from broker_core.limits import NodeLimits
 from broker_core.operations import Listening
 from broker_core.values import Json
-from tests.http.management.office import Office, told
+from tests.http.management.office import CONFIG, Office, told
 
 CHECKS = "/api/health/checks"
 DAY_S = 86_400
@@ -135,12 +137,64 @@ def test_who_asks(office: Office) -> None:
 
 
 def test_small_questions_of_tools(office: Office) -> None:
-    assert office.get("/api/extensions") == office.get("/api/deprecated-features") == []
-    flags = {flag["name"]: flag["state"] for flag in office.get("/api/feature-flags")}
-    assert flags["quorum_queue"] == flags["stream_queue"] == "enabled"
-    assert office.put("/api/feature-flags/quorum_queue/enable").status == 204
-    assert office.put("/api/feature-flags/none/enable").status == 404
+    assert office.get("/api/extensions") == []
     assert office.post("/api/rebalance/queues").status == 204
+
+
+def with_profile(profile: str) -> Office:
+    rows = parse(f'compat.profile = "{profile}"\n').compat
+    return Office(config=attrs.evolve(CONFIG, compat=rows))
+
+
+def flags(office: Office) -> dict[str, str]:
+    found = office.get("/api/feature-flags")
+    assert all(flag["state"] == "enabled" for flag in found)
+    return {flag["name"]: flag["stability"] for flag in found}
+
+
+@pytest.mark.parametrize(
+    ("profile", "newest", "missing"),
+    [
+        ("default", "rabbitmq_4.4.0", None),
+        ("rabbitmq-3.13", "message_containers", "rabbitmq_4.0.0"),
+        ("rabbitmq-4.0", "rabbitmq_4.0.0", "rabbitmq_4.1.0"),
+        ("rabbitmq-4.3", "rabbitmq_4.3.0", "rabbitmq_4.4.0"),
+    ],
+)
+def test_feature_flags_are_those_of_the_release(profile: str, newest: str, missing: str | None) -> None:
+    office = with_profile(profile)
+    found = flags(office)
+    assert (found[newest], found["quorum_queue"]) == ("stable", "required")
+    assert missing not in found
+    for name in (newest, "all"):
+        assert office.put(f"/api/feature-flags/{name}/enable").status == 204
+    assert office.put(f"/api/feature-flags/{missing or 'none'}/enable").status == 404
+
+
+def deprecated(office: Office, path: str = "") -> dict[str, tuple[str, str]]:
+    found = office.get(f"/api/deprecated-features{path}")
+    return {each["name"]: (each["deprecation_phase"], each["state"]) for each in found}
+
+
+def test_deprecated_features_have_the_phase_of_the_release() -> None:
+    before, after = deprecated(with_profile("rabbitmq-4.2")), deprecated(with_profile("rabbitmq-4.3"))
+    for name in ("amqp_address_v1", "global_qos", "transient_nonexcl_queues"):
+        assert before[name] == ("permitted_by_default", "permitted")
+        assert after[name] == ("denied_by_default", "denied")
+    assert (before["ram_node_type"][0], after["ram_node_type"][0]) == ("permitted_by_default", "removed")
+    assert before["classic_queue_mirroring"] == ("removed", "denied")
+    assert "amqp_address_v1" not in deprecated(with_profile("rabbitmq-3.13"))
+
+
+def test_a_row_permits_what_is_denied_by_default_and_its_use_is_found() -> None:
+    office = Office()
+    assert deprecated(office)["transient_nonexcl_queues"] == ("denied_by_default", "permitted")
+    assert deprecated(office, "/used") == {}
+    office.host.declare_queue("mine", exclusive=True)
+    office.host.declare_queue("kept", durable=True)
+    assert deprecated(office, "/used") == {}
+    office.host.declare_queue("fleeting")
+    assert list(deprecated(office, "/used")) == ["transient_nonexcl_queues"]
 
 
 def test_what_is_not_there_is_said_in_rabbitmqs_words(office: Office) -> None:
