@@ -19,6 +19,7 @@ from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.errors import AccessRefused, Failure
 from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.queues.queue import Queue
+from broker_core.queues.volatile import volatile_queue
 from protocols.amqp10.broker import addresses, dynamic_queues, outcomes, sources, subscriptions
 from protocols.amqp10.broker.ack_timeouts import Timeouts
 from protocols.amqp10.broker.argument_rows import filter_warnings
@@ -27,6 +28,7 @@ from protocols.amqp10.broker.outcomes import Retiring
 from protocols.amqp10.broker.publishing import WORK_MAX
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.types import Symbol
 from protocols.amqp10.machine.contract import OutgoingOwner
 from protocols.amqp10.machine.link import size_exceeded
 from protocols.amqp10.machine.sending import OutgoingLink
@@ -76,6 +78,8 @@ def _queue(session: ServedSession, link: OutgoingLink, source: p.Source) -> Queu
     """Return the queue of a source, and declare it if the source asks for that (S185, S211, S221)."""
     client = session.client
     if source.dynamic:
+        if dynamic_queues.wants_replies(source, link.settled):
+            return volatile_queue(client)
         dynamic_queues.require_temporary_queue(source.capabilities, "source")
         return dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
     found = addresses.source(source.address, session.connection.address_v1)
@@ -88,7 +92,7 @@ def _queue(session: ServedSession, link: OutgoingLink, source: p.Source) -> Queu
 def _consume(
     session: ServedSession, link: OutgoingLink, attach: p.Attach, origin: QueueSource | Subscription
 ) -> LinkConsumer:
-    queue = session.client.readable_queue(origin.queue.name)
+    queue = origin.queue if origin.queue.hidden else session.client.readable_queue(origin.queue.name)
     terms = origin.adapted(sources.terms(attach, origin.source, queue))
     if origin.source.filter:
         warnings = [*filter_warnings(origin.source.filter, terms.filters)][:WARNINGS_MAX]
@@ -122,6 +126,8 @@ class QueueSource:
     def told(self, terms: Terms) -> p.Source:
         """Return the source for our attach. It ends with its link."""
         told = sources.actual(self.source, terms, self.queue)
+        if self.queue.hidden:  # the terms of direct replies, even if others would do, too
+            told.capabilities = [Symbol(dynamic_queues.VOLATILE_QUEUE)]
         told.durable = p.TERMINUS_DURABILITY_NONE
         told.expiry_policy, told.timeout = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, 0
         return told

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from broker_core.queues.queue import Queue
 
 TEMPORARY_QUEUE: Final = "temporary-queue"  # the capability of our dynamic nodes (S211)
+VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # the capability of direct replies
 NAMED_SIZE_MAX: Final = 150  # bytes of container and link below which a queue is named after them
 DYNAMIC_NODE: Final[dict[str, Value]] = {
     "lifetime-policy": p.DeleteOnClose(),
@@ -31,6 +32,22 @@ def require_temporary_queue(capabilities: Sequence[str], terminus: str) -> None:
     if TEMPORARY_QUEUE not in capabilities:
         wanted = ", ".join(capabilities) or "no capability"
         raise AmqpError(p.NOT_IMPLEMENTED, f"Dynamic {terminus} not supported: {wanted}")
+
+
+def wants_replies(source: p.Source, settled: bool) -> bool:
+    """Return whether a dynamic source asks for direct replies, without a queue that keeps them.
+
+    Raises AmqpError if what else it asks for does not go with that (RabbitMQ's documentation of direct reply-to).
+    """
+    if VOLATILE_QUEUE not in source.capabilities:
+        return False
+    plain = source.durable == p.TERMINUS_DURABILITY_NONE and not source.timeout
+    if settled and plain and source.expiry_policy == p.TERMINUS_EXPIRY_POLICY_LINK_DETACH:
+        return True
+    if TEMPORARY_QUEUE in source.capabilities:
+        return False
+    needs = "snd-settle-mode settled, expiry-policy link-detach, and neither a durable source nor a timeout"
+    raise AmqpError(p.NOT_IMPLEMENTED, f"Dynamic source not supported: {VOLATILE_QUEUE} needs {needs}")
 
 
 def dynamic_queue(client: Client, container: str, link: str) -> Queue:

@@ -83,7 +83,7 @@ def _require_queue(client: Client, target: addresses.TargetAddress, durability: 
         return
     if target.declares:
         dynamic_queues.declared_queue(client, target.queue, durability)
-    elif target.queue not in client.host.queues:
+    elif client.host.destination_queue(target.queue) is None:
         raise no_queue(target.queue, client.host.name)
 
 

@@ -142,7 +142,7 @@ class ServedSession(SessionOwner):
         """End the session if a consumer may not read any more, after permissions or credentials changed (S182)."""
         for consumer in self.consumers:
             queue = consumer.queue
-            if not self.client.may_still_read(queue):
+            if not queue.hidden and not self.client.may_still_read(queue):
                 host, user = self.client.host.name, self.client.user.name
                 why = f"read access to queue '{queue.name}' in vhost '{host}' refused for user '{user}'"
                 self.wire.end(refusal(AccessRefused(why)))

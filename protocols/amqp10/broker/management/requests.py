@@ -130,6 +130,10 @@ class Administration:
     def get_queue(self, request: Request) -> Response:
         """Return a queue (X080)."""
         name = request.name
+        if (
+            waiting := self._client.host.hidden_queues.get(name)
+        ) is not None:  # a requester waits for replies
+            return Response(200, self._described(waiting))
         try:
             return Response(200, self._described(self._client.find_queue(name)))
         except NotFound:

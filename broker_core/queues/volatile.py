@@ -1,0 +1,50 @@
+"""A volatile queue stands for a client that waits for direct replies; it keeps nothing.
+
+    requester ── attach, consume ──> a hidden queue ``amq.rabbitmq.reply-to.<token>``, with this consumer alone
+    responder ── publish to it by name ──> delivered in the same batch, or dropped
+
+As in RabbitMQ's documentation of direct reply-to, a reply that its consumer cannot take at once is dropped: for lack of
+credit, of a window, or of room in its outbox.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.limits import QueueLimits
+from broker_core.queues.work_queue import WorkQueue
+from broker_core.virtual_host import generated_name
+
+if TYPE_CHECKING:
+    from broker_core.client import Client
+    from broker_core.message import Message
+
+REPLY_TO: Final = "amq.rabbitmq.reply-to"  # the names of such queues begin with it and a dot
+
+
+class VolatileQueue(WorkQueue):
+    """A work queue without waiting messages."""
+
+    __slots__ = ()
+
+    def push(self, message: Message) -> bool:
+        if self.rings:
+            return super().push(message)
+        self.published += 1  # its consumer has no credit
+        return True
+
+    def push_run(self, messages: list[Message]) -> int:
+        return 0  # one by one
+
+    def dispatch(self) -> None:
+        super().dispatch()
+        if self.ready:
+            self.purge()
+
+
+def volatile_queue(client: Client) -> VolatileQueue:
+    """Return a new volatile queue of this client, reachable by its name and not listed."""
+    name = generated_name(f"{REPLY_TO}.")
+    queue = VolatileQueue(client.host, name, QueueLimits(), exclusive=True, auto_delete=True, owner=client)
+    client.host.add_hidden_queue(queue)
+    return queue
