@@ -209,6 +209,9 @@ class Consumer(ABC):
     def cancelled(self) -> None:
         """Called when the broker has ended this consumer: its queue is deleted, or its user lost the permission."""
 
+    def elected(self) -> None:
+        """Called when the consumer has become the single active one of its queue; must not call the queue."""
+
     def wake(self) -> None:
         """Join the queue's ring again. Call it when credit or room has come back."""
         if not self.able and self.attached:

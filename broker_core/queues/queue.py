@@ -411,6 +411,10 @@ class Queue(Destination):
         """Return whether the queue is still looking for messages for an attached consumer, and will go on by itself."""
         return consumer.searching
 
+    def serves(self, consumer: Consumer) -> bool:
+        """Return whether an attached consumer gets messages, rather than waiting to be the single active one."""
+        return True
+
     def available_to(self, consumer: Consumer) -> int:
         """Return how many messages wait for an attached consumer, before its selector is applied."""
         return self.ready

@@ -624,6 +624,10 @@ class WorkQueue(Queue):
         self.active = max(self.consumers, key=lambda c: c.priority, default=None)
         if self.active is not None:
             self.offer(self.active)
+            self.active.elected()
+
+    def serves(self, consumer: Consumer) -> bool:
+        return consumer is self.active or consumer.browses or not self.limits.single_active
 
     def offer(self, consumer: Consumer) -> None:
         """Add a consumer that can take messages (again) to the ring of its priority."""

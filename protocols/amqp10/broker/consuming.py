@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, cast
 from broker_core.arguments.warnings import WARNINGS_MAX
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
 from broker_core.errors import AccessRefused, Failure
+from broker_core.limits import QueueType
 from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.queues.queue import Queue
 from broker_core.queues.volatile import volatile_queue
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from protocols.amqp10.broker.sources import Terms
     from protocols.amqp10.broker.subscriptions import Subscription
 
+ACTIVE: Final = "rabbitmq:active"  # a property of the link's state
 FAILED: Final = p.Modified(delivery_failed=True)
 log: Final = logging.getLogger("leveret.amqp10")
 
@@ -156,6 +158,7 @@ class LinkConsumer(Consumer, Retiring):
     persistent: bool = False  # it publishes nothing
 
     __slots__ = (
+        "_active",
         "_draining",
         "_failing",
         "_pausing",
@@ -191,6 +194,7 @@ class LinkConsumer(Consumer, Retiring):
         self.default_outcome = sources.default_outcome_of(origin.source)
         self.timeout_s = terms.timeout_s  # the limit for answers, if the receiver asked for its own
         self.timeouts = Timeouts(self)
+        self._active: bool | None = None  # what the peer knows, once it has granted credit
         self._draining = False  # to be notified when the broker has settled
         self._pausing = False  # the first delivery has to wait a moment
         self._failing = False  # the session is about to end, because of the deliveries in `_unsendable`
@@ -277,8 +281,19 @@ class LinkConsumer(Consumer, Retiring):
         """Detach the link after its queue was deleted (S179)."""
         self.link.detach(AmqpError(p.RESOURCE_DELETED, f"{self.queue.described} was deleted"))
 
+    def elected(self) -> None:
+        if self._active is False:
+            self._tell_active(True)
+
+    def _tell_active(self, active: bool) -> None:
+        """Tell a consumer of a quorum queue if it is the active one, as RabbitMQ's documentation of link state says."""
+        self._active = active
+        self.link.say({ACTIVE: active})
+
     def on_credit(self, link: OutgoingLink) -> None:
         self.credit = link.credit
+        if self._active is None and link.credit and self.queue.type is QueueType.QUORUM:
+            self._tell_active(self.queue.serves(self))
         link.available = self.queue.available_to(self)
         self.wake()
         if link.drain and not self._draining:

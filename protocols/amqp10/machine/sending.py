@@ -143,6 +143,11 @@ class OutgoingLink(Link):
             self.credit = 0
             self.session.say_flow(self)
 
+    def say(self, properties: Mapping[str, Value]) -> None:
+        """Send a flow with properties of the link's state, which must have no messages that wait in the session."""
+        if not self.ended:
+            self.session.say_properties(self, properties)
+
     def send(self, token: object, pieces: list[bytes], size: int, settled: bool) -> None:
         """Send a message, the bytes of `pieces`, `size` in all. It takes one credit.
 

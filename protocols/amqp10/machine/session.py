@@ -13,12 +13,12 @@ because the peer would ignore them afterwards.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.types import Described
+from protocols.amqp10.codec.types import Described, Symbol, Value
 from protocols.amqp10.codec.wire import (
     BINARY,
     LIST_8,
@@ -408,6 +408,26 @@ class Session:
             self.sending.tell(link, told)
         else:
             self.write_flow(link.handle, told)
+
+    def say_properties(self, link: OutgoingLink, properties: Mapping[str, Value]) -> None:
+        """Send a flow about one of the session's links, with properties of its state (part 2, section 2.7.4)."""
+        window = 0
+        if not self.held:
+            window = self._window = self.connection.tuning.incoming_window
+        self.say(
+            p.Flow(
+                next_incoming_id=self._next_incoming_id,
+                incoming_window=window,
+                next_outgoing_id=self.sending.next_outgoing_id,
+                outgoing_window=OUTGOING_WINDOW,
+                handle=link.handle,
+                delivery_count=link.delivery_count,
+                link_credit=link.credit_told(),
+                available=link.available,
+                drain=link.drain_told(),
+                properties={Symbol(name): value for name, value in properties.items()},
+            )
+        )
 
     def write_flow(self, handle: int | None = None, told: Told | None = None) -> None:
         """Write a flow."""
