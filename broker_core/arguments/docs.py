@@ -20,6 +20,7 @@ from broker_core.arguments.parameters import PARAMETERS
 from broker_core.arguments.policy_keys import POLICY_KEYS
 from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS, QueueArgument
 from broker_core.arguments.row import Effect, Row, Section
+from broker_core.arguments.server_names import NAME_PREFIX
 from broker_core.exchanges.exchange import ExchangeType
 from broker_core.exchanges.standard import STANDARD
 from broker_core.frontend import Protocol
@@ -67,6 +68,11 @@ def _core(types: Mapping[str, type[ExchangeType]]) -> Iterator[str]:
         for name in sorted(types)
     ]
     sections = [
+        Section(
+            "Arguments of a queue's declaration",
+            "They are not kept with the queue, or compared.",
+            (NAME_PREFIX,),
+        ),
         Section("Arguments of exchanges", "Of every type.", tuple(EXCHANGE_ARGUMENTS.values())),
         *own,
         Section(

@@ -52,6 +52,7 @@ CAPABILITY_ROWS: Final = by_name(
     Row(name="shared", about="Several links share a subscription."),
     Row(name="global", about="A shared subscription is not of one container alone."),
     Row(name="temporary-queue", about="A dynamic node is a queue that goes with its connection."),
+    Row(name="rabbitmq:volatile-queue", about="A dynamic source gets direct replies, and keeps none."),
     Row(name="ANONYMOUS-RELAY", about="A sender without an address names the target of each message."),
     Row(name="SHARED-SUBS", about="Subscriptions can be shared."),
     Row(name="DELAYED_DELIVERY", about="Messages can be delivered later; see the annotations."),
