@@ -374,6 +374,11 @@ class Compat(Record):
         "The levels of priority of classic queues that set no `x-max-priority`: one, or two, 0 to 4 and from 5 on.",
         PlainPriorities.ONE,
     )
+    no_local: bool = key(
+        Flag(),
+        "Keep from a 0-9-1 consumer with `no-local` what its own connection publishes, rather than ignoring the flag.",
+        False,
+    )
     names: Names = key(
         Choice(Names),
         "The names of new exchanges and queues: any, or up to 127 letters, digits, `-`, `_`, `.` and `:`.",
@@ -554,6 +559,7 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "prefetch_size": "serve",
         "recover_to_consumer": "serve",
         "plain_priorities": "two",
+        "no_local": True,
         "names": "specification",
         "bind_default": "allow",
         "persistent_overflow": "keep",

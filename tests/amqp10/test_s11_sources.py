@@ -327,14 +327,66 @@ def test_s180_a_drain_waits_for_the_end_of_a_long_search() -> None:
     assert link.drained
 
 
+NOT_LOCAL = Described(Symbol("apache.org:no-local-filter:list"), [])
+
+
 def test_filters_that_are_not_in_place_are_not_repeated() -> None:
     """Part 3, section 3.5.3: a receiver that needs them can go."""
-    no_local = Described(Symbol("apache.org:no-local-filter:list"), [])
     selector = Described(SELECTOR_CODE, "TRUE")
     offset = Described(Symbol(OFFSET), "first")
-    asked = source(filter={"no-local": no_local, "s": selector, "strange": "x", "o": offset})
+    asked = source(filter={"s": selector, "strange": "x", "o": offset})
     link = session_of(coloured()).receiver(asked)
     assert link.attached.source.filter == {"s": selector}
+
+
+@pytest.mark.parametrize("value", [NOT_LOCAL, Described(ULong(0x0000_468C_0000_0003), [])])
+def test_a_receiver_without_what_is_local_leaves_it_to_others(value: Value) -> None:
+    bench = filled(0)
+    session = session_of(bench)
+    sender = session.sender(QUEUE)
+    sender.send(data(b"0"))
+    link = session.receiver(source(filter={"no-local": value}), credit=10)
+    assert link.attached.source.filter == {"no-local": value}
+    sender.send(data(b"1"))
+    session_of(bench).sender(QUEUE).send(data(b"2"))
+    fill(bench, range(3, 4))
+    assert taken(link) == [2, 3]
+    assert taken(session_of(bench).receiver(QUEUE, credit=10)) == [0, 1]
+
+
+def test_a_subscription_that_ends_with_its_link_keeps_nothing_that_is_local() -> None:
+    bench = ClientBench()
+    session = session_of(bench)
+    asked = p.Source(
+        address="/exchanges/amq.topic/a", capabilities=[Symbol("topic")], filter={"no-local": NOT_LOCAL}
+    )
+    link = session.receiver(asked, credit=10)
+    assert link.attached.source.filter == {"no-local": NOT_LOCAL}
+    session.sender("/exchanges/amq.topic/a").send(data(b"0"))
+    session_of(bench).sender("/exchanges/amq.topic/a").send(data(b"1"))
+    assert taken(link) == [1]
+    assert [queue.ready for queue in bench.host.queues.values()] == [0]
+
+
+def test_a_subscription_that_lasts_gets_what_is_local_and_says_so() -> None:
+    session = session_of(ClientBench())
+    asked = p.Source(
+        address="/exchanges/amq.topic/a",
+        timeout=60,
+        capabilities=[Symbol("topic")],
+        filter={"no-local": NOT_LOCAL},
+    )
+    link = session.receiver(asked, credit=10)
+    assert not link.attached.source.filter
+    session.sender("/exchanges/amq.topic/a").send(data(b"0"))
+    assert taken(link) == [0]
+
+
+def test_a_stream_does_not_know_what_is_local() -> None:
+    asked = source(filter={"no-local": NOT_LOCAL, OFFSET: Described(Symbol(OFFSET), "first")})
+    link = session_of(stream(1)).receiver(asked, credit=1)
+    assert list(link.attached.source.filter) == [OFFSET]
+    assert taken(link) == [0]
 
 
 def described(**filters: Value) -> p.Source:

@@ -170,6 +170,7 @@ def test_every_filter_that_a_source_reads_has_a_row() -> None:
         sources.OFFSETS,
         sources.STREAM_FILTERS,
         sources.UNFILTEREDS,
+        sources.NO_LOCAL,
     )
     read = {name for kind in kinds for name in kind if isinstance(name, str)}
     assert read == {row.name for row in FILTER_ROWS.values() if row.effect is Effect.IMPLEMENTED}

@@ -18,9 +18,10 @@ from broker_core.arguments.warnings import consumer_warnings
 from broker_core.config.compat import GlobalQos, PrefetchSize, RecoverToConsumer
 from broker_core.delivery import UNLIMITED, Delivery, Window
 from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
-from broker_core.limits import QueueLimits
+from broker_core.limits import QueueLimits, QueueType
 from broker_core.message import Message
 from broker_core.queues.work_queue import WorkQueue
+from broker_core.selectors.no_local import from_others
 from broker_core.values import Value
 from broker_core.virtual_host import generated_name
 from protocols.amqp091.broker import declarations
@@ -359,6 +360,8 @@ class Channel:
         consumer.prefetch_octets = 0 if method.no_ack else self.prefetch_octets
         timeout_ms = integer_argument(method.arguments, "x-consumer-timeout")
         consumer.timeout_s = None if timeout_ms is None else timeout_ms / 1000
+        if method.no_local:
+            self._serve_no_local(consumer)
         self.client.consume(consumer)
         if method.arguments:
             warnings = consumer_warnings(method.arguments, CONSUMER_ROWS)
@@ -366,6 +369,17 @@ class Channel:
         self.consumers[tag] = consumer
         if not method.no_wait:
             self.send(m.BasicConsumeOk(tag))
+
+    def _serve_no_local(self, consumer: ChannelConsumer) -> None:
+        """Keep from a consumer what its connection publishes, or tell once that nothing does. Raises Unsupported."""
+        queue = consumer.queue
+        if not self.broker.compat.no_local:
+            why = "no-local has no effect, unless the row no_local of [compat] is true"
+            self.broker.notices.notice(self.client.host.name, "consumer of queue", queue.name, [why])
+        elif queue.type is QueueType.STREAM:
+            raise Unsupported(f"no-local not supported by stream {queue.described}")
+        else:
+            consumer.selector = from_others(self.client.peer)
 
     def _consume_replies(self, method: m.BasicConsume, tag: str) -> None:
         """Consume direct replies: a hidden queue with this consumer alone (S093, S094)."""

@@ -52,6 +52,7 @@ class Publishing:
         "_last_properties",
         "_last_publish",
         "_nacked",
+        "_peer",
         "_returns",
         "_target",
         "_targets",
@@ -83,6 +84,8 @@ class Publishing:
         self._targets = targets_of(self.client, "amqp091")
         self._host = self.client.host
         self._access = self.broker.access
+        # The other end of the connection, for consumers with no-local; kept in memory only.
+        self._peer: object = self.client.peer if self.broker.compat.no_local else None
         self._last_publish = NO_PUBLISH  # the last arguments; the next three hold their values
         self._last_properties: bytes | None = (
             None  # the last ones: the reader passes equal ones as one object
@@ -113,6 +116,7 @@ class Publishing:
         if facts.user_id is not None or facts.reply_to == REPLY_TO or facts.cc or facts.bcc:
             properties = self._check_facts(target, facts, properties)
         message = Message(ENCODING, exchange.name, self._key, properties, body, facts)
+        message.peer = self._peer
         self.published += 1
         if self.tx is not None:
             self._publish_in_tx(self.tx, exchange, message)
@@ -179,6 +183,9 @@ class Publishing:
     def _publish_all(self, messages: list[Message]) -> int:
         """Publish messages with one key and like facts, as long as each is simply taken. Returns how many were."""
         durable = messages[0].facts.durable
+        if self._peer is not None:
+            for each in messages:
+                each.peer = self._peer
         taken = self.broker.publish_run(self._target.exchange, messages, WORK_MAX)
         if taken:
             self.published += taken

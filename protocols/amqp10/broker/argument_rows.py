@@ -32,12 +32,8 @@ FILTER_ROWS: Final = by_name(
     Row(name="amqp:properties-filter", about="Only messages with these properties."),
     Row(name="amqp:application-properties-filter", about="Only messages with these application properties."),
     Row(name="amqp:sql-filter", about="Only messages that meet a condition in SQL."),
-    Row(
-        name="apache.org:no-local-filter:list",
-        about="No messages from the receiver's own connection.",
-        effect=Effect.NO_EFFECT,
-        instead=EVERY,
-    ),
+    Row(name="apache.org:no-local-filter:list", about="No messages from the receiver's own connection."),
+    Row(name="no-local", about="The same, under the name that some clients use without a descriptor."),
     Row(
         name="apache.org:xquery-filter:string",
         about="Only messages whose bodies match an XQuery.",

@@ -95,7 +95,7 @@ def _consume(
     session: ServedSession, link: OutgoingLink, attach: p.Attach, origin: QueueSource | Subscription
 ) -> LinkConsumer:
     queue = origin.queue if origin.queue.hidden else session.client.readable_queue(origin.queue.name)
-    terms = origin.adapted(sources.terms(attach, origin.source, queue))
+    terms = origin.adapted(sources.terms(attach, origin.source, queue, session.client.peer))
     if origin.source.filter:
         warnings = [*filter_warnings(origin.source.filter, terms.filters)][:WARNINGS_MAX]
         session.broker.notices.notice(session.client.host.name, "receiver on queue", queue.name, warnings)

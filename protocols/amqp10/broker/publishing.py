@@ -196,6 +196,7 @@ class Publishing(IncomingOwner):
         "_host",
         "_known",
         "_marked",
+        "_peer",
         "_session",
         "_varies",
         "broker",
@@ -208,6 +209,7 @@ class Publishing(IncomingOwner):
         self.broker = session.broker
         self._session = session
         self._client = session.client
+        self._peer = session.client.peer  # the other end of the connection, for receivers with no-local
         self._host = session.client.host
         self._access = session.broker.access
         self._aim = aim  # of the last message
@@ -239,6 +241,7 @@ class Publishing(IncomingOwner):
             message = Message(
                 ENCODING, aim.exchange.name, aim.key, known.properties, payload[known.body_at :], facts
             )
+            message.peer = self._peer
             if state is not None and isinstance(state, p.TransactionalState):
                 self._publish_in_tx(delivery_id, settled, state, aim.exchange, message)
                 return
@@ -290,10 +293,13 @@ class Publishing(IncomingOwner):
             return 0  # each has a time of its own
         name, key = exchange.name, aim.key
         messages: list[Message] = []
+        peer = self._peer
         for payload in payloads:
             if not known.holds_for(payload):
                 break
-            messages.append(Message(ENCODING, name, key, properties, payload[body_at:], facts))
+            message = Message(ENCODING, name, key, properties, payload[body_at:], facts)
+            message.peer = peer
+            messages.append(message)
         if not messages:
             return 0
         return self.broker.publish_run(exchange, messages, WORK_MAX)

@@ -7,6 +7,7 @@
 | property `exclusive`, a boolean                                  | that it is the queue's only consumer          |
 | filter `apache.org:selector-filter:string`, or key `jms-selector`| a condition on messages                       |
 | filter `amqp:sql-filter`                                         | a condition, in another spelling              |
+| filter `apache.org:no-local-filter:list`, on no stream           | only what other connections publish           |
 | filters `amqp:properties-filter`,                                | conditions on single properties               |
 | `amqp:application-properties-filter`                             |                                               |
 | filter `rabbitmq:stream-offset-spec`, on a stream                | its first message                             |
@@ -32,6 +33,7 @@ from broker_core.limits import QueueType
 from broker_core.queues.queue import Queue
 from broker_core.queues.stream import OFFSET
 from broker_core.queues.stream_filter import FILTER, UNFILTERED, stream_filter
+from broker_core.selectors.no_local import from_others
 from broker_core.selectors.parser import Selector, compile_selector
 from broker_core.selectors.property_filter import application_filter, properties_filter
 from broker_core.selectors.sql_filter import compile_sql
@@ -56,6 +58,7 @@ SELECTORS: Final = ("apache.org:selector-filter:string", 0x0000_468C_0000_0004, 
 SQL_FILTERS: Final = ("amqp:sql-filter", 0x120, "sql-filter")  # the last without a descriptor
 PROPERTIES_FILTERS: Final = ("amqp:properties-filter", 0x173)
 APPLICATION_FILTERS: Final = ("amqp:application-properties-filter", 0x174)
+NO_LOCAL: Final = ("apache.org:no-local-filter:list", 0x0000_468C_0000_0003, "no-local")
 OFFSETS: Final = ("rabbitmq:stream-offset-spec",)
 STREAM_FILTERS: Final = ("rabbitmq:stream-filter",)
 UNFILTEREDS: Final = ("rabbitmq:stream-match-unfiltered",)
@@ -79,14 +82,18 @@ class Terms:
     filters: Mapping[str, Value] = attrs.field(factory=dict)
 
 
-def terms(attach: p.Attach, source: p.Source, queue: Queue) -> Terms:
-    """Return the requested terms, as far as this queue supports them.
+def terms(attach: p.Attach, source: p.Source, queue: Queue, peer: object) -> Terms:
+    """Return the requested terms, as far as this queue supports them. `peer`: the connection (`Client.peer`).
 
     Raises AmqpError amqp:invalid-field for invalid values.
     """
     asked = attach.properties or {}
     known = {name: asked[name] for name in (*PRIORITY, TIMEOUT, EXCLUSIVE) if name in asked}
     condition, of_messages = _conditions(source)
+    no_local = None if queue.type is QueueType.STREAM else _filter(source, NO_LOCAL)
+    if no_local is not None:
+        condition = from_others(peer).also(condition)
+        of_messages.append(no_local)
     arguments, of_stream = _stream_arguments(source, queue) if queue.type is QueueType.STREAM else ({}, [])
     return Terms(
         priority=next((_whole(known, name) for name in PRIORITY if name in known), 0),
@@ -317,10 +324,15 @@ def actual(source: p.Source, terms: Terms, queue: Queue) -> p.Source:
     )
 
 
-def of_subscription(terms: Terms, source: p.Source) -> Terms:
-    """Return the terms of a link to a subscription: the selector is the subscription's, and there are no others."""
-    selector = _filter(source, SELECTORS)
-    filters = {} if selector is None else {selector.name: selector.value}
+def wants_no_local(source: p.Source) -> bool:
+    """Return whether a source asks for what other connections publish only."""
+    return _filter(source, NO_LOCAL) is not None
+
+
+def of_subscription(terms: Terms, source: p.Source, is_own: bool) -> Terms:
+    """Return the terms of a link to a subscription: filters are the subscription's, and it knows two of them."""
+    known = _filter(source, SELECTORS), _filter(source, NO_LOCAL) if is_own else None
+    filters = {each.name: each.value for each in known if each is not None}
     return attrs.evolve(terms, selector=None, browses=False, filters=filters)
 
 

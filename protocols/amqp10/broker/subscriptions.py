@@ -90,7 +90,8 @@ def attach(session: ServedSession, attach: p.Attach) -> Subscription | None:
     wish = Wish(meant.exchange, meant.key, None if selector is None else selector.text, source.durable > 0)
     key = _key(session, attach.name, source.capabilities, _lasts(source))
     if not _lasts(source) and SHARED not in source.capabilities:
-        return Subscription(_subscribed_queue(session.client, "", wish, selector), key, source)
+        local = {"x-no-local": True} if sources.wants_no_local(source) else {}
+        return Subscription(_subscribed_queue(session.client, "", wish, selector, local), key, source)
     found = _known(session, key)
     if found is not None and Wish.met_by(found.queue) == wish:
         found.come_back(session.client, source)
@@ -127,9 +128,13 @@ def _queue_name(key: Key) -> str:
     return name if len(name) <= addresses.NAME_SIZE_MAX else f"amq.sub-{sha256(name.encode()).hexdigest()}"
 
 
-def _subscribed_queue(client: Client, name: str, wish: Wish, selector: Selector | None) -> Queue:
+def _subscribed_queue(
+    client: Client, name: str, wish: Wish, selector: Selector | None, arguments: Table | None = None
+) -> Queue:
     """Declare and bind a new queue; a queue without a name is for this connection alone."""
-    queue = client.declare_queue(name, wish.durable, exclusive=not name, ours=True, selector=selector)
+    queue = client.declare_queue(
+        name, wish.durable, exclusive=not name, arguments=arguments, ours=True, selector=selector
+    )
     try:
         client.bind(wish.exchange, queue.name, False, wish.key, {})
     except Failure:
@@ -205,7 +210,7 @@ class Subscription(Terminus):
 
     def adapted(self, terms: Terms) -> Terms:
         """Return a link's terms without filters and browsing, which are matters of the subscription."""
-        return sources.of_subscription(terms, self.source)
+        return sources.of_subscription(terms, self.source, self.queue.exclusive)
 
     def told(self, terms: Terms) -> p.Source:
         """Return the source for our attach."""
