@@ -95,14 +95,18 @@ class Recent(RuleBasedStateMachine):
 class Restarted(RuleBasedStateMachine):
     """An exchange knows what it knew before, however the node ended and whatever was swept."""
 
-    @initialize(size=st.integers(1, 30), ttl_ms=st.sampled_from([None, 20_000]))
-    def begin(self, size: int, ttl_ms: int | None) -> None:
+    @initialize(
+        size=st.integers(1, 30),
+        ttl_ms=st.sampled_from([None, 20_000]),
+        durable=st.sampled_from([True, True, False]),
+    )
+    def begin(self, size: int, ttl_ms: int | None, durable: bool) -> None:
         self.site = Site()
-        self.ttl_ms, self.size = ttl_ms, size
+        self.ttl_ms, self.size, self.durable = ttl_ms, size, durable
         arguments = {**SWITCH, "x-cache-size": size, **({} if ttl_ms is None else {"x-cache-ttl": ttl_ms})}
         exchange = self.site.host.declare_exchange("x", "fanout", durable=True, arguments=arguments)
         self.site.host.bind(exchange, self.site.queue(), "")
-        self.slots: list[tuple[int, float, bool]] = []  # id, when, persistent
+        self.slots: list[tuple[int, float]] = []  # id, when
         self.before = id_log.SLACK_OCTETS, id_log.SWEPT_LEAST
         id_log.SLACK_OCTETS, id_log.SWEPT_LEAST = 256, 2
 
@@ -114,18 +118,18 @@ class Restarted(RuleBasedStateMachine):
         return self.site.host.exchange("x")
 
     def knows(self, n: int) -> bool:
-        times = [at for each, at, _ in self.slots if each == n]
+        times = [at for each, at in self.slots if each == n]
         now = self.site.clock.wall()
         return bool(times) and (self.ttl_ms is None or int(times[-1] * 1000) + self.ttl_ms > int(now * 1000))
 
-    @rule(ns=st.lists(IDS, min_size=1, max_size=6), durable=st.sampled_from([True, True, True, False]))
-    def take(self, ns: list[int], durable: bool) -> None:
+    @rule(ns=st.lists(IDS, min_size=1, max_size=6))
+    def take(self, ns: list[int]) -> None:
         for n in ns:
             before, known = self.exchange.repeated, self.knows(n)
-            self.site.broker.publish(self.exchange, identified(n, exchange="x", durable=durable))
+            self.site.broker.publish(self.exchange, identified(n, exchange="x", durable=self.durable))
             assert self.exchange.repeated - before == known
             if not known:
-                self.slots = [*self.slots, (n, self.site.clock.wall(), durable)][-self.size :]
+                self.slots = [*self.slots, (n, self.site.clock.wall())][-self.size :]
         self.site.settle()
         self.site.queue().purge()
 
@@ -136,9 +140,8 @@ class Restarted(RuleBasedStateMachine):
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
         self.site = self.site.again(clean=clean)
-        kept = [place for place, (_, _, durable) in enumerate(self.slots) if durable]
-        last = kept[-1] + 1 if kept else 0  # places after the last id on disk are given again
-        self.slots = [each if each[2] else (-1, 0.0, False) for each in self.slots[:last]]
+        if not self.durable:
+            self.slots.clear()
 
     @rule()
     def forget(self) -> None:
