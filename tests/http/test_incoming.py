@@ -56,6 +56,8 @@ def octets_of(
         len(properties[1]),
         len(bodies),
         crc32(payload),
+        0,
+        0,
     )
     return head + struct.pack("<I", crc32(head)) + payload
 

@@ -113,6 +113,16 @@ MESSAGES: Final[dict[str, Row]] = {
         "management", "administrator", ((CONFIGURE, "q"),), name="q"
     ),
     "GET /api/leveret/queues/{vhost}/{name}/peek": Row("management", "nobody", ((READ, "q"),), name="q"),
+    "GET /api/leveret/queues/{vhost}/{name}/delayed": Row("management", "nobody", ((READ, "q"),), name="q"),
+    "DELETE /api/leveret/queues/{vhost}/{name}/delayed": Row(
+        "management", "nobody", ((READ, "q"),), name="q"
+    ),
+    "DELETE /api/leveret/queues/{vhost}/{name}/delayed/{position}": Row(
+        "management", "nobody", ((READ, "q"),), target="/api/leveret/queues/%2F/q/delayed/7", otherwise=404
+    ),
+    "POST /api/leveret/queues/{vhost}/{name}/delayed/deliver": Row(
+        "management", "nobody", ((READ, "q"),), {}, name="q"
+    ),
     "POST /api/leveret/queues/{vhost}/{name}/move": Row(
         "management", "nobody", ((READ, "q"), (WRITE, "other")), {"to": "other"}, name="q"
     ),

@@ -24,6 +24,7 @@ BY_PERMISSION = (  # their permissions in the virtual host decide, as over AMQP
     "/api/bindings/",
     "/api/connections/",
     "/api/leveret/queues/",
+    "/api/leveret/channels/",
 )
 MADE_BY_POLICYMAKERS = "/api/policies/"
 
