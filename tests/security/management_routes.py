@@ -113,6 +113,16 @@ MESSAGES: Final[dict[str, Row]] = {
         "management", "administrator", ((CONFIGURE, "q"),), name="q"
     ),
     "GET /api/leveret/queues/{vhost}/{name}/peek": Row("management", "nobody", ((READ, "q"),), name="q"),
+    "GET /api/leveret/{what}/{vhost}/{name}/deduplication": Row(
+        "management", "monitoring", target="/api/leveret/exchanges/%2F/x/deduplication", otherwise=404
+    ),
+    "DELETE /api/leveret/{what}/{vhost}/{name}/deduplication": Row(
+        "management",
+        "nobody",
+        ((CONFIGURE, "x"),),
+        target="/api/leveret/exchanges/%2F/x/deduplication",
+        otherwise=404,
+    ),
     "GET /api/leveret/queues/{vhost}/{name}/delayed": Row("management", "nobody", ((READ, "q"),), name="q"),
     "DELETE /api/leveret/queues/{vhost}/{name}/delayed": Row(
         "management", "nobody", ((READ, "q"),), name="q"

@@ -25,6 +25,7 @@ BY_PERMISSION = (  # their permissions in the virtual host decide, as over AMQP
     "/api/connections/",
     "/api/leveret/queues/",
     "/api/leveret/channels/",
+    "/api/leveret/{what}/",
 )
 MADE_BY_POLICYMAKERS = "/api/policies/"
 
