@@ -475,7 +475,7 @@ def test_s077_a_delivery_of_a_deleted_queue_can_still_be_answered() -> None:
     channel.consume("q", "t")
     channel.all()
     channel.send(m.QueueDelete("q"))
-    assert channel.all() == [m.BasicCancel("t", True), m.QueueDeleteOk(0)]
+    assert channel.all() == [m.QueueDeleteOk(0), m.BasicCancel("t", True)]
     channel.ack(1)
     channel.send(m.BasicReject(2, True))
     channel.send(m.BasicNack(3, False, False))

@@ -57,6 +57,7 @@ class Channel:
         "consumers",
         "current_queue",
         "delivered_settled",
+        "ended",
         "fetched",
         "fetched_settled",
         "flowing",
@@ -95,6 +96,9 @@ class Channel:
         self.unsettled: dict[int, Delivery] = {}  # by delivery tag, ascending
         self.last_tag = 0
         self.current_queue = ""  # the last queue declared here
+        self.ended: list[str] | None = (
+            None  # tags of consumers that end while the queue's deletion is not answered
+        )
         self.flowing = True  # the client permits deliveries (channel.flow)
         self.asked_to_flow = True  # the `active` of our last channel.flow to the client
         self.reply_consumer: ChannelConsumer | None = None
@@ -424,8 +428,18 @@ class Channel:
             return
         if consumer is self.reply_consumer:
             self.reply_consumer = None
-        if self.connection.wire.has_capability("consumer_cancel_notify"):
+        if not self.connection.wire.has_capability("consumer_cancel_notify"):
+            return
+        if self.ended is None:
             self.send(m.BasicCancel(consumer.tag, True))
+        else:
+            self.ended.append(consumer.tag)
+
+    def tell_ended(self) -> None:
+        """Notify the client of the consumers in `ended`, and of later ones at once."""
+        tags, self.ended = self.ended or [], None
+        for tag in tags:
+            self.send(m.BasicCancel(tag, True))
 
     def take_back(self, late: dict[int, Delivery]) -> None:
         """Requeue deliveries that were not answered in time, by tag. Their credit comes back with the late answers."""

@@ -102,10 +102,15 @@ def queue_purge(channel: Channel, method: m.QueuePurge) -> None:
 
 
 def queue_delete(channel: Channel, method: m.QueueDelete) -> None:
+    """Delete a queue. Its consumers on this channel hear of it after the answer, as clients expect it (S077)."""
     name = queue_name(channel, method.queue)
-    count = channel.client.delete_queue(name, method.if_unused, method.if_empty)
-    if not method.no_wait:
-        channel.send(m.QueueDeleteOk(count))
+    channel.ended = []
+    try:
+        count = channel.client.delete_queue(name, method.if_unused, method.if_empty)
+        if not method.no_wait:
+            channel.send(m.QueueDeleteOk(count))
+    finally:
+        channel.tell_ended()
 
 
 def queue_name(channel: Channel, given: str) -> str:
