@@ -99,7 +99,7 @@ SUBJECT: Final = "qpid.subject"  # 0-10 has the subject in this header, other pr
 
 def said_in(message: Message, header: str) -> str:
     """Return a message's header as a string; empty if it is absent."""
-    value = message.headers.get(header)
+    value = message.header(header)
     if value is None and header == SUBJECT:
         value = message.encoding.property(message.properties, "subject")
     return "" if value is None else printed(value)
@@ -186,6 +186,10 @@ class Encoding(ABC):
     @abstractmethod
     def headers(self, properties: bytes) -> Table:
         """Return the application headers, decoded; empty if there are none."""
+
+    def header(self, properties: bytes, name: str) -> Value:
+        """Return one application header; None if it is absent, or void. To be overridden where that is quicker."""
+        return self.headers(properties).get(name)
 
     @abstractmethod
     def read(self, properties: bytes) -> Properties:
@@ -314,6 +318,10 @@ class Message:
             due_ms=self.facts.due_ms,
         )
         return Message(self.encoding, self.exchange, self.key, properties, self.body, facts, self.notes)
+
+    def header(self, name: str) -> Value:
+        """Return one application header; None if it is absent, or void."""
+        return self.encoding.header(self.properties, name) if self.facts.has_headers else None
 
     @property
     def headers(self) -> Table:

@@ -103,7 +103,7 @@ class ConsistentHash(ExchangeType):
 
     def _hashed_of(self, message: Message) -> str:
         if self._header is not None:
-            return printed_or_nothing(message.headers.get(self._header))
+            return printed_or_nothing(message.header(self._header))
         if self._property is not None:
             return printed_or_nothing(message.encoding.property(message.properties, self._property))
         return message.key

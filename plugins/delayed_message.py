@@ -115,7 +115,7 @@ class DelayedMessage(ExchangeType):
         self._wake_at_the_earliest()  # last: if something above raises, no timer is left behind
 
     def _wait_ms(self, message: Message) -> int:
-        return 0 if message is self._released else delay_ms(message.headers)
+        return 0 if message is self._released else delays.delay_ms(message.header(delays.DELAY))
 
     def _wake_at_the_earliest(self) -> None:
         timers = self.exchange.virtual_host.broker.timers
@@ -136,11 +136,6 @@ class DelayedMessage(ExchangeType):
         finally:
             self._released = None
         self.exchange.let_go(held)
-
-
-def delay_ms(headers: Table) -> int:
-    """Return how many milliseconds a message is to be held; 0 if it is not."""
-    return delays.delay_ms(headers.get(delays.DELAY))
 
 
 def inner_name_in(arguments: Table) -> str:

@@ -47,7 +47,7 @@ class RecentHistory(ExchangeType):
         return [binding.destination for binding in self.exchange.bindings]
 
     def keep(self, message: Message) -> None:
-        if message.headers.get(NO_STORE) is not True:
+        if message.header(NO_STORE) is not True:
             self._recent.append(message)
 
     def bind(self, binding: Binding) -> None:

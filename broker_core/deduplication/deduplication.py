@@ -102,11 +102,10 @@ class Deduplication:
         return self._told
 
     def _identify(self, message: Message) -> Identity | None:
-        headers = message.headers
-        value = headers.get(self.settings.header)
+        value = message.header(self.settings.header)
         if value is None:
             return None
-        own_ms = count_in(headers.get(TTL))
+        own_ms = count_in(message.header(TTL))
         ttl_ms = own_ms if own_ms is not None and 0 < own_ms <= COUNT_MAX else self.settings.ttl_ms or 0
         return Identity(digest_of(self.key, value), ttl_ms)
 

@@ -337,7 +337,7 @@ def reason_to_stop(asked: Asked, message: Message) -> str:
 def id_of(exchange: Exchange, message: Message) -> str:
     """Return the id by which an exchange tells duplicates, as people read it."""
     known = exchange.deduplication
-    return "" if known is None else printed(message.headers.get(known.settings.header))
+    return "" if known is None else printed(message.header(known.settings.header))
 
 
 def reason_for_nothing(asked: Asked, message: Message) -> str:

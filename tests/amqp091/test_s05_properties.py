@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from broker_core.errors import PreconditionFailed
 from broker_core.message import LOWEST
-from protocols.amqp091.broker.encoding import plain_facts, project
+from broker_core.values import described
+from protocols.amqp091.broker.encoding import ENCODING, plain_facts, project
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import (
@@ -254,6 +255,32 @@ def test_what_is_read_off_without_decoding_is_well_formed(octets: bytes, data: s
         ]
         assert (facts.user_id, facts.reply_to) == (decoded.user_id, decoded.reply_to)
         assert facts.ttl_ms == (None if decoded.expiration is None else int(decoded.expiration))
+
+
+@given(FULL, HEADER_NAMES)
+def test_one_header_is_read_as_all_are(given_: BasicProperties, name: str) -> None:
+    octets = given_.encode()
+    headers = ENCODING.headers(octets)
+    for each in (name, *headers):
+        assert described(ENCODING.header(octets, each)) == described(headers.get(each))
+
+
+@given(FULL.map(BasicProperties.encode), HEADER_NAMES, st.data())
+def test_one_header_is_read_as_all_are_whatever_came(octets: bytes, name: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(octets) - 1))
+    changed = octets[:at] + bytes([data.draw(st.integers(0, 255))]) + octets[at + 1 :]
+    try:
+        headers = ENCODING.headers(changed)
+    except MalformedError:
+        return
+    for each in (name, *headers):
+        assert described(ENCODING.header(changed, each)) == described(headers.get(each))
+
+
+def test_of_two_headers_with_one_name_the_later_is_read() -> None:
+    fields = b"\x01aS\x00\x00\x00\x01x" + b"\x01aS\x00\x00\x00\x01y"
+    octets = b"\x20\x00" + len(fields).to_bytes(4, "big") + fields
+    assert ENCODING.header(octets, "a") == ENCODING.headers(octets)["a"] == "y"
 
 
 @pytest.mark.parametrize("depth", [DEPTH_MAX, DEPTH_MAX + 1])

@@ -58,14 +58,15 @@ def _scalar(value: bool | int | float | Decimal | UUID | str | bytes | bytearray
 
 def table(fields: FieldTable) -> Table:
     """Convert field values to neutral values: the reverse of `field_table`."""
-    return {name: field if type(field) in PLAIN else _value(field) for name, field in fields.items()}
+    return {name: field if type(field) in PLAIN else core_value(field) for name, field in fields.items()}
 
 
-def _value(field: FieldValue) -> Value:
+def core_value(field: FieldValue) -> Value:
+    """Convert a field value to a neutral value."""
     if isinstance(field, dict):
         return table(field)
     if isinstance(field, list):
-        return [_value(item) for item in field]
+        return [core_value(item) for item in field]
     if isinstance(field, wire.ByteArray):
         return bytearray(field)
     typed = NEUTRAL_TYPES.get(type(field))

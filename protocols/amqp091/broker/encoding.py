@@ -16,9 +16,10 @@ from broker_core.errors import PreconditionFailed
 from broker_core.limits import TTL_MAX_MS
 from broker_core.message import LOWEST, Death, Encoding, Facts, Message, further_keys
 from broker_core.values import Id, Properties, Table, Value
-from protocols.amqp091.broker.core_values import field_table, table
+from protocols.amqp091.broker.core_values import core_value, field_table, table
 from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.header_scan import plain_table_after
+from protocols.amqp091.codec.fields import value_at
+from protocols.amqp091.codec.header_scan import ABSENT, plain_table_after, value_of
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable
 
 DURABLE: Final = 2  # delivery-mode
@@ -47,6 +48,13 @@ class Encoding091(Encoding):
     def headers(self, properties: bytes) -> Table:
         raw = wire.property_fields(properties).get("headers")
         return {} if raw is None else table(wire.decode_table(raw))
+
+    def header(self, properties: bytes, name: str) -> Value:
+        at = value_of(properties, name.encode("utf-8", "surrogateescape"))
+        if at < 0:
+            return None if at == ABSENT else self.headers(properties).get(name)
+        field, _ = value_at(properties, at, len(properties), 1)
+        return core_value(field)
 
     def read(self, properties: bytes) -> Properties:
         given = BasicProperties.decode(properties)
