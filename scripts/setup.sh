@@ -90,7 +90,8 @@ compile_modules() {
     "$VENV/bin/python" -c 'import mypyc' 2>/dev/null || install_leveret '.[compile]'
     mkdir -p "$folder"
     find "$folder" -name '*.py' -delete # modules that were deleted from the source must go here, too
-    "$VENV/bin/python" -W ignore setup.py -q build --build-lib "$folder" \
+    # a cache of its own: mypy may be checking types at the same time
+    MYPY_CACHE_DIR=build/mypy_cache "$VENV/bin/python" -W ignore setup.py -q build --build-lib "$folder" \
         > >(tee "$log" | grep --line-buffered '^leveret: ' >&2) 2>&1 ||
         { cat "$log" >&2; return 1; }
 }

@@ -42,15 +42,15 @@ QUEUE_HEAD = ("argument", "classic", "quorum", "stream", "policy key", "example"
 PLAIN_HEAD = ("name", "")
 
 
-def documentation() -> str:
-    """Return the whole page, in Markdown, of the exchange types and protocols that the source tree declares."""
-    types = {**STANDARD, **_declared("leveret.exchanges")}
-    return "\n".join([INTRODUCTION, *_core(types), *_protocols(_declared("leveret.protocols"))])
+def documentation(project: Path) -> str:
+    """Return the whole page, in Markdown, of the exchange types and protocols that a pyproject.toml declares."""
+    types = {**STANDARD, **_declared(project, "leveret.exchanges")}
+    return "\n".join([INTRODUCTION, *_core(types), *_protocols(_declared(project, "leveret.protocols"))])
 
 
-def _declared(group: str) -> dict[str, Any]:
+def _declared(project: Path, group: str) -> dict[str, Any]:
     """Return what the entry points of a group lead to: from pyproject.toml, as an installation may be older."""
-    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    declared = tomllib.loads(project.read_text())
     found = declared["project"]["entry-points"][group]
     return {name: EntryPoint(name, value, group).load() for name, value in found.items()}
 
@@ -136,4 +136,4 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(documentation())
+    sys.stdout.write(documentation(Path(__file__).parents[2] / "pyproject.toml"))

@@ -30,7 +30,7 @@ class VolatileQueue(WorkQueue):
     def push(self, message: Message) -> bool:
         if self.rings:
             return super().push(message)
-        self.published += 1  # its consumer has no credit
+        self.count_passed_over()  # its consumer has no credit
         return True
 
     def push_run(self, messages: list[Message]) -> int:

@@ -529,6 +529,10 @@ class WorkQueue(Queue):
         self.go_on_from(page.last + 1)
         self.came_back |= page.redelivered or bool(page.marks)
 
+    def count_passed_over(self) -> None:
+        """Count a message that was published, and that the queue did not take in."""
+        self.published += 1
+
     def removed(self, count: int, octets: int, expiring: int) -> None:
         """Count off messages that have left the queue together, with the bytes of their bodies."""
         self.ready -= count

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import proton
 import pytest
-from proton import Delivery, Message
+from proton import ConnectionException, Delivery, Message
 from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Selector
 from proton.utils import BlockingConnection, BlockingReceiver, ConnectionClosed, LinkDetached, SendException
 
@@ -64,6 +64,12 @@ def test_a_wrong_password_is_refused(node: RunningNode):
 
 
 def test_a_missing_virtual_host_is_refused(node: RunningNode):
+    with pytest.raises(ConnectionException, match="disconnected"):  # without a close, as RabbitMQ does
+        connect(node, virtual_host="vhost:missing")
+
+
+def test_a_missing_virtual_host_is_told_where_that_is_configured(node_with: Start):
+    node = node_with('compat.refused_open = "close"')
     with pytest.raises(ConnectionClosed, match="virtual host 'missing' does not exist") as caught:
         connect(node, virtual_host="vhost:missing")
     assert caught.value.condition == "amqp:unauthorized-access"

@@ -39,6 +39,7 @@ class Rare(Fanout):
     """A type that comes from a plug-in."""
 
     name = "x-rare"
+    argument_names = ("mine",)
 
 
 TYPES: dict[str, type[ExchangeType]] = {**STANDARD, Rare.name: Rare}

@@ -163,9 +163,7 @@ def test_what_an_exchange_holds_waits_for_its_type() -> None:
     after.host.delete_exchange("d")
 
 
-class Deaf(Fanout):
-    name = "x-rare"
-
+class Deaf(Rare):
     def bind(self, binding: Binding) -> None:
         raise ValueError("no")
 

@@ -21,13 +21,13 @@ START = b"\x01\x00\x00"  # how connection.start begins: a method on channel 0
 BOTH = {
     AMQP_091: START,
     SASL_10: SASL_10 + b"\x00\x00\x00",  # and a frame
-    AMQP_10: SASL_10,
+    AMQP_10: AMQP_10,  # without SASL, as the anonymous user
     NEWER_09: AMQP_091,
     AMQP_010: SASL_10,
     NONSENSE: SASL_10,
 }
 ONLY_091 = dict.fromkeys(BOTH, AMQP_091) | {AMQP_091: START}
-ONLY_10 = dict.fromkeys(BOTH, SASL_10) | {SASL_10: BOTH[SASL_10]}
+ONLY_10 = dict.fromkeys(BOTH, SASL_10) | {SASL_10: BOTH[SASL_10], AMQP_10: AMQP_10}
 START_010 = AMQP_010 + b"\x0f\x00"  # and a control
 ALL = BOTH | {AMQP_010: START_010}
 ONLY_010 = dict.fromkeys(BOTH, AMQP_010) | {AMQP_010: START_010}
