@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import TTL_MAX_MS
-from broker_core.message import Death, Facts, Message, Notes
+from broker_core.message import LOWEST, Death, Facts, Message, Notes
 from protocols.amqp010.broker import encoding, envelope
 from protocols.amqp010.broker.encoding import ENCODING, HEADER_MAX, envelope_of, rendered
 from protocols.amqp010.broker.envelope import LOOKED_INTO_MAX, REMEMBERED_MAX, entries_at, fields_at, map_of
@@ -83,7 +83,7 @@ def test_an_envelope_says_what_the_structs_say(said: Said) -> None:
     found = envelope_of(said.octets)
     facts = found.facts
     assert facts.durable == (delivery.delivery_mode == 2)
-    assert facts.priority == (4 if delivery.priority is None else delivery.priority)
+    assert facts.priority == (4 if delivery.priority is None else delivery.priority or LOWEST)
     ttl_ms = delivery.ttl or None
     assert facts.ttl_ms == (None if ttl_ms is not None and ttl_ms > TTL_MAX_MS else ttl_ms)
     octets = None if facts.user_id is None else facts.user_id.encode("utf-8", "surrogateescape")

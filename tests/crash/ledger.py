@@ -30,6 +30,7 @@ class Ledger:
         counting: Collection[str] = (),
         shuffled: Collection[str] = (),
         ranked: Mapping[str, int] | None = None,
+        usual: Mapping[str, int] | None = None,
         streams: Collection[str] = (),
     ) -> None:
         self.queues = queues
@@ -39,6 +40,7 @@ class Ledger:
         self.counting = counting
         self.shuffled = shuffled
         self.ranked = ranked or {}  # queues with priorities, and the highest of each
+        self.usual = usual or {}  # the priority there of messages without one, if it is not 0
         self.streams = streams
         self.offsets: dict[
             tuple[str, int], str
@@ -266,7 +268,7 @@ class Ledger:
             message = self.messages.get(name_in(found.body))
             if message is None:
                 continue
-            rank = min(message.priority, highest)
+            rank = min(message.priority or self.usual.get(queue, 0), highest)
             if rank > before:
                 self._complain(f"ORDER: {message.name} in '{queue}' behind messages of lower priority")
             key = message.publisher, rank

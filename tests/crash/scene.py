@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 
 from broker_core.cli.control_client import ControlClient
+from broker_core.queues.quorum_levels import LEVEL_MAX, USUAL_LEVEL
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import FieldTable, Method, UInt8
 
@@ -55,7 +56,8 @@ def ledger() -> Ledger:
         spilling={"short"},
         counting={"quorum"},
         shuffled={"dead"},
-        ranked={"ranked": HIGHEST},
+        ranked={"ranked": HIGHEST, "quorum": LEVEL_MAX},
+        usual={"quorum": USUAL_LEVEL},
         streams=STREAMS,
     )
 
