@@ -288,9 +288,14 @@ class Staging:
         return next((batch for batch in self.pouring.batches if batch.number == number), None)
 
     def published(self, batch: Batch) -> None:
-        """Called when all of a batch is in its queues."""
+        """Called when all of a batch is in its queues, before those that wait for that are told.
+
+        The last rows may be in a commit that is on its way. Noting the use gives the open commit something to write, so
+        that answers, which wait for that one, come after both.
+        """
         if batch is not self.last:
             batch.forget_counts()
+        self.use()
         self.drop_needless()
 
     def drop(self, batch: int) -> int:

@@ -293,6 +293,24 @@ def begun(landings: int, key: str) -> Press:
     return press
 
 
+@pytest.mark.parametrize("key", ["q", "s"])
+@pytest.mark.parametrize("count", range(1, 8))
+def test_a_commit_is_answered_after_it_is_on_disk_wherever_a_portion_ends(key: str, count: int) -> None:
+    machine = StagingMachine()
+    machine.begin()
+    machine.stage(ahead=0, part=(0, 0), count=count, back=0, key=key, alike=False)
+    machine.land_all()
+    machine.commit(late=False, wrong=1)
+    while machine.site.store.flying is not None:
+        machine.wait()
+        machine.every_message_is_there_once_and_in_its_order()
+        if machine.published:
+            again = Press(Site(machine.site.store.reopened(), CONFIG))
+            assert again.host.stagings["job"].committed == 0
+        machine.land()
+    assert machine.published == 1
+
+
 WANTED = [
     f"{batch}.{partition}.{attempt}.{piece}.{row}"
     for batch in (4, 7)
