@@ -21,7 +21,6 @@ from mypy_extensions import mypyc_attr
 from broker_core.arguments.row import Row
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.config.compat import Compat
-from broker_core.delays import due_ms_of
 from broker_core.delivery import UNLIMITED
 from broker_core.errors import NotFound
 from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType
@@ -39,6 +38,7 @@ from broker_core.publish_rate import PublishRates
 from broker_core.publisher import Publisher as Publisher
 from broker_core.queues.dead_letters import bury
 from broker_core.queues.deferred_free import Discarded
+from broker_core.queues.delays import due_ms_of
 from broker_core.queues.held_dead_letters import hold
 from broker_core.queues.queue import DELETED, Queue
 from broker_core.security.access import Access
@@ -109,9 +109,8 @@ class Broker:
         self.node_limits = node_limits or NodeLimits()
         self.alarms = alarms or Alarms()
         self.consumer_timeout_ms = consumer_timeout_ms  # where neither queue nor consumer says otherwise
-        self.default_queue_type = (
-            default_queue_type  # of queues that name none, where the virtual host has none either
-        )
+        # Of queues that name none, where the virtual host has none either.
+        self.default_queue_type = default_queue_type
         self.now = self.clock.now()
         self.work = 0  # copies of messages made in this batch, where one became several
         self.touched: list[Queue] = []  # queues to dispatch in the next settle
@@ -228,7 +227,7 @@ class Broker:
 
     def put_off(self, message: Message) -> None:
         """Have a message wait in the queues that get it, if its headers say that it is for later."""
-        if not message.facts.due_ms and (due_ms := due_ms_of(message.headers, self.clock.wall() * 1000)):
+        if not message.facts.due_ms and (due_ms := due_ms_of(message.header, self.clock.wall() * 1000)):
             message.facts = message.facts.due_at(due_ms)
 
     def _publish_once(self, exchange: Exchange, message: Message) -> Outcome:

@@ -65,6 +65,20 @@ class Facts:
             due_ms,
         )
 
+    def without_ttl(self, keeps_keys: bool = True) -> Facts:
+        """Return the same facts of a message that does not expire, and is ready at once; without further keys unless
+        it `keeps_keys`."""
+        return Facts(
+            self.durable,
+            self.priority,
+            None,
+            self.user_id,
+            self.reply_to,
+            self.cc if keeps_keys else (),
+            self.bcc if keeps_keys else (),
+            self.has_headers,
+        )
+
     def is_like(self, other: Facts) -> bool:
         """Return whether queues treat messages with either of these facts in the same way."""
         return (
@@ -117,7 +131,7 @@ def filter_value(message: Message) -> str | None:
     if not message.facts.has_headers or FILTER_NAMED not in message.properties:
         return None
     try:
-        return text(message.encoding.headers(message.properties).get(FILTER_VALUE)) or None
+        return text(message.header(FILTER_VALUE)) or None
     except Exception:  # the encoding may raise anything
         return None
 

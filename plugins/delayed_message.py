@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import Final, TypeAlias
 
-from broker_core import delays
 from broker_core.arguments.checks import text_fault
 from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.clock import Timer
@@ -27,6 +26,7 @@ from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
 from broker_core.exchanges.held_messages import Held
 from broker_core.message import Message
+from broker_core.queues import delays
 from broker_core.values import Table
 
 DELAYED_TYPE: Final = "x-delayed-type"

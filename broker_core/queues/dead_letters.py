@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from broker_core.exchanges.routing import Route, identity_at
-from broker_core.message import Death, Facts, Message, Notes
+from broker_core.message import Death, Message, Notes
 from broker_core.queues.queue import DELETED, REJECTED, Queue
 
 if TYPE_CHECKING:
@@ -67,24 +67,13 @@ def addressed(message: Message, exchange: str, replaced: str | None, notes: Note
 
     `replaced`: the queue's key for dead letters, if it has one, which takes the place of all keys of the message.
     """
-    facts = message.facts
-    key = message.key if replaced is None else replaced
-    buried = Facts(
-        durable=facts.durable,
-        priority=facts.priority,
-        user_id=facts.user_id,
-        reply_to=facts.reply_to,
-        cc=facts.cc if replaced is None else (),
-        bcc=facts.bcc if replaced is None else (),
-        has_headers=facts.has_headers,
-    )
     return Message(
         message.encoding,
         exchange,
-        key,
+        message.key if replaced is None else replaced,
         message.properties,
         message.body,
-        buried,
+        message.facts.without_ttl(keeps_keys=replaced is None),
         notes,
     )
 

@@ -28,7 +28,7 @@ from broker_core.delivery import Delivery
 from broker_core.exchanges.exchange import Exchange
 from broker_core.exchanges.routing import Route, identity_at, kept_by
 from broker_core.limits import QueueLimits
-from broker_core.message import Facts, Message, Notes
+from broker_core.message import Message, Notes
 from broker_core.queues.dead_letters import addressed, is_cycle, notes_of_death
 from broker_core.queues.deferred_free import PAUSE_S
 from broker_core.queues.queue import REJECTED, Queue
@@ -387,15 +387,7 @@ def noted(message: Message, notes: Notes) -> Message:
     """Return a message with other notes, and without a time to live or one before which it is not ready."""
     facts = message.facts
     if facts.ttl_ms is not None or facts.due_ms:
-        facts = Facts(
-            durable=facts.durable,
-            priority=facts.priority,
-            user_id=facts.user_id,
-            reply_to=facts.reply_to,
-            cc=facts.cc,
-            bcc=facts.bcc,
-            has_headers=facts.has_headers,
-        )
+        facts = facts.without_ttl()
     return Message(
         message.encoding, message.exchange, message.key, message.properties, message.body, facts, notes
     )

@@ -38,8 +38,8 @@ def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
         return 0
     ready, octets = queue.ready, queue.ready_bytes
     if (held := queue.dead_letters) is not None and limits.at_least_once:
-        ready += held.ready + held.in_hand
-        octets += held.ready_bytes + held.in_hand_bytes
+        ready += held.count
+        octets += held.octets
     if limits.max_length is not None:
         count = max(0, min(count, limits.max_length - ready))
     if limits.max_bytes is not None and count:

@@ -22,10 +22,10 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 from broker_core.clock import NEVER
-from broker_core.delays import due_ms_of
 from broker_core.delivery import Delivery, read_back
 from broker_core.durability.contract import PENDING
 from broker_core.queues.deferred_free import PAUSE_S
+from broker_core.queues.delays import due_ms_of
 from broker_core.queues.queue import EXPIRED
 from broker_core.store.contract import Page
 from broker_core.store.mark import mark_of
@@ -418,7 +418,7 @@ def due_of(queue: WorkQueue, message: Message) -> float:
     """Return when a message is ready that arrives now, in monotonic seconds; in the past if it is ready at once."""
     clock = queue.virtual_host.broker.clock
     wall_ms = clock.wall() * 1000
-    due_ms = message.facts.due_ms or due_ms_of(message.headers, wall_ms)
+    due_ms = message.facts.due_ms or due_ms_of(message.header, wall_ms)
     return clock.now() + (due_ms - wall_ms) / 1000
 
 

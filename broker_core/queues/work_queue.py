@@ -163,8 +163,8 @@ class WorkQueue(Queue):
             more += len(self.schedule)
             more_bytes += self.schedule.octets
         if (held := self.dead_letters) is not None and self.limits.at_least_once:
-            more += held.ready + held.in_hand
-            more_bytes += held.ready_bytes + held.in_hand_bytes
+            more += held.count
+            more_bytes += held.octets
         is_long = longest is not None and self.ready + more > longest
         return is_long or (largest is not None and self.ready_bytes + more_bytes > largest)
 

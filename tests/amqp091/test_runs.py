@@ -288,12 +288,15 @@ def test_messages_with_their_own_properties_fare_the_same_together_and_one_by_on
         for piece in [b"".join(octets)] if together else octets:
             peer.send_bytes(piece)
         confirmed: set[int] = set()
+        refused: set[int] = set()
         answers: list[object] = []
         for answer in channel.all():
             if isinstance(answer, m.BasicAck) and answer.multiple:
                 confirmed |= set(range(max(confirmed, default=0) + 1, answer.delivery_tag + 1))
             elif isinstance(answer, m.BasicAck):
                 confirmed.add(answer.delivery_tag)
+            elif isinstance(answer, m.BasicNack):
+                refused.add(answer.delivery_tag)
             else:
                 answers.append(answer)
         bench = peer.bench
@@ -305,8 +308,9 @@ def test_messages_with_their_own_properties_fare_the_same_together_and_one_by_on
             for name in ("q", "other")
         ]
         if any(isinstance(answer, m.ChannelClose) for answer in answers):
-            confirmed.clear()  # what the end of the channel comes before is not confirmed
-        outcomes.append((waiting, confirmed, answers))
+            confirmed.clear()  # neither confirmed nor refused is what the end of the channel comes before
+            refused.clear()
+        outcomes.append((waiting, confirmed, refused, answers))
     assert outcomes[0] == outcomes[1]
 
 

@@ -34,6 +34,7 @@ from protocols.amqp010.codec.types import Value
 from protocols.amqp010.machine.connection import Connection
 from protocols.amqp010.machine.contract import AmqpError, AttachRefused, Handler, Tuning
 from protocols.amqp010.machine.session import Session
+from protocols.shared.broker.ack_timeouts import tagged
 from protocols.shared.broker.login import ServedConnection
 from protocols.shared.broker.outbox_writer import OutboxWriter
 from protocols.shared.machine.contract import Wait
@@ -90,8 +91,7 @@ class Connection010(ServedConnection, Handler):
         session = self.wire.sessions.get(channel)
         if session is None or not isinstance(session.owner, ServedSession):
             return ()
-        held = session.owner.unsettled.by_id
-        return held.items() if tag is None else [(tag, held[tag])] if tag in held else ()
+        return tagged(session.owner.unsettled.by_id, tag)
 
     def drained(self) -> None:
         for session in list(self.wire.sessions.values()):

@@ -32,6 +32,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.fields import values_in
 from protocols.amqp091.codec.wire import FieldTable, Method
 from protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning
+from protocols.shared.broker.ack_timeouts import tagged
 from protocols.shared.broker.login import RenewableConnection
 from protocols.shared.broker.outbox_writer import OutboxWriter
 from protocols.shared.machine.contract import Wait
@@ -119,8 +120,7 @@ class Connection091(RenewableConnection, Handler):
 
     def unsettled(self, channel: int, tag: int | None = None) -> Iterable[tuple[int, Delivery]]:
         found = self.channels.get(channel)
-        held = {} if found is None else found.unsettled
-        return held.items() if tag is None else [(tag, held[tag])] if tag in held else ()
+        return () if found is None else tagged(found.unsettled, tag)
 
     def drained(self) -> None:
         for channel in self.channels.values():

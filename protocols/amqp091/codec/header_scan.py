@@ -30,7 +30,7 @@ def plain_table_after(data: bytes, at: i64, end: i64, depth: i64 = 0, named: boo
     """
     if depth > DEPTH_MAX or at + 4 > end:
         return -1
-    after: i64 = at + 4 + _size_at(data, at)
+    after: i64 = at + 4 + size_at(data, at)
     at += 4
     if after > end:
         return -1
@@ -52,7 +52,7 @@ def plain_table_after(data: bytes, at: i64, end: i64, depth: i64 = 0, named: boo
         elif size == SIZED:
             if at + 4 > after:
                 return -1
-            at += 4 + _size_at(data, at)
+            at += 4 + size_at(data, at)
         else:
             at = plain_table_after(data, at, after, depth + 1, kind == TABLE)
             if at < 0:
@@ -79,7 +79,7 @@ def value_of(properties: bytes, name: bytes) -> i64:
             at += 1 + properties[at]
     if at + 4 > end:
         return MALFORMED
-    after: i64 = at + 4 + _size_at(properties, at)
+    after: i64 = at + 4 + size_at(properties, at)
     at += 4
     if after > end:
         return MALFORMED
@@ -97,11 +97,12 @@ def value_of(properties: bytes, name: bytes) -> i64:
         elif size == UNKNOWN or at + 4 > after:
             return MALFORMED
         else:
-            at += 4 + _size_at(properties, at)
+            at += 4 + size_at(properties, at)
     return found if at == after else MALFORMED
 
 
-def _size_at(data: bytes, at: i64) -> i64:
+def size_at(data: bytes, at: i64) -> i64:
+    """Return the four bytes at an offset as a number."""
     high: i64 = data[at] << 24 | data[at + 1] << 16
     low: i64 = data[at + 2] << 8 | data[at + 3]
     return high | low

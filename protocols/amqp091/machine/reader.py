@@ -15,6 +15,7 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
+from protocols.amqp091.codec.header_scan import size_at
 from protocols.amqp091.codec.methods import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
 from protocols.amqp091.codec.wire import (
     CLASS_BASIC,
@@ -41,9 +42,7 @@ METHOD: Final = Expects.METHOD  # a name of the module is found at once, a membe
 HEADER: Final = Expects.HEADER
 QUICK_CONTENT: Final = Struct(">BHIIQ")  # CONTENT_START with class and weight in one
 BASIC: Final = CLASS_BASIC << 16  # class 60, weight 0 in QUICK_CONTENT
-BASIC_START: Final = CONTENT_HEADER.pack(CLASS_BASIC, 0, 0)[
-    :8
-]  # class, weight, and a size of less than 4 GiB
+BASIC_START: Final = CONTENT_HEADER.pack(CLASS_BASIC, 0, 0)[:8]  # with a size of less than 4 GiB
 START_SIZE: Final = CONTENT_START.size
 HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 SIZE_AT: Final = 16  # in a header frame: the last three bytes of the body's size
@@ -289,8 +288,8 @@ class Reader(Machine):
             header = start + to_header
             if data[header : header + 3] != head or data[header + 7 : header + 15] != BASIC_START:
                 break
-            size: i64 = number_at(data, header + 3)
-            body_size: i64 = number_at(data, header + 15)
+            size: i64 = size_at(data, header + 3)
+            body_size: i64 = size_at(data, header + 15)
             body_at = header + size + 15
             body_end = body_at + body_size
             if (
@@ -360,12 +359,6 @@ class Reader(Machine):
             bodies.append(data[body_at:body_end])
             start = body_end + 1
         return bodies, int(start)
-
-
-def number_at(data: bytes, at: i64) -> i64:
-    high: i64 = data[at] << 24 | data[at + 1] << 16
-    low: i64 = data[at + 2] << 8 | data[at + 3]
-    return high | low
 
 
 def single_acks(data: bytes, at: int) -> tuple[list[int], int]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from broker_core.delays import DELIVERY_DELAY, DELIVERY_TIME, delay_ms
+from broker_core.queues.delays import DELIVERY_DELAY, DELIVERY_TIME, delay_ms
 from protocols.amqp10.broker.core_values import printed
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from mypy_extensions import mypyc_attr
@@ -63,6 +63,13 @@ class AckTimeouts(ABC):
         self._timer = None
         self._not_before = now + CHECK_S
         self.check(now)
+
+
+def tagged(held: Mapping[int, Delivery], tag: int | None) -> Iterable[tuple[int, Delivery]]:
+    """Return the delivery with this tag or id, if it is held; without one, all. See `FrontEnd.unsettled`."""
+    if tag is None:
+        return held.items()
+    return [(tag, held[tag])] if tag in held else ()
 
 
 def is_late(delivery: Delivery, now: float) -> bool:

@@ -10,9 +10,10 @@ they hold only where an exchange or a queue has been asked to read them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
-from broker_core.values import Table, Timestamp
+from broker_core.values import Timestamp, Value
 
 DELAY: Final = "x-delay"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
@@ -32,9 +33,12 @@ def time_ms(value: object) -> int:
     return delay_ms(value * 1000 if isinstance(value, Timestamp) else value)
 
 
-def due_ms_of(headers: Table, now_ms: float) -> int:
-    """Return when headers say that a message is due, in ms since 1970; 0 if they say nothing."""
-    if due_ms := time_ms(headers.get(DELIVERY_TIME)):
+def due_ms_of(header: Callable[[str], Value], now_ms: float) -> int:
+    """Return when headers say that a message is due, in ms since 1970; 0 if they say nothing.
+
+    `header` returns one of them by its name.
+    """
+    if due_ms := time_ms(header(DELIVERY_TIME)):
         return due_ms
-    wait_ms = delay_ms(headers.get(DELIVERY_DELAY)) or delay_ms(headers.get(DELAY))
+    wait_ms = delay_ms(header(DELIVERY_DELAY)) or delay_ms(header(DELAY))
     return int(now_ms) + wait_ms if wait_ms else 0
