@@ -184,11 +184,6 @@ class Journal(Durability):
             or self._ended
         )
 
-    @property
-    def is_busy(self) -> bool:
-        """True while something is on its way to the disk, or about to be."""
-        return self._flying is not None or bool(self._waiting) or self.dirty
-
     # The end of a batch.
 
     def settle(self, publishers: Sequence[Publisher]) -> None:

@@ -407,7 +407,7 @@ class Node:
 
     @property
     def has_work_left(self) -> bool:
-        """True if a task of the node's has something to do now, or waits for the disk."""
+        """True if a task of the node's has something to do now, or something waits to be committed."""
         return (
             self.sending > 0
             or bool(self.broker.touched)

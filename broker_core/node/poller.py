@@ -96,8 +96,8 @@ class Rounds:
         """Return whether to wait for input here, for a moment, instead of giving way to other tasks.
 
         A client that was answered usually sends something at once. To wait for it in trio takes two system calls more
-        and 20 us. No other task must have anything to do meanwhile but accept connections: none reads, sends, waits for
-        the disk or for a time.
+        and 20 us. No other task must have anything to do meanwhile but accept connections: none reads, sends, or
+        waits for a time. Reports of the store's threads interrupt it.
         """
         node = self._node
         if (
