@@ -15,7 +15,7 @@ from typing import Final
 from broker_core.clock import NEVER
 from broker_core.delivery import Delivery
 from broker_core.durability.contract import PENDING, Entry
-from broker_core.message import Message
+from broker_core.message import LOWEST, Message
 from broker_core.store.contract import Entries
 
 OVERHEAD: Final = 64  # bytes of an entry besides properties and body, roughly
@@ -106,8 +106,8 @@ def _entries(
     entries.positions = array("Q", [each.position for each in deliveries])
     priorities = [each.message.facts.priority for each in deliveries]
     if min(priorities) < 0 or max(priorities) > PRIORITY_MAX:
-        priorities = [max(0, min(priority, PRIORITY_MAX)) for priority in priorities]
-    entries.priorities = array("B", priorities)
+        priorities = [_kept_priority(each) for each in deliveries]
+    entries.priorities = array("B" if min(priorities) >= 0 else "h", priorities)
     expiries = [each.expires_at for each in deliveries]
     if expiries.count(NEVER) == len(expiries):
         entries.expiries = array("Q", bytes(8 * len(expiries)))
@@ -117,6 +117,15 @@ def _entries(
             "Q", [0 if at == NEVER else max(1, int(at * 1000 + ahead_ms)) for at in expiries]
         )
     return entries
+
+
+def _kept_priority(entry: Entry) -> int:
+    """Return the priority to be stored of an entry: `LOWEST` only if its holder tells it from none."""
+    priority = entry.message.facts.priority
+    if priority >= 0:
+        return min(priority, PRIORITY_MAX)
+    holder = entry.holder()
+    return LOWEST if holder.rank(LOWEST) != holder.rank(0) else 0
 
 
 def _records(deliveries: list[Entry]) -> array[int]:

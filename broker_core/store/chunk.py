@@ -37,6 +37,7 @@ CHECKSUM: Final = Struct("<I")
 LENGTHS: Final = Struct("<IIII")  # of origin, exchange, key and properties; the rest is the body
 SPARSE, SHARED, EXPIRES, ARRIVED = 1, 2, 4, 8  # flags: which columns there are
 VOLATILE: Final = 16  # flag: not to be recovered
+SIGNED: Final = 32  # flag: the column of priorities has two bytes for each, and some are below 0
 HEAD_LENGTHS: Final = Struct("<III")  # the first three of them
 LENGTH: Final = Struct("<I")
 HEADS_MAX: Final = 4096  # what records begin with, in a cache
@@ -136,6 +137,8 @@ def written(columns: Columns) -> bytes:
     if not isinstance(numbers, range):
         flags |= SPARSE
         parts.append(array("Q", numbers))
+    if columns.priorities.typecode == "h":
+        flags |= SIGNED
     parts += [columns.queues, columns.positions, columns.priorities]
     if columns.expiries is not None:
         flags |= EXPIRES
@@ -159,6 +162,11 @@ def _checksum(octets: bytes, before: int) -> int:
     for at in range(0, len(octets), LOCKED_OCTETS):
         before = crc32(octets[at : at + LOCKED_OCTETS], before)
     return before
+
+
+def has_signed(chunks: Iterable[Chunk]) -> bool:
+    """Return whether any of these chunks has priorities below 0, which versions before format 2 cannot read."""
+    return any(each.entries[1] & SIGNED for each in chunks)
 
 
 def octets_of(column: array[int]) -> bytes:
@@ -254,7 +262,7 @@ def read(octets: bytes) -> Columns:
     columns.queues, columns.positions, columns.priorities = (
         take("I", count),
         take("Q", count),
-        take("B", count),
+        take("h" if flags & SIGNED else "B", count),
     )
     columns.expiries = take("Q", count) if flags & EXPIRES else None
     columns.arrivals = take("Q", count) if flags & ARRIVED else None
@@ -342,7 +350,7 @@ def rewritten(parts: Sequence[tuple[bytes, bytes, Sequence[int]]]) -> Chunk:
     merged = Columns()
     merged.volatile = False
     merged.first = -1
-    merged.queues, merged.positions, merged.priorities = array("I"), array("Q"), array("B")
+    merged.queues, merged.positions, merged.priorities = array("I"), array("Q"), array("h")
     merged.sizes, merged.ends, merged.crcs = array("I"), array("I"), array("I")
     numbers, expiries, arrivals, records = array("Q"), array("Q"), array("Q"), array("H")
     octets: list[bytes] = []
@@ -370,6 +378,8 @@ def rewritten(parts: Sequence[tuple[bytes, bytes, Sequence[int]]]) -> Chunk:
             expiries.append(columns.expiries[place] if columns.expiries is not None else 0)
             arrivals.append(columns.arrival(place))
             records.append(there)
+    if min(merged.priorities) >= 0:
+        merged.priorities = array("B", merged.priorities)
     merged.numbers = numbers
     merged.expiries = expiries if any(expiries) else None
     merged.arrived, merged.arrivals = arrivals[0], arrivals

@@ -64,7 +64,7 @@ class Entries:
         self.arrived = arrived  # when, in ms since 1970-01-01 UTC
         self.queues = array("I")  # numbers of queues
         self.positions = array("Q")  # order of arrival in the queue
-        self.priorities = array("B")
+        self.priorities = array("B")  # of type "h" if any is below 0
         self.expiries = array("Q")  # ms since 1970-01-01 UTC; 0: never
         self.records: Sequence[int] = array("H")  # the index in `messages` of which each is a copy
         self.messages: list[Message] = []  # each once, however many queues have it

@@ -25,7 +25,8 @@ from broker_core.store.folder import MESSAGES, META, BadFolder, Folder, sync_fol
 from broker_core.store.reserve import RESERVE_OCTETS
 
 FORMAT: Final = 1
-WAITING_FORMAT: Final = 2  # of a messages.db that has marks of entries that wait (`mark.py`); else like 1
+# Of a messages.db that has marks of entries that wait (`mark.py`), or priorities below 0 (`chunk.py`); else like 1.
+WAITING_FORMAT: Final = 2
 IDS: Final = {MESSAGES: 0x4C76724D, META: 0x4C767254}  # SQLite's application_id
 PAGE_OCTETS: Final = 4096
 LEFT_OCTETS: Final = (

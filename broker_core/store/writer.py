@@ -86,7 +86,7 @@ class Writer:
         self._trickled_at = 0.0
         self.shrinks = True  # whether free pages are given back
         self.commits = 0
-        self._has_waiting_format = False  # the file says that it may have marks of entries that wait
+        self._has_waiting_format = False  # the file says that it may have what `WAITING_FORMAT` is for
 
     # Called by the journal's thread.
 
@@ -225,7 +225,7 @@ class Writer:
         change: SegmentChange | None,
     ) -> None:
         """Write all but segment files. `undeletable` are chunks to delete that stay, ignored. Raises sqlite3.Error."""
-        if not self._has_waiting_format and has_waiting(commit.marks):
+        if not self._has_waiting_format and (has_waiting(commit.marks) or chunk.has_signed(made)):
             self._messages.execute(f"pragma user_version={WAITING_FORMAT}")
             self._has_waiting_format = True
         rows = commit_statement.rows_of(commit, made, self._state.epoch, undeletable, change)

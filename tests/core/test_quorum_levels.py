@@ -12,8 +12,9 @@ from broker_core.config.compat import QuorumPriorities, compat
 from broker_core.config.load import parse
 from broker_core.message import LOWEST, Facts, Message
 from broker_core.queues.work_queue import WorkQueue
+from broker_core.store import chunk
 from broker_core.testing.fakes import FakeEncoding
-from broker_core.values import Properties
+from broker_core.values import Properties, Value
 from protocols.amqp091.broker.encoding import ENCODING, project
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import CoreBench
@@ -159,14 +160,26 @@ def test_levels_survive_a_restart(priorities: str) -> None:
         octets = Properties(durable=True, priority=priority)
         site.broker.publish(site.host.default_exchange, durable_message(octets))
     site.settle()
-    expected = ORDERS[priorities]
-    if priorities == "strict":  # on disk, a priority of 0 is none
-        expected = [b"31", b"9", b"", b"0", b"3"]
     queue = site.again().host.queue("q")
     found = []
     while (delivery := queue.take_one(settled=True)) is not None:
         found.append(delivery.message.body)
-    assert found == expected
+    assert found == ORDERS[priorities]
+
+
+@pytest.mark.parametrize("how", ["quorum", "two levels", "classic", "ranked"])
+def test_only_queues_that_tell_0_from_none_store_it(how: str) -> None:
+    site = Site(config=parse('compat.quorum_priorities = "two-levels"') if how == "two levels" else None)
+    kind: dict[str, Value] = {"x-queue-type": "classic" if how in ("classic", "ranked") else "quorum"}
+    if how == "ranked":
+        kind["x-max-priority"] = 9
+    site.host.declare_queue("q", durable=True, arguments=kind)
+    for priority in (None, 0, 9):
+        octets = Properties(durable=True, priority=priority)
+        site.broker.publish(site.host.default_exchange, durable_message(octets))
+    site.settle()
+    kept = [each for stored in site.store.chunks() for each in chunk.read(stored.entries or b"").priorities]
+    assert kept == [0, LOWEST if how == "quorum" else 0, 9]
 
 
 def durable_message(properties: Properties) -> Message:

@@ -53,7 +53,9 @@ class Ledger:
         self.complaints: list[str] = []
         self._gone: set[tuple[str, str]] = set()  # copies that are not coming back
         self._purging: set[str] = set()  # queues of which that was asked, and not answered
-        self._newest: dict[tuple[str, str, str, int], int] = {}  # by consumer, queue, publisher, priority
+        self._newest: dict[
+            tuple[str, str, str, int | None], int
+        ] = {}  # by consumer, queue, publisher, priority
 
     # What is asked for.
 
@@ -268,7 +270,8 @@ class Ledger:
             message = self.messages.get(name_in(found.body))
             if message is None:
                 continue
-            rank = min(message.priority or self.usual.get(queue, 0), highest)
+            priority = message.priority
+            rank = min(self.usual.get(queue, 0) if priority is None else priority, highest)
             if rank > before:
                 self._complain(f"ORDER: {message.name} in '{queue}' behind messages of lower priority")
             key = message.publisher, rank
@@ -294,7 +297,7 @@ def _same_properties(message: Message, found: Found) -> bool:
     return (
         headers == said.headers
         and got.delivery_mode == said.delivery_mode
-        and (got.priority or None) == said.priority
+        and got.priority == said.priority
         and (got.expiration == said.expiration or has_died)
         and got.message_id == said.message_id
     )

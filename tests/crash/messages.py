@@ -20,7 +20,7 @@ class Message:
     publisher: str
     number: int
     size: int = 64
-    priority: int = 0
+    priority: int | None = None
     expiration: str = ""
     persistent: bool = True
 
@@ -39,7 +39,7 @@ class Message:
             content_type="application/x-test",
             headers={"number": self.number, "publisher": self.publisher},
             delivery_mode=2 if self.persistent else 1,
-            priority=self.priority or None,
+            priority=self.priority,
             expiration=self.expiration or None,
             message_id=self.name,
         )

@@ -24,6 +24,7 @@ from .node import Inside, Node
 
 FAR_MS: Final = 3_600_000
 HIGHEST: Final = 3
+PRIORITIES: Final = (None, *range(HIGHEST + 3))  # in a quorum queue, none is 4 and not 0
 QUEUES: Final[Mapping[str, FieldTable]] = {
     "plain": {},
     "work": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"},
@@ -81,7 +82,7 @@ class Scene:
         expiration = str(FAR_MS) if chance.random() < 0.1 else ""
         self.numbers[publisher] += 1
         return Message(
-            publisher, self.numbers[publisher], size, chance.randrange(HIGHEST + 2), expiration, persistent
+            publisher, self.numbers[publisher], size, chance.choice(PRIORITIES), expiration, persistent
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.message import Death, Encoding, Facts, Message, Notes
+from broker_core.message import LOWEST, Death, Encoding, Facts, Message, Notes
 from broker_core.store import chunk
 from broker_core.store.contract import DamagedError, Entries
 from tests.harness.bench import ENCODING
@@ -71,13 +71,15 @@ MESSAGES = st.builds(
 @st.composite
 def entries(draw: st.DrawFn) -> Entries:
     made = Entries(draw(st.integers(1, 1 << 60)), draw(st.booleans()))
+    if signed := draw(st.booleans()):
+        made.priorities = array("h")
     made.messages = draw(st.lists(MESSAGES, min_size=1, max_size=5))
     for record in range(len(made.messages)):
         for _ in range(draw(st.integers(1, 3))):
             made.records.append(record)
             made.queues.append(draw(st.integers(1, 3)))
             made.positions.append(draw(st.integers(0, 1 << 60)))
-            made.priorities.append(draw(st.integers(0, 255)))
+            made.priorities.append(draw(st.integers(-1 if signed else 0, 255)))
             made.expiries.append(draw(st.just(0) | SECONDS))
     return made
 
@@ -189,6 +191,33 @@ def test_rewritten_chunks_keep_what_is_needed_under_its_numbers(made: list[Entri
     if kept:
         twice = chunk.rewritten([(again.entries, again.messages, sorted(kept))])  # type: ignore[list-item]
         assert unpacked(twice) == [row for row in rows if row[0] in kept]
+
+
+def test_only_chunks_with_priorities_below_0_have_signed_ones() -> None:
+    made = one()
+    assert not chunk.has_signed([chunk.pack(made)])
+    more = Entries(2)
+    more.priorities = array("h")
+    for record, priority in enumerate((LOWEST, 255)):
+        more.messages.append(Message(ENCODING, "", "q", b"", b"body"))
+        for column, value in (
+            (more.records, record),
+            (more.queues, 0),
+            (more.positions, 0),
+            (more.priorities, priority),
+            (more.expiries, 0),
+        ):
+            column.append(value)
+    packed = chunk.pack(more)
+    assert chunk.has_signed([chunk.pack(made), packed])
+    assert list(chunk.read(packed.entries).priorities) == [LOWEST, 255]
+    both = [(each.entries, each.messages) for each in (chunk.pack(made), packed)]
+    merged = chunk.rewritten([(*both[0], [1]), (*both[1], [2])])
+    assert chunk.has_signed([merged])
+    assert list(chunk.read(merged.entries).priorities) == [0, LOWEST]
+    merged = chunk.rewritten([(*both[0], [1]), (*both[1], [3])])
+    assert not chunk.has_signed([merged])
+    assert list(chunk.read(merged.entries).priorities) == [0, 255]
 
 
 @given(entries(), st.data())

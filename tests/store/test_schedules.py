@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 
 import pytest
 
-from broker_core.message import Facts, Message
+from broker_core.message import LOWEST, Facts, Message
 from broker_core.queues.queue import Queue
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.store.database import FORMAT, WAITING_FORMAT
@@ -188,6 +189,17 @@ def test_a_database_has_format_2_from_the_first_mark_that_waits_on(tmp_path: Pat
     assert shelf.store.stats().format == WAITING_FORMAT
     shelf = shelf.closed()
     assert shelf.found().marks == {0: 1 << 40}
+    shelf.store.close(None)
+
+
+def test_a_database_has_format_2_from_the_first_priority_below_0_on(tmp_path: Path) -> None:
+    shelf = Shelf.of(tmp_path / "data").start()
+    shelf.commit(chunks=[entries(1, b"x")])
+    assert shelf.store.stats().format == FORMAT
+    lowest = entries(2, b"y")
+    lowest.priorities = array("h", [LOWEST])
+    shelf.commit(chunks=[entries(3, b"z"), lowest])
+    assert shelf.store.stats().format == WAITING_FORMAT
     shelf.store.close(None)
 
 
