@@ -1,10 +1,11 @@
-"""Read from all plain connections in one task: each that has sent something is read in turn, then all is settled.
+"""Read from all connections in one task: each that has sent something is read in turn, then all is settled.
 
     poll ─> small talkers: each is read from, some settled together ─> large talkers: some, one by one ─> poll
 
 A task for each connection costs more than a small message does: a switch, a read that finds nothing, and telling the
 operating system again what to wait for. Here a read costs a read. A connection that sent much last time comes last in
-each round, and those share a millisecond: however many they are, the others wait for one read of one of them.
+each round, and those share a millisecond: however many they are, the others wait for one read of one of them. So does
+a connection whose TLS has decrypted more than one read took, of which the operating system cannot tell.
 
 Only the plain next read is done here. For anything else (closing, an alarm, a peer that does not read, work that waits
 for a thread) the connection is dismissed, and its own task, which waits in `attend`, continues.
@@ -71,7 +72,10 @@ class Rounds:
         """Run rounds for ever."""
         number = self._poll.fileno()
         while True:
-            await trio.lowlevel.wait_readable(number)
+            if self._talkers:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.wait_readable(number)
             self.turn()
 
     def turn(self) -> None:
@@ -103,6 +107,7 @@ class Rounds:
         if (
             not node.owns_loop
             or self._interrupted
+            or self._talkers
             or len(self._attending) != len(node.transports)
             or node.has_work_left
         ):
@@ -137,6 +142,8 @@ class Rounds:
                 continue
             now = transport.hear()
             heard.append(transport)
+            if transport.has_more:
+                talkers[number] = None
             if len(heard) == 1:
                 began = now
             elif now - began > TOGETHER_S or len(heard) == TOGETHER:
@@ -150,6 +157,8 @@ class Rounds:
             del talkers[number]
             transport = attending[number][0]
             transport.hear()
+            if transport.has_more:
+                talkers[number] = None
             self._conclude([transport])
             if self._node.broker.tick() - began > TOGETHER_S:
                 break

@@ -16,6 +16,7 @@ from typing import Final
 SLICE: Final = (
     131_072  # bytes encrypted at once: eight records; a connection holds as many besides its outbox
 )
+RECORD_MAX: Final = 16_384  # clear bytes of one record (RFC 8446, section 5.1), and so of one read
 ANSWERS_MAX: Final = 16_384  # bytes of TLS's own answers that a peer may leave unread
 
 
@@ -57,6 +58,8 @@ class SecuredSocket:
     @property
     def has_more(self) -> bool:
         """Return whether `recv` can return bytes, or detect the end, without reading the socket."""
+        if self._ended or self._failure is not None:
+            return not self._closing
         return bool(self._incoming.pending or self.tls.pending())
 
     def recv(self, size: int) -> bytes:
@@ -83,7 +86,7 @@ class SecuredSocket:
         more = True
         while more and size and not self._ended and self._failure is None:
             try:
-                piece = self.tls.read(size)
+                piece = self.tls.read(min(size, RECORD_MAX))  # it allocates what it is asked for
             except ssl.SSLWantReadError:
                 break
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):

@@ -87,6 +87,7 @@ class Transport(Connected):
         self._paused = False  # not read from until it has read its answers
         self.number = connected.fileno()  # the file descriptor
         self.says_much = False  # its last read returned much
+        self.has_more = False  # its TLS has more to read, of which the operating system does not know
         self.dismissed = False  # its own task is about to continue
         self._ended = False  # the peer has closed its side
         self._goodbye_s = GOODBYE_S
@@ -152,8 +153,13 @@ class Transport(Connected):
         """Return whether the poller reads from this connection, rather than its own task."""
         front = self.front
         assert front is not None
-        is_plain = isinstance(self._socket, socket.socket) and HAS_ROUNDS
-        return is_plain and not (self._ended or self._is_stranger or front.halted or front.waits)
+        if not HAS_ROUNDS or self._has_decrypted():
+            return False
+        return not (self._ended or self._is_stranger or front.halted or front.waits)
+
+    def _has_decrypted(self) -> bool:
+        """Return whether reading returns at once, with or without input in the operating system."""
+        return isinstance(self._socket, SecuredSocket) and self._socket.has_more
 
     def hear(self) -> float:
         """Called by the poller: read once, and process the input. Returns when processing began."""
@@ -162,13 +168,16 @@ class Transport(Connected):
         except (BlockingIOError, InterruptedError):
             self.says_much = False
             return self.node.broker.now
-        except OSError:
+        except OSError as failure:
+            self._broken_off(failure)
             data = b""
         self.reads += 1
         size = len(data)
         if not size:
             self._ended = True
             return self.node.broker.now
+        if self.peer.tls is not None:
+            self.has_more = self._has_decrypted()
         self.octets_received += size
         self.says_much = size >= MUCH or size == self._read_size
         now = self.node.hear(self, data)
@@ -273,9 +282,12 @@ class Transport(Connected):
             except (BlockingIOError, InterruptedError):
                 await trio.lowlevel.wait_readable(self._socket)
             except OSError as failure:
-                if isinstance(failure, ssl.SSLError):
-                    log.warning("%s: broken off, TLS: %s", self.peer.name, reason(failure))
+                self._broken_off(failure)
                 return b""
+
+    def _broken_off(self, failure: OSError) -> None:
+        if isinstance(failure, ssl.SSLError):
+            log.warning("%s: broken off, TLS: %s", self.peer.name, reason(failure))
 
     async def _wait_unblocked(self) -> None:
         self._unblocked = unblocked = trio.Event()
@@ -295,9 +307,8 @@ class Transport(Connected):
             return False
         if self.dismissed:
             return True
-        has_more = isinstance(self._socket, SecuredSocket) and self._socket.has_more
         halted = self.front is not None and self.front.halted
-        return halted or has_more or is_readable(self._socket)
+        return halted or self._has_decrypted() or is_readable(self._socket)
 
     def alarm(self, reason: str | None) -> None:
         """Called when an alarm was raised or, with None, the last one cleared."""
