@@ -167,6 +167,8 @@ class Protocol:
     `first_bytes` are the prefixes (1 to 8 bytes each) by which a listener that serves several protocols recognises
     this one. `factory(broker, config, outbox, peer, now)` makes the front-end for one connection, which then receives
     everything from the first byte on. Its own settings are `config.protocols.others.get(name, {})`.
+    `relatives` are prefixes by which other versions of it begin: it answers those that the listener does not serve; of
+    several, the protocol with the longest prefix does.
     `fallback` marks the protocol that answers first bytes of no known protocol. A protocol that is not `shared` is
     served only by listeners that name it. `title` is its name in texts for people; by default that is `name`.
     `encoding` makes the encoding of its messages, with which those in the store are read again: a protocol without
@@ -188,6 +190,11 @@ class Protocol:
     prepare: Callable[[], object] | None = None
     queue_arguments: tuple[Row, ...] = ()
     sections: Callable[[], Sequence[Section]] | None = None
+    relatives: tuple[bytes, ...] = ()
+
+    def kinship(self, data: bytes) -> int:
+        """Return the length of the longest prefix of other versions that the data begins with; 0 without any."""
+        return max((len(each) for each in self.relatives if data.startswith(each)), default=0)
 
 
 def queue_arguments_of(protocols: Iterable[Protocol]) -> Mapping[str, Row]:

@@ -103,9 +103,14 @@ class Entrance:
         )
 
     def protocol_of(self, data: bytes) -> Protocol:
-        """Return the protocol that begins like this, or the fallback that answers in its place."""
-        fallback = next((p for p in self.protocols if p.fallback), self.protocols[0])
-        return next((p for p in self.protocols if data.startswith(p.first_bytes)), fallback)
+        """Return the protocol that begins like this, or the most fitting one that answers in its place."""
+        found = next((p for p in self.protocols if data.startswith(p.first_bytes)), None)
+        if found is not None:
+            return found
+        nearest = max(self.protocols, key=lambda p: p.kinship(data))
+        if nearest.kinship(data):
+            return nearest
+        return next((p for p in self.protocols if p.fallback), self.protocols[0])
 
     def _spoken(self, octets: bytes) -> str:
         known = (p.title or p.name for p in self.protocols if octets.startswith(p.first_bytes))

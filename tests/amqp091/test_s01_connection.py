@@ -39,8 +39,15 @@ def test_s001_the_header_is_answered_with_start_for_version_0_9() -> None:
     assert start.mechanisms.split() == [b"PLAIN", b"AMQPLAIN", b"ANONYMOUS"]
 
 
-def test_s003_a_newer_version_of_0_9_is_answered_with_ours_and_the_end() -> None:
-    for header in (b"AMQP\x00\x00\x09\x02", b"AMQP\x00\x00\x0a\x00"):
+def test_s003_an_older_or_newer_version_is_answered_with_ours_and_the_end() -> None:
+    newer = (b"AMQP\x00\x00\x09\x02", b"AMQP\x00\x00\x0a\x00")
+    older = (
+        b"AMQP\x01\x01\x08\x00",
+        b"AMQP\x01\x01\x09\x01",
+        b"AMQP\x00\x00\x08\x00",
+        b"AMQP\x01\x01\x00\x08",
+    )
+    for header in (*newer, *older):
         peer = Peer()
         peer.send_bytes(header)
         peer.read()
@@ -50,7 +57,7 @@ def test_s003_a_newer_version_of_0_9_is_answered_with_ours_and_the_end() -> None
 
 def test_s002_s003_any_other_header_is_answered_with_that_of_1_0_sasl_and_the_end() -> None:
     """S002: 1.0 without SASL is refused that way. (With SASL it is another front-end's.)"""
-    for header in (b"AMQP\x00\x01\x00\x00", b"AMQP\x00\x00\x08\x00", b"AMQP\x09\x09\x09\x09", b"NONSENSE"):
+    for header in (b"AMQP\x00\x01\x00\x00", b"AMQP\x01\x01\x00\x0a", b"AMQP\x09\x09\x09\x09", b"NONSENSE"):
         peer = Peer()
         peer.send_bytes(header)
         peer.read()
@@ -63,7 +70,7 @@ def test_s003_where_1_0_is_not_served_nobody_is_sent_looking_for_it() -> None:
         (("amqp091",), b"AMQP\x00\x00\x09\x01"),
         (("amqp091", "amqp10"), b"AMQP\x03\x01\x00\x00"),
     ):
-        for header in (b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x00\x08\x00", b"NONSENSE"):
+        for header in (b"AMQP\x03\x01\x00\x00", b"AMQP\x01\x01\x00\x0a", b"NONSENSE"):
             peer = Peer(ClientBench(), attrs.evolve(LOOPBACK, served=served))
             peer.send_bytes(header)
             peer.read()

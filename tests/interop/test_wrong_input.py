@@ -109,13 +109,14 @@ def test_a_tls_client_gets_an_alert(node: RunningNode):
     ("sent", "answered"),
     [
         (b"AMQP\x00\x00\x09\x02", HEADER),
-        (b"AMQP\x00\x00\x08\x00", AMQP_1_0_SASL),
+        (b"AMQP\x01\x01\x08\x00", HEADER),
+        (b"AMQP\x00\x00\x08\x00", HEADER),
         (b"AMQP\x07\x01\x00\x00", AMQP_1_0_SASL),
         (b"\x00" * 8, AMQP_1_0_SASL),
         (b"SSH-2.0-OpenSSH_9.2\r\n", AMQP_1_0_SASL),
         (Random(1).randbytes(4096), AMQP_1_0_SASL),
     ],
-    ids=["0-9-2", "0-8", "1.0 of some kind", "zeros", "ssh", "noise"],
+    ids=["0-9-2", "0-8", "0-8 in the spelling of 0-9-1", "1.0 of some kind", "zeros", "ssh", "noise"],
 )
 def test_another_first_header_is_answered_with_one_we_speak(node: RunningNode, sent: bytes, answered: bytes):
     assert answer(node, sent) == answered

@@ -14,6 +14,8 @@ AMQP_10 = b"AMQP\x00\x01\x00\x00"
 SASL_10 = b"AMQP\x03\x01\x00\x00"
 NEWER_09 = b"AMQP\x00\x00\x09\x09"
 AMQP_010 = b"AMQP\x01\x01\x00\x0a"
+AMQP_08 = b"AMQP\x01\x01\x08\x00"
+NEWER_10 = b"AMQP\x00\x01\x01\x00"
 NONSENSE = b"MQTT\x00\x04...."
 
 START = b"\x01\x00\x00"  # how connection.start begins: a method on channel 0
@@ -23,6 +25,8 @@ BOTH = {
     SASL_10: SASL_10 + b"\x00\x00\x00",  # and a frame
     AMQP_10: AMQP_10,  # without SASL, as the anonymous user
     NEWER_09: AMQP_091,
+    AMQP_08: AMQP_091,
+    NEWER_10: SASL_10,
     AMQP_010: SASL_10,
     NONSENSE: SASL_10,
 }
@@ -31,6 +35,11 @@ ONLY_10 = dict.fromkeys(BOTH, SASL_10) | {SASL_10: BOTH[SASL_10], AMQP_10: AMQP_
 START_010 = AMQP_010 + b"\x0f\x00"  # and a control
 ALL = BOTH | {AMQP_010: START_010}
 ONLY_010 = dict.fromkeys(BOTH, AMQP_010) | {AMQP_010: START_010}
+WITHOUT_091 = {header: START_010 if header == AMQP_010 else AMQP_010 for header in BOTH} | {
+    SASL_10: BOTH[SASL_10],
+    AMQP_10: AMQP_10,
+    NEWER_10: SASL_10,
+}
 ENABLED = {"protocols": {"amqp010": {"enabled": True}}}
 
 
@@ -49,6 +58,7 @@ def listening(*protocols: str) -> dict[str, object]:
         (ENABLED, ALL),
         (ENABLED | listening("amqp010"), ONLY_010),
         (ENABLED | listening("amqp010", "amqp091", "amqp10"), ALL),
+        (ENABLED | listening("amqp010", "amqp10"), WITHOUT_091),
         ({"protocols": {"amqp10": {"enabled": False}}}, ONLY_091),
         ({"protocols": {"amqp091": {"enabled": False}}}, ONLY_10),
     ],

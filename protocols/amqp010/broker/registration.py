@@ -36,6 +36,7 @@ def encoding() -> Encoding:
 PROTOCOL: Final = Protocol(
     name="amqp010",
     first_bytes=(b"AMQP\x01\x01\x00\x0a",),
+    relatives=(b"AMQP\x01\x01",),
     factory=connection,
     title="AMQP 0-10",
     encoding=encoding,

@@ -32,6 +32,7 @@ from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.fields import values_in
 from protocols.amqp091.codec.wire import FieldTable, Method
 from protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning
+from protocols.amqp091.machine.greeting import RELATIVES
 from protocols.shared.broker.ack_timeouts import tagged
 from protocols.shared.broker.login import RenewableConnection
 from protocols.shared.broker.outbox_writer import OutboxWriter
@@ -230,6 +231,7 @@ class Connection091(RenewableConnection, Handler):
 PROTOCOL: Final = Protocol(
     name="amqp091",
     first_bytes=(b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"),
+    relatives=RELATIVES,
     factory=Connection091,
     fallback=True,
     title="AMQP 0-9-1",

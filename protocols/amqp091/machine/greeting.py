@@ -11,7 +11,18 @@ OTHER_AMQP: Final = {
     b"\x03\x01\x00\x00": "AMQP 1.0 with SASL",
     b"\x02\x01\x00\x00": "AMQP 1.0 with TLS",
     b"\x01\x01\x00\x0a": "AMQP 0-10, which is served where protocols.amqp010.enabled is true",
+    b"\x01\x01\x08\x00": "AMQP 0-8",
+    b"\x01\x01\x09\x01": "AMQP 0-8",  # as some of its libraries write it
+    b"\x01\x01\x00\x08": "AMQP 0-8",
+    b"\x00\x00\x08\x00": "AMQP 0-8",
 }
+# How headers of other versions begin whose clients understand the header of 0-9-1 sooner than that of 1.0.
+RELATIVES: Final = (
+    b"AMQP\x00\x00",
+    b"AMQP\x01\x01\x08",
+    b"AMQP\x01\x01\x09",
+    b"AMQP\x01\x01\x00\x08",
+)
 HTTP_METHODS: Final = frozenset(
     ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "PATCH", "PRI")
 )
@@ -36,4 +47,4 @@ def recognise(header: bytes, serves_1_0: bool = True) -> tuple[str, bytes]:
     if header[:4] != b"AMQP":
         return "an unknown protocol", otherwise
     spoke = OTHER_AMQP.get(header[4:], "an unknown version of AMQP")
-    return spoke, HEADER_0_9_1 if header[4:6] == b"\x00\x00" and header[6] >= 9 else otherwise
+    return spoke, HEADER_0_9_1 if header.startswith(RELATIVES) else otherwise

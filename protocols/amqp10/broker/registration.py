@@ -55,6 +55,7 @@ def restored(broker: Broker) -> None:
 PROTOCOL: Final = Protocol(
     name="amqp10",
     first_bytes=(b"AMQP\x03\x01\x00\x00", b"AMQP\x00\x01\x00\x00"),
+    relatives=(b"AMQP\x00\x01", b"AMQP\x02", b"AMQP\x03"),  # other revisions of 1.0, and its header for TLS
     factory=connection,
     title="AMQP 1.0",
     encoding=encoding,
