@@ -23,7 +23,7 @@ from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.config.compat import Compat
 from broker_core.delivery import UNLIMITED
 from broker_core.errors import NotFound
-from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType
+from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType, Selected
 from broker_core.exchanges.routing import Route, identity_at, is_duplicate, route, walk
 from broker_core.exchanges.standard import STANDARD
 from broker_core.flow import Alarms
@@ -349,8 +349,15 @@ class Broker:
         return UNROUTABLE if walk(exchange, message).unroutable else Outcome.UNDELIVERABLE
 
     def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
-        """Put a message straight into queues. Used by exchange types that replay their history."""
+        """Put a message straight into queues, unless the selector of a binding keeps it from there.
+
+        Used by exchange types that replay their history.
+        """
         for destination in destinations:
+            if isinstance(destination, Selected):
+                if not destination.selector.matches(message):
+                    continue
+                destination = destination.end
             if isinstance(destination, Queue) and not destination.deleted:
                 destination.push(message)
 

@@ -45,6 +45,7 @@ METHODS: Final = {
     "keep": 1,
     "hold_again": 1,
     "validate_binding": 2,
+    "binding_selector": 1,
     "bind": 1,
     "unbind": 1,
     "close": 0,

@@ -270,6 +270,7 @@ class VirtualHost(Traced):
                 self._forget_incoming(binding)
             self._no_longer_kept(exchange)
             exchange.bindings_by_identity.clear()
+            exchange.selecting = 0
             exchanges += self._drop_incoming(exchange)
             self._tell(exchange, exchange.type.close)
 
@@ -302,6 +303,8 @@ class VirtualHost(Traced):
             return current
         self.broker.compat.check_binding_key(source.type.name, key)
         source.type.validate_binding(key, binding.arguments)
+        if binding.arguments:
+            binding.select(source.type.binding_selector(binding.arguments))
         self.add_binding(binding)
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_binding(binding)
@@ -312,13 +315,14 @@ class VirtualHost(Traced):
         """Put a binding in place without other checks. If the source's type raises, nothing has changed."""
         source = binding.source
         source.bindings_by_identity[binding.identity] = binding
-        self._incoming.setdefault(binding.destination, {})[binding] = None
+        self._incoming.setdefault(binding.end, {})[binding] = None
         try:
             source.type.bind(binding)
         except BaseException:
             del source.bindings_by_identity[binding.identity]
             self._forget_incoming(binding)
             raise
+        source.selecting += binding.selector is not None
         self._changed()
         if binding.arguments:
             self.broker.notices.notice(self.name, "binding from exchange", source.name, binding.warnings())
@@ -339,6 +343,7 @@ class VirtualHost(Traced):
         """Remove a binding from its source. True: the source is auto-delete, has none left, and must go too (S045)."""
         source = binding.source
         del source.bindings_by_identity[binding.identity]
+        source.selecting -= binding.selector is not None
         if self.broker.catalogue is not None:
             self.broker.catalogue.forget_binding(binding)
         self._happened("binding.deleted", binding.told())
@@ -356,10 +361,10 @@ class VirtualHost(Traced):
             self.broker.report_route_error(exchange, error, "failed to hear of a deletion")
 
     def _forget_incoming(self, binding: Binding) -> None:
-        incoming = self._incoming[binding.destination]
+        incoming = self._incoming[binding.end]
         del incoming[binding]
         if not incoming:
-            del self._incoming[binding.destination]
+            del self._incoming[binding.end]
 
     def _drop_incoming(self, destination: Destination) -> list[Exchange]:
         """Remove the bindings that lead to a destination; return the exchanges that have to be deleted with them."""

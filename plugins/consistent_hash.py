@@ -38,6 +38,8 @@ class Candidate:
         self.destination = destination
         self.weight = int(binding.key)
         seed = f"{destination.kind}\0{destination.name}\0{binding.key}\0"
+        if binding.selector is not None:
+            seed += f"{binding.selector.text}\0"
         self._hash = blake2b(octets(seed), digest_size=8)
 
     def drawn_for(self, key: bytes) -> float:

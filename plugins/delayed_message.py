@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from heapq import heappop, heappush
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.arguments.checks import text_fault
 from broker_core.arguments.exchange_arguments import ExchangeArgument
@@ -28,6 +28,9 @@ from broker_core.exchanges.held_messages import Held
 from broker_core.message import Message
 from broker_core.queues import delays
 from broker_core.values import Table
+
+if TYPE_CHECKING:
+    from broker_core.selectors.parser import Selector
 
 DELAYED_TYPE: Final = "x-delayed-type"
 
@@ -67,6 +70,9 @@ class DelayedMessage(ExchangeType):
 
     def validate_binding(self, key: str, arguments: Table) -> None:
         self._inner.validate_binding(key, arguments)
+
+    def binding_selector(self, arguments: Table) -> Selector | None:
+        return self._inner.binding_selector(arguments)
 
     def bind(self, binding: Binding) -> None:
         self._inner.bind(binding)

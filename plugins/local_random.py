@@ -31,7 +31,7 @@ class LocalRandom(ExchangeType):
             raise PreconditionFailed(f"Non empty binding '{printed(key)}' key not permitted")
 
     def bind(self, binding: Binding) -> None:
-        target = binding.destination
+        target = binding.end
         if target.is_exchange:
             raise PreconditionFailed("Destination not found")
         if isinstance(target, Queue) and target.type is not QueueType.CLASSIC:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.checks import whole_fault
+from broker_core.arguments.checks import text_fault, whole_fault
 from broker_core.arguments.row import Row, by_name
 
 BINDING_ARGUMENTS: Final = by_name(
+    Row(
+        name="x-filter-jms-selector",
+        about="A condition on messages, without which they do not go this way: a selector.",
+        check=text_fault,
+    ),
     Row(
         name="x-stream-partition-order",
         about="The place of a stream among those of a super stream.",

@@ -206,6 +206,8 @@ def _branch(step: Object, steps: Sequence[Object], indent: str) -> Iterator[str]
             for each in below:
                 if each.get("exchange") == matched.get("name"):
                     yield from _branch(each, steps, f"{indent}    ")
+    for unmet in _objects(step.get("unmet")):
+        yield f"{indent}  {_match(unmet)}: the selector does not match"
     if step.get("reason"):
         yield f"{indent}  {step['reason']}"
     for each in below:

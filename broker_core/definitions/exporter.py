@@ -210,7 +210,7 @@ def bindings(host: VirtualHost) -> Iterator[Item]:
 
 
 def belongs_to_connection(binding: Binding) -> bool:
-    destination = binding.destination
+    destination = binding.end
     return not destination.is_exchange and getattr(destination, "exclusive", False)
 
 
@@ -218,8 +218,8 @@ def binding_json(binding: Binding) -> Item:
     return {
         "source": binding.source.name,
         "vhost": binding.source.virtual_host.name,
-        "destination": binding.destination.name,
-        "destination_type": "exchange" if binding.destination.is_exchange else "queue",
+        "destination": binding.end.name,
+        "destination_type": "exchange" if binding.end.is_exchange else "queue",
         "routing_key": binding.key,
         "arguments": as_json(binding.arguments),
     }

@@ -264,8 +264,8 @@ def wholes(said: Json) -> list[int]:
 def binding_record(binding: Binding) -> Json:
     return {
         "source": written_text(binding.source.name),
-        "to": binding.destination.kind,
-        "destination": written_text(binding.destination.name),
+        "to": binding.end.kind,
+        "destination": written_text(binding.end.name),
         "key": written_text(binding.key),
         "arguments": written_table(binding.arguments),
     }

@@ -214,7 +214,7 @@ class StoredCatalogue(Catalogue):
         self._journal.remove(branch_key(branch))
 
     def keep_binding(self, binding: Binding) -> None:
-        if binding.source.durable and is_kept(binding.destination):
+        if binding.source.durable and is_kept(binding.end):
             self.last_binding += 1
             binding.number = self.last_binding
             self._put(binding_key(binding), object_records.binding_record(binding))

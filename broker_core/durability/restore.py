@@ -28,7 +28,13 @@ from broker_core.durable_objects import (
     VIRTUAL_HOST,
 )
 from broker_core.errors import Failure
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
+from broker_core.exchanges.exchange import (
+    Binding,
+    Destination,
+    Exchange,
+    ExchangeType,
+    selector_as_far_as_known,
+)
 from broker_core.exchanges.missing import Missing, missing
 from broker_core.leases.lease import Lease
 from broker_core.limits import QueueLimits
@@ -423,6 +429,7 @@ class Restoring:
                 host.name,
                 failure,
             )
+        binding.select(selector_as_far_as_known(binding.source.type, binding))
         try:
             host.add_binding(binding)
         except Exception as error:  # raised by a plug-in

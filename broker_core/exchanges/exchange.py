@@ -9,6 +9,7 @@ type (`routing.py`); a type only returns the destinations of one message from on
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
 from enum import Enum
@@ -22,6 +23,7 @@ from broker_core.arguments.warnings import binding_warnings, exchange_warnings
 from broker_core.clock import NEVER
 from broker_core.deduplication.deduplication import RecentMessages
 from broker_core.errors import PreconditionFailed
+from broker_core.exchanges.binding_selector import NOTHING, selector_in
 from broker_core.exchanges.held_messages import Held, Holding
 from broker_core.values import Table, frozen
 
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from broker_core.exchanges.contract import Host
     from broker_core.exchanges.routing import Route
     from broker_core.message import Message
+    from broker_core.selectors.parser import Selector
+
+log: Final = logging.getLogger("leveret.exchanges")
 
 
 class Handled(Enum):
@@ -66,13 +71,33 @@ class Destination:
         return "exchange" if self.is_exchange else "queue"
 
 
-class Binding:
-    """A binding: source --key, arguments--> destination. `identity` tells the bindings of one source apart."""
+class Selected(Destination):
+    """The end of a binding with a selector, as its exchange's type sees it. Routing replaces it by the real end."""
 
-    __slots__ = ("arguments", "destination", "identity", "key", "number", "source")
+    __slots__ = ("durable", "end", "is_exchange", "name", "selector")
+
+    def __init__(self, end: Destination, selector: Selector) -> None:
+        self.end = end
+        self.selector = selector
+        self.name = end.name
+        self.is_exchange = end.is_exchange
+        self.durable = end.durable
+
+    def __repr__(self) -> str:
+        return f"<Selected {self.kind} {self.name!r}>"
+
+
+class Binding:
+    """A binding: source --key, arguments--> end. `identity` tells the bindings of one source apart.
+
+    Types route to the `destination`: the end itself, or a `Selected` if the binding has a selector.
+    """
+
+    __slots__ = ("arguments", "destination", "end", "identity", "key", "number", "source")
 
     def __init__(self, source: Exchange, destination: Destination, key: str, arguments: Table) -> None:
         self.source = source
+        self.end = destination
         self.destination = destination
         self.key = key
         self.arguments = arguments
@@ -85,9 +110,18 @@ class Binding:
         return self.identity[3]
 
     @property
+    def selector(self) -> Selector | None:
+        """The condition that messages have to meet; None: there is none."""
+        return self.destination.selector if isinstance(self.destination, Selected) else None
+
+    def select(self, selector: Selector | None) -> None:
+        """Let only messages through that meet a condition, or all of them. The exchange's type must not have it yet."""
+        self.destination = self.end if selector is None else Selected(self.end, selector)
+
+    @property
     def durable(self) -> bool:
         """True if both ends are durable: a binding lasts as long as they do (S059)."""
-        return self.source.durable and self.destination.durable
+        return self.source.durable and self.end.durable
 
     def warnings(self) -> list[str]:
         """Return sentences about the arguments that have no effect."""
@@ -98,14 +132,14 @@ class Binding:
         return {
             "source_name": self.source.name,
             "source_kind": "exchange",
-            "destination_name": self.destination.name,
-            "destination_kind": self.destination.kind,
+            "destination_name": self.end.name,
+            "destination_kind": self.end.kind,
             "routing_key": self.key,
             "arguments": self.arguments,
         }
 
     def __repr__(self) -> str:
-        return f"<Binding {self.source.name!r} --{self.key!r}--> {self.destination.kind} {self.destination.name!r}>"
+        return f"<Binding {self.source.name!r} --{self.key!r}--> {self.end.kind} {self.end.name!r}>"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -165,6 +199,13 @@ class ExchangeType(ABC):
     def validate_binding(self, key: str, arguments: Table) -> None:
         """Called before a binding with this exchange as source is made. Raise `PreconditionFailed` to refuse it."""
 
+    def binding_selector(self, arguments: Table) -> Selector | None:
+        """Called before a binding is made. Return the condition that messages have to meet to go through it, if any.
+
+        Raise `PreconditionFailed` to refuse the arguments. By default it is that of `x-filter-jms-selector`.
+        """
+        return selector_in(arguments)
+
     def bind(self, binding: Binding) -> None:
         """Called after a binding was added to `self.exchange.bindings`, and for each of them after a reload.
 
@@ -218,6 +259,7 @@ class Exchange(Destination):
         "route_errors",
         "routes",
         "routes_revision",
+        "selecting",
         "surplus",
         "type",
         "unroutable",
@@ -243,6 +285,7 @@ class Exchange(Destination):
         self.internal = internal
         self.arguments: Table = arguments or {}
         self.bindings_by_identity: dict[tuple[object, ...], Binding] = {}
+        self.selecting = 0  # bindings with a selector
         self.reads_delays = False  # headers of messages may say that these are for later
         self.deduplication: RecentMessages | None = None  # the ids that it knows, if it drops duplicates
         self.alternate: str | None = None  # from argument or policy; the exchange need not exist
@@ -349,14 +392,32 @@ class Exchange(Destination):
     def replace_type(self, type_class: type[ExchangeType]) -> None:
         """Switch to a newer version of the type. If that raises anywhere, the old instance stays in place."""
         new = type_class(self)
-        for binding in self.bindings:
-            new.bind(binding)
-        if (state := self.type.state()) is not None:
-            new.restore(state)
+        before = [(binding, binding.destination) for binding in self.bindings if binding.arguments]
+        try:
+            for binding in self.bindings:
+                binding.select(selector_as_far_as_known(new, binding))
+                new.bind(binding)
+            if (state := self.type.state()) is not None:
+                new.restore(state)
+        except BaseException:
+            for binding, destination in before:
+                binding.destination = destination
+            raise
         old, self.type = self.type, new
+        self.selecting = len([binding for binding in self.bindings if binding.selector is not None])
         self.route_errors = 0  # so that the new version's first error is logged
         self.virtual_host.revision += 1  # cached routes are the old type's answers
         old.close()
+
+
+def selector_as_far_as_known(type_: ExchangeType, binding: Binding) -> Selector | None:
+    """Return the selector of a binding that exists already; if it cannot be read today, one that nothing meets."""
+    try:
+        return type_.binding_selector(binding.arguments) if binding.arguments else None
+    except PreconditionFailed as failure:
+        host = binding.source.virtual_host.name
+        log.warning("%r in vhost '%s' gets no messages: %s", binding, host, failure)
+        return NOTHING
 
 
 def inequivalent(

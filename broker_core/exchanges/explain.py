@@ -58,6 +58,7 @@ class Step:
     alternate: str | None  # the alternate that the exchange turned to because nothing matched
     outcome: str  # of the alternate: followed, missing, asked before; empty if it was not needed
     reason: str  # why no binding leads on from here; empty if one does
+    unmet: tuple[Match, ...] = ()  # the bindings that would lead on, but for their selectors
 
     @property
     def dead_end(self) -> bool:
@@ -67,6 +68,7 @@ class Step:
         return {
             **attrs.asdict(self, recurse=False),
             "matched": [match.to_json() for match in self.matched],
+            "unmet": [match.to_json() for match in self.unmet],
         }
 
 
@@ -220,6 +222,7 @@ class Asked:
     leads_on: set[str] = attrs.Factory(set)  # exchanges that were asked because of this one
     outcome: str = ""  # of the alternate
     is_duplicate: bool = False  # the exchange drops it
+    unmet: list[Destination] = attrs.Factory(list)  # whose selectors it does not meet
 
 
 class Told(Trace):
@@ -234,6 +237,9 @@ class Told(Trace):
 
     def repeated(self, exchange: Exchange, via: str) -> None:
         self._asked.append(Asked(exchange, via, [], "", is_duplicate=True))
+
+    def unmet(self, exchange: Exchange, destinations: list[Destination]) -> None:
+        self._asked[-1].unmet = destinations
 
     @property
     def is_handled(self) -> bool:
@@ -266,6 +272,7 @@ class Told(Trace):
             alternate=exchange.alternate if asked.outcome else None,
             outcome=asked.outcome,
             reason=reason_to_stop(asked, self._message),
+            unmet=tuple(unmet_bindings(exchange, asked.unmet)),
         )
 
 
@@ -296,6 +303,12 @@ def matched_bindings(exchange: Exchange, message: Message, answer: Iterable[Dest
         match_of(found[0]) if len(found) == 1 else Match(destination.kind, destination.name, None, {})
         for destination, found in by_destination.items()
     ]
+
+
+def unmet_bindings(exchange: Exchange, unmet: Iterable[Destination]) -> Iterable[Match]:
+    """Return the bindings to these destinations; each binding with a selector has a destination of its own."""
+    left = set(unmet)
+    return [match_of(binding) for binding in exchange.bindings if binding.destination in left] if left else []
 
 
 def matches_alone(exchange: Exchange, binding: Binding, message: Message) -> bool:
@@ -345,10 +358,12 @@ def reason_for_nothing(asked: Asked, message: Message) -> str:
     keys = " or ".join(f"'{key}'" for key in message.keys)
     if asked.error:
         return f"the type {exchange.type.name} failed: {asked.error}"
-    if exchange.name == "":
+    if exchange.name == "" and not asked.unmet:
         return f"there is no queue {keys}"
     if not exchange.bindings_by_identity:
         return "nothing is bound"
+    if asked.unmet:
+        return "the selector does not match" if len(asked.unmet) == 1 else "the selectors do not match"
     return f"no binding matches {keys if exchange.type.looks_at is LooksAt.KEY else 'the message'}"
 
 

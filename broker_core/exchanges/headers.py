@@ -23,6 +23,7 @@ from mypy_extensions import mypyc_attr
 from broker_core.arguments.checks import one_of
 from broker_core.arguments.row import Row
 from broker_core.errors import PreconditionFailed
+from broker_core.exchanges.binding_selector import SELECTOR
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
 from broker_core.message import Message
 from broker_core.values import Table, Value, printed, type_name
@@ -35,6 +36,7 @@ MODES: Final = {
     "any-with-x": (True, True),
 }
 
+NO_CRITERIA: Final = frozenset({"x-match", SELECTOR})
 PRESENT: Final = object()  # the criterion that any value meets
 TRUTH: Final = object()  # sets truth values apart from numbers
 
@@ -146,7 +148,7 @@ class Headers(ExchangeType):
 
 def criteria_in(arguments: Table, with_x: bool) -> Iterable[Criterion]:
     for name, value in arguments.items():
-        if name != "x-match" and (with_x or not name.startswith("x-")):
+        if name not in NO_CRITERIA and (with_x or not name.startswith("x-")):
             yield name, PRESENT if value is None else comparable(value)
 
 

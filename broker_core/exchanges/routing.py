@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from broker_core.exchanges.exchange import HANDLED, Destination, Exchange, ExchangeType, LooksAt
+from broker_core.exchanges.selection import Selection, ends, has_selectors
 from broker_core.queues.queue import Queue
 
 if TYPE_CHECKING:
@@ -107,10 +108,15 @@ class Trace(ABC):
 
     @abstractmethod
     def asked(self, exchange: Exchange, via: str, answer: list[Destination] | None, error: str) -> None:
-        """Called after an exchange was asked. The next calls of `hop` and `alternate` are about the same exchange.
+        """Called after an exchange was asked. The next calls of `hop`, `unmet` and `alternate` are about the same one.
 
+        `answer` may have destinations with selectors, which the message meets.
         `via`: publish, binding or alternate. `answer` None: it takes the message itself. `error`: the exception, or "".
         """
+
+    @abstractmethod
+    def unmet(self, exchange: Exchange, destinations: list[Destination]) -> None:
+        """Called for destinations that the type answered, and whose selectors the message does not meet."""
 
     @abstractmethod
     def repeated(self, exchange: Exchange, via: str) -> None:
@@ -154,6 +160,7 @@ def walk(
     keepers: list[Exchange] = []
     passed: list[tuple[Exchange, bool]] = []
     lasting = wanted is None and not message.facts.cc and not message.facts.bcc
+    selection: Selection | None = None
     for current, via in pending:
         if current.deduplication is not None and via != "publish":
             lasting = False
@@ -166,13 +173,22 @@ def walk(
                 continue
         answer, error = _ask(current, message, trace)
         lasting = lasting and current.type.looks_at is not LooksAt.MESSAGE and not error
+        unmet: list[Destination] = []
+        if answer and current.selecting and has_selectors(answer):
+            lasting = False
+            selection = selection or Selection(message)
+            answer, unmet = selection.divided(answer)
         if type(current.type).keep is not ExchangeType.keep:
             keepers.append(current)
         if trace is not None:
             trace.asked(current, via, answer, error)
+            if unmet:
+                trace.unmet(current, unmet)
         if answer is None:
             handled = True
             continue
+        if current.selecting:
+            answer = ends(answer)
         if wanted is not None:
             answer = [d for d in answer if not isinstance(d, Queue) or wanted(d)]
         for destination in answer:

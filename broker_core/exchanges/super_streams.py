@@ -66,4 +66,4 @@ def partitions_of(exchange: Exchange) -> list[StreamQueue]:
     if exchange.arguments.get(SUPER) is not True:
         return []
     ordered = sorted(exchange.bindings, key=lambda binding: whole(binding.arguments.get(ORDER)) or 0)
-    return list(dict.fromkeys(b.destination for b in ordered if isinstance(b.destination, StreamQueue)))
+    return list(dict.fromkeys(b.end for b in ordered if isinstance(b.end, StreamQueue)))

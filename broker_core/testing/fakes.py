@@ -19,6 +19,7 @@ import attrs
 from broker_core.broker import Broker
 from broker_core.clock import ManualClock, Timers
 from broker_core.exchanges.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from broker_core.exchanges.selection import Selection, ends
 from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Encoding, Facts, Message
 from broker_core.values import Properties, Table
@@ -64,6 +65,8 @@ def fake_message(
 class FakeDestination(Destination):
     """A queue, or with `is_exchange` another exchange, that keeps its messages in a list."""
 
+    durable = False
+
     def __init__(self, name: str, is_exchange: bool = False) -> None:
         self.name = name
         self.is_exchange = is_exchange
@@ -85,7 +88,8 @@ class FakeBroker(Broker):
 
     def deliver(self, message: Message, destinations: Iterable[Destination]) -> None:
         """Put a message straight into queues; each gets one copy."""
-        for destination in dict.fromkeys(destinations):
+        met, _ = Selection(message).divided(list(destinations))
+        for destination in dict.fromkeys(ends(met)):
             assert isinstance(destination, FakeDestination)
             destination.messages.append(message)
 
@@ -152,6 +156,7 @@ class Bench:
         binding = self.binding(name, key, arguments, is_exchange)
         if binding.identity not in self.exchange.bindings_by_identity:
             self.exchange.type.validate_binding(key, binding.arguments)
+            binding.select(self.exchange.type.binding_selector(binding.arguments))
             self.exchange.bindings_by_identity[binding.identity] = binding
             try:
                 self.exchange.type.bind(binding)
@@ -183,9 +188,7 @@ class Bench:
         before, self.exchange = self.exchange, self._declared()
         self.broker.timers = Timers()
         for binding in before.bindings:
-            self.bind(
-                binding.destination.name, binding.key, binding.arguments, binding.destination.is_exchange
-            )
+            self.bind(binding.end.name, binding.key, binding.arguments, binding.end.is_exchange)
         if before.holding is not None:
             self.exchange.hold_again(list(before.holding.held))
 

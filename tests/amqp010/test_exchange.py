@@ -230,6 +230,18 @@ def test_an_unknown_x_match_is_an_invalid_argument(session: ClientSession) -> No
     assert refused(session, command) == c.ERROR_CODE_INVALID_ARGUMENT
 
 
+def test_a_binding_has_a_selector_as_in_qpid(session: ClientSession) -> None:
+    session.declare("q")
+    session.bind("q", "amq.topic", "a.#", {"x-filter-jms-selector": "h = 1"})
+    for number in (1, 2):
+        headers = c.MessageProperties(application_headers={"h": number})
+        session.publish("a.b", b"%d" % number, exchange="amq.topic", properties=headers)
+    session.sync()
+    assert session.subscribe("q").bodies() == [b"1"]
+    command = c.ExchangeBind("q", "amq.topic", "k", {"x-filter-jms-selector": "h ="})
+    assert refused(session, command) == c.ERROR_CODE_INVALID_ARGUMENT
+
+
 def test_unbinding_takes_all_bindings_with_the_key_and_does_not_mind_that_there_is_none(
     bench: ClientBench, session: ClientSession
 ) -> None:

@@ -279,6 +279,7 @@ def test_an_explanation_is_json(host: VirtualHost) -> None:
                 "alternate": None,
                 "outcome": "",
                 "reason": "",
+                "unmet": [],
             }
         ],
         "dropped": None,

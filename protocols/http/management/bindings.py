@@ -69,7 +69,7 @@ def made(binding: Binding) -> Bound:
     source = binding.source
     warnings = binding.warnings()
     host = source.virtual_host.name
-    return Bound(host, source.name, binding.destination, binding.key, binding.arguments, warnings)
+    return Bound(host, source.name, binding.end, binding.key, binding.arguments, warnings)
 
 
 def implicit(queue: Queue) -> Bound:

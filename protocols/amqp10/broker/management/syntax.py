@@ -86,9 +86,9 @@ def location(segment: str) -> tuple[str, str, bool, str, str]:
 def location_of(binding: Binding) -> str:
     """Return the location of a binding."""
     source, destination, key = (
-        encoded(name) for name in (binding.source.name, binding.destination.name, binding.key)
+        encoded(name) for name in (binding.source.name, binding.end.name, binding.key)
     )
-    kind = "e" if binding.destination.is_exchange else "q"
+    kind = "e" if binding.end.is_exchange else "q"
     return f"/bindings/src={source};dst{kind}={destination};key={key};args={digest(binding.arguments)}"
 
 
@@ -149,7 +149,7 @@ def shown(arguments: values.Table) -> dict[str, Value]:
 
 
 def shown_binding(binding: Binding) -> dict[str, Value]:
-    destination = binding.destination
+    destination = binding.end
     return {
         "source": binding.source.name,
         f"destination_{destination.kind}": destination.name,

@@ -141,17 +141,20 @@ function ending(queues, dropped, handled) {
   return handled ? "An exchange on the way takes the message itself." : `It reaches nobody: ${dropped}.`;
 }
 
-function sentence({ exchange, type, matched, alternate, outcome, reason }) {
+function sentence({ exchange, type, matched, unmet = [], alternate, outcome, reason }) {
   const start = `${named(exchange)} (${type})`;
   const found = matched.map(
     ({ kind, name, key, followed }) =>
       `${kind} “${name}”${key ? ` by binding “${key}”` : ""}${followed ? "" : " (asked once already)"}`,
   );
+  const kept = unmet.length
+    ? ` The selector does not match for ${unmet.map(({ kind, name }) => `${kind} “${name}”`).join(", ")}.`
+    : "";
   const then = alternate
     ? ` It turns to its alternate, ${named(alternate)}${outcome === "followed" ? "" : `: ${outcome}`}.`
     : "";
   const text = found.length
     ? `${start} leads to ${found.join(" and ")}.`
     : `${start}: ${reason || "nothing matched"}.`;
-  return text[0].toUpperCase() + text.slice(1) + then;
+  return text[0].toUpperCase() + text.slice(1) + kept + then;
 }
