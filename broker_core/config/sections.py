@@ -45,6 +45,7 @@ MANY: Final = (1 << 31) - 1
 NAME: Final = Text("a name of 1 to 255 characters", r"(?s).{1,255}")
 NAMES: Final = ListOf(Text())
 QUEUE_TYPES: Final = OneOf("classic", "quorum", "stream")
+LOG_LEVEL: Final = OneOf("debug", "info", "warning", "error", "none")
 
 
 @attrs.frozen(kw_only=True)
@@ -68,13 +69,66 @@ class NodeSettings(Record):
 
 
 @attrs.frozen(kw_only=True)
-class LogSettings(Record):
-    """The log, which is written to standard error."""
+class LogLevels(Record):
+    """The lowest level that is logged, by category; without one it is `log.level`."""
 
-    level: str = key(
-        OneOf("debug", "info", "warning", "error"), "The lowest level that is logged.", "info", reload=True
+    node: str | None = key(
+        LOG_LEVEL, "The node: start, reload, alarms, listeners, plug-ins.", None, reload=True
     )
-    format: str = key(OneOf("text", "json"), "Lines for people, or one JSON object a line.", "text")
+    connection: str | None = key(
+        LOG_LEVEL,
+        "Connections before they speak a protocol.",
+        None,
+        reload=True,
+    )
+    amqp091: str | None = key(LOG_LEVEL, "AMQP 0-9-1: logins, refused requests.", None, reload=True)
+    amqp10: str | None = key(LOG_LEVEL, "AMQP 1.0: logins, refused requests.", None, reload=True)
+    amqp010: str | None = key(LOG_LEVEL, "AMQP 0-10: logins, refused requests.", None, reload=True)
+    http: str | None = key(LOG_LEVEL, "The control endpoint: logins, changes.", None, reload=True)
+    broker: str | None = key(LOG_LEVEL, "Queues, exchanges, dead letters.", None, reload=True)
+    store: str | None = key(LOG_LEVEL, "The store: recovery, damage, full disks.", None, reload=True)
+    security: str | None = key(LOG_LEVEL, "Passwords and tokens.", None, reload=True)
+    timeouts: str | None = key(LOG_LEVEL, "Deliveries that were not acknowledged in time.", None, reload=True)
+    arguments: str | None = key(LOG_LEVEL, "What was asked for and has no effect.", None, reload=True)
+    definitions: str | None = key(LOG_LEVEL, "Definitions files.", None, reload=True)
+    audit: str | None = key(LOG_LEVEL, 'The audit log, where `log.audit` is "log".', None, reload=True)
+
+
+@attrs.frozen(kw_only=True)
+class LogFileSettings(Record):
+    """A file for the log. A thread writes it; lines are left out, and counted, where the disk cannot keep up."""
+
+    path: Path | None = key(
+        FilePath(),
+        "The file, which a reload opens again; its folder has to be there. Without one there is none.",
+        None,
+        reload=True,
+    )
+    format: str | None = key(
+        OneOf("text", "json"), "As `log.format`, which it is by default.", None, reload=True
+    )
+    size_max: int = key(
+        Octets(0, 1 << 40),
+        "The size before which the file is renamed to FILE.1, FILE.1 to FILE.2 and so on; 0 leaves that to others.",
+        64 * MIB,
+        reload=True,
+    )
+    keep: int = key(
+        Whole(1, 1000), "How many renamed files there are; older ones are deleted.", 10, reload=True
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LogSettings(Record):
+    """The log, which is written to standard error, to a file, or to both."""
+
+    level: str = key(LOG_LEVEL, "The lowest level that is logged.", "info", reload=True)
+    levels: LogLevels = key(RecordOf(LogLevels), "The levels of categories.", LogLevels())
+    format: str = key(
+        OneOf("text", "json"), "Lines for people, or one JSON object a line.", "text", reload=True
+    )
+    console: bool = key(Flag(), "Whether the log is written to standard error.", True, reload=True)
+    file: LogFileSettings = key(RecordOf(LogFileSettings), "A file for the log.", LogFileSettings())
     audit: str = key(
         Text("an empty string, `log`, or the absolute path of a file", r"|log|/.+"),
         "The audit log of administrative actions: `log` for the rest of the log, or a file, which a reload reopens; "
@@ -82,6 +136,10 @@ class LogSettings(Record):
         "",
         reload=True,
     )
+
+    def contradictions(self) -> Iterator[Problem]:
+        if not self.console and self.file.path is None:
+            yield Problem("console", "false", "true, as long as there is no `log.file.path`")
 
 
 @attrs.frozen(kw_only=True)

@@ -120,6 +120,7 @@ class NodeAdmin(Operations):
         report = assembly.reload(self._broker, before, new)
         new = assembly.in_force(before, new)
         self._node.configure(new)
+        self._reload_log(new)
         self._plugins.configure(new.plugins.folders, new.plugins.disabled)
         self.watch_plugins()
         refused = [name for name, _ in self._reload_plugins().refused]
@@ -131,6 +132,14 @@ class NodeAdmin(Operations):
             log.warning("%s has changed: the new value holds after a restart", key)
         self._node.work()
         return attrs.evolve(report, refused=tuple(refused))
+
+    def _reload_log(self, new: Config) -> None:
+        if self._node.log_targets is None:
+            return
+        try:
+            self._node.log_targets.apply(new.log)
+        except OSError as failure:
+            log.error("the log file stays as it was: %s: %s", new.log.file.path, failure.strerror)
 
     def _reload_tokens(self) -> list[str]:
         """Read the file of the token keys again, and return what was refused; the previous keys then stay."""

@@ -35,9 +35,11 @@ from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol, queue_arguments_of
 from broker_core.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
+from broker_core.node import logs
 from broker_core.node.build_info import built
 from broker_core.node.listener import Entrance, proxies_of
 from broker_core.node.tls import Certificates
+from broker_core.observability import log_levels
 from broker_core.observability.audit import Audit
 from broker_core.observability.event_exchange import AlarmEvents, EventExchange
 from broker_core.operations import Reloaded
@@ -290,7 +292,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
         broker.virtual_hosts[host_name].apply_policies()
     _reload_monitors(broker, new)
     _reload_audit(broker, new)
-    logging.getLogger("leveret").setLevel(new.log.level.upper())
+    log_levels.set_levels(new.log.level, attrs.asdict(new.log.levels))
     return Reloaded(changed, needs_restart)
 
 
@@ -403,7 +405,10 @@ def rehearse(config: Config) -> list[str]:
     rehearsed.queue_arguments = queue_arguments_of(plugins.protocols.values())
     warnings = protocol_warnings(config, plugins.protocols)
     rehearsed.notices.tell = warnings.append
-    steps: list[Callable[[], object]] = [partial(populate, rehearsed, config)]
+    steps: list[Callable[[], object]] = [
+        partial(populate, rehearsed, config),
+        lambda: warnings.extend(logs.check(config.log)),
+    ]
     for where, entry in entries(config, plugins.protocols):
         steps.append(partial(entrance_of, config, entry, where, plugins.protocols))
     for step in steps:

@@ -11,33 +11,134 @@ input that is being processed, unless the caller names another one (`extra`).
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
+import os
 import threading
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import attrs
+
+from broker_core.config.load import ConfigError
+from broker_core.config.types import Problem, printed
+from broker_core.observability import log_levels
 
 if TYPE_CHECKING:
-    from broker_core.config.load import Config
+    from broker_core.config.sections import LogSettings
+    from broker_core.node.log_file import FileTarget
     from broker_core.operations import Operations
+
+H = TypeVar("H", bound="logging.Handler | None")
 
 FIELDS: Final = ("connection", "user", "vhost")
 LOGGER: Final = logging.getLogger("leveret")
 
 
-def to_stderr(config: Config) -> None:
-    """Log to standard error, with the configured level and format."""
+class LogTargets:
+    """The places that a process writes its log to: standard error, a file, or both. A reload changes them."""
+
+    def __init__(self, settings: LogSettings) -> None:
+        """Start to log. Raises ConfigError if the file cannot be opened."""
+        self._console: logging.Handler | None = None
+        self._file: FileTarget | None = None
+        self._settings: LogSettings | None = None
+        self._whose: Whose | None = None
+        log_levels.set_levels(settings.level, attrs.asdict(settings.levels))
+        try:
+            self.apply(settings)
+        except OSError as failure:
+            raise ConfigError([unwritable(settings, failure)]) from None
+
+    def apply(self, settings: LogSettings) -> None:
+        """Log as `settings` say from now on; a file that stays is opened again.
+
+        Raises OSError if the file cannot be opened. Then it stays as it was.
+        """
+        before, self._settings = self._settings, settings
+        if before is None or (before.console, before.format) != (settings.console, settings.format):
+            self._console = self._replaced(self._console, _console(settings))
+        if before is not None and before.file == settings.file:
+            if self._file is not None:
+                self._file.reopen()
+            return
+        try:
+            file = _file(settings)
+        except OSError:
+            if before is not None:
+                self._settings = attrs.evolve(settings, file=before.file)
+            raise
+        self._file = self._replaced(self._file, file)
+
+    def say_whose(self, node: Operations) -> None:
+        """From now on, add the source of the input that the node is processing. Call it in the node's own thread."""
+        self._whose = Whose(node)
+        for handler in (self._console, self._file):
+            if handler is not None:
+                handler.addFilter(self._whose)
+
+    def close(self) -> None:
+        """Write what waits, and log no more."""
+        self._console = self._replaced(self._console, None)
+        self._file = self._replaced(self._file, None)
+
+    def _replaced(self, before: logging.Handler | None, after: H) -> H:
+        if after is not None:
+            if self._whose is not None:
+                after.addFilter(self._whose)
+            LOGGER.addHandler(after)
+        if before is not None:
+            LOGGER.removeHandler(before)
+            before.close()
+        return after
+
+
+def _console(settings: LogSettings) -> logging.Handler | None:
+    if not settings.console:
+        return None
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if config.log.format == "json" else TextLines())
-    LOGGER.setLevel(config.log.level.upper())
-    LOGGER.addHandler(handler)
+    handler.setFormatter(formatter(settings.format))
+    return handler
 
 
-def say_whose(node: Operations) -> None:
-    """From now on, add the source of the input that the node is processing. Call it in the node's own thread."""
-    whose = Whose(node)
-    for handler in LOGGER.handlers:
-        handler.addFilter(whose)
+def _file(settings: LogSettings) -> FileTarget | None:
+    file = settings.file
+    if file.path is None:
+        return None
+    from broker_core.node.log_file import FileTarget, LogFile  # not needed without a file
+
+    opened = LogFile(file.path, file.size_max, file.keep)
+    return FileTarget(opened, formatter(file.format or settings.format))
+
+
+def unwritable(settings: LogSettings, failure: OSError) -> Problem:
+    """Return the problem of a log file that cannot be opened."""
+    accepted = f"a file that can be written to ({failure.strerror})"
+    return Problem("log.file.path", printed(str(settings.file.path)), accepted)
+
+
+def check(settings: LogSettings) -> list[str]:
+    """Try to open the log file, and return the warnings of settings that have no effect. Raises ConfigError."""
+    path = settings.file.path
+    try:
+        if path is not None and path.exists():
+            path.open("ab").close()
+        elif path is not None and not os.access(path.parent, os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, f"the folder {path.parent} is missing, or not writable")
+    except OSError as failure:
+        raise ConfigError([unwritable(settings, failure)]) from None
+    level = settings.levels.audit or settings.level
+    if settings.audit == "log" and level not in ("debug", "info"):
+        return [
+            f"log.audit has no effect: its lines are of level info, and the category logs from '{level}' on"
+        ]
+    return []
+
+
+def formatter(name: str) -> Lines:
+    """Return the formatter that a setting names, `text` or `json`."""
+    return JsonLines() if name == "json" else TextLines()
 
 
 class Lines(logging.Formatter):

@@ -42,6 +42,7 @@ from broker_core.security.guards import Door
 from broker_core.store.contract import Store, StoreError
 
 if TYPE_CHECKING:
+    from broker_core.node.logs import LogTargets
     from broker_core.node.persistence import Keeper
 
 log: Final = logging.getLogger("leveret.node")
@@ -78,12 +79,14 @@ class Node:
         store: Store | None = None,
         handed: Handed | None = None,
         owns_loop: bool = False,
+        log_targets: LogTargets | None = None,
     ) -> None:
         """`reread` reads the configuration again for `reload`; without it there is nothing to reload.
 
         `closing_s` is how long a shutdown waits for clients to close, in seconds. `store` takes the place of the one in
         `node.data_dir`; the node closes it. `handed` are sockets to listen on; all of them have to be used.
         `owns_loop`: nothing else runs in this trio loop, so that the node may make it wait for a millisecond.
+        `log_targets`: where the log of this process goes, for a reload to change; None in a program that cares for it.
         """
         self.config = config or Config()
         self.keeper: Keeper | None = None  # None: everything is in memory only
@@ -93,6 +96,7 @@ class Node:
         self.fed: Connected | None = None  # the connection whose input is being processed
         self.past: Counter[str] = Counter()  # the counters of ended connections
         self.owns_loop = owns_loop
+        self.log_targets = log_targets
         self.sending = 0  # connections whose backlog is being sent by a task
         self._reread = reread
         self._closing_s = closing_s

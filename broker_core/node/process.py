@@ -35,29 +35,35 @@ def run(
 
     A service manager's variables are taken out of `environ`: the sockets to listen on, and where to report the state.
     """
-    logs.to_stderr(config)
+    targets = logs.LogTargets(config.log)
     take_all_descriptors()
     keep_what_is_freed()
     handed, tells = handed_over(environ, os.getpid()), notifier(environ, os.getpid())
     try:
-        trio.run(_run, config, reread, source, handed, tells)
+        trio.run(_run, config, reread, source, handed, tells, targets)
     finally:
         tells.close()
+        targets.close()
 
 
 async def _run(
-    config: Config, reread: Callable[[], Config], source: str, handed: Handed, tells: Notifier
+    config: Config,
+    reread: Callable[[], Config],
+    source: str,
+    handed: Handed,
+    tells: Notifier,
+    targets: logs.LogTargets,
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with (
-            Node(config, reread, handed=handed, owns_loop=True) as node,
+            Node(config, reread, handed=handed, owns_loop=True, log_targets=targets) as node,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(partial(_feed_watchdog, tells))
             nursery.start_soon(
                 prepare, [each for listener in node.listening for each in listener.entrance.protocols]
             )
-            logs.say_whose(node.admin)
+            targets.say_whose(node.admin)
             print(assembly.welcome(node, source), flush=True)
             spare_the_collector()
             tells.ready(_status(node))

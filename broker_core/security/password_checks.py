@@ -30,7 +30,7 @@ from broker_core.security.passwords import NOBODYS, PasswordHash, nobodys
 if TYPE_CHECKING:
     from broker_core.security.access import Access, User
 
-log: Final = logging.getLogger("leveret.access")
+log: Final = logging.getLogger("leveret.security")
 T = TypeVar("T")
 
 REMEMBERED_MAX: Final = 10_000  # cached passwords; the least recently used one is dropped

@@ -77,14 +77,14 @@ def test_a_virtual_host_that_the_file_names_no_longer_stays_until_a_restart_and_
 
 def test_a_key_that_needs_a_restart_is_told_at_each_reload():
     old = parse({})
-    new = parse({"log": {"level": "debug", "format": "json"}, "compat": {"profile": "rabbitmq-4"}})
+    new = parse({"log": {"level": "debug"}, "node": {"name": "x"}, "compat": {"profile": "rabbitmq-4"}})
     broker = running(old)
     first = reload(broker, old, new)
-    assert (first.changed, first.needs_restart) == (("log.level",), ("log.format", "compat.profile"))
+    assert (first.changed, first.needs_restart) == (("log.level",), ("node.name", "compat.profile"))
     held = in_force(old, new)
-    assert (held.log.level, held.log.format, held.compat.profile) == ("debug", "text", "default")
+    assert (held.log.level, held.node.name, held.compat.profile) == ("debug", "leveret", "default")
     second = reload(broker, held, new)
-    assert (second.changed, second.needs_restart) == ((), ("log.format", "compat.profile"))
+    assert (second.changed, second.needs_restart) == ((), ("node.name", "compat.profile"))
 
 
 def with_user(name: str = "u", **said: object) -> Config:

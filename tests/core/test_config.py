@@ -354,9 +354,9 @@ def test_a_watermark_of_zero_switches_the_alarm_off():
 def test_the_difference_tells_what_can_be_taken_and_what_needs_a_restart():
     old = Config()
     new = parse(
-        'log.level = "debug"\nlog.format = "json"\nnode.name = "x"\nmemory.watermark = 0.1\nusers = []'
+        'log.level = "debug"\nevents.virtual_host = "x"\nnode.name = "x"\nmemory.watermark = 0.1\nusers = []'
     )
-    assert difference(old, new) == (("log.level", "memory.watermark", "users"), ("node.name", "log.format"))
+    assert difference(old, new) == (("log.level", "memory.watermark", "users"), ("node.name", "events.virtual_host"))
     assert difference(old, old) == ((), ())
 
 

@@ -28,6 +28,7 @@ ALLOWED = {
     "/api/leveret/plugins": ("administrator", "monitoring"),
     "/api/leveret/plugins/reload": ("administrator",),
     "/api/leveret/explain": ("administrator", "monitoring"),
+    "/api/leveret/log": ("administrator", "monitoring"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import resource
 import signal
@@ -56,6 +57,35 @@ def test_sighup_takes_what_can_be_taken_and_names_what_cannot(serve: Serve, tmp_
     file.write_text("[memory]\nwatermark = -1\n")
     node.send_signal(signal.SIGHUP)
     assert any("memory.watermark: found -1" in line for line in node.stderr)
+
+
+def test_the_log_is_in_a_file_that_a_reload_opens_again_and_changes_its_levels_while_it_runs(
+    serve: Serve, tmp_path: Path
+):
+    path = tmp_path / "node.log"
+    file = tmp_path / "leveret.toml"
+    file.write_text(
+        'listeners = [{ address = "127.0.0.1:0" }]\n'
+        f'[log]\nlevels.node = "debug"\nfile = {{ path = "{path}", format = "json" }}\n'
+    )
+    node = serve("--config", str(file))
+    at = re.findall(r"127\.0\.0\.1:(\d+)", screen(node))[-1]
+    ask = [sys.executable, "-m", "broker_core.cli", "log"]
+    where = ("--url", f"http://127.0.0.1:{at}", "--json")
+    told = json.loads(subprocess.check_output([*ask, "show", *where], cwd=ROOT))
+    assert (told["level"], told["levels"]["node"], told["levels"]["http"]) == ("info", "debug", "info")
+    told = json.loads(subprocess.check_output([*ask, "level", "error", "http", *where], cwd=ROOT))
+    assert told["levels"]["http"] == "error"
+    path.rename(tmp_path / "node.log.old")
+    node.send_signal(signal.SIGHUP)
+    assert node.stderr is not None
+    assert any("configuration reloaded" in line for line in node.stderr)
+    node.send_signal(signal.SIGTERM)
+    node.communicate(timeout=60)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert "SIGTERM: shutting down" in [line["message"] for line in lines]
+    assert {line["logger"] for line in lines} == {"leveret.node"}
+    assert (tmp_path / "node.log.old").read_text()
 
 
 def test_a_node_takes_all_descriptors_that_it_may_have(serve: Serve):

@@ -13,6 +13,7 @@ from typing import Final
 from broker_core.config.types import REFUSED, AnyValue, Place, toml_value
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.exchanges.explain import explain
+from broker_core.observability import log_levels
 from broker_core.values import Json, Value
 from protocols.http import management, metrics, ui
 from protocols.http.bulk import branches, leases, publish, staging, streams, super_streams
@@ -72,6 +73,24 @@ def reload_plugins(asked: Asked) -> Json:
     return asked.operations.reload_plugins()
 
 
+def log(asked: Asked) -> Json:
+    """Return the levels of the log: of the whole, and of each category."""
+    return {"level": log_levels.level(), "levels": log_levels.levels()}
+
+
+def set_log_level(asked: Asked) -> Json:
+    """Set the level of the log, or of one category, until the next reload or start."""
+    asked.only("category")
+    level, category = asked.arguments["level"], asked.one("category", "")
+    if level not in log_levels.LEVELS:
+        raise PreconditionFailed(f"'{level[:40]}' is no level of the log; {', '.join(log_levels.LEVELS)} are")
+    if category and category not in log_levels.CATEGORIES:
+        known = ", ".join(log_levels.CATEGORIES)
+        raise NotFound(f"the log has no category '{category[:40]}'; it has {known}")
+    log_levels.set_level(category or None, level)
+    return log(asked)
+
+
 def explained(asked: Asked) -> Json:
     asked.only("vhost", "exchange", "key", "header", "user")
     host = asked.broker.virtual_host(asked.one("vhost", "/"))
@@ -105,6 +124,8 @@ ROUTES: Final = (
     Route("POST", "/api/leveret/reload", Level.ADMINISTRATOR, reload),
     Route("GET", "/api/leveret/plugins", Level.MONITORING, plugins),
     Route("POST", "/api/leveret/plugins/reload", Level.ADMINISTRATOR, reload_plugins),
+    Route("GET", "/api/leveret/log", Level.MONITORING, log),
+    Route("PUT", "/api/leveret/log/level/{level}", Level.ADMINISTRATOR, set_log_level),
     Route("GET", "/api/leveret/explain", Level.MONITORING, explained),
     *streams.ROUTES,
     *super_streams.ROUTES,
