@@ -152,6 +152,7 @@ class Consumer(ABC):
         "selector",
         "settled",
         "timeout_s",
+        "warnings",
         "window",
     )
 
@@ -178,6 +179,7 @@ class Consumer(ABC):
         self.browses = browses
         self.searching = False
         self.timeout_s: float | None = None  # its own limit for answers, 0 for none; None: its queue's
+        self.warnings: tuple[str, ...] = ()  # of what its client asked for and has no effect
         self.attached = False  # to the queue, by `Queue.add_consumer`
         self.peer: object = (
             None  # the other end of its connection (`Client.peer`), where the protocol sets it

@@ -15,7 +15,7 @@ import threading
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, RotatingFileHandler
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 log: Final = logging.getLogger("leveret.node")
 
@@ -34,8 +34,7 @@ class LogFile(RotatingFileHandler):
         super().__init__(path, maxBytes=size_max, backupCount=keep, encoding="utf-8")
 
     def _open(self) -> TextIOWrapper:
-        opened = open(self.baseFilename, "a", encoding=self.encoding, opener=_opener)  # noqa: SIM115
-        return cast(TextIOWrapper, opened)
+        return open(self.baseFilename, "a", encoding=self.encoding, opener=_opener)
 
     def emit(self, record: logging.LogRecord) -> None:
         self._failing = False

@@ -356,7 +356,10 @@ def test_the_difference_tells_what_can_be_taken_and_what_needs_a_restart():
     new = parse(
         'log.level = "debug"\nevents.virtual_host = "x"\nnode.name = "x"\nmemory.watermark = 0.1\nusers = []'
     )
-    assert difference(old, new) == (("log.level", "memory.watermark", "users"), ("node.name", "events.virtual_host"))
+    assert difference(old, new) == (
+        ("log.level", "memory.watermark", "users"),
+        ("node.name", "events.virtual_host"),
+    )
     assert difference(old, old) == ((), ())
 
 

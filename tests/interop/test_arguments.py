@@ -131,9 +131,13 @@ def test_a_filter_that_is_not_applied_is_absent_from_the_answer_and_told(
     answer.rewind()
     answer.next()
     assert [str(name) for name in answer.get_dict()] == ["jms-selector"]
+    queue = node.find("filtered")
+    assert queue is not None
+    ((warning,),) = [each.warnings for each in queue.consumers]
     connection.close()
     (line,) = told(caplog)
-    assert line.startswith(f"receiver on queue 'filtered' in vhost '/': filter {row.name} has no effect here")
+    assert line == f"receiver on queue 'filtered' in vhost '/': {warning}"
+    assert warning.startswith(f"filter {row.name} has no effect here")
 
 
 class AsksCoordinator(LinkOption):

@@ -65,8 +65,9 @@ def message_subscribe(session: ServedSession, id: Id, command: c.MessageSubscrib
     except AccessRefused as failure:  # S099: no permission is missing, the queue has another consumer
         raise SessionError(c.ERROR_CODE_RESOURCE_LOCKED, str(failure)) from None
     if asked:
-        warnings = consumer_warnings(table(asked), CONSUMER_ROWS)
-        session.broker.notices.notice(session.client.host.name, "subscription to queue", queue.name, warnings)
+        subscription.warnings = tuple(consumer_warnings(table(asked), CONSUMER_ROWS))
+        host = session.client.host.name
+        session.broker.notices.notice(host, "subscription to queue", queue.name, subscription.warnings)
     session.subscriptions[destination] = subscription
     session.complete(id)
 

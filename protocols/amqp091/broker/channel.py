@@ -368,18 +368,20 @@ class Channel:
             self._serve_no_local(consumer)
         self.client.consume(consumer)
         if method.arguments:
-            warnings = consumer_warnings(method.arguments, CONSUMER_ROWS)
-            self.broker.notices.notice(self.client.host.name, "consumer of queue", queue.name, warnings)
+            consumer.warnings = (*consumer.warnings, *consumer_warnings(method.arguments, CONSUMER_ROWS))
+        if consumer.warnings:
+            self.broker.notices.notice(
+                self.client.host.name, "consumer of queue", queue.name, consumer.warnings
+            )
         self.consumers[tag] = consumer
         if not method.no_wait:
             self.send(m.BasicConsumeOk(tag))
 
     def _serve_no_local(self, consumer: ChannelConsumer) -> None:
-        """Keep from a consumer what its connection publishes, or tell once that nothing does. Raises Unsupported."""
+        """Keep from a consumer what its connection publishes, or warn that nothing does. Raises Unsupported."""
         queue = consumer.queue
         if not self.broker.compat.no_local:
-            why = "no-local has no effect, unless the row no_local of [compat] is true"
-            self.broker.notices.notice(self.client.host.name, "consumer of queue", queue.name, [why])
+            consumer.warnings = ("no-local has no effect, unless the row no_local of [compat] is true",)
         elif queue.type is QueueType.STREAM:
             raise Unsupported(f"no-local not supported by stream {queue.described}")
         else:

@@ -96,10 +96,11 @@ def _consume(
 ) -> LinkConsumer:
     queue = origin.queue if origin.queue.hidden else session.client.readable_queue(origin.queue.name)
     terms = origin.adapted(sources.terms(attach, origin.source, queue, session.client.peer))
-    if origin.source.filter:
-        warnings = [*filter_warnings(origin.source.filter, terms.filters)][:WARNINGS_MAX]
-        session.broker.notices.notice(session.client.host.name, "receiver on queue", queue.name, warnings)
     consumer = LinkConsumer(session, link, origin, terms)
+    if origin.source.filter:
+        consumer.warnings = tuple(filter_warnings(origin.source.filter, terms.filters))[:WARNINGS_MAX]
+        host = session.client.host.name
+        session.broker.notices.notice(host, "receiver on queue", queue.name, consumer.warnings)
     try:
         session.client.consume(consumer)
     except AccessRefused as failure:  # S099: permissions are not the cause, but another consumer

@@ -215,8 +215,22 @@ def test_a_consumer_is_told_with_its_queue_and_channel(lobby: Lobby) -> None:
             "exclusive": True,
             "prefetch_count": 9,
             "queue": {"name": "q", "vhost": "/"},
+            "warnings": [],
         }
     ]
+
+
+def test_arguments_of_a_consumer_without_effect_are_told_with_it(lobby: Lobby) -> None:
+    channel = lobby.client().channel(1)
+    channel.call(m.QueueDeclare("q"))
+    arguments = {"x-priorty": 3}
+    channel.call(m.BasicConsume("q", "tag", no_local=True, arguments=arguments))
+    [told] = lobby.get("/api/consumers")
+    assert told["warnings"] == [
+        "no-local has no effect, unless the row no_local of [compat] is true",
+        "x-priorty is not known here and has no effect; did you mean x-priority?",
+    ]
+    assert lobby.get("/api/queues/%2F/q")["consumer_details"][0]["warnings"] == told["warnings"]
 
 
 def test_of_consumers_with_one_active_one_is(lobby: Lobby) -> None:

@@ -2,6 +2,7 @@
 
 import { path } from "../api.js";
 import { h } from "../dom.js";
+import { warned } from "../notices.js";
 import { link, queueLink } from "../routes.js";
 import { host } from "../session.js";
 import { badge, list, page } from "../tables.js";
@@ -21,7 +22,7 @@ export const consumers = {
 };
 
 const COLUMNS = [
-  ["Tag", ({ consumer_tag: tag }) => tag, { sort: "consumer_tag" }],
+  ["Tag", (each) => [each.consumer_tag, warned(each)], { sort: "consumer_tag" }],
   [
     "Queue",
     ({ queue }) =>

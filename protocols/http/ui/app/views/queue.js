@@ -80,7 +80,7 @@ function readers({ consumer_details: found }) {
   if (!found?.length) return h("p", { class: "empty" }, "Nobody reads this queue.");
   return table(
     [
-      ["Tag", ({ consumer_tag: tag }) => tag],
+      ["Tag", (each) => [each.consumer_tag, warned(each)]],
       [
         "Channel",
         ({ channel_details: channel }) =>
