@@ -17,6 +17,7 @@ CATEGORIES: Final = (
     "amqp010",
     "http",
     "broker",
+    "exchanges",
     "store",
     "security",
     "timeouts",
