@@ -166,7 +166,7 @@ class Death:
 class Notes:
     """The broker's notes on a message that has died before or has a place in a stream. Most messages have none."""
 
-    __slots__ = ("deaths", "first_death", "last_death", "offset", "reached")
+    __slots__ = ("deaths", "first_death", "is_repeat", "last_death", "offset", "reached")
 
     def __init__(self) -> None:
         self.deaths: tuple[Death, ...] = ()  # newest first
@@ -175,6 +175,16 @@ class Notes:
         self.offset: int | None = None  # in the stream that holds it
         # The names of what has a dead letter that is still held for others; True: an exchange, False: a queue.
         self.reached: tuple[tuple[bool, str], ...] = ()
+        self.is_repeat = (
+            False  # it may have been in its next queue, and delivered, before the node ended suddenly
+        )
+
+    def copy(self) -> Notes:
+        """Return notes that say the same."""
+        notes = Notes()
+        notes.deaths, notes.first_death, notes.last_death = self.deaths, self.first_death, self.last_death
+        notes.offset, notes.reached, notes.is_repeat = self.offset, self.reached, self.is_repeat
+        return notes
 
 
 # Properties that only some protocols have, though selectors may name them. Times are in milliseconds since 1970.
@@ -332,6 +342,16 @@ class Message:
             due_ms=self.facts.due_ms,
         )
         return Message(self.encoding, self.exchange, self.key, properties, self.body, facts, self.notes)
+
+    def repeated(self) -> Message:
+        """Return this message with the note that it may have been in its next queue before: there it is redelivered.
+
+        A message moves on in memory first. If the node ends before that is on disk, it is in its old place again, and
+        moves once more, although a consumer of its next queue may have got it.
+        """
+        notes = Notes() if self.notes is None else self.notes.copy()
+        notes.is_repeat = True
+        return Message(self.encoding, self.exchange, self.key, self.properties, self.body, self.facts, notes)
 
     def header(self, name: str) -> Value:
         """Return one application header; None if it is absent, or void."""

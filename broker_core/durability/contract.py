@@ -128,6 +128,9 @@ class Durability(ABC):
     arrivals: list[Entry]  # holders append entries to be written, with PENDING as their number
     settled: list[Entry]  # holders append entries that need not be kept any more
     written: int  # the number up to which entries are on disk
+    redelivered_to: (
+        int  # entries up to this number were there before a sudden end: they may have gone on from there
+    )
 
     @abstractmethod
     def settle_numbers(self, numbers: Sequence[int]) -> None:

@@ -76,6 +76,8 @@ class Holding:
         for page in pages:
             again: list[Held] = []
             for number, position, due, message in journal.fetch(self, page):
+                if number <= journal.redelivered_to:
+                    message = message.repeated()
                 again.append(held := Held(message, self, position, due))
                 held.stored = number
             self.exchange.hold_again(again)

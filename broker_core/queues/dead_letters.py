@@ -94,6 +94,7 @@ def notes_of_death(wall: int, queue: str, message: Message, reason: str) -> Note
             queue, reason, same.count + 1, same.first_time, wall, same.exchange, same.keys, same.ttl_ms
         )
     notes = Notes()
+    notes.is_repeat = before is not None and before.is_repeat
     notes.deaths = (death, *(d for d in earlier if d is not same))
     notes.last_death = (reason, queue, message.exchange)
     notes.first_death = (

@@ -200,6 +200,7 @@ class HeldDeadLetters(WorkQueue):
                 self._take_in_hand(delivery, full)
 
     def _take_in_hand(self, delivery: Delivery, full: set[Queue]) -> None:
+        delivery.message = self.leaving(delivery)
         letter = Letter(delivery)
         self.in_hand += 1
         self.in_hand_bytes += delivery.message.size
@@ -395,8 +396,7 @@ def noted(message: Message, notes: Notes) -> Message:
 
 def with_reached(notes: Notes, reached: tuple[tuple[bool, str], ...]) -> Notes:
     """Return notes with these names of what a dead letter has reached."""
-    copy = Notes()
-    copy.deaths, copy.first_death, copy.last_death = notes.deaths, notes.first_death, notes.last_death
+    copy = notes.copy()
     copy.reached = reached
     return copy
 

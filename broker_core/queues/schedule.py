@@ -439,6 +439,8 @@ def put_off(queue: WorkQueue, message: Message) -> bool:
         queue.journal.arrivals.append(delivery)
     if queue.deduplication is not None:
         queue.deduplication.entered(delivery)
+    if message.notes is not None and message.notes.is_repeat:
+        delivery.redelivered = True
     queue.scheduled().put(delivery, due)
     queue.count_scheduled()
     return True

@@ -223,6 +223,8 @@ class WorkQueue(Queue):
         ranked = len(lanes) != 1 or (self.rises and message.facts.priority != 0)
         lane = self.lane_of(delivery) if ranked else lanes[0]
         lane.arrivals.append(delivery)
+        if message.notes is not None and message.notes.is_repeat:
+            delivery.redelivered = self.came_back = True
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1
@@ -505,7 +507,14 @@ class WorkQueue(Queue):
     def die(self, delivery: Delivery, reason: str) -> None:
         """Settle a message in the store, and dead-letter it for a reason (`REJECTED` and the others)."""
         self.forget((delivery,))
-        self.virtual_host.broker.dead_letter(self, delivery.message, reason)
+        self.virtual_host.broker.dead_letter(self, self.leaving(delivery), reason)
+
+    def leaving(self, delivery: Delivery) -> Message:
+        """Return a message that leaves for another queue, where it may have been before the node ended suddenly."""
+        journal = self.journal
+        if journal is None or not 0 < delivery.stored <= journal.redelivered_to:
+            return delivery.message
+        return delivery.message.repeated()
 
     def expire(self, delivery: Delivery) -> None:
         """Let a message die that had expired when it was taken out of its lane."""

@@ -78,7 +78,11 @@ def notes_said(notes: Notes | None) -> list[object] | None:
         for d in notes.deaths
     ]
     said: list[object] = [deaths, notes.first_death, notes.last_death, notes.offset]
-    return [*said, notes.reached] if notes.reached else said
+    if notes.reached or notes.is_repeat:
+        said.append(notes.reached)
+    if notes.is_repeat:
+        said.append(True)
+    return said
 
 
 def encoding_named(name: str, encoding_of: EncodingOf) -> Encoding:
@@ -110,6 +114,7 @@ def notes_of(said: list[object] | None) -> Notes | None:
     notes.offset = offset if isinstance(offset, int) else None
     if more and isinstance(more[0], list):
         notes.reached = tuple((bool(is_exchange), str(name)) for is_exchange, name in more[0])
+    notes.is_repeat = len(more) > 1 and bool(more[1])
     return notes
 
 

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.store")
 
 PREPARED: Final = "prepared"  # the note in the log with the number of its messages
+REPEATED: Final = (
+    "repeated"  # the note that the node ended suddenly: the branch may have been committed before
+)
 
 
 @attrs.frozen
@@ -157,13 +160,18 @@ class Prepared:
         journal, found = host.broker.journal, 0
         assert journal is not None, "a recovered branch has a journal"
         assert self.log is not None, "a recovered branch has a log"
+        if not journal.store.was_clean:
+            self.log.note(REPEATED, 1)
+        repeats = REPEATED in self.log.sequences
         with journal.store.reader() as reader:
             for offset, position, message in placed(reader, spans, journal.encoding):
                 place = bisect_right(ends, offset)
                 if place == len(owners):
                     if (route := routes.get(position)) is None:
                         continue
-                    self._branch.transaction.routes.append((route, message))
+                    self._branch.transaction.routes.append(
+                        (route, message.repeated() if repeats else message)
+                    )
                 elif isinstance(owner := owners[place], WorkQueue):
                     self._take_again(owner, position, message)
                 found += 1

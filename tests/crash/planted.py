@@ -22,6 +22,7 @@ from broker_core.durability.paging import Paging
 from broker_core.queues import level
 from broker_core.store import chunk, database, origin, writer
 from broker_core.store.contract import Chunk, Commit, Entries, NoSpaceError
+from broker_core.store.segments import SegmentChange
 from broker_core.store.writer import Writer
 from broker_core.transaction import Transaction
 
@@ -53,9 +54,9 @@ def answer_before_sync() -> None:
 def _slow_writer() -> None:
     write = Writer._write
 
-    def slow(self: Writer, *arguments: Any) -> None:
+    def slow(self: Writer, *arguments: Any) -> SegmentChange | None:
         time.sleep(SLOWLY_S)
-        write(self, *arguments)
+        return write(self, *arguments)
 
     Writer._write = slow  # type: ignore[method-assign]
 
@@ -137,6 +138,19 @@ def no_flags() -> None:
     recovery.pages_of = lambda gathered, marks, redelivered_to: pages_of(gathered, marks, 0)
 
 
+def no_repeats() -> None:
+    """Nobody remembers that a message may have moved on from its queue."""
+    messages = recovery.messages
+
+    def forgetful(broker: Broker, journal: Journal, *arguments: Any) -> recovery.Recovered:
+        found = messages(broker, journal, *arguments)
+        journal.redelivered_to = 0
+        return found
+
+    recovery.messages = forgetful
+    slow_store()
+
+
 def no_marks() -> None:
     """Nobody remembers how often a delivery failed."""
     write = Writer._write
@@ -206,6 +220,11 @@ def little_memory() -> None:
     paging.INTERVAL_S, paging.HEAD, level.AHEAD_MIN = 0.0, 5, 2  # type: ignore[misc]
 
 
+def slow_store() -> None:
+    """No mistake: each commit takes some time, in which messages go on in memory."""
+    _slow_writer()
+
+
 PLANTED: Final = {
     bug.__name__: bug
     for bug in (
@@ -217,6 +236,7 @@ PLANTED: Final = {
         transactions_in_two,
         lose_when_rewriting,
         no_flags,
+        no_repeats,
         no_marks,
         no_deaths,
         no_acks,
@@ -224,6 +244,7 @@ PLANTED: Final = {
         sync_again,
         confirm_without_room,
         little_memory,
+        slow_store,
     )
 }
 

@@ -41,13 +41,13 @@ def appends(draw: st.DrawFn) -> Append:
 
 
 def expected(made: Append) -> list[object]:
-    """What is to be read: offsets are those of the block, whatever a message had before."""
+    """What is to be read: offsets are those of the block, and messages of streams go nowhere from there."""
     rows = []
     for offset, each in enumerate(made.messages, made.first):
         notes = each.notes or Notes()
         *own, _ = told(each)
         deaths = [fields(death) for death in notes.deaths]
-        rows.append((*own, (deaths, notes.first_death, notes.last_death, offset)))
+        rows.append((*own, (deaths, notes.first_death, notes.last_death, offset, (), False)))
     return rows
 
 

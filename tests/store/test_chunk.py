@@ -42,6 +42,8 @@ def notes(draw: st.DrawFn) -> Notes:
     )
     made.first_death, made.last_death = draw(st.none() | ADDRESSES), draw(st.none() | ADDRESSES)
     made.offset = draw(st.none() | st.integers(0, 1 << 60))
+    made.reached = tuple(draw(st.lists(st.tuples(st.booleans(), NAMES), max_size=2)))
+    made.is_repeat = draw(st.booleans())
     return made
 
 
@@ -100,7 +102,8 @@ def told(message: Message) -> object:
     said = None
     if notes is not None:
         deaths = [fields(death) for death in notes.deaths]
-        said = (deaths, notes.first_death, notes.last_death, notes.offset)
+        addresses = (notes.first_death, notes.last_death)
+        said = (deaths, *addresses, notes.offset, notes.reached, notes.is_repeat)
     own = (message.encoding, message.exchange, message.key, message.properties, message.body, message.size)
     return (*own, fields(message.facts), said)
 
