@@ -324,8 +324,8 @@ class VirtualHost(Traced):
             raise
         source.selecting += binding.selector is not None
         self._changed()
-        if binding.arguments:
-            self.broker.notices.notice(self.name, "binding from exchange", source.name, binding.warnings())
+        if warnings := binding.warnings():
+            self.broker.notices.notice(self.name, "binding from exchange", source.name, warnings)
 
     def unbind(
         self, source: Exchange, destination: Destination, key: str, arguments: Table | None = None

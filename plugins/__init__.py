@@ -2,6 +2,7 @@
 
 * `consistent_hash` spreads keys over queues by weight; few keys move when a queue comes or goes.
 * `delayed_message` holds messages for as long as their header `x-delay` says.
+* `jms_topic` asks the selector of each binding, for RabbitMQ's JMS client.
 * `local_random` picks a classic queue at random; binding keys are empty.
 * `modulus_hash` spreads keys evenly over queues.
 * `random_exchange` picks a queue at random.

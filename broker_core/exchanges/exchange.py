@@ -125,7 +125,8 @@ class Binding:
 
     def warnings(self) -> list[str]:
         """Return sentences about the arguments that have no effect."""
-        return self.source.type.binding_warnings(self.arguments) if self.arguments else []
+        type_ = self.source.type
+        return type_.binding_warnings(self.arguments) if self.arguments or type_.binding_arguments else []
 
     def told(self) -> Table:
         """Return the binding's facts for events."""

@@ -109,6 +109,30 @@ def test_messages_of_all_protocols_go_where_the_selectors_let_them(node_with: St
     assert node.ready("red") == 2
 
 
+def test_a_subscription_of_rabbitmqs_jms_client_gets_what_it_selects(node_with: Start, tmp_path: Path):
+    """What that client declares: a selector exchange behind the topic exchange, and its own version with both."""
+    node = node_with(f'[node]\ndata_dir = "{tmp_path}/data"\n')
+    term = "{'and',{'>',{'ident',<<\"size\">>},10},{'like',{'ident',<<\"colour\">>},<<\"r%\">>,'no_escape'}}."
+    arguments = {"rjms_erlang_selector": term, "rjms_version": "3.4.0"}
+    with channel_at(node.port) as channel:
+        for version in ("3.4.0", "2.8.0"):
+            channel.exchange_declare(
+                "selecting", "x-jms-topic", durable=True, arguments={"rjms_version": version}
+            )
+        channel.exchange_declare("shop", "topic", durable=True)
+        channel.exchange_bind("selecting", "shop", "orders.new")
+        channel.queue_declare("subscribed", durable=True)
+        channel.queue_bind("subscribed", "selecting", "orders.new", arguments)
+    node.stop()
+    node.start()
+    with channel_at(node.port) as channel:
+        sent = [("red", 11), ("red", 5), ("blue", 11)]
+        assert [publish(channel, *each) for each in sent] == [True, False, False]
+        wrong = {"rjms_erlang_selector": "{xq7fkd9, 42}."}
+        with pytest.raises(ChannelClosedByBroker, match="'xq7fkd9' is no operator of selectors"):
+            channel.queue_bind("subscribed", "selecting", "orders.new", wrong)
+
+
 @pytest.mark.system
 def test_selectors_survive_a_kill(tmp_path: Path):
     node = Node(tmp_path / "data")

@@ -18,6 +18,7 @@ from broker_core.testing.fakes import Bench, fake_message, publish
 from broker_core.values import Properties, Table, Value
 from plugins.consistent_hash import ConsistentHash
 from plugins.delayed_message import DelayedMessage
+from plugins.jms_topic import JmsTopic
 from plugins.local_random import LocalRandom
 from plugins.message_deduplication import MessageDeduplication
 from plugins.modulus_hash import ModulusHash
@@ -52,6 +53,12 @@ def test_random_keeps_the_contract() -> None:
 
 def test_local_random_keeps_the_contract() -> None:
     check_exchange_type(LocalRandom, bindings=[("", {}), ("", {"a": 1})], by_chance=True)
+
+
+def test_jms_topic_keeps_the_contract() -> None:
+    term = {"rjms_erlang_selector": "{'=',{'ident',<<\"n\">>},1}."}
+    bindings: list[tuple[str, Table]] = [("", term), ("k", {"x-filter-jms-selector": "n = 1"}), ("k", {})]
+    check_exchange_type(JmsTopic, bindings=bindings, messages=[("", {"n": 1}), ("k", {"n": 2})])
 
 
 def test_super_stream_keeps_the_contract() -> None:
