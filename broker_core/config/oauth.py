@@ -10,18 +10,22 @@ import attrs
 
 from broker_core.config.records import Record, key
 from broker_core.config.types import FilePath, Flag, ListOf, OneOf, Problem, TableOf, Text, Whole
+from broker_core.config.urls import HttpUrl
 
 ASYMMETRIC: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     *("ES256", "ES384", "ES512", "EdDSA"),
 )
 SYMMETRIC: Final = ("HS256", "HS384", "HS512")
+DAY_S: Final = 86_400
+SOURCES: Final = ("jwks_file", "jwks_url", "discovery")
 NO_ALIASES: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
 @attrs.frozen(kw_only=True)
 class OAuthSettings(Record):
-    """Tokens (OAuth 2, JWT) instead of passwords. They are accepted once there is a `jwks_file`.
+    """Tokens (OAuth 2, JWT) instead of passwords. They are accepted once there is a `jwks_file`, a `jwks_url`, or
+    `discovery` is true.
 
     They need the extra `oauth`: `pip install "leveret[oauth]"`.
     """
@@ -31,6 +35,47 @@ class OAuthSettings(Record):
         "The file with the keys that tokens are signed with (JWK Set, RFC 7517). It is read at the start, at every "
         "reload, and when it has changed, within a minute.",
         None,
+        reload=True,
+    )
+    jwks_url: str | None = key(
+        HttpUrl(), "Where the issuer publishes these keys; instead of a `jwks_file`.", None, reload=True
+    )
+    discovery: bool = key(
+        Flag(),
+        "Whether the keys are found through the document that the `issuer` publishes (OpenID Connect Discovery); "
+        "instead of a `jwks_file` or `jwks_url`.",
+        False,
+        reload=True,
+    )
+    discovery_path: str = key(
+        Text("a path that begins with a slash", r"/[!-~]*"),
+        "The path of that document, after the `issuer`.",
+        "/.well-known/openid-configuration",
+        reload=True,
+    )
+    ca_file: Path | None = key(
+        FilePath(),
+        "The CAs that the issuer's certificate may have, in PEM; without it those of the system.",
+        None,
+        reload=True,
+    )
+    timeout_s: int = key(Whole(1, 60), "Seconds that the issuer has for an answer.", 5, reload=True)
+    refresh_s: int = key(
+        Whole(1, 7 * DAY_S),
+        "Seconds after which keys are fetched again, when a token is checked.",
+        3600,
+        reload=True,
+    )
+    keys_kept_s: int = key(
+        Whole(1, 30 * DAY_S),
+        "Seconds that fetched keys are used while the issuer does not answer.",
+        DAY_S,
+        reload=True,
+    )
+    unknown_key_interval_s: int = key(
+        Whole(1, 3600),
+        "The fewest seconds between two requests for keys that tokens with unknown keys cause.",
+        10,
         reload=True,
     )
     resource_server_id: str | None = key(
@@ -76,7 +121,34 @@ class OAuthSettings(Record):
         """The prefix of scopes that are meant for this node."""
         return f"{self.resource_server_id}." if self.scope_prefix is None else self.scope_prefix
 
+    @property
+    def is_on(self) -> bool:
+        """True if tokens are accepted."""
+        return self.jwks_file is not None or self.jwks_url is not None or self.discovery
+
+    @property
+    def discovery_url(self) -> str | None:
+        """The address of the issuer's discovery document; None if it is not to be asked."""
+        return self.issuer.rstrip("/") + self.discovery_path if self.discovery and self.issuer else None
+
+    def _undiscoverable(self) -> Iterator[Problem]:
+        kind = HttpUrl()
+        try:
+            kind.convert(self.discovery_url)
+        except ValueError:
+            found = "nothing" if self.issuer is None else "one that cannot be asked"
+            yield Problem("issuer", found, kind.accepted)
+
     def contradictions(self) -> Iterator[Problem]:
+        sources = [name for name in SOURCES if getattr(self, name)]
+        if len(sources) > 1:
+            yield Problem(sources[1], f"{sources[0]} as well", "one of " + ", ".join(SOURCES))
+        if self.discovery:
+            yield from self._undiscoverable()
+        if self.keys_kept_s < self.refresh_s:
+            yield Problem(
+                "keys_kept_s", f"{self.keys_kept_s}", f"at least refresh_s, which is {self.refresh_s}"
+            )
         needed = self.verify_audience or self.scope_prefix is None
-        if self.jwks_file is not None and self.resource_server_id is None and needed:
+        if self.is_on and self.resource_server_id is None and needed:
             yield Problem("resource_server_id", "nothing", "the node's name in tokens")

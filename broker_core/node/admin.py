@@ -22,8 +22,10 @@ from broker_core.values import Json
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
+    from broker_core.node.http_client import HttpClient
     from broker_core.node.listener import Listener
     from broker_core.node.node import Node
+    from broker_core.security.http_requests import HttpRequest, Outcome
 
 log: Final = logging.getLogger("leveret.node")
 T = TypeVar("T")
@@ -48,6 +50,7 @@ class NodeAdmin(Operations):
         self._plugins = plugins
         self._reread = reread
         self._watching = False  # whether the plug-in folders are watched
+        self._http: HttpClient | None = None  # made with the first request
         self._threads = trio.CapacityLimiter(THREADS)
 
     @property
@@ -76,6 +79,19 @@ class NodeAdmin(Operations):
     def compute(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Like `off_thread`, for work that only computes without Python's lock: its thread gives way to the loop's."""
         self.off_thread(partial(gently, work), then)
+
+    def fetch(self, request: HttpRequest, then: Callable[[Outcome], None]) -> None:
+        """Ask a server over HTTP, as `Ask` says."""
+        if self._http is None:
+            from broker_core.node.http_client import HttpClient  # few nodes ask anybody
+
+            self._http = HttpClient(self._node)
+        self._http.ask(request, then)
+
+    def close(self) -> None:
+        """Release what is left open; called when the node has ended."""
+        if self._http is not None:
+            self._http.close()
 
     def status(self) -> Mapping[str, Json]:
         broker = self._broker

@@ -219,13 +219,17 @@ def _put_permissions(broker: Broker, entry: UserEntry, is_default: bool) -> None
 
 def put_tokens(broker: Broker, config: Config) -> None:
     """Accept tokens of the configured issuer, or none. Raises ConfigError, and leaves everything as it was."""
-    if config.oauth.jwks_file is None:
-        broker.access.tokens = None
+    access = broker.access
+    if not config.oauth.is_on:
+        access.tokens = None
         return
     from broker_core.security.tokens import UNKNOWN, Tokens
 
     refuses = broker.compat.nameless_token is NamelessToken.REFUSE
-    broker.access.tokens = Tokens(config.oauth, broker.clock, None if refuses else UNKNOWN)
+    tokens = Tokens(config.oauth, broker.clock, None if refuses else UNKNOWN, access.fetch)
+    tokens.follow(access.tokens)
+    access.tokens = tokens
+    broker.timers.at(broker.now, lambda now: tokens.prepare())
 
 
 def _put_policies(broker: Broker, config: Config) -> None:

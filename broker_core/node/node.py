@@ -155,6 +155,7 @@ class Node:
         self.admin = NodeAdmin(self, self._plugins, self._reread, began)
         self.broker.operations = self.admin
         self.broker.access.off_thread = self.admin.compute
+        self.broker.access.fetch = self.admin.fetch
         if self.keeper is not None:
             assembly.page(self.broker, self.config)
             self.keeper.restore()
@@ -199,6 +200,7 @@ class Node:
                 await self._stack.aclose()
         finally:
             self.rounds.close()
+            self.admin.close()
             if self.keeper is not None:
                 self._close_store(self.keeper, crashed)
             self.broker.let_go()

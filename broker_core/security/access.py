@@ -23,6 +23,7 @@ from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
 from broker_core.observability.events import Events
 from broker_core.security.guards import Logins
+from broker_core.security.http_requests import Ask, no_network
 from broker_core.security.password_checks import ANYWHERE, CheckOrigin, Checks, OffThread, Waiting, inline
 from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
 
@@ -104,6 +105,7 @@ class Access:
         self.now: Callable[[], float] = float  # monotonic seconds; a broker replaces it by its clock
         self.tokens: Tokens | None = None  # None: tokens are not accepted
         self.off_thread: OffThread = inline  # replaced by a node, which has threads
+        self.fetch: Ask = no_network  # replaced by a node, which has a network
         self.hashing = Hashing()
         self.checks = Checks(self, random_octets(KEY_SIZE))
         self.scram_key = random_octets(KEY_SIZE)  # derives the salts of users that do not exist
@@ -222,7 +224,8 @@ class Access:
     def authenticate_password(self, name: str, password: str | bytes) -> User | None:
         """Authenticate as `authenticate` does, blocking: for programs and tests, not for the broker's thread."""
         if self.tokens is not None and self.is_token(password):
-            return self.tokens.authenticate(name, password)
+            found = self.tokens.authenticate(name, password)
+            return found if isinstance(found, User) else None
         user = self._users.get(name)
         kept = None if user is None else user.password
         matches = (kept or NOBODYS).matches(password)

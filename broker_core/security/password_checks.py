@@ -64,15 +64,15 @@ ANYWHERE: Final = CheckOrigin("", lambda: True)
 class Waiting:
     """A pending check. At its end `user` is the user or None; `was_tried` is False if the password was not checked."""
 
-    __slots__ = ("_job", "_told", "is_there", "user", "was_tried")
+    __slots__ = ("_leave", "_told", "is_there", "user", "was_tried")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, leave: Callable[[Waiting], object]) -> None:
+        """`leave` is called with this when the result is given up."""
         self.is_there = False
         self.was_tried = True
         self.user: User | None = None
-        self._job = job
+        self._leave = leave
         self._told: Callable[[], None] | None = None
-        job.waiting[self] = None
 
     def tell(self, told: Callable[[], None]) -> None:
         """Have `told` called in the broker's thread when the check has ended; at once if it has."""
@@ -83,7 +83,7 @@ class Waiting:
     def drop(self) -> None:
         """Give up the result."""
         self._told = None
-        self._job.waiting.pop(self, None)
+        self._leave(self)
 
     def end(self, user: User | None) -> None:
         self.is_there = True
@@ -106,6 +106,15 @@ class Job:
         self.password = password
         self.tested = tested
         self.waiting: dict[Waiting, None] = {}
+
+    def join(self) -> Waiting:
+        """Wait for this check, too."""
+        waiting = Waiting(self._leave)
+        self.waiting[waiting] = None
+        return waiting
+
+    def _leave(self, waiting: Waiting) -> None:
+        self.waiting.pop(waiting, None)
 
 
 class Checks:
@@ -174,12 +183,12 @@ class Checks:
         tested = known if slow and known is not None else nobodys(self._access.hashing.cost)
         job = self._jobs.get(mark)
         if job is not None and job.tested == tested:
-            return Waiting(job)
+            return job.join()
         line = self._lines.get(place.name, deque())
         if len(self._jobs) >= JOBS_MAX or len(line) >= LINE_MAX:
             raise LimitReached("too many passwords are being checked; try again later")
         job = self._jobs[mark] = Job(mark, name, password, tested, place)
-        waiting = Waiting(job)
+        waiting = job.join()
         line.append(job)
         self._lines[place.name] = line
         self._serve()

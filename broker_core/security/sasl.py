@@ -112,7 +112,8 @@ class Mechanism(ABC):
             self.require_try(name)
         found = self.access.authenticate(name, password, self._place(name))
         if isinstance(found, Waiting):
-            return Pending(found, partial(self._waited, name, found))
+            finish = partial(self._told, name) if is_token else partial(self._waited, name, found)
+            return Pending(found, finish)
         return self._told(name, found) if is_token else self._checked(name, found)
 
     def _place(self, name: str) -> CheckOrigin:

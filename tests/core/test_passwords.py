@@ -419,7 +419,7 @@ def test_who_asks_between_the_thread_and_its_end_is_answered() -> None:
     assert known is not None
     job = Job(b"mark", "u", b"secret", known)
     access.checks._begin(job)  # for nobody
-    late = Waiting(job)
+    late = job.join()
     assert threads.run() == 2
     assert late.user is access.user("u")
 

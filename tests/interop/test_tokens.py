@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import ssl
 import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pika
@@ -11,8 +15,10 @@ import pytest
 from proton import ConnectionException
 from proton.utils import BlockingConnection
 
-from tests.interop.conftest import RunningNode, Start
-from tests.security.issuer import settings, token, write_keys
+from tests.harness.web import WebServer
+from tests.interop.conftest import RunningNode, Start, wait_until
+from tests.security.issuer import public_jwk, settings, token, write_keys
+from tests.tls.pki import Pki
 
 pytestmark = pytest.mark.interop
 
@@ -71,3 +77,100 @@ def test_proton_comes_in_with_a_token_and_goes_when_it_is_over(node: RunningNode
 def test_proton_does_not_come_in_with_a_token_for_others(node: RunningNode):
     with pytest.raises(ConnectionException, match=r"Authentication failed|PLAIN"):
         over_proton(node, good_for(600, aud="other"))
+
+
+# Keys from the issuer, over TLS.
+
+
+class Published:
+    """An issuer that publishes keys, and a document that says where."""
+
+    def __init__(self, folder: Path) -> None:
+        pki = Pki(folder)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(folder / "server.pem", folder / "server.key")
+        self.web = WebServer({}, context)
+        document = {"issuer": self.web.url, "jwks_uri": f"{self.web.url}/keys"}
+        self.web.pages["/.well-known/openid-configuration"] = json.dumps(document).encode()
+        self.ca = pki.ca
+        self.publish("RS256")
+
+    def publish(self, *algorithms: str) -> None:
+        keys = [public_jwk(each) for each in algorithms]
+        self.web.pages["/keys"] = json.dumps({"keys": keys}).encode()
+
+    @property
+    def settings(self) -> str:
+        return (
+            f'[oauth]\ndiscovery = true\nissuer = "{self.web.url}"\nca_file = "{self.ca}"\n'
+            'resource_server_id = "leveret"\nunknown_key_interval_s = 1\n'
+        )
+
+    def token(self, algorithm: str = "RS256", **claims: object) -> str:
+        return token(algorithm, **{"exp": time.time() + 600, "iat": None, "iss": self.web.url, **claims})
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Iterator[Published]:
+    found = Published(tmp_path)
+    with found.web:
+        yield found
+
+
+def test_keys_come_from_the_issuer_rotate_and_go_on_while_it_is_away(
+    node_with: Start, published: Published, caplog: pytest.LogCaptureFixture
+):
+    node = node_with(published.settings)
+    over_pika(node, published.token()).close()
+    over_proton(node, published.token()).close()
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        over_pika(node, published.token(iss="https://other.example"))
+    assert len(published.web.asked_for("/keys")) == 1
+
+    published.publish("ES256")
+    wait_until(lambda: comes_in(node, published.token("ES256")), "the new key is there")
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        over_pika(node, published.token("RS256"))
+
+    published.web.pages["/keys"] = 503
+    wait_until(lambda: asked_in_vain(node, published), "the issuer was asked again")
+    over_pika(node, published.token("ES256")).close()
+    assert "no keys: the status is 503" in caplog.text
+    assert published.token()[:20] not in caplog.text
+
+
+def comes_in(node: RunningNode, given: str) -> bool:
+    try:
+        over_pika(node, given).close()
+    except pika.exceptions.ProbableAuthenticationError:
+        return False
+    return True
+
+
+def asked_in_vain(node: RunningNode, published: Published) -> bool:
+    comes_in(node, published.token("RS256"))
+    tokens = node.node.broker.access.tokens
+    return tokens is not None and tokens.source.failed > 0
+
+
+def test_an_issuer_with_another_certificate_is_not_believed(
+    node_with: Start, published: Published, caplog: pytest.LogCaptureFixture
+):
+    node = node_with("\n".join(line for line in published.settings.splitlines() if "ca_file" not in line))
+    with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+        over_pika(node, published.token())
+    assert "its certificate is not trusted" in caplog.text
+    assert published.web.asked == []
+
+
+def test_metrics_tell_of_the_keys(node_with: Start, published: Published):
+    node = node_with(published.settings + '[http]\nenabled = true\naddress = "127.0.0.1:0"\n')
+    over_pika(node, published.token()).close()
+    address = node.node.addresses[-1]
+    asked = urllib.request.Request(f"http://{address}/metrics")
+    asked.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
+    with urllib.request.urlopen(asked) as answer:
+        shown = answer.read().decode()
+    assert "leveret_oauth_keys_fetched_total 1" in shown
+    assert "leveret_oauth_fetches_failed_total 0" in shown
+    assert "leveret_oauth_keys_age_seconds" in shown

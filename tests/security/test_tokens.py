@@ -12,8 +12,9 @@ import pytest
 from broker_core.clock import ManualClock
 from broker_core.config.load import Config, ConfigError, parse
 from broker_core.config.oauth import OAuthSettings
-from broker_core.security import tokens
-from broker_core.security.tokens import LOOK_INTERVAL_S, TOKEN_SIZE_MAX, TokenRefused, Tokens
+from broker_core.security import signing_keys
+from broker_core.security.key_sources import LOOK_INTERVAL_S
+from broker_core.security.tokens import TOKEN_SIZE_MAX, TokenRefused, Tokens
 from tests.harness.bench import ClientBench
 
 from .issuer import ALL, LASTS_S, WALL, pasted, private, public_jwk, settings, signed, token, write_keys
@@ -254,20 +255,20 @@ def test_a_file_without_keys_is_a_problem_of_the_configuration(tmp_path: Path, t
     file = tmp_path / "keys.json"
     file.write_text(text)
     with pytest.raises(ConfigError) as refused:
-        tokens.read_keys(file, ALL)
+        signing_keys.read_keys(file, ALL)
     assert refused.value.problems[0].where.startswith("oauth.jwks_file")
     assert accepted in refused.value.problems[0].accepted
 
 
 def test_a_file_that_is_not_there_is_one_too(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"No such file"):
-        tokens.read_keys(tmp_path / "none.json", ALL)
+        signing_keys.read_keys(tmp_path / "none.json", ALL)
 
 
 def test_keys_of_the_same_name_and_kind_are_a_problem(tmp_path: Path):
     file = write_keys(tmp_path, [public_jwk("RS256"), public_jwk("RS256")])
     with pytest.raises(ConfigError, match=r"several keys"):
-        tokens.read_keys(file, ALL)
+        signing_keys.read_keys(file, ALL)
 
 
 def test_of_a_private_key_the_public_part_is_enough(tmp_path: Path):
@@ -280,7 +281,7 @@ def test_of_a_private_key_the_public_part_is_enough(tmp_path: Path):
 
 def test_a_key_to_encrypt_with_is_none_to_sign_with(tmp_path: Path):
     file = write_keys(tmp_path, [public_jwk("RS256", use="enc"), public_jwk("ES256")])
-    assert [key.name for key in tokens.read_keys(file, ALL)] == ["ES256"]
+    assert [key.name for key in signing_keys.read_keys(file, ALL)] == ["ES256"]
 
 
 def test_a_changed_file_is_read_again_within_a_minute(tmp_path: Path):
@@ -313,9 +314,9 @@ def test_a_file_that_cannot_be_read_any_more_leaves_the_keys(
 
 def test_without_the_extra_the_problem_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file = write_keys(tmp_path)
-    monkeypatch.setattr(tokens, "find_spec", lambda name: None)
+    monkeypatch.setattr(signing_keys, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"pip install .*leveret\[oauth\]"):
-        tokens.read_keys(file, ALL)
+        signing_keys.read_keys(file, ALL)
 
 
 def test_the_audience_needs_a_name(tmp_path: Path):

@@ -58,6 +58,7 @@ def _counted(broker: Broker) -> Iterator[Found]:
     yield AUTH, Family("rabbitmq_auth_attempts_total", COUNTER, "Attempts to log in."), good + bad
     yield AUTH, Family("rabbitmq_auth_attempts_succeeded_total", COUNTER, "Logins."), good
     yield AUTH, Family("rabbitmq_auth_attempts_failed_total", COUNTER, "Refused logins."), bad
+    yield from _tokens(broker)
     hosts = list(broker.hosts())
     for name, text, value in (
         ("rabbitmq_connections", "Connections in a virtual host.", len(broker.clients)),
@@ -68,6 +69,19 @@ def _counted(broker: Broker) -> Iterator[Found]:
         ("leveret_store_behind", "1 while publishers wait for the disk.", int(broker.is_behind)),
     ):
         yield OVERVIEW, Family(name, GAUGE, text), value
+
+
+def _tokens(broker: Broker) -> Iterator[Found]:
+    """Yield the families of the keys of tokens, if an issuer is asked for them."""
+    source = None if broker.access.tokens is None else broker.access.tokens.source
+    if source is None or not source.is_asked:
+        return
+    for name, kind, text, value in (
+        ("keys_age_seconds", GAUGE, "How long ago the keys of tokens were fetched.", source.age_s()),
+        ("keys_fetched_total", COUNTER, "Successful requests for the keys of tokens.", source.fetched),
+        ("fetches_failed_total", COUNTER, "Requests for the keys of tokens that failed.", source.failed),
+    ):
+        yield AUTH, Family(f"leveret_oauth_{name}", kind, text), value
 
 
 def _read(broker: Broker) -> Iterator[Found]:
