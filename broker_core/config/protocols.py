@@ -57,7 +57,7 @@ class Amqp091Settings(Record):
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL (by the client's certificate) without one.",
+        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`.",
         ("PLAIN", "AMQPLAIN", "ANONYMOUS"),
         reload=True,
     )
@@ -110,7 +110,7 @@ class Amqp10Settings(Record):
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL (by the client's certificate) without one.",
+        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`.",
         ("PLAIN", "ANONYMOUS"),
         reload=True,
     )
@@ -138,7 +138,7 @@ class Amqp010Settings(Record):
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL (by the client's certificate) without one.",
+        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`.",
         ("PLAIN", "ANONYMOUS"),
         reload=True,
     )

@@ -46,7 +46,7 @@ from broker_core.operations import Reloaded
 from broker_core.plugins import BadPlugin, Plugins
 from broker_core.security.access import User
 from broker_core.security.passwords import PasswordHash
-from broker_core.security.sasl import Scram
+from broker_core.security.sasl import BEARERS, Scram
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
@@ -394,6 +394,18 @@ def protocol_warnings(config: Config, known: Mapping[str, Protocol]) -> list[str
     ]
 
 
+def mechanism_warnings(config: Config) -> list[str]:
+    """Return the warnings of mechanisms that are named, and not offered."""
+    if config.oauth.is_on:
+        return []
+    return [
+        f"protocols.{protocol}.mechanisms names {name}, which is offered only where [oauth] accepts tokens"
+        for protocol in ("amqp091", "amqp10", "amqp010")
+        for name in getattr(config.protocols, protocol).mechanisms
+        if name in BEARERS
+    ]
+
+
 def rehearse(config: Config) -> list[str]:
     """Try a start without listening: plug-ins, certificates and definitions files are read too.
 
@@ -407,7 +419,7 @@ def rehearse(config: Config) -> list[str]:
         problems.append(Problem(f"plugin {error.source}", error.reason))
     rehearsed = Broker(exchange_types=plugins.exchange_types, compat=config.compat.chosen)
     rehearsed.queue_arguments = queue_arguments_of(plugins.protocols.values())
-    warnings = protocol_warnings(config, plugins.protocols)
+    warnings = [*protocol_warnings(config, plugins.protocols), *mechanism_warnings(config)]
     rehearsed.notices.tell = warnings.append
     steps: list[Callable[[], object]] = [
         partial(populate, rehearsed, config),

@@ -148,7 +148,8 @@ class Node:
         self._plugins.load()
         self.broker = assembly.broker(self.config, self._plugins.exchange_types, TrioClock())
         self.broker.queue_arguments = queue_arguments_of(self._plugins.protocols.values())
-        for warning in assembly.protocol_warnings(self.config, self._plugins.protocols):
+        warnings = assembly.protocol_warnings(self.config, self._plugins.protocols)
+        for warning in (*warnings, *assembly.mechanism_warnings(self.config)):
             self.broker.notices.tell(warning)
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
         self.keeper = self._keeper()

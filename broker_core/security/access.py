@@ -221,6 +221,10 @@ class Access:
             return self.tokens.authenticate(name, password)
         return self.checks.check(name, octets_of(password), place)
 
+    def authenticate_token(self, name: str, token: bytes) -> User | Waiting | None:
+        """Return the user of what was shown as a token, None if it is refused, or `Waiting`. Raises LimitReached."""
+        return None if self.tokens is None else self.tokens.authenticate(name, token)
+
     def authenticate_password(self, name: str, password: str | bytes) -> User | None:
         """Authenticate as `authenticate` does, blocking: for programs and tests, not for the broker's thread."""
         if self.tokens is not None and self.is_token(password):

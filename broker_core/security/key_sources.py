@@ -100,9 +100,7 @@ class IssuerKeys(KeySource):
 
     is_asked = True
 
-    def __init__(
-        self, settings: OAuthSettings, clock: Clock, fetch: Ask, on_end: Callable[[], None]
-    ) -> None:
+    def __init__(self, settings: OAuthSettings, clock: Clock, fetch: Ask, on_end: Callable[[], None]) -> None:
         """Hold no keys as yet. Raises ConfigError if the library is missing that checks signatures."""
         require_library(Place([], "oauth"))
         self._settings = settings

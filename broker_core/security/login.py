@@ -61,6 +61,7 @@ class Login:
         self._mechanism = ""
         self.attempt: Mechanism | None = None  # the last one
         self._pending: Pending | None = None
+        self._reported: Failure | None = None  # the last refusal
         self._success: Success | None = None  # takes effect once the client has answered the final data
 
     def begin(self, mechanism: str, response: bytes) -> Answer:
@@ -113,6 +114,8 @@ class Login:
                 self._success = answer
                 return Challenge(answer.octets)
             return self._succeeded(answer)
+        elif self.attempt is not None and self.attempt.refusal is not None:
+            self._refused(self.attempt.refusal)
         return answer
 
     def _succeeded(self, success: Success) -> Success:
@@ -121,7 +124,13 @@ class Login:
         return success
 
     def _refused(self, failure: Failure) -> None:
-        """Log and report a refused login, with names shortened, because any client may send any name."""
+        """Log and report a refused login, with names shortened, because any client may send any name.
+
+        A mechanism may tell its client first, in a challenge: the refusal is raised later, and reported once.
+        """
+        if failure is self._reported:
+            return
+        self._reported = failure
         name = "" if self.attempt is None else self.attempt.claimed
         why = failure.reason if isinstance(failure, AuthenticationFailed) else str(failure)
         self._log.warning("%s: login refused: %s", self._peer.name, why.replace(name, name[:SHOWN_MAX]))

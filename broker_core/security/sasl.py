@@ -86,6 +86,7 @@ class Mechanism(ABC):
     needs_certificate: ClassVar[bool] = False  # offered only to clients with a verified certificate
     certified: str | None = None  # the name in that certificate
     host: str = ""  # the client's address
+    refusal: AuthenticationFailed | None = None  # raised at the next step, after a challenge that tells of it
 
     def __init__(self, access: Access, peer_is_loopback: bool) -> None:
         self.access = access
@@ -112,8 +113,7 @@ class Mechanism(ABC):
             self.require_try(name)
         found = self.access.authenticate(name, password, self._place(name))
         if isinstance(found, Waiting):
-            finish = partial(self._told, name) if is_token else partial(self._waited, name, found)
-            return Pending(found, finish)
+            return Pending(found, partial(self._told if is_token else partial(self._waited, found), name))
         return self._told(name, found) if is_token else self._checked(name, found)
 
     def _place(self, name: str) -> CheckOrigin:
@@ -126,7 +126,7 @@ class Mechanism(ABC):
         access = self.access
         return not access.logins.refused_s(name, self.host, self.peer_is_loopback, access.now())
 
-    def _waited(self, name: str, waiting: Waiting, user: User | None) -> Success:
+    def _waited(self, waiting: Waiting, name: str, user: User | None) -> Success:
         if not waiting.was_tried:
             raise AuthenticationFailed(self.name, f"user '{name}': too many failures", "too_many_failures")
         return self._checked(name, user)
@@ -307,6 +307,9 @@ def text(octets: bytes) -> str:
 
 
 STANDARD: Final[tuple[type[Mechanism], ...]] = (Plain, Anonymous, External, Scram, Demonstration)
+BEARERS: Final = frozenset(
+    ("OAUTHBEARER", "XOAUTH2")
+)  # `bearer.py`, which is imported where one is configured
 DEFAULT_PREFERENCE: Final = ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL")
 
 
@@ -326,6 +329,10 @@ class Mechanisms:
         certified: str | None = None,
         host: str = "",
     ) -> None:
+        if not BEARERS.isdisjoint(preference):
+            from broker_core.security.bearer import OAuthBearer, XOAuth2
+
+            more = (OAuthBearer, XOAuth2, *more)
         known = {
             each.name: each
             for each in (*STANDARD, *more)

@@ -88,6 +88,11 @@ class Tokens:
         """Ask the issuer for its keys, before the first token comes and after the settings may have changed."""
         self.source.ask()
 
+    @property
+    def discovery_url(self) -> str | None:
+        """The address of the issuer's discovery document, which clients whose token is refused are told."""
+        return self._settings.discovery_url
+
     def recognises(self, password: str | bytes) -> bool:
         """Return whether a password has the form of a token; then it is never checked as a password."""
         octets = password.encode(errors="replace") if isinstance(password, str) else password

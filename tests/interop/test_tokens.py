@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,12 +17,13 @@ from proton import ConnectionException
 from proton.utils import BlockingConnection
 
 from tests.harness.web import WebServer
-from tests.interop.conftest import RunningNode, Start, wait_until
+from tests.interop.conftest import TIMEOUT_S, RunningNode, Start, missing, need_command, wait_until
 from tests.security.issuer import public_jwk, settings, token, write_keys
 from tests.tls.pki import Pki
 
 pytestmark = pytest.mark.interop
 
+HERE = Path(__file__).parent
 SECONDS = 3  # that a short token is good for: enough to come in on a busy machine
 
 
@@ -174,3 +176,72 @@ def test_metrics_tell_of_the_keys(node_with: Start, published: Published):
     assert "leveret_oauth_keys_fetched_total 1" in shown
     assert "leveret_oauth_fetches_failed_total 0" in shown
     assert "leveret_oauth_keys_age_seconds" in shown
+
+
+# OAUTHBEARER and XOAUTH2.
+
+OFFERED = """
+protocols.amqp091.mechanisms = ["PLAIN", "XOAUTH2", "OAUTHBEARER"]
+protocols.amqp10.mechanisms = ["XOAUTH2", "OAUTHBEARER", "PLAIN"]
+"""
+RHEA = """
+const [host, port, token] = process.argv.slice(1);
+const connection = require('rhea').connect({host, port, username: 'shop', token, reconnect: false});
+connection.on('connection_open', () => { console.log('open'); connection.close(); });
+connection.on('disconnected', () => console.log('disconnected'));
+connection.on('connection_error', (context) => console.log('refused'));
+"""
+
+
+class PikaBearer:
+    """Credentials of pika for these mechanisms."""
+
+    def __init__(self, mechanism: str, given: str) -> None:
+        self.TYPE = mechanism
+        self.given = given
+
+    def response_for(self, start: object) -> tuple[str, bytes]:
+        head = b"user=shop" if self.TYPE == "XOAUTH2" else b"n,,"
+        return self.TYPE, head + b"\x01auth=Bearer " + self.given.encode() + b"\x01\x01"
+
+    def erase_credentials(self) -> None:
+        pass
+
+
+@pytest.fixture
+def offering(tmp_path: Path, node_with: Start) -> RunningNode:
+    return node_with(OFFERED + settings(write_keys(tmp_path)))
+
+
+@pytest.mark.parametrize("mechanism", ["XOAUTH2", "OAUTHBEARER"])
+def test_pika_shows_a_token_as_such(
+    offering: RunningNode, mechanism: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(pika.credentials, "VALID_TYPES", [*pika.credentials.VALID_TYPES, PikaBearer])
+    parameters = pika.URLParameters(offering.url)
+    parameters._credentials = PikaBearer(mechanism, good_for(600))
+    pika.BlockingConnection(parameters).close()
+    parameters._credentials = PikaBearer(mechanism, good_for(-60))
+    with pytest.raises(pika.exceptions.AMQPError):  # pika answers no challenges
+        pika.BlockingConnection(parameters)
+    assert "login refused: user '" in caplog.text
+
+
+def test_rhea_shows_a_token_as_such(offering: RunningNode):
+    command = need_command("node", "nodejs npm")
+    if not (HERE / "node_modules" / "rhea").is_dir():
+        missing("rhea", "run `make test`, or npm ci --prefix tests/interop")
+
+    def said(given: str) -> list[str]:
+        ran = subprocess.run(
+            [command, "-e", RHEA, "127.0.0.1", str(offering.port), given],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            cwd=HERE,
+        )
+        return ran.stdout.split()
+
+    assert said(good_for(600))[0] == "open"
+    assert "open" not in said(good_for(-60))
