@@ -37,8 +37,20 @@ class TlsFacts:
 
 
 @attrs.frozen
+class ProcessFacts:
+    """The process at the other end of a Unix domain socket when it connected (SO_PEERCRED of unix(7))."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+@attrs.frozen
 class Peer:
-    """The other end of a connection, as far as the socket, a proxy in front of it and TLS tell."""
+    """The other end of a connection, as far as the socket, a proxy in front of it and TLS tell.
+
+    On a Unix domain socket `host` is `unix`, `port` a running number, `local_host` its address and `local_port` 0.
+    """
 
     host: str
     port: int
@@ -47,6 +59,7 @@ class Peer:
     loopback: bool
     served: tuple[str, ...] | None = None  # names of the protocols that the listener serves; None: unknown
     tls: TlsFacts | None = None  # None: a plain connection
+    process: ProcessFacts | None = None  # None: not on a Unix domain socket, or behind a proxy, or unknown
 
     @property
     def certified(self) -> str | None:
@@ -55,8 +68,14 @@ class Peer:
 
     @property
     def name(self) -> str:
-        """The connection's name for operators: `client -> server`, each as address and port."""
-        return f"{self.host}:{self.port} -> {self.local_host}:{self.local_port}"
+        """The connection's name for operators: `client -> server`, each as address and port if it has one."""
+        local = self.local_host if self.is_unix else f"{self.local_host}:{self.local_port}"
+        return f"{self.host}:{self.port} -> {local}"
+
+    @property
+    def is_unix(self) -> bool:
+        """Return whether the connection is on a Unix domain socket, and no proxy names its client."""
+        return self.local_host.startswith("unix:")
 
 
 class FrontEnd(ABC):

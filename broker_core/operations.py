@@ -72,8 +72,8 @@ class Connected(ABC):
 class Listening:
     """An open listener."""
 
-    host: str
-    port: int
+    host: str  # of a Unix domain socket, its address: unix:/PATH
+    port: int  # 0 for a Unix domain socket
     protocols: tuple[str, ...]
     tls: bool
     expires_at: float | None = None  # seconds since the epoch: when the first of its certificates expires

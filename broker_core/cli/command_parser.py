@@ -43,7 +43,9 @@ def control(parser: argparse.ArgumentParser, environ: Environ, command: Command,
     url = environ.get("LEVERET_URL") or "http://127.0.0.1:15672"
     user = environ.get("LEVERET_USER") or "guest"
     parser.add_argument(
-        "--url", default=url, help="the node's control endpoint (default: $LEVERET_URL, else %(default)s)"
+        "--url",
+        default=url,
+        help="the node's control endpoint, also unix:/PATH (default: $LEVERET_URL, else %(default)s)",
     )
     parser.add_argument("--user", default=user, help="the login (default: $LEVERET_USER, else %(default)s)")
     parser.add_argument("--password-file", metavar="FILE", type=Path, help="a file with the password")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import socket
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Final
@@ -56,11 +57,39 @@ class Answer:
         return bool(content.get("refused") or content.get("problems"))
 
 
+class UnixConnection(http.client.HTTPConnection):
+    """An HTTP connection over a Unix domain socket."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        """`path` is the path of a socket, or an abstract name after a NUL."""
+        super().__init__("localhost", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def unix_path(url: str) -> str:
+    """Return what to connect to for `unix:/PATH` or `unix:@NAME`; empty if the URL is another."""
+    path = url.removeprefix("unix:")
+    if path == url or not path.startswith(("/", "@")):
+        return ""
+    return "\0" + path[1:] if path.startswith("@") else path
+
+
 class ControlClient:
-    """A client of the endpoint at `url`, as `user`. In a `with` statement it keeps one connection."""
+    """A client of the endpoint at `url`, which may be `unix:/PATH`, as `user`.
+
+    In a `with` statement it keeps one connection.
+    """
 
     def __init__(self, url: str, user: str, password: str) -> None:
-        self._address = urlsplit(url if "//" in url else f"http://{url}")
+        self._socket_path = unix_path(url)
+        self._address = urlsplit(
+            "http://localhost" if self._socket_path else url if "//" in url else f"http://{url}"
+        )
         self._url = url.replace(
             f"{self._address.netloc.rpartition('@')[0]}@", "", 1
         )  # to be shown: no password
@@ -149,13 +178,15 @@ class ControlClient:
         return response.status, response.read().decode("utf-8", "replace")
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+        if self._socket_path:
+            return UnixConnection(self._socket_path, timeout_s)
         scheme, host = self._address.scheme, self._address.hostname
         try:
             port = self._address.port
         except ValueError:  # its text quotes the URL, perhaps a part of a password
             host = port = None
         if scheme not in ("http", "https") or not host:
-            raise Unreachable(f"{self._url} is not a URL such as http://127.0.0.1:15672")
+            raise Unreachable(f"{self._url} is not a URL such as http://127.0.0.1:15672 or unix:/PATH")
         if scheme == "https":
             return http.client.HTTPSConnection(host, port or 15671, timeout=timeout_s)
         return http.client.HTTPConnection(host, port or 15672, timeout=timeout_s)

@@ -38,11 +38,14 @@ def add_serve(serving: argparse.ArgumentParser, environ: Environ) -> None:
     )
     serving.add_argument(
         "--listen",
-        metavar="HOST:PORT",
+        metavar="ADDRESS",
         action="append",
-        help="an address to accept connections on; may be repeated, and replaces the listeners of the file",
+        help="an address to accept connections on, HOST:PORT or unix:/PATH; may be repeated, and replaces the "
+        "listeners of the file",
     )
-    serving.add_argument("--http", metavar="HOST:PORT", help="the address of the control endpoint")
+    serving.add_argument(
+        "--http", metavar="ADDRESS", help="the address of the control endpoint, HOST:PORT or unix:/PATH"
+    )
     where = serving.add_mutually_exclusive_group()
     where.add_argument(
         "--data",

@@ -41,8 +41,7 @@ def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
     from broker_core.config.types import printed
 
     yield "listeners", [_listener(entry) for entry in config.listeners]
-    scheme = "http" if config.http.tls is None else "https"
-    yield "control", [f"{scheme}://{config.http.address}"] if config.http.enabled else ["switched off"]
+    yield "control", [_control(config)]
     yield "data", [_data(config)]
     yield "virtual hosts", [entry.name for entry in config.virtual_hosts]
     yield "users", [entry.name for entry in config.users]
@@ -54,6 +53,13 @@ def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
         "compatibility",
         [config.compat.profile, *(f"{row} = {printed(value)}" for row, value in config.compat.rows.items())],
     )
+
+
+def _control(config: Config) -> str:
+    if not config.http.enabled:
+        return "switched off"
+    scheme = "http" if config.http.tls is None else "https"
+    return f"{scheme}://{config.http.address}" if config.http.address.host else str(config.http.address)
 
 
 def _data(config: Config) -> str:

@@ -12,9 +12,11 @@ import attrs
 from broker_core.config.records import Record, RecordOf, key
 from broker_core.config.types import (
     Address,
+    AnyAddress,
+    FileMode,
     FilePath,
     Flag,
-    HostAndPort,
+    ListeningAddress,
     ListOf,
     OneOf,
     Problem,
@@ -22,6 +24,8 @@ from broker_core.config.types import (
     SingleValue,
     TableOf,
     Text,
+    UnixAddress,
+    printed,
 )
 
 
@@ -98,17 +102,31 @@ class TlsSettings(CertificateSettings):
             yield Problem("client_certificate", '"none"', '"optional" or "required", as there is a client_ca')
 
 
+SOCKET_MODE: Final = "0660"
+
+
 @attrs.frozen(kw_only=True)
 class ListenerEntry(Record):
     """An address to accept connections on. Without any, the node listens on 127.0.0.1:5672 and [::1]:5672."""
 
-    address: Address = key(
-        HostAndPort(), "The address; a name means each of its addresses, port 0 any free port."
+    address: AnyAddress = key(
+        ListeningAddress(),
+        "The address; a name means each of its addresses, port 0 any free port, `unix:` a Unix domain socket.",
     )
     socket: str | None = key(
         Text(),
         "The name of the sockets that systemd opens for this listener (FileDescriptorName); without it those with "
         "this address are taken.",
+        None,
+    )
+    socket_mode: str = key(
+        FileMode(),
+        "The permissions of the file of a Unix domain socket: clients need to write to it.",
+        SOCKET_MODE,
+    )
+    socket_owner: str | None = key(
+        Text(),
+        "The owner of that file, as USER, USER:GROUP or :GROUP; without it, the user that runs the node.",
         None,
     )
     protocols: tuple[str, ...] | None = key(
@@ -128,13 +146,21 @@ class ListenerEntry(Record):
         ("127.0.0.0/8", "::1/128"),
     )
 
+    def contradictions(self) -> Iterator[Problem]:
+        if not isinstance(self.address, UnixAddress) or self.address.is_abstract:
+            accepted = "a listener on unix:/PATH, which has a file"
+            if self.socket_mode != SOCKET_MODE:
+                yield Problem("socket_mode", printed(self.socket_mode), accepted)
+            if self.socket_owner is not None:
+                yield Problem("socket_owner", printed(self.socket_owner), accepted)
+
 
 @attrs.frozen(kw_only=True)
 class HttpSettings(Record):
     """The HTTP endpoint, which `leveret status` and other commands use."""
 
     enabled: bool = key(Flag(), "Serve it.", True)
-    address: Address = key(HostAndPort(), "The address to listen on.", Address("127.0.0.1", 15672))
+    address: AnyAddress = key(ListeningAddress(), "The address to listen on.", Address("127.0.0.1", 15672))
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
 
 
@@ -143,5 +169,5 @@ class PrometheusSettings(Record):
     """A listener for Prometheus only, without login. The HTTP endpoint has the metrics as well."""
 
     enabled: bool = key(Flag(), "Serve it.", False)
-    address: Address = key(HostAndPort(), "The address to listen on.", Address("127.0.0.1", 15692))
+    address: AnyAddress = key(ListeningAddress(), "The address to listen on.", Address("127.0.0.1", 15692))
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)

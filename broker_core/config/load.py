@@ -136,7 +136,7 @@ class Config(Record):
 
     def contradictions(self) -> Iterator[Problem]:
         yield from _repeated(
-            "listeners", [str(entry.address) for entry in self.listeners if entry.address.port]
+            "listeners", [str(entry.address) for entry in self.listeners if entry.address.is_fixed]
         )
         yield from _repeated("users", [user.name for user in self.users])
         yield from _repeated("virtual_hosts", [virtual_host.name for virtual_host in self.virtual_hosts])

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -285,13 +285,58 @@ class Address:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
+    @property
+    def is_fixed(self) -> bool:
+        """Return whether no two sockets can have it."""
+        return self.port != 0
 
-class HostAndPort(SingleValue[Address]):
-    accepted = '"HOST:PORT" with a name, an IPv4 address or an IPv6 address in brackets, such as "[::1]:5672"'
 
-    def convert(self, value: object) -> Address:
-        if isinstance(value, Address):
+UNIX: Final = "unix:"
+ABSTRACT: Final = "@"
+SOCKET_PATH_MAX: Final = 107  # bytes of `sun_path`, without its end (unix(7))
+
+
+@attrs.frozen
+class UnixAddress:
+    """The address of a Unix domain socket: a path, or an abstract name after `@`."""
+
+    path: str
+    host: str = attrs.field(init=False, default="")  # there is none
+    is_fixed: bool = attrs.field(init=False, default=True)
+
+    def __str__(self) -> str:
+        return UNIX + self.path
+
+    @property
+    def is_abstract(self) -> bool:
+        """Return whether it is a name that no file stands for (unix(7))."""
+        return self.path.startswith(ABSTRACT)
+
+    @property
+    def name(self) -> str | bytes:
+        """Return the name for `bind` and `connect`, in the form in which `getsockname` returns it."""
+        return b"\0" + self.path[1:].encode() if self.is_abstract else self.path
+
+    @classmethod
+    def named(cls, name: str | bytes) -> UnixAddress:
+        """Return the address with a name as `getsockname` returns it."""
+        return cls(name if isinstance(name, str) else ABSTRACT + name[1:].decode("utf-8", "backslashreplace"))
+
+
+AnyAddress: TypeAlias = Address | UnixAddress
+
+
+class ListeningAddress(SingleValue[AnyAddress]):
+    accepted = (
+        '"HOST:PORT" with a name, an IPv4 address or an IPv6 address in brackets, such as "[::1]:5672", or '
+        '"unix:/PATH", or "unix:@NAME"'
+    )
+
+    def convert(self, value: object) -> AnyAddress:
+        if isinstance(value, Address | UnixAddress):
             return value
+        if isinstance(value, str) and value.startswith(UNIX):
+            return unix_address(value)
         if not isinstance(value, str) or not (
             found := re.fullmatch(r"(?:\[([^]]+)]|([A-Za-z0-9._-]+)):(\d{1,5})", value)
         ):
@@ -299,6 +344,30 @@ class HostAndPort(SingleValue[Address]):
         if int(found[3]) > 65535:
             raise ValueError("ports end at 65535")
         return Address(str(ipaddress.IPv6Address(found[1])) if found[1] else host(found[2]), int(found[3]))
+
+    def from_text(self, text: str) -> object:
+        return text
+
+
+def unix_address(text: str) -> UnixAddress:
+    """Return the address that "unix:/PATH" or "unix:@NAME" means. Raises ValueError."""
+    path = text.removeprefix(UNIX)
+    if not path.startswith(("/", ABSTRACT)) or len(path) == 1 or "\0" in path or not path.isprintable():
+        raise ValueError
+    if len(path.encode()) > SOCKET_PATH_MAX:
+        raise ValueError(f"the path of a socket has at most {SOCKET_PATH_MAX} bytes")
+    return UnixAddress(path)
+
+
+class FileMode(SingleValue[str]):
+    """Permissions of a file, kept as text."""
+
+    accepted = 'permissions as octal digits, such as "0660"'
+
+    def convert(self, value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(r"0?[0-7]{3}", value):
+            raise ValueError
+        return value
 
     def from_text(self, text: str) -> object:
         return text

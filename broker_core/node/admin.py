@@ -12,6 +12,7 @@ import attrs
 import trio
 
 from broker_core.config.load import Config, ConfigError
+from broker_core.config.types import Address
 from broker_core.exchanges.exchange import Exchange
 from broker_core.node import assembly
 from broker_core.node.build_info import built
@@ -227,7 +228,7 @@ class NodeAdmin(Operations):
 
 
 def _listening(listener: Listener) -> Listening:
-    host, port = listener.socket.getsockname()[:2]
-    entrance = listener.entrance
+    bound, entrance = listener.bound, listener.entrance
+    host, port = (bound.host, bound.port) if isinstance(bound, Address) else (str(bound), 0)
     expires_at = None if entrance.certificates is None else entrance.certificates.expires_at
     return Listening(host, port, entrance.names, entrance.is_secured, expires_at)

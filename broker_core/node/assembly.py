@@ -381,6 +381,10 @@ def entries(config: Config, known: Mapping[str, Protocol]) -> Iterator[tuple[str
 def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping[str, Protocol]) -> Entrance:
     """Return the protocols, certificates and trusted proxies of a listener. Raises ConfigError."""
     protocols = protocols_of(config, entry, known)
+    if entry.socket_owner is not None:
+        from broker_core.node.unix_socket import owner_of  # for its errors, before anything is bound
+
+        owner_of(entry)
     certificates = None if entry.tls is None else Certificates(entry.tls, f"{where}.tls")
     return Entrance(protocols, certificates, proxies_of(entry))
 

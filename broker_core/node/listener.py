@@ -6,7 +6,9 @@ import errno
 import logging
 import socket
 from collections.abc import Iterable, Iterator
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import count
 from socket import socket as Socket  # noqa: N812
 from struct import Struct
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -15,10 +17,10 @@ from urllib.parse import quote
 import attrs
 
 from broker_core.config.listening import ListenerEntry
-from broker_core.config.types import Address
-from broker_core.frontend import Peer
+from broker_core.config.types import Address, AnyAddress, UnixAddress
+from broker_core.frontend import Peer, ProcessFacts
 from broker_core.node.proxy_protocol import ProxyHeader
-from broker_core.node.systemd import Handed, Where
+from broker_core.node.systemd import Handed, Where, address_of
 
 if TYPE_CHECKING:
     from broker_core.frontend import Protocol
@@ -35,6 +37,8 @@ BITE: Final = 4096  # bytes asked for in one read until the client has logged in
 HANDSHAKE: Final = 0x16  # the content type of a TLS handshake record
 RECORD: Final = Struct("!3xH")  # type, version, and the number of bytes that follow
 TLS_HELLO: Final = b"\x16\x03"
+HERE: Final = IPv4Address("127.0.0.1")  # the address that the peers of a Unix domain socket count as
+CREDENTIALS: Final = Struct("3i")  # `ucred` of unix(7)
 Network: TypeAlias = IPv4Network | IPv6Network
 
 
@@ -78,7 +82,7 @@ class Entrance:
     def admit_proxy(self, peer: Peer) -> None:
         """Check that the peer is a proxy that is trusted to name its client. Raises NotAdmitted."""
         assert self.proxies is not None
-        address = _plain_address(peer.host)
+        address = HERE if peer.is_unix else _plain_address(peer.host)
         if not any(address in network for network in self.proxies):
             raise NotAdmitted("only proxies that proxy_from names may connect here")
 
@@ -125,23 +129,36 @@ class Listener:
 
     socket: Socket
     entrance: Entrance
-    address: str = attrs.field(init=False)  # as HOST:PORT; still known after it has been closed
+    bound: AnyAddress = attrs.field(init=False)  # still known after the socket has been closed
+    numbers: Iterator[int] = attrs.field(
+        init=False, factory=partial(count, 1)
+    )  # of peers without a port of their own
 
-    @address.default
-    def _shown(self) -> str:
-        return str(Address(*self.socket.getsockname()[:2]))
+    @bound.default
+    def _bound(self) -> AnyAddress:
+        return address_of(self.socket)
+
+    @property
+    def address(self) -> str:
+        """Return the address as HOST:PORT, or `unix:` and the path."""
+        return str(self.bound)
 
     @property
     def is_open(self) -> bool:
         return self.socket.fileno() != CLOSED
 
 
-def listeners(address: Address, handed: Handed) -> Iterator[socket.socket]:
+def listeners(entry: ListenerEntry, handed: Handed) -> Iterator[socket.socket]:
     """Yield a listening socket for each address that a name stands for; IPv6's loopback is skipped without IPv6.
 
-    Sockets that were handed to this process take the place of new ones. Raises OSError.
+    Sockets that were handed to this process take the place of new ones. Raises OSError, or ConfigError for an unknown
+    owner of a Unix domain socket.
     """
+    address = entry.address
     try:
+        if isinstance(address, UnixAddress):
+            yield from handed.at(socket.AF_UNIX, address.name) or [_unix_listener(entry)]
+            return
         for family, where in _resolved(address):
             try:
                 yield from handed.at(family, where) or [_listener(family, where)]
@@ -152,6 +169,12 @@ def listeners(address: Address, handed: Handed) -> Iterator[socket.socket]:
     except (OSError, UnicodeError) as failure:
         number, reason = failure.args if isinstance(failure, OSError) else (errno.EINVAL, "not a host name")
         raise OSError(number, f"cannot listen on {address}: {reason}") from None
+
+
+def _unix_listener(entry: ListenerEntry) -> socket.socket:
+    from broker_core.node.unix_socket import unix_listener  # most nodes have none
+
+    return unix_listener(entry, BACKLOG)
 
 
 def _resolved(address: Address) -> Iterable[tuple[int, Where]]:
@@ -195,6 +218,7 @@ def introduced(peer: Peer, header: ProxyHeader) -> Peer:
         local_host=route.local_host,
         local_port=route.local_port,
         loopback=peer.loopback and route.from_loopback,
+        process=None,
     )
 
 
@@ -204,7 +228,12 @@ def _plain_address(host: str) -> IPv4Address | IPv6Address:
 
 
 def amqp_url(address: str, user: str, password: str, virtual_host: str, scheme: str = "amqp") -> str:
-    """Return `amqp://user:password@host:port/virtual_host`, with its parts quoted; a wildcard becomes loopback."""
+    """Return `amqp://user:password@host:port/virtual_host`, with its parts quoted; a wildcard becomes loopback.
+
+    No URL of AMQP names a Unix domain socket: its address is returned as it is.
+    """
+    if address.startswith("unix:"):
+        return address
     for everywhere, here in (("0.0.0.0:", "127.0.0.1:"), ("[::]:", "[::1]:")):
         if address.startswith(everywhere):
             address = here + address.removeprefix(everywhere)
@@ -212,8 +241,27 @@ def amqp_url(address: str, user: str, password: str, virtual_host: str, scheme: 
     return f"{scheme}://{name}:{secret}@{address}/{host}"
 
 
-def peer_of(connected: socket.socket, served: tuple[str, ...]) -> Peer:
+def peer_of(connected: socket.socket, listener: Listener) -> Peer:
+    """Return the peer of an accepted socket. Raises OSError if it has disconnected already."""
+    served = listener.entrance.names
+    if connected.family == socket.AF_UNIX:
+        address, number = str(listener.bound), next(listener.numbers)
+        return Peer("unix", number, address, 0, True, served, process=_process(connected))
     host, port = connected.getpeername()[:2]
     local_host, local_port = connected.getsockname()[:2]
     loopback = host == "::1" or host.removeprefix("::ffff:").startswith("127.")
     return Peer(host, port, local_host, local_port, loopback, served)
+
+
+def _process(connected: socket.socket) -> ProcessFacts | None:
+    if not hasattr(socket, "SO_PEERCRED"):  # not on Linux
+        return None
+    octets = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size)
+    return ProcessFacts(*CREDENTIALS.unpack(octets))
+
+
+def prepare(connected: socket.socket) -> None:
+    """Set the options of an accepted socket. Raises OSError if its peer has disconnected already."""
+    connected.setblocking(False)
+    if connected.family != socket.AF_UNIX:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -27,10 +27,11 @@ from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config.load import Config
 from broker_core.config.sections import GUEST
+from broker_core.config.types import Address
 from broker_core.frontend import FrontEnd, encodings_of, queue_arguments_of
 from broker_core.node import assembly
 from broker_core.node.admin import NodeAdmin
-from broker_core.node.listener import Entrance, Listener, amqp_url, listeners, peer_of
+from broker_core.node.listener import Listener, amqp_url, listeners, peer_of, prepare
 from broker_core.node.poller import HAS_ROUNDS, Rounds
 from broker_core.node.systemd import Handed
 from broker_core.node.transport import Transport, is_readable
@@ -251,22 +252,26 @@ class Node:
 
     @property
     def addresses(self) -> list[str]:
-        """Return the addresses on which the node listens, as HOST:PORT."""
+        """Return the addresses on which the node listens, as HOST:PORT or `unix:` and a path."""
         return [listener.address for listener in self.listening]
 
     @property
     def url(self) -> str:
-        """Return an AMQP URL for the configuration's first listener, user and virtual host."""
+        """Return an AMQP URL for the configuration's first listener with a port, user and virtual host.
+
+        Without such a listener it is the address of the first Unix domain socket.
+        """
         user = next(iter(self.config.users), GUEST)
-        host, scheme = self.config.virtual_hosts[0].name, self.listening[0].entrance.scheme
-        return amqp_url(self.addresses[0], user.name, user.password or "", host, scheme)
+        host = self.config.virtual_hosts[0].name
+        first = next((each for each in self.listening if isinstance(each.bound, Address)), self.listening[0])
+        return amqp_url(first.address, user.name, user.password or "", host, first.entrance.scheme)
 
     def _bind(self) -> None:
         """Open every listener. If it raises, the caller closes those that are open."""
         known = self._plugins.protocols
         for where, entry in assembly.entries(self.config, known):
             entrance = assembly.entrance_of(self.config, entry, where, known)
-            for found in self._handed.named(entry.socket or where) or listeners(entry.address, self._handed):
+            for found in self._handed.named(entry.socket or where) or listeners(entry, self._handed):
                 self.listening.append(Listener(found, entrance))
         self._handed.refuse_the_rest()
 
@@ -281,7 +286,7 @@ class Node:
                         await self._out_of_files(failure)
                     continue
                 self._accepting = True
-                self._welcome(connected, listener.entrance)
+                self._welcome(connected, listener)
 
     async def _out_of_files(self, failure: OSError) -> None:
         """Pause until other connections may have closed. Logged once, until a connection is accepted again."""
@@ -290,11 +295,11 @@ class Node:
         self._accepting = False
         await trio.sleep(OUT_OF_FILES_PAUSE_S)
 
-    def _welcome(self, connected: socket.socket, entrance: Entrance) -> None:
+    def _welcome(self, connected: socket.socket, listener: Listener) -> None:
+        entrance = listener.entrance
         try:
-            connected.setblocking(False)
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            peer = peer_of(connected, entrance.names)
+            prepare(connected)
+            peer = peer_of(connected, listener)
         except OSError:  # the peer has disconnected already
             connected.close()
             return

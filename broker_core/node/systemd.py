@@ -15,13 +15,16 @@ import time
 from collections.abc import Iterable, MutableMapping
 from typing import Final, TypeAlias
 
-from broker_core.config.types import Address
+from broker_core.config.types import Address, AnyAddress, UnixAddress
 
 log: Final = logging.getLogger("leveret.node")
 
-Where: TypeAlias = "tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]"  # as `socket` has it
+Where: TypeAlias = (  # as `socket` has it
+    "tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes] | str | bytes"
+)
 
 FIRST: Final = 3  # the descriptor of the first socket
+FAMILIES: Final = (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
 COUNT_MAX: Final = 1024  # a larger number is a mistake
 VARIABLES: Final = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")
 MICROSECONDS: Final = 1_000_000
@@ -42,9 +45,9 @@ class Handed:
 
     def at(self, family: int, where: Where) -> list[socket.socket]:
         """Take all sockets that listen on an address: one, or several with SO_REUSEPORT."""
-        host_and_port = where[:2]
+        wanted = where[:2] if isinstance(where, tuple) else where
         return self._taken(
-            [each for each in self._sockets if each[1].family == family and _where(each[1]) == host_and_port]
+            [each for each in self._sockets if each[1].family == family and _where(each[1]) == wanted]
         )
 
     def _taken(self, found: list[tuple[str, socket.socket]]) -> list[socket.socket]:
@@ -54,7 +57,7 @@ class Handed:
     def refuse_the_rest(self) -> None:
         """Raise OSError if a socket is left: clients that connect to it would wait for ever."""
         for name, left in self._sockets:
-            told = f"was handed a socket for {Address(*_where(left))}, called '{name}', but no listener is for it"
+            told = f"was handed a socket for {address_of(left)}, called '{name}', but no listener is for it"
             raise OSError(errno.EINVAL, told)
 
     def close(self) -> None:
@@ -66,7 +69,7 @@ class Handed:
 def handed_over(environ: MutableMapping[str, str], process: int, first: int = FIRST) -> Handed:
     """Return the sockets that are meant for this process, and remove the variables: children must not see them.
 
-    Raises OSError if one of them is not a TCP socket that listens.
+    Raises OSError if one of them is not a socket of TCP or a Unix domain that listens.
     """
     meant_for, count, names = (environ.pop(variable, "") for variable in VARIABLES)
     if meant_for != str(process):
@@ -84,18 +87,29 @@ def _listening(number: int) -> socket.socket:
         listener = socket.socket(fileno=number)
     except OSError as failure:
         raise OSError(failure.errno, f"was handed descriptor {number}: {failure.strerror}") from None
-    tcp = listener.family in (socket.AF_INET, socket.AF_INET6) and listener.type == socket.SOCK_STREAM
-    if not tcp or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+    is_stream = listener.family in FAMILIES and listener.type == socket.SOCK_STREAM
+    if not is_stream or not listener.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
         listener.detach()
-        raise OSError(errno.EINVAL, f"was handed descriptor {number}, which is not a TCP socket that listens")
+        raise OSError(
+            errno.EINVAL, f"was handed descriptor {number}, which is not a TCP or Unix socket that listens"
+        )
     listener.setblocking(False)
     listener.set_inheritable(False)
     return listener
 
 
-def _where(listener: socket.socket) -> tuple[str, int]:
-    host, port = listener.getsockname()[:2]
+def _where(listener: socket.socket) -> tuple[str, int] | str | bytes:
+    name = listener.getsockname()
+    if isinstance(name, str | bytes):
+        return name
+    host, port = name[:2]
     return host, port
+
+
+def address_of(listener: socket.socket) -> AnyAddress:
+    """Return the address on which a socket listens."""
+    where = _where(listener)
+    return Address(*where) if isinstance(where, tuple) else UnixAddress.named(where)
 
 
 class Notifier:

@@ -20,11 +20,13 @@ import trio
 
 from broker_core.config.load import Config, parse
 from broker_core.config.records import Raw, laid_over
+from broker_core.config.types import Address, AnyAddress, UnixAddress
 from broker_core.node.node import Node
 from broker_core.store.contract import Store
 
 P = ParamSpec("P")
 T = TypeVar("T")
+A = TypeVar("A", Address, UnixAddress)
 
 CLOSING_S: Final = 0.5  # for clients to close; they are on this machine, or in this very program and idle
 
@@ -61,6 +63,7 @@ class ThreadedNode:
         self._closing_s = closing_s
         self._thread: threading.Thread | None = None
         self._url = ""
+        self._bound: list[AnyAddress] = []
 
     # Start and end.
 
@@ -116,6 +119,7 @@ class ThreadedNode:
         self._stopping = trio.Event()
         async with Node(self.config, closing_s=self._closing_s, store=self._store) as self.node:
             self._url = self.node.url
+            self._bound = [listener.bound for listener in self.node.listening]
             started.set_result(None)
             await self._stopping.wait()
 
@@ -129,13 +133,26 @@ class ThreadedNode:
 
     @property
     def host(self) -> str:
-        """Return the host of the first listener, as an address to connect to."""
-        return _host_and_port(self.url)[0]
+        """Return the host of the first listener with a port, as an address to connect to."""
+        return self._first(Address).host
 
     @property
     def port(self) -> int:
-        """Return the port of the first listener."""
-        return _host_and_port(self.url)[1]
+        """Return the port of the first listener that has one."""
+        return self._first(Address).port
+
+    @property
+    def socket_path(self) -> str:
+        """Return the path of the first Unix domain socket, or an abstract name after `@`."""
+        return self._first(UnixAddress).path
+
+    def _first(self, kind: type[A]) -> A:
+        """Return the first address of a kind on which the node listens. Raises RuntimeError if there is none."""
+        self._require_running()
+        for address in self._bound:
+            if isinstance(address, kind):
+                return address
+        raise RuntimeError(f"the node has no such listener, only {', '.join(map(str, self._bound))}")
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function in the broker's thread, let the broker settle its effects, and return its result.
@@ -167,8 +184,3 @@ class ThreadedNode:
     def _require_running(self) -> None:
         if self._thread is None:
             raise RuntimeError("the node is not running")
-
-
-def _host_and_port(url: str) -> tuple[str, int]:
-    host, _, port = url.split("@")[1].split("/")[0].rpartition(":")
-    return host.strip("[]"), int(port)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker_core.config.listening import ListenerEntry
 from broker_core.config.types import Address
 from broker_core.node.listener import listeners
 from broker_core.node.systemd import Handed, handed_over, notifier
@@ -24,9 +25,10 @@ def two() -> Iterator[tuple[socket.socket, socket.socket]]:
 def test_a_listener_opens_its_own_socket_only_where_none_was_handed(two):
     first, second = two
     handed = Handed([("a", first), ("b", second)])
-    assert list(listeners(Address(*second.getsockname()), handed)) == [second]
+    entry = ListenerEntry(address=Address(*second.getsockname()))
+    assert list(listeners(entry, handed)) == [second]
     with pytest.raises(OSError, match=r"cannot listen on .*in use"):
-        list(listeners(Address(*second.getsockname()), handed))  # it is taken once
+        list(listeners(entry, handed))  # it is taken once
 
 
 def test_all_sockets_of_one_name_are_taken_together(two):

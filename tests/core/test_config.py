@@ -157,6 +157,29 @@ REFUSED = [
         "listeners[0].protocols",
         '"amqp10", which is disabled',
     ),
+    ('listeners = [{address = "unix:relative"}]', "listeners[0].address", '"unix:/PATH"'),
+    ('listeners = [{address = "unix:/"}]', "listeners[0].address", '"unix:/PATH"'),
+    (
+        f'listeners = [{{address = "unix:/{"x" * 107}"}}]',
+        "listeners[0].address",
+        "the path of a socket has at most 107 bytes",
+    ),
+    (
+        'listeners = [{address = "a:1", socket_mode = "0600"}]',
+        "listeners[0].socket_mode",
+        "unix:/PATH, which has a file",
+    ),
+    (
+        'listeners = [{address = "unix:@name", socket_owner = "root"}]',
+        "listeners[0].socket_owner",
+        "unix:/PATH, which has a file",
+    ),
+    (
+        'listeners = [{address = "unix:/a", socket_mode = "rw"}]',
+        "listeners[0].socket_mode",
+        "octal digits",
+    ),
+    ('listeners = [{address = "unix:/a"}, {address = "unix:/a"}]', "listeners", "each once"),
     (
         'compat.profile = "rabbitmq-4"\nprotocols.amqp091.frame_max = 4096',
         "protocols.amqp091.frame_max",

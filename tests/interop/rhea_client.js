@@ -1,5 +1,8 @@
-// The scripts of test_rhea.py: `node rhea_client.js PORT SCRIPT` runs one and prints its findings as JSON.
+// The scripts of test_rhea.py: `node rhea_client.js WHERE SCRIPT` runs one and prints its findings as JSON.
+// WHERE is a port, or the path of a Unix domain socket.
 'use strict';
+
+const net = require('net');
 
 const rhea = require('rhea');
 
@@ -220,10 +223,17 @@ const scripts = {
   },
 };
 
-async function main(port, name) {
+// How rhea connects: it knows ports only, and takes a function for everything else.
+const way = (where) => {
+  if (!where.startsWith('/')) return {port: Number(where)};
+  const connect = (port, host, options, opened) => net.connect({path: where}, opened);
+  return {connection_details: () => ({connect})};
+};
+
+async function main(where, name) {
   const container = rhea.create_container();
   const connection = container.connect({
-    port: Number(port),
+    ...way(where),
     hostname: 'vhost:/',
     username: 'guest',
     password: 'guest',

@@ -133,7 +133,7 @@ def test_what_is_handed_and_does_not_listen_is_told_at_the_start(start: Start):
         node = start([idle], "--listen", "127.0.0.1:0", *HTTP)
         _, errors = node.communicate(timeout=60)
     assert node.returncode == 1
-    assert "handed descriptor 3, which is not a TCP socket that listens" in errors.splitlines()[-1]
+    assert "handed descriptor 3, which is not a TCP or Unix socket that listens" in errors.splitlines()[-1]
 
 
 def test_sockets_for_another_process_are_left_alone(start: Start, listener: socket.socket):
@@ -157,6 +157,21 @@ def test_the_service_manager_hears_of_start_reload_and_end(start: Start, manager
     assert heard(manager)[0] == "STOPPING=1"
     node.communicate(timeout=60)
     assert node.returncode == 0
+
+
+def test_a_listener_takes_the_handed_unix_socket_and_leaves_its_file(start: Start, tmp_path: Path):
+    path = tmp_path / "amqp.sock"
+    with socket.socket(socket.AF_UNIX) as handed:
+        handed.bind(str(path))
+        handed.listen()
+        node = start([handed], "--listen", f"unix:{path}", *HTTP)
+        assert f"unix:{path}" in screen(node)
+        with socket.socket(socket.AF_UNIX) as connected:
+            connected.connect(str(path))
+            assert greeted(connected)[:4] == b"AMQP"
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(60) == 0
+        assert path.is_socket()
 
 
 def test_a_start_that_fails_is_not_reported_as_ready(

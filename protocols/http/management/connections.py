@@ -108,6 +108,7 @@ CONNECTION: Final[Fields[Open]] = {
     "peer_cert_validity": lambda each: None,
     "peer_host": lambda each: each.connected.peer.host,
     "peer_port": lambda each: each.connected.peer.port,
+    "peer_process": lambda each: process(each),
     "port": lambda each: each.connected.peer.local_port,
     "protocol": lambda each: each.facts.protocol,
     "recv_cnt": lambda each: each.connected.reads,
@@ -133,6 +134,12 @@ CONNECTION: Final[Fields[Open]] = {
 def state(facts: ConnectionFacts) -> str:
     """Return RabbitMQ's word: `flow` while the connection waits for a rate."""
     return "blocked" if facts.blocked else "flow" if facts.throttled else "running"
+
+
+def process(each: Open) -> Json:
+    """Return the process at the other end of a Unix domain socket; None for others."""
+    found = each.connected.peer.process
+    return None if found is None else {"pid": found.pid, "uid": found.uid, "gid": found.gid}
 
 
 def tls_fact(each: Open, name: str) -> str | None:

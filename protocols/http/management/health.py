@@ -75,7 +75,7 @@ def certificate_expiration(asked: Asked) -> Json | Response:
 
 def port_listener(asked: Asked) -> Json | Response:
     port = asked.place("port", PORT_MAX)
-    ports: list[Json] = [each.port for each in asked.operations.listeners()]
+    ports: list[Json] = [each.port for each in asked.operations.listeners() if each.port]
     if port in ports:
         return {"status": "ok", "port": port}
     return failed("No active listener", missing=port, ports=ports)

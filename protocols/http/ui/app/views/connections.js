@@ -123,6 +123,7 @@ const details = (found) => [
   ["State", found.state],
   ["Connected", moment(found.connected_at)],
   ["From", Number.isFinite(found.peer_port) && `${found.peer_host}:${found.peer_port}`],
+  ["Process", found.peer_process && `${found.peer_process.pid} of user ${found.peer_process.uid}`],
   ["Logged in by", found.auth_mechanism],
   ["TLS", found.ssl ? (found.ssl_protocol ?? "yes") : "no"],
   ["Certificate of", found.peer_cert_subject],
