@@ -114,6 +114,12 @@ def test_a_long_text_is_cut_to_what_a_close_can_hold() -> None:
     assert machine.say(START_OK) == [c.ConnectionClose(320, "ä" * 127)]
 
 
+def test_bytes_of_the_peer_that_are_no_text_do_not_stand_in_the_way_of_a_close() -> None:
+    machine = Machine().start()
+    machine.handler.error = AmqpError(c.CLOSE_CODE_INVALID_PATH, "no vhost 'a\udcf2'")
+    assert machine.say(START_OK) == [c.ConnectionClose(402, "no vhost 'a?'")]
+
+
 # The end.
 
 

@@ -57,7 +57,9 @@ WRONG = [
     "Basic !!!",
     "Basic " + base64.b64encode(b"administrator").decode(),
     "Basic " + base64.b64encode(b"\xff\xfe:x").decode(),
+    "Basic \xf9",
     "Bearer sesame",
+    "Bearer \xf9",
     basic("administrator:Sesame"),
     basic("administrator:"),
     basic("administrator:sesame\0"),
@@ -155,6 +157,29 @@ def test_pages_of_other_sites_may_not_ask(desk: Desk, origin: str, method: str) 
 
 def test_the_null_origin_is_not_a_host_without_name(desk: Desk) -> None:
     assert desk.ask("/api/leveret/health", Origin="null", Host="").status == 403
+
+
+FETCHES = {
+    ("GET", "none", "navigate"): 200,  # typed by the user
+    ("GET", "same-origin", "cors"): 200,
+    ("GET", "cross-site", "navigate"): 200,  # a link
+    ("GET", "cross-site", "no-cors"): 403,  # an image
+    ("GET", "same-site", "cors"): 403,
+    ("POST", "same-origin", "cors"): 200,
+    ("POST", "cross-site", "navigate"): 403,  # a form
+    ("POST", "cross-site", "no-cors"): 403,
+    ("POST", "same-site", "no-cors"): 403,
+    ("DELETE", "cross-site", "cors"): 403,
+}
+
+
+@pytest.mark.parametrize(("method", "site", "mode"), FETCHES)
+def test_pages_of_other_sites_that_hide_their_origin_may_not_ask(
+    desk: Desk, method: str, site: str, mode: str
+) -> None:
+    path = "/api/leveret/status" if method == "GET" else "/api/leveret/reload"
+    response = desk.ask(path, method, Sec_Fetch_Site=site, Sec_Fetch_Mode=mode)
+    assert response.status == FETCHES[method, site, mode]
 
 
 # Methods and paths.

@@ -322,7 +322,7 @@ class Connection(Reader):
             return
         self.state = State.CLOSING
         self._finish(error.text)
-        text = error.text.encode()[:TEXT_MAX].decode(errors="ignore")
+        text = error.text.encode(errors="replace")[:TEXT_MAX].decode(errors="ignore")
         self._say(c.ConnectionClose(error.code, text))
 
     def _on_end(self) -> None:

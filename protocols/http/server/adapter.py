@@ -11,7 +11,6 @@ carries its credentials (RFC 7617).
 from __future__ import annotations
 
 import base64
-import binascii
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
@@ -322,12 +321,19 @@ def shortened(reason: str, name: str) -> str:
 
 
 def require_own_origin(request: Request) -> None:
-    """Refuse requests of other sites' pages (RFC 6454); command-line clients send no Origin. Raises Refused."""
-    origin = request.headers.get("origin")
-    if origin is None:
-        return
-    asking = origin.lower().partition("://")[2]  # empty for the origin `null`
-    if not asking or asking != request.headers.get("host", "").lower():
+    """Refuse requests of other sites' pages (RFC 6454, Fetch Metadata). Raises Refused.
+
+    Command-line clients send neither Origin nor Sec-Fetch-Site. A link on another site's page may lead here.
+    """
+    headers = request.headers
+    origin = headers.get("origin")
+    if origin is not None:
+        asking = origin.lower().partition("://")[2]  # empty for the origin `null`
+        is_own = bool(asking) and asking == headers.get("host", "").lower()
+    else:
+        is_link = request.method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate"
+        is_own = is_link or headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+    if not is_own:
         raise Refused(HTTPStatus.FORBIDDEN, "pages of other sites may not ask this node")
 
 
@@ -366,7 +372,7 @@ def credentials(authorization: str) -> tuple[str, bytes]:
         name, colon, password = base64.b64decode(encoded.strip(), validate=True).partition(b":")
         if colon:
             return name.decode(), password
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not base64, not even ASCII, or not UTF-8 inside
         pass
     raise AuthenticationFailed("Basic", "the credentials are not base64 of UTF-8 NAME:PASSWORD")
 
