@@ -23,6 +23,7 @@ from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.config.compat import Compat
 from broker_core.delivery import UNLIMITED
 from broker_core.errors import NotFound
+from broker_core.exchanges.answer import WrongAnswer, described, source_file
 from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType, Selected
 from broker_core.exchanges.routing import Route, identity_at, is_duplicate, route, walk
 from broker_core.exchanges.standard import STANDARD
@@ -89,6 +90,7 @@ class Broker:
         consumer_timeout_ms: int | None = 1_800_000,
         default_queue_type: QueueType | None = None,
         events_in: str = "",
+        slow_call_s: float = 0.1,
     ) -> None:
         self.clock = clock or SystemClock()
         self.timers = Timers()
@@ -109,6 +111,7 @@ class Broker:
         self.node_limits = node_limits or NodeLimits()
         self.alarms = alarms or Alarms()
         self.consumer_timeout_ms = consumer_timeout_ms  # where neither queue nor consumer says otherwise
+        self.slow_call_s = slow_call_s  # the longest call of a plug-in's code that is not reported
         # Of queues that name none, where the virtual host has none either.
         self.default_queue_type = default_queue_type
         self.now = self.clock.now()
@@ -443,11 +446,23 @@ class Broker:
     def report_route_error(
         self,
         exchange: Exchange,
-        error: Exception,
+        error: BaseException,
         what: str = "failed to route; its alternate gets the messages",
     ) -> None:
         """Log that an exchange type has raised, the first time. The caller has counted it in `route_errors`."""
-        if exchange.route_errors == 1:
-            host = exchange.virtual_host.name
-            where = f"exchange '{exchange.name}' of type {exchange.type.name} in vhost '{host}'"
-            log.error("%s %s", where, what, exc_info=error)
+        if exchange.route_errors != 1:
+            return
+        if isinstance(error, WrongAnswer):  # its traceback is ours
+            log.error("%s %s: %s (%s)", described(exchange), what, error, source_file(exchange))
+        else:
+            log.error("%s %s", described(exchange), what, exc_info=error)
+
+    def report_slow_call(self, exchange: Exchange, method: str, took_s: float) -> None:
+        """Log that nothing else could run while code of an exchange type did."""
+        log.warning(
+            "%s held the node up for %.0f ms in %s() (%s)",
+            described(exchange),
+            took_s * 1000,
+            method,
+            source_file(exchange),
+        )

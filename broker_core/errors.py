@@ -16,6 +16,13 @@ The text of a failure is the whole sentence that a client sees after the protoco
 
 from __future__ import annotations
 
+from typing import Final
+
+MISTAKES: Final = (
+    Exception,
+    SystemExit,
+)  # what code of ours, or of a plug-in, may raise without ending the node
+
 
 class Failure(Exception):  # noqa: N818 - not every failure is an error of ours
     """The base of all refusals by the core. `str(failure)` is the sentence for the peer."""

@@ -28,6 +28,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import attrs
 
+from broker_core.errors import MISTAKES
 from broker_core.exchanges.exchange import Exchange, ExchangeType, LooksAt
 from broker_core.exchanges.missing import Missing
 from broker_core.exchanges.standard import STANDARD
@@ -201,7 +202,7 @@ class Plugins:
         source = f"entry point {entry_point.name} = {entry_point.value}"
         try:
             plugin: Plugin = entry_point.load()
-        except Exception as error:
+        except MISTAKES as error:
             raise BadPlugin(source, f"{type(error).__name__}: {error}") from error
         self._add(source, plugin)
 
@@ -210,7 +211,7 @@ class Plugins:
             self._load_file(path, path.read_bytes())
         except BadPlugin:
             raise
-        except Exception as error:
+        except MISTAKES as error:
             raise BadPlugin(str(path), f"{type(error).__name__}: {error}") from error
 
     def _load_file(self, path: Path, content: bytes) -> None:
@@ -262,7 +263,7 @@ class Plugins:
                 if content != self._contents.get(path):
                     self._load_file(path, content)
                     fresh.append(str(path))
-            except Exception as error:
+            except MISTAKES as error:
                 refused.append((str(path), traceback_of(error)))
         return fresh, refused
 
@@ -276,7 +277,7 @@ class Plugins:
                 continue
             try:
                 exchange.replace_type(type_class)
-            except Exception as error:
+            except MISTAKES as error:
                 where = (
                     f"{type_class.name} in exchange '{exchange.name}' in vhost '{exchange.virtual_host.name}'"
                 )
@@ -366,7 +367,7 @@ def is_exchange_type_of(module: ModuleType, value: object) -> bool:
     return isinstance(value, type) and issubclass(value, ExchangeType) and value.__module__ == module.__name__
 
 
-def traceback_of(error: Exception) -> str:
+def traceback_of(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 

@@ -26,7 +26,8 @@ from broker_core.deduplication.settings import (
     settings_in,
     settings_of,
 )
-from broker_core.errors import AccessRefused, PreconditionFailed, no_exchange, no_queue
+from broker_core.errors import MISTAKES, AccessRefused, PreconditionFailed, no_exchange, no_queue
+from broker_core.exchanges.answer import mistakes_refused
 from broker_core.exchanges.default import ByQueueName
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, inequivalent
 from broker_core.limits import QueueType, VirtualHostLimits
@@ -193,9 +194,10 @@ class VirtualHost(Traced):
         self.broker.node_limits.require_exchange(
             name, self.name, sum(len(v.exchanges) for v in self.broker.hosts())
         )
-        type_class.validate(arguments)
         refuse_faulty(arguments, f"exchange '{name}' in vhost '{self.name}'")
-        exchange = Exchange(self, name, type_class, durable, auto_delete, internal, arguments)
+        with mistakes_refused(type_class, f"make exchange '{name}' in vhost '{self.name}'"):
+            type_class.validate(arguments)
+            exchange = Exchange(self, name, type_class, durable, auto_delete, internal, arguments)
         self.add_exchange(exchange)
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_exchange(exchange)
@@ -243,7 +245,8 @@ class VirtualHost(Traced):
             if new != old:
                 error = inequivalent(argument, "exchange", current.name, self.name, f"'{new}'", f"'{old}'")
                 raise self.broker.compat.redeclare_error(argument, error)
-        differs = current.type.equivalent(arguments)
+        with mistakes_refused(type(current.type), f"compare arguments of exchange '{current.name}'"):
+            differs = current.type.equivalent(arguments)
         if differs is None:
             differs = next((n for n in CHECKS if arguments.get(n) != current.arguments.get(n)), None)
         if arguments.get("alternate-exchange") != current.arguments.get("alternate-exchange"):
@@ -302,10 +305,11 @@ class VirtualHost(Traced):
         if (current := source.bindings_by_identity.get(binding.identity)) is not None:
             return current
         self.broker.compat.check_binding_key(source.type.name, key)
-        source.type.validate_binding(key, binding.arguments)
-        if binding.arguments:
-            binding.select(source.type.binding_selector(binding.arguments))
-        self.add_binding(binding)
+        with mistakes_refused(type(source.type), f"bind {destination.kind} '{destination.name}'"):
+            source.type.validate_binding(key, binding.arguments)
+            if binding.arguments:
+                binding.select(source.type.binding_selector(binding.arguments))
+            self.add_binding(binding)
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_binding(binding)
         self._happened("binding.created", binding.told())
@@ -356,7 +360,7 @@ class VirtualHost(Traced):
         """Tell an exchange type of a deletion, which continues if the type raises, so that nothing is half deleted."""
         try:
             tell()
-        except Exception as error:
+        except MISTAKES as error:
             exchange.route_errors += 1
             self.broker.report_route_error(exchange, error, "failed to hear of a deletion")
 

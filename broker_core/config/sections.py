@@ -299,6 +299,12 @@ class PluginsSettings(Record):
     )
     watch: bool = key(Flag(), "Reload a plug-in when its file changes.", False, reload=True)
     disabled: tuple[str, ...] = key(NAMES, "Names of plug-ins that are not loaded.", (), reload=True)
+    slow_call_ms: int = key(
+        Whole(1, 3_600_000),
+        "Milliseconds that code of a plug-in may hold the node up without being named in the log and the metrics.",
+        100,
+        reload=True,
+    )
 
 
 @attrs.frozen(kw_only=True)

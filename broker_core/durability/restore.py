@@ -27,7 +27,7 @@ from broker_core.durable_objects import (
     USER,
     VIRTUAL_HOST,
 )
-from broker_core.errors import Failure
+from broker_core.errors import MISTAKES, Failure
 from broker_core.exchanges.exchange import (
     Binding,
     Destination,
@@ -325,7 +325,7 @@ class Restoring:
             return of(missing(type_, "no plug-in offers it"))
         try:
             return of(type_class)
-        except Exception as error:  # raised by a plug-in
+        except MISTAKES as error:  # raised by a plug-in
             return of(missing(type_, f"{type(error).__name__}: {error}"))
 
     def _queue(self, names: Names, record: ObjectRecord) -> None:
@@ -432,7 +432,7 @@ class Restoring:
         binding.select(selector_as_far_as_known(binding.source.type, binding))
         try:
             host.add_binding(binding)
-        except Exception as error:  # raised by a plug-in
+        except MISTAKES as error:  # raised by a plug-in
             raise Unreadable(
                 f"exchange type '{binding.source.type.name}' does not take it: {error!r}"
             ) from None

@@ -50,6 +50,7 @@ class Surroundings(Protocol):
     """The broker, as far as exchanges and their types need it."""
 
     now: float  # monotonic seconds; the same for all that is done in one batch
+    slow_call_s: float  # the longest call of a plug-in's code that is not reported
 
     @property
     def clock(self) -> Clock: ...
@@ -83,8 +84,11 @@ class Surroundings(Protocol):
     def release_delayed(self, exchange: Exchange, message: Message) -> None:
         """Route a message that the exchange held back, alternates included."""
 
-    def report_route_error(self, exchange: Exchange, error: Exception, what: str = ...) -> None:
+    def report_route_error(self, exchange: Exchange, error: BaseException, what: str = ...) -> None:
         """Log that an exchange's type has raised, the first time."""
+
+    def report_slow_call(self, exchange: Exchange, method: str, took_s: float) -> None:
+        """Log that nothing else could run while a method of an exchange's type did."""
 
     def report_missing_alternate(self, exchange: Exchange, alternate: str) -> None:
         """Log that an alternate exchange does not exist, once."""

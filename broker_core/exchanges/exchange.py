@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -22,7 +22,7 @@ from broker_core.arguments.row import Row
 from broker_core.arguments.warnings import binding_warnings, exchange_warnings
 from broker_core.clock import NEVER
 from broker_core.deduplication.deduplication import RecentMessages
-from broker_core.errors import PreconditionFailed
+from broker_core.errors import MISTAKES, PreconditionFailed
 from broker_core.exchanges.binding_selector import NOTHING, selector_in
 from broker_core.exchanges.held_messages import Held, Holding
 from broker_core.values import Table, frozen
@@ -126,7 +126,11 @@ class Binding:
     def warnings(self) -> list[str]:
         """Return sentences about the arguments that have no effect."""
         type_ = self.source.type
-        return type_.binding_warnings(self.arguments) if self.arguments or type_.binding_arguments else []
+        return (
+            told_by(type_.binding_warnings, self.arguments)
+            if self.arguments or type_.binding_arguments
+            else []
+        )
 
     def told(self) -> Table:
         """Return the binding's facts for events."""
@@ -254,6 +258,7 @@ class Exchange(Destination):
         "durable",
         "holding",
         "internal",
+        "is_watched",
         "name",
         "published",
         "reads_delays",
@@ -261,6 +266,8 @@ class Exchange(Destination):
         "routes",
         "routes_revision",
         "selecting",
+        "slow_calls",
+        "slowest_s",
         "surplus",
         "type",
         "unroutable",
@@ -297,6 +304,9 @@ class Exchange(Destination):
         self.surplus = 0  # copies put into queues beyond the first of each routable message
         self.unroutable = 0  # messages that found no queue, alternate included
         self.route_errors = 0  # exceptions raised by this version of the type
+        self.slow_calls = 0  # of this version of the type: the node waited for each
+        self.slowest_s = 0.0
+        self.is_watched = not is_ours(type_class)  # `begins` and `ends` are called around the type's code
         self.holding: Holding | None = None  # the messages it holds; None until it first holds one
         self.type = type_class(self)
 
@@ -336,7 +346,7 @@ class Exchange(Destination):
 
     def warnings(self) -> list[str]:
         """Return sentences about the arguments that have no effect."""
-        return self.type.warnings(self.arguments) if self.arguments else []
+        return told_by(self.type.warnings, self.arguments) if self.arguments else []
 
     def remember_route(self, key: str, found: Route) -> None:
         """Cache the route for messages with this key, until the topology changes."""
@@ -386,9 +396,26 @@ class Exchange(Destination):
         """Pass a restored message to the type. If the type raises, the message stays on disk for a better version."""
         try:
             self.type.hold_again(held)
-        except Exception as error:
+        except MISTAKES as error:
             self.route_errors += 1
             self.virtual_host.broker.report_route_error(self, error, "failed to hold a message again")
+
+    # How long the type's code takes.
+
+    def begins(self) -> float:
+        """Return the monotonic time at which code of the type begins."""
+        return self.virtual_host.broker.clock.now()
+
+    def ends(self, method: str, began: float) -> None:
+        """Report a method of the type that took so long that clients noticed: nothing else runs meanwhile."""
+        broker = self.virtual_host.broker
+        took_s = broker.clock.now() - began
+        if took_s <= broker.slow_call_s:
+            return
+        self.slow_calls += 1
+        if took_s > 2 * self.slowest_s:  # the first one, and one that is worse by far
+            broker.report_slow_call(self, method, took_s)
+        self.slowest_s = max(self.slowest_s, took_s)
 
     def replace_type(self, type_class: type[ExchangeType]) -> None:
         """Switch to a newer version of the type. If that raises anywhere, the old instance stays in place."""
@@ -406,7 +433,8 @@ class Exchange(Destination):
             raise
         old, self.type = self.type, new
         self.selecting = len([binding for binding in self.bindings if binding.selector is not None])
-        self.route_errors = 0  # so that the new version's first error is logged
+        self.route_errors = self.slow_calls = 0  # so that the new version's first error is logged
+        self.slowest_s, self.is_watched = 0.0, not is_ours(type_class)
         self.virtual_host.revision += 1  # cached routes are the old type's answers
         old.close()
 
@@ -419,6 +447,19 @@ def selector_as_far_as_known(type_: ExchangeType, binding: Binding) -> Selector 
         host = binding.source.virtual_host.name
         log.warning("%r in vhost '%s' gets no messages: %s", binding, host, failure)
         return NOTHING
+
+
+def told_by(warnings: Callable[[Table], list[str]], arguments: Table) -> list[str]:
+    """Return what a type says about arguments; its mistake is one more warning."""
+    try:
+        return list(warnings(arguments))
+    except MISTAKES as error:
+        return [f"the type's own look at the arguments failed: {type(error).__name__}: {error}"]
+
+
+def is_ours(type_class: type[ExchangeType]) -> bool:
+    """Return whether a type is part of the core, whose time is not taken."""
+    return type_class.__module__.startswith("broker_core.")
 
 
 def inequivalent(

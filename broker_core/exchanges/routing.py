@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
+from broker_core.errors import MISTAKES
+from broker_core.exchanges.answer import destinations
 from broker_core.exchanges.exchange import HANDLED, Destination, Exchange, ExchangeType, LooksAt
 from broker_core.exchanges.selection import Selection, ends, has_selectors
 from broker_core.queues.queue import Queue
@@ -241,26 +243,34 @@ def _note_passed(exchange: Exchange, is_repeated: bool, message: Message, durabl
 
 def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[list[Destination] | None, str]:
     """Return the type's own answer and its error. If it raises there are no destinations, so the alternate is asked."""
+    began = exchange.begins() if exchange.is_watched else 0.0
     try:
         answer = exchange.type.route(message)
-        return (None, "") if answer is HANDLED else (list(answer), "")
-    except Exception as error:  # a plugin's mistake must not end the connection
+        return (None, "") if answer is HANDLED else (destinations(exchange, answer), "")
+    except MISTAKES as error:  # a plug-in's mistake must not end the connection
         if trace is None:
             _failed(exchange, error)
         return [], f"{type(error).__name__}: {error}"
+    finally:
+        if began:
+            exchange.ends("route", began)
 
 
 def kept_by(exchange: Exchange, message: Message) -> bool:
     """Give a message to an exchange on its way that wants to see it. Return False if the exchange fails."""
+    began = exchange.begins() if exchange.is_watched else 0.0
     try:
         exchange.type.keep(message)
         return True
-    except Exception as error:
+    except MISTAKES as error:
         _failed(exchange, error)
         return False
+    finally:
+        if began:
+            exchange.ends("keep", began)
 
 
-def _failed(exchange: Exchange, error: Exception) -> None:
+def _failed(exchange: Exchange, error: BaseException) -> None:
     exchange.route_errors += 1
     exchange.virtual_host.broker.report_route_error(exchange, error)
 

@@ -170,9 +170,14 @@ class NodeAdmin(Operations):
     def plugins(self) -> Mapping[str, Json]:
         used: Counter[str] = Counter()
         errors: Counter[str] = Counter()
+        slow: Counter[str] = Counter()
+        slowest: dict[str, float] = {}
         for exchange in self._exchanges():
-            used[exchange.type.name] += 1
-            errors[exchange.type.name] += exchange.route_errors
+            name = exchange.type.name
+            used[name] += 1
+            errors[name] += exchange.route_errors
+            slow[name] += exchange.slow_calls
+            slowest[name] = max(slowest.get(name, 0.0), exchange.slowest_s)
         types = self._plugins.exchange_types
         return {
             "exchange_types": [
@@ -181,6 +186,8 @@ class NodeAdmin(Operations):
                     "from": types[name].__module__,
                     "exchanges": used[name],
                     "errors": errors[name],
+                    "slow_calls": slow[name],
+                    "slowest_ms": round(slowest.get(name, 0.0) * 1000),
                 }
                 for name in sorted(types)
             ],

@@ -73,6 +73,7 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
         consumer_timeout_ms=config.limits.consumer_timeout_ms,
         default_queue_type=_queue_type(config.node.default_queue_type),
         events_in=config.events.virtual_host,
+        slow_call_s=config.plugins.slow_call_ms / 1000,
     )
     made.publish_rates.set_per_connection(config.limits.publish_rate_per_connection)
     return made
@@ -290,6 +291,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     _put_policies(broker, new)
     broker.node_limits = _node_limits(new)
     broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
+    broker.slow_call_s = new.plugins.slow_call_ms / 1000
     broker.publish_rates.set_per_connection(new.limits.publish_rate_per_connection)
     broker.default_queue_type = _queue_type(new.node.default_queue_type)
     for host_name in list(broker.virtual_hosts):

@@ -28,6 +28,7 @@ from broker_core.clock import Clock
 from broker_core.config.load import Config
 from broker_core.config.sections import GUEST
 from broker_core.config.types import Address
+from broker_core.errors import MISTAKES
 from broker_core.frontend import FrontEnd, encodings_of, queue_arguments_of
 from broker_core.node import assembly
 from broker_core.node.admin import NodeAdmin
@@ -346,7 +347,7 @@ class Node:
         self.fed = transport
         try:
             transport.front.receive(data, now)
-        except Exception:
+        except MISTAKES:
             transport.end_by_mistake()
         transport.watch_deadline()
         if self.keeper is not None:
@@ -382,7 +383,7 @@ class Node:
     def _settle(self) -> None:
         try:
             self.broker.settle()
-        except Exception:
+        except MISTAKES:
             log.exception("a mistake of ours while delivering")
 
     def _flush(self) -> None:
@@ -452,7 +453,7 @@ class Node:
         assert self.keeper is not None
         try:
             report()
-        except Exception:
+        except MISTAKES:
             log.exception("a mistake of ours while the store reported")
             self.keeper.journal.fail(StoreError("a report of it could not be handled"))
         self.work()

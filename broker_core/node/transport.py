@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from broker_core.errors import MISTAKES
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.node.handshake import Handshake
 from broker_core.node.listener import BITE, TLS_HELLO, Entrance, NotAdmitted
@@ -110,7 +111,7 @@ class Transport(Connected):
         """Log an exception raised within this block as a mistake of ours, and end this connection only."""
         try:
             yield
-        except Exception:
+        except MISTAKES:
             self.end_by_mistake()
 
     def end_by_mistake(self) -> None:
@@ -350,7 +351,7 @@ class Transport(Connected):
         """Keep a timer for the front-end's deadline. A deadline that moved to later is noticed when the timer fires."""
         try:
             deadline = None if self.front is None else self.front.due_at()
-        except Exception:
+        except MISTAKES:
             self.end_by_mistake()
             return
         timer = self._timer

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from broker_core.delivery import Delivery
+from broker_core.errors import MISTAKES
 from broker_core.exchanges.exchange import Exchange
 from broker_core.exchanges.routing import Route, identity_at, kept_by
 from broker_core.limits import QueueLimits
@@ -247,7 +248,7 @@ class HeldDeadLetters(WorkQueue):
             found = host.broker.route(exchange, copy)
             letter.route = self._left_of(found, copy, message.notes)
             letter.identity = None if exchange.deduplication is None else identity_at(exchange, copy)
-        except Exception as error:  # raised by a plug-in
+        except MISTAKES as error:  # raised by a plug-in
             letter.why = f"exchange '{name}' failed: {type(error).__name__}: {error}"
             return
         letter.copy, letter.whole = copy, found

@@ -19,6 +19,7 @@ examples. What is checked:
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias, TypeVar
@@ -27,7 +28,8 @@ import attrs
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from broker_core.errors import PreconditionFailed
+from broker_core.errors import MISTAKES, PreconditionFailed
+from broker_core.exchanges.answer import WrongAnswer, listed
 from broker_core.exchanges.exchange import HANDLED, ExchangeType, Handled, LooksAt
 from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Message
@@ -35,7 +37,8 @@ from broker_core.plugins import faults
 from broker_core.testing.fakes import Bench, fake_message, publish
 from broker_core.values import Table, Timestamp, Value
 
-Sample: TypeAlias = tuple[str, Table]  # a binding's key and arguments, or a message's key and headers
+Sample: TypeAlias = tuple[str, Table]  # a binding's key and arguments
+MessageSample: TypeAlias = tuple[str, Table] | tuple[str, Table, bytes]  # a message's key, headers and body
 Answer: TypeAlias = set[str] | Handled
 Drawn = TypeVar("Drawn")
 
@@ -49,7 +52,7 @@ class Subject:
     type_class: type[ExchangeType]
     arguments: Table
     bindings: Sequence[Sample]
-    messages: Sequence[Sample]
+    messages: Sequence[MessageSample]
     exchange_types: Mapping[str, type[ExchangeType]]
     by_chance: bool
     examples: int
@@ -93,7 +96,7 @@ def check_exchange_type(
     *,
     arguments: Table | None = None,
     bindings: Sequence[Sample] = (("", {}), ("a", {}), ("a.b", {})),
-    messages: Sequence[Sample] = (("", {}), ("a", {}), ("a.b", {})),
+    messages: Sequence[MessageSample] = (("", {}), ("a", {}), ("a.b", {})),
     exchange_types: Mapping[str, type[ExchangeType]] = STANDARD,
     by_chance: bool = False,
     examples: int = 50,
@@ -101,8 +104,9 @@ def check_exchange_type(
     """Check that `type_class` keeps the contract of `ExchangeType`. Raises AssertionError with the reason if not.
 
     The type must accept `arguments` for an exchange, and each of `bindings` (key, arguments) for a binding. `messages`
-    (key, headers) should be of interest to the type. `by_chance`: answers may differ from one call to the next.
-    `exchange_types` are the registered ones, for a type built on others. `examples` is their number for each check.
+    (key, headers, and a body if it matters) should be of interest to the type. `by_chance`: answers may differ from one
+    call to the next. `exchange_types` are the registered ones, for a type built on others. `examples` is their number
+    for each check.
     """
     subject = Subject(type_class, arguments or {}, bindings, messages, exchange_types, by_chance, examples)
     check_class(subject)
@@ -114,7 +118,23 @@ def check_exchange_type(
     )
     check_with(subject, messages_drawn, check_keep)
     if not by_chance:
+        for one, other in itertools.product(all_samples(subject), repeat=2):
+            check_looks_at(subject, (one, other))
         check_with(subject, st.tuples(drawn_messages(subject), drawn_messages(subject)), check_looks_at)
+
+
+def all_samples(subject: Subject) -> list[Message]:
+    """Return the samples, with and without headers and body: one of these may be all that a type looks at."""
+    found = []
+    for sample in subject.messages:
+        found.append(sampled(sample))
+        found.append(fake_message(sample[0]))
+        found.extend(fake_message(sample[0], {}, body) for body in sample[2:])
+    return found
+
+
+def sampled(sample: MessageSample) -> Message:
+    return fake_message(sample[0], sample[1], *sample[2:])
 
 
 def check_with(
@@ -188,7 +208,7 @@ def check_answers(
 ) -> None:
     """Check that the answers name bound destinations only, and equal the reference's answers."""
     bound = {binding.destination.name for binding in bench.exchange.bindings}
-    for message in [*messages, *(fake_message(key, headers) for key, headers in subject.messages)]:
+    for message in [*messages, *map(sampled, subject.messages)]:
         answer = asked(subject, bench, message)
         if answer is not HANDLED:
             subject.require(answer <= bound, f"routes to {answer - bound}, not bound: {described(message)}")
@@ -236,13 +256,29 @@ def check_close(subject: Subject, bench: Bench) -> None:
 def asked(subject: Subject, bench: Bench, message: Message) -> Answer:
     """Return the type's answer, after checking that `route` changes neither the message nor the next answer."""
     before = described(message)
-    answer = bench.route(message)
+    answer = answered(subject, bench, message)
     subject.require(
         described(message) == before, f"route() changed the message: {before} -> {described(message)}"
     )
     if not subject.by_chance:
-        subject.require(bench.route(message) == answer, f"route() answers {before} one way, then another")
+        again = answered(subject, bench, message)
+        subject.require(again == answer, f"route() answers {before} one way, then another")
     return answer
+
+
+def answered(subject: Subject, bench: Bench, message: Message) -> Answer:
+    """Return the names of the destinations that the type answers with. Anything else, or an exception, is a fault."""
+    try:
+        answer: object = bench.exchange.type.route(message)
+        if answer is HANDLED:
+            return HANDLED
+        found = listed(answer)
+    except WrongAnswer as wrong:
+        raise AssertionError(f"{subject.type_class.__name__}: {wrong}: {described(message)}") from None
+    except MISTAKES as error:
+        otherwise = f"route() raised {type(error).__name__}: {error}: {described(message)}"
+        raise AssertionError(f"{subject.type_class.__name__}: {otherwise}") from error
+    return {destination.name for destination in found}
 
 
 def described(message: Message) -> str:
@@ -255,21 +291,21 @@ def planned_bindings(subject: Subject) -> st.SearchStrategy[Planned]:
 
 
 def drawn_messages(subject: Subject) -> st.SearchStrategy[Message]:
-    samples = st.sampled_from(subject.messages) | st.tuples(keys(subject), tables(subject))
-    bodies = st.sampled_from([b"", b"body", b"\xff\x00"])
-    return st.builds(lambda sample, body: fake_message(sample[0], sample[1], body), samples, bodies)
+    bodies = st.sampled_from([b"", b"body", b"\xff\x00", *(body for s in subject.messages for body in s[2:])])
+    odd = st.builds(fake_message, keys(subject), tables(subject), bodies)
+    return st.builds(sampled, st.sampled_from(subject.messages)) | odd
 
 
 def keys(subject: Subject) -> st.SearchStrategy[str]:
     """Return a strategy for keys: those of the samples, and odd ones: long, empty, many dots, not UTF-8."""
-    known = [key for key, _ in (*subject.bindings, *subject.messages)]
+    known = [sample[0] for sample in (*subject.bindings, *subject.messages)]
     odd = ["", ".", "a..b", "#", "*", "#.#.#", "-1", "1" * 255, "a." * 127, "\udcff", "\u00e9"]
     return st.sampled_from([*known, *odd]) | st.text(max_size=30)
 
 
 def tables(subject: Subject) -> st.SearchStrategy[dict[str, Value]]:
     """Return a strategy for tables, mostly with names that the type knows, and with values of every type."""
-    samples = [subject.arguments, *(table for _, table in (*subject.bindings, *subject.messages))]
+    samples = [subject.arguments, *(sample[1] for sample in (*subject.bindings, *subject.messages))]
     known = {name for table in samples for name in table} | set(subject.type_class.argument_names)
     known |= {row.name for row in subject.type_class.arguments}
     seen = [value for table in samples for value in table.values()]

@@ -97,7 +97,7 @@ class FakeBroker(Broker):
         """Route a held message as if it were published now."""
         publish(exchange, message)
 
-    def report_route_error(self, exchange: Exchange, error: Exception, what: str = "") -> None:
+    def report_route_error(self, exchange: Exchange, error: BaseException, what: str = "") -> None:
         """Raise the error, so that a test cannot overlook it."""
         raise error
 

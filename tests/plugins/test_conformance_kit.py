@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import pytest
 
@@ -127,6 +128,21 @@ class RefusesItsSamples(Good):
         raise PreconditionFailed("never")
 
 
+class Names(Good):
+    def route(self, message: Message) -> Iterable[Destination]:
+        return [binding.destination.name for binding in self.exchange.bindings]  # type: ignore[misc]
+
+
+class Fails(Good):
+    def route(self, message: Message) -> Iterable[Destination]:
+        raise KeyError(message.key)
+
+
+class Leaves(Good):
+    def route(self, message: Message) -> Iterable[Destination]:
+        raise SystemExit(message.key)
+
+
 BROKEN: list[tuple[type[ExchangeType], type[Exception], str]] = [
     (BadlyNamed, AssertionError, "BadlyNamed: BadlyNamed: the name 'bad' does not start with 'x-'"),
     (ForgetsToUnbind, AssertionError, "not bound"),
@@ -135,6 +151,13 @@ BROKEN: list[tuple[type[ExchangeType], type[Exception], str]] = [
     (CrashesAtDeclaration, KeyError, "x-length"),
     (ClaimsToLookAtTheKey, AssertionError, "looks at more than LooksAt.KEY"),
     (ClaimsToLookAtNothing, AssertionError, "looks at more than LooksAt.NOTHING"),
+    (
+        Names,
+        AssertionError,
+        r"Names: route\(\) returned 'q1' among its destinations: no queue and no exchange: key",
+    ),
+    (Fails, AssertionError, r"Fails: route\(\) raised KeyError: '': key ''"),
+    (Leaves, AssertionError, r"Leaves: route\(\) raised SystemExit: : key ''"),
     (ChangesTheMessage, AssertionError, r"route\(\) changed the message"),
     (CountsInRoute, AssertionError, r"route\(\) answers .* one way, then another"),
     (LosesBindingsInAReload, AssertionError, "after unbinding or reloading"),
@@ -153,3 +176,38 @@ def test_a_good_type_passes() -> None:
 def test_a_broken_rule_is_found(type_class: type[ExchangeType], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         check_exchange_type(type_class)
+
+
+class LooksForAWord(Good):
+    """Claims what no odd header or body would disprove: only the right one does."""
+
+    looks_at = LooksAt.KEY
+
+    def route(self, message: Message) -> Iterable[Destination]:
+        found = message.headers.get("urgency") == "sesame" or message.body.startswith(b"{")
+        return [binding.destination for binding in self.exchange.bindings] if found else []
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [[("a", {"urgency": "sesame"})], [("a", {}, b'{"a": 1}')]],
+    ids=["headers", "body"],
+)
+def test_one_sample_of_what_matters_is_enough_to_find_a_false_looks_at(
+    samples: list[tuple[str, Table] | tuple[str, Table, bytes]],
+) -> None:
+    with pytest.raises(AssertionError, match=r"looks at more than LooksAt\.KEY"):
+        check_exchange_type(LooksForAWord, messages=samples)
+
+
+def test_bodies_of_samples_reach_the_type() -> None:
+    class Json(Good):
+        name = "x-json"
+        seen: ClassVar[set[bytes]] = set()
+
+        def route(self, message: Message) -> Iterable[Destination]:
+            Json.seen.add(message.body)
+            return []
+
+    check_exchange_type(Json, messages=[("a", {}, b'{"a": 1}')], examples=5)
+    assert b'{"a": 1}' in Json.seen

@@ -219,11 +219,11 @@ IDS: Final = "Ids by which exchanges drop duplicates."
 
 
 def read_exchange(exchange: Exchange) -> Numbers:
-    return *counts.exchange_counts(exchange), exchange.route_errors, ids_of(exchange)
+    return *counts.exchange_counts(exchange), exchange.route_errors, exchange.slow_calls, ids_of(exchange)
 
 
 EXCHANGES: Final = Subject(
-    (*counts.EXCHANGE, "errors", "ids"),
+    (*counts.EXCHANGE, "errors", "slow_calls", "ids"),
     read_exchange,
     (
         counter(
@@ -249,6 +249,12 @@ EXCHANGES: Final = Subject(
             "leveret_exchange_errors",
             "errors",
             "Failures of exchange types, each since it was loaded.",
+        ),
+        counter(
+            EXCHANGE,
+            "leveret_exchange_slow_calls",
+            "slow_calls",
+            "Calls of exchange types that held the node up, each since it was loaded.",
         ),
         counter(
             EXCHANGE,
