@@ -77,6 +77,12 @@ class Listening:
     protocols: tuple[str, ...]
     tls: bool
     expires_at: float | None = None  # seconds since the epoch: when the first of its certificates expires
+    tls_optional: bool = False  # whether connections may go without it
+
+    @property
+    def plain(self) -> bool:
+        """Return whether connections may go without TLS."""
+        return self.tls_optional or not self.tls
 
 
 class Operations(ABC):

@@ -69,7 +69,9 @@ def _data(config: Config) -> str:
 
 def _listener(entry: ListenerEntry) -> str:
     more = [", ".join(entry.protocols)] if entry.protocols else []
-    more += ["with TLS"] * (entry.tls is not None) + ["behind proxies"] * entry.proxy_protocol
+    if entry.tls is not None:
+        more.append("with TLS" if entry.tls.required else "with TLS or without it")
+    more += ["behind proxies"] * entry.proxy_protocol
     return f"{entry.address} ({'; '.join(more)})" if more else str(entry.address)
 
 

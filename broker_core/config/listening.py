@@ -67,11 +67,16 @@ NO_NAMES: Final[Mapping[str, CertificateSettings]] = {}
 
 @attrs.frozen(kw_only=True)
 class TlsSettings(CertificateSettings):
-    """TLS, for every connection, from its first byte; without this table all are plain.
+    """TLS, from a connection's first byte, for all or for those that begin with it; without this table all are plain.
 
     The files are read at the start and again at every reload, for connections that are opened afterwards.
     """
 
+    required: bool = key(
+        Flag(),
+        "Whether every connection has to begin with TLS; if not, one that begins with anything else is plain.",
+        True,
+    )
     minimum_version: str = key(OneOf("1.2", "1.3"), "The oldest version of TLS that is accepted.", "1.2")
     server_names: Mapping[str, CertificateSettings] = key(
         TableOf(RecordOf(CertificateSettings), "a table for each name"),
@@ -100,6 +105,8 @@ class TlsSettings(CertificateSettings):
             )
         if self.client_ca is not None and self.client_certificate == "none":
             yield Problem("client_certificate", '"none"', '"optional" or "required", as there is a client_ca')
+        if self.client_certificate == "required" and not self.required:
+            yield Problem("required", "false", 'true, as client_certificate is "required"')
 
 
 SOCKET_MODE: Final = "0660"

@@ -107,6 +107,7 @@ class NodeAdmin(Operations):
                     "address": each.address,
                     "protocols": list(each.entrance.names),
                     "tls": each.entrance.is_secured,
+                    "plain": each.entrance.takes_plain,
                 }
                 for each in self._node.listening
             ],
@@ -238,4 +239,5 @@ def _listening(listener: Listener) -> Listening:
     bound, entrance = listener.bound, listener.entrance
     host, port = (bound.host, bound.port) if isinstance(bound, Address) else (str(bound), 0)
     expires_at = None if entrance.certificates is None else entrance.certificates.expires_at
-    return Listening(host, port, entrance.names, entrance.is_secured, expires_at)
+    optional = entrance.is_secured and entrance.takes_plain
+    return Listening(host, port, entrance.names, entrance.is_secured, expires_at, optional)

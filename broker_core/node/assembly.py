@@ -447,7 +447,8 @@ def welcome(node: Node, source: str) -> str:
     """Return the text that `leveret serve` prints when it is ready: one screen."""
     lines = [f"Leveret {VERSION}, {built()}", ""]
     for each in node.listening:
-        secured = ", with TLS" if each.entrance.is_secured else ""
+        optional = " or without it" if each.entrance.takes_plain else ""
+        secured = f", with TLS{optional}" if each.entrance.is_secured else ""
         lines.append(f"  {each.address:24} {_names(each.entrance.protocols)}{secured}")
     lines += ["", f"  configuration            {source or 'defaults'}"]
     lines.append(f"  data                     {_data(node)}")

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from broker_core.frontend import Peer
-from broker_core.node.listener import Entrance, NotAdmitted, introduced
+from broker_core.node.listener import HANDSHAKE, Entrance, NotAdmitted, introduced
 from broker_core.node.proxy_protocol import BadHeader, header_in
 from broker_core.node.tls import Certificates, reason
 from broker_core.node.tls_socket import SecuredSocket
@@ -40,6 +40,12 @@ class Handshake:
                 self.data = self.data[header.size :]
                 return introduced(proxy, header)
             self.data += await self._more("before the end of the PROXY header")
+
+    async def begins_tls(self) -> bool:
+        """Return whether the first byte is that of TLS. Raises NotAdmitted."""
+        if not self.data:
+            self.data = await self._more("before its first byte")
+        return self.data[0] == HANDSHAKE
 
     async def secure(self, connected: socket.socket, certificates: Certificates) -> SecuredSocket:
         """Do the TLS handshake, and return the socket that takes the plain one's place. Raises NotAdmitted."""

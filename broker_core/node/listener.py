@@ -64,6 +64,11 @@ class Entrance:
         return self.certificates is not None
 
     @property
+    def takes_plain(self) -> bool:
+        """Return whether a connection may go without TLS."""
+        return self.certificates is None or not self.certificates.settings.required
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Return the names of the protocols."""
         return tuple(protocol.name for protocol in self.protocols)

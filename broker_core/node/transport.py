@@ -233,7 +233,7 @@ class Transport(Connected):
         handshake, certificates = Handshake(self._entrance, self._read), self._entrance.certificates
         if self._entrance.proxies is not None:
             self._come_from(await handshake.introduce(self.peer))
-        if certificates is not None:
+        if certificates is not None and (not self._entrance.takes_plain or await handshake.begins_tls()):
             assert isinstance(self._socket, socket.socket)
             self._socket = secured = await handshake.secure(self._socket, certificates)
             self.peer = attrs.evolve(self.peer, tls=certificates.facts(secured.tls))

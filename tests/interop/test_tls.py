@@ -83,6 +83,22 @@ def test_pika_publishes_and_consumes_large_and_small(pki: Pki, serve: Serve):
         assert [channel.basic_get("q", auto_ack=True)[2] for _ in sent] == sent
 
 
+def test_pika_comes_with_tls_and_without_it_on_one_port(pki: Pki, node_with: Start):
+    """EXTERNAL is for those that came with a certificate; without TLS the same user needs a password."""
+    tls = toml(pki.asking("optional", login_from="common_name"))[:-1] + ", required = false }"
+    node = node_with(f'listeners = [{{ address = "127.0.0.1:0", tls = {tls} }}]\n{USERS}')
+    with over_pika(node, pki.trusting(pki.client()), ExternalCredentials()) as connection:
+        connection.channel().queue_declare("q")
+    plain = pika.ConnectionParameters("127.0.0.1", node.port, credentials=GUEST)
+    with pika.BlockingConnection(plain) as connection:
+        channel = connection.channel()
+        channel.basic_publish("", "q", b"in clear")
+        assert channel.basic_get("q", auto_ack=True)[2] == b"in clear"
+    plain = pika.ConnectionParameters("127.0.0.1", node.port, credentials=ExternalCredentials())
+    with pytest.raises(exceptions.AMQPConnectionError):
+        pika.BlockingConnection(plain)
+
+
 def test_pika_takes_the_url_of_the_node(pki: Pki, serve: Serve):
     parameters = pika.URLParameters(serve().url)
     parameters.ssl_options = pika.SSLOptions(pki.trusting())

@@ -40,6 +40,16 @@ def test_what_is_right_is_rehearsed_without_a_word(pki: Pki):
     rehearse(parse({"listeners": [{"address": "127.0.0.1:5671", "tls": pki.asking()}]}))
 
 
+def test_a_required_certificate_and_plain_connections_exclude_each_other(pki: Pki):
+    with pytest.raises(
+        ConfigError, match=r"tls\.required: found false, accepted: true, as client_certificate"
+    ):
+        parse({"listeners": [{"address": "127.0.0.1:0", "tls": pki.asking(required=False)}]})
+    rehearse(
+        parse({"listeners": [{"address": "127.0.0.1:0", "tls": pki.asking("optional", required=False)}]})
+    )
+
+
 def test_tls_of_the_control_endpoint_is_rehearsed_too(pki: Pki):
     pki.serve("localhost", stem="other")
     settings = pki.settings(key=str(pki.folder / "other.key"))

@@ -325,6 +325,45 @@ def test_a_url_and_the_status_say_that_there_is_tls(pki: Pki):
     run(test, settings(tls=pki.settings()))
 
 
+# TLS or not, on one port.
+
+
+@pytest.mark.parametrize("before", [b"", LINE], ids=["direct", "behind a proxy"])
+def test_the_first_byte_says_whether_there_is_tls(pki: Pki, log: Callable[[], list[str]], before: bytes):
+    async def test(node: Scripted) -> None:
+        async with await secured(node, pki.trusting(pki.client()), before) as stream:
+            assert await talked(stream) == b"echo"
+            assert Script.last.peer.certified == "shop"
+        async with await node.connect(before) as stream:
+            assert await talked(stream) == b"echo"
+            assert (Script.last.peer.tls, Script.last.peer.certified) == (None, None)
+        async with await node.connect(before) as stream:
+            for byte in b"SCRIPTe":
+                await node.tell(stream, bytes([byte]))
+            assert await exactly(stream, 4) == b"echo"
+        (listener,) = node.admin.status()["listeners"]
+        assert (listener["tls"], listener["plain"]) == (True, True)
+
+    either = pki.asking("optional", required=False, login_from="common_name")
+    run(test, settings(tls=either, proxy_protocol=bool(before)))
+    assert log() == []
+
+
+@pytest.mark.parametrize("said", [b"", HELLO, b"SCRIP"], ids=["nothing", "a hello", "half a greeting"])
+def test_a_slow_first_byte_counts_for_the_time_to_log_in(
+    pki: Pki, autojump_clock: trio.testing.MockClock, said: bytes
+):
+    async def test() -> None:
+        config = settings(tls=pki.settings(required=False))
+        async with Scripted(config) as node, await node.connect(said) as stream:
+            assert len(node.door.strangers) == 1
+            began = trio.current_time()
+            assert await read_all(stream) == b""
+            assert 10 <= trio.current_time() - began < 13
+
+    trio.run(test, clock=autojump_clock)
+
+
 # Proxies.
 
 

@@ -96,7 +96,9 @@ def names_of(listening: Listening) -> list[str]:
     names = [NAMES.get(each, (each,))[0] for each in listening.protocols]
     if not listening.tls:
         return names
-    return [{"amqp": "amqp/ssl", "http": "https"}.get(name, f"{name}/ssl") for name in names]
+    return names * listening.plain + [
+        {"amqp": "amqp/ssl", "http": "https"}.get(name, f"{name}/ssl") for name in names
+    ]
 
 
 def aliases(name: str) -> set[str]:

@@ -74,19 +74,19 @@ def contexts(operations: Operations) -> list[Json]:
             "path": "/",
             "ip": listening.host,
             "port": str(listening.port),
-            "protocol": protocol_of(HTTP, listening),
+            "protocol": protocol,
         }
         for listening in operations.listeners()
         if HTTP in listening.protocols
+        for protocol in protocols_of(HTTP, listening)
     ]
 
 
-def protocol_of(name: str, listening: Listening) -> str:
-    """Return RabbitMQ's name of a protocol on a listener: all versions of AMQP share one."""
-    if name == HTTP:
-        return "https" if listening.tls else HTTP
-    called = "amqp" if name.startswith("amqp") else name
-    return f"{called}/ssl" if listening.tls else called
+def protocols_of(name: str, listening: Listening) -> list[str]:
+    """Return RabbitMQ's names of a protocol on a listener, plain and with TLS: all versions of AMQP share one."""
+    plain = "amqp" if name.startswith("amqp") else name
+    secured = "https" if name == HTTP else f"{plain}/ssl"
+    return [plain] * listening.plain + [secured] * listening.tls
 
 
 def node_fields(asked: Asked) -> Fields[Operations]:

@@ -23,7 +23,7 @@ from protocols.http.management.nodes import (
     constant,
     contexts,
     exchange_types,
-    protocol_of,
+    protocols_of,
 )
 from protocols.http.management.rates import LENGTH_NAMES, Rates, amount
 from protocols.http.management.requester import sees_all, visible_hosts
@@ -145,7 +145,9 @@ def _listeners(asked: Asked) -> list[Json]:
             "socket_opts": {},
         }
         for listening in asked.operations.listeners()
-        for protocol in dict.fromkeys(protocol_of(name, listening) for name in listening.protocols)
+        for protocol in dict.fromkeys(
+            each for name in listening.protocols for each in protocols_of(name, listening)
+        )
     ]
 
 

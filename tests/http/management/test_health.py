@@ -77,6 +77,12 @@ def test_amqp_over_tls_is_another_protocol(office: Office) -> None:
     assert check(office, "protocol-listener/amqp")[0] == 503
 
 
+def test_amqp_with_or_without_tls_is_both(office: Office) -> None:
+    listening(office, Listening("::", 5672, ("amqp091",), True, tls_optional=True))
+    for asked, found in (("amqp", "amqp"), ("amqps", "amqp/ssl")):
+        assert check(office, f"protocol-listener/{asked}") == (200, {"status": "ok", "protocol": found})
+
+
 def test_certificates_end_within_a_time(office: Office) -> None:
     now = office.broker.clock.wall()
     listening(

@@ -90,10 +90,17 @@ def test_listeners_are_told_by_what_they_serve(lobby: Lobby) -> None:
         Listening("127.0.0.1", 5672, ("amqp091", "amqp10"), False),
         Listening("::", 5671, ("amqp091",), True),
         Listening("127.0.0.1", 15671, ("http",), True),
+        Listening("::", 5673, ("amqp091", "amqp10"), True, tls_optional=True),
     ]
     told = lobby.get("/api/overview")
     listeners = [(each["protocol"], each["ip_address"], each["port"]) for each in told["listeners"]]
-    assert listeners == [("amqp", "127.0.0.1", 5672), ("amqp/ssl", "::", 5671), ("https", "127.0.0.1", 15671)]
+    assert listeners == [
+        ("amqp", "127.0.0.1", 5672),
+        ("amqp/ssl", "::", 5671),
+        ("https", "127.0.0.1", 15671),
+        ("amqp", "::", 5673),
+        ("amqp/ssl", "::", 5673),
+    ]
     assert [(each["port"], each["protocol"]) for each in told["contexts"]] == [("15671", "https")]
 
 
