@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from broker_core.observability.audit import Audit
     from broker_core.observability.history import History
     from broker_core.operations import Operations
+    from broker_core.queues.overfull import Overfull
 
 log: Final = logging.getLogger("leveret.broker")
 
@@ -119,6 +120,10 @@ class Broker:
         self.touched: list[Queue] = []  # queues to dispatch in the next settle
         self.publishers: list[Publisher] = []  # to be told at the end of the next settle
         self.refused_by = ""  # the name of the last queue that was full
+        self.overfull: dict[Overfull, None] = {}  # of queues that got too long in this batch
+        self.flow_credit: int | None = (
+            None  # messages that may wait in a queue without limits before publishers wait
+        )
         self.dying: deque[tuple[Queue, Message, str]] = deque()
         self.virtual_hosts: dict[str, VirtualHost] = {}
         self.clients: dict[Client, None] = {}  # clients that have entered a virtual host
@@ -411,6 +416,8 @@ class Broker:
     def tick(self) -> float:
         """Begin a new batch: read the clock and return its time in monotonic seconds."""
         self.work = 0
+        if self.overfull:
+            self.overfull.clear()
         self.now = self.clock.now()
         return self.now
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.delivery import Consumer, Delivery
     from broker_core.publish_rate import Meter
+    from broker_core.queues.overfull import Overfull
     from broker_core.selectors.parser import Selector
 
 CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
@@ -55,7 +56,8 @@ class Client:
         self.name = name  # of the connection, for operators
         self.peer = object()  # stands for the other end of the connection
         self.meter: Meter | None = None  # counts what it publishes, where a rate is limited
-        self.resumed: Callable[[], None] = nothing  # called when its meter lets it publish again
+        self.resumed: Callable[[], None] = nothing  # called when its meter, or a queue, lets it publish again
+        self.waits_for: dict[Overfull, None] = {}  # queues that it has published to, and that are too long
         self.exclusive_queues: dict[Queue, None] = {}
         self._entered = False
 
@@ -90,6 +92,25 @@ class Client:
         broker.publish_rates.join(self)
         self._happened("connection.created", {"name": self.name, "user": user.name, "vhost": virtual_host})
 
+    def wait_for_overfull(self) -> None:
+        """Wait for the queues that got too long by what this client has just published."""
+        for each in self.broker.overfull:
+            each.clients[self] = None
+            self.waits_for[each] = None
+        self.broker.overfull.clear()
+
+    def released(self, overfull: Overfull) -> None:
+        """Called by a queue that is shorter now, or has been deleted."""
+        self.waits_for.pop(overfull, None)
+        if not self.waits_for:
+            self.resumed()
+
+    def wait_no_longer(self) -> None:
+        """Give up waiting for queues."""
+        for each in self.waits_for:
+            each.clients.pop(self, None)
+        self.waits_for.clear()
+
     def change_user(self, user: User) -> None:
         """Continue with a fresh secret (X008). Raises NotAllowed if it is another user's, or no longer allows entry."""
         if user.name != self.user.name:
@@ -116,6 +137,7 @@ class Client:
             self._entered = False
             self.host.connections -= 1
             del self.broker.clients[self]
+            self.wait_no_longer()
             self.broker.publish_rates.leave(self)
             count_down(self.broker.connections_of, self.user.name)
             self._happened("connection.closed", {"name": self.name, "user": self.user.name})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
     from broker_core.outbox import Outbox
     from broker_core.security.password_checks import Waiting
+
+READ_ALL: Final = 1 << 30
 
 
 @attrs.frozen
@@ -91,9 +93,9 @@ class FrontEnd(ABC):
         False  # it published while an alarm was raised: the node stops reading until `alarm(None)`
     )
     throttled: bool = (
-        False  # it published faster than a rate allows: the node stops reading until `on_resume`
+        False  # it published faster than a rate or a queue allows: the node stops reading until `on_resume`
     )
-    read_max: int = 1 << 30  # the most bytes to read at once
+    read_max: int = READ_ALL  # the most bytes to read at once
     on_resume: Callable[[], None] | None = None  # set by the node; called when `throttled` is over
     halted: bool = False  # it has input left and lets others have their turn: `receive` with b"" goes on
     waits: bool = (

@@ -13,6 +13,7 @@ import attrs
 
 from broker_core.errors import LimitReached, TooMany
 
+FLOW_RESUME_PERCENT: Final = 80  # where nothing else is asked for
 TTL_MAX_MS: Final = 315_360_000_000  # ten years, RabbitMQ's bound
 PRIORITY_MAX: Final = 255
 RETRY_TYPES: Final = ("disabled", "all", "failed", "returned")
@@ -40,6 +41,10 @@ class Overflow(Enum):
     REJECT_PUBLISH = "reject-publish"
     REJECT_PUBLISH_DLX = "reject-publish-dlx"
     SELF_DESTRUCT = "self-destruct"  # the queue is deleted with all its messages
+    FLOW_TO_DISK = "flow-to-disk"  # it is taken, and what is over the limit is on disk only
+    PRODUCER_FLOW_CONTROL = (
+        "producer-flow-control"  # it is taken, and its publisher is not read from for a while
+    )
 
 
 @attrs.frozen
@@ -57,6 +62,7 @@ class QueueLimits:
     max_bytes: int | None = None
     overflow: Overflow = Overflow.DROP_HEAD
     overflow_asked: bool = False  # by argument: a policy does not change it
+    flow_resume_percent: int | None = None  # of its limits: where publishers that had to wait go on
     dead_letter_exchange: str | None = None
     dead_letter_key: str | None = None
     at_least_once: bool | None = None  # of dead letters; None: it is not asked for, False: it cannot be done
@@ -88,6 +94,13 @@ class QueueLimits:
     cache_ttl_ms: int | None = None  # and for how long
     cache_persistence: str | None = None  # on disk, or in memory
     fair_share: tuple[int, ...] = ()  # by level of priority: how many in a row while others wait; 0: no limit
+
+
+def with_credit(limits: QueueLimits, credit: int) -> QueueLimits:
+    """Return the limits of a queue; if it has none of length or size, its publishers wait beyond so many messages."""
+    if limits.max_length is not None or limits.max_bytes is not None:
+        return limits
+    return attrs.evolve(limits, max_length=credit, overflow=Overflow.PRODUCER_FLOW_CONTROL)
 
 
 # Quotas: None or a negative number means no limit, 0 refuses all (S016).

@@ -30,7 +30,7 @@ from broker_core.errors import MISTAKES, AccessRefused, PreconditionFailed, no_e
 from broker_core.exchanges.answer import mistakes_refused
 from broker_core.exchanges.default import ByQueueName
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, inequivalent
-from broker_core.limits import QueueType, VirtualHostLimits
+from broker_core.limits import Overflow, QueueType, VirtualHostLimits, with_credit
 from broker_core.observability.firehose import Traced
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queues import default_type
@@ -60,6 +60,9 @@ RESERVED: Final = "amq."
 NOT_HELD: Final = (
     "dead-letter-strategy: dead letters are delivered at most once, as at-least-once needs the overflow reject-publish "
     "and a dead-letter exchange"
+)
+NO_DISK: Final = (
+    "overflow: flow-to-disk has no effect, as the node has no data folder; messages stay in memory"
 )
 
 
@@ -453,7 +456,10 @@ class VirtualHost(Traced):
     def queue_warnings(self, queue: Queue) -> list[str]:
         """Return sentences about the arguments of a queue that have no effect."""
         found = queue_warnings(queue.arguments, self.broker.queue_arguments) if queue.arguments else []
-        return found if queue.limits.at_least_once is not False else [*found, NOT_HELD]
+        if queue.limits.at_least_once is False:
+            found = [*found, NOT_HELD]
+        flows = queue.limits.overflow is Overflow.FLOW_TO_DISK
+        return [*found, NO_DISK] if flows and self.broker.journal is None else found
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
         """Pause or resume a queue: paused, it delivers nothing to its consumers, also after a restart of the node."""
@@ -582,6 +588,11 @@ class VirtualHost(Traced):
         obeyed = self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)
         if obeyed.at_least_once is False:
             self.broker.notices.notice(self.name, "queue", queue.name, [NOT_HELD])
+        if obeyed.overflow is Overflow.FLOW_TO_DISK and self.broker.journal is None:
+            self.broker.notices.notice(self.name, "queue", queue.name, [NO_DISK])
+        credit = self.broker.flow_credit
+        if credit is not None and queue.has_entries:
+            obeyed = with_credit(obeyed, credit)
         queue.apply(shared(obeyed))
 
     # The end.

@@ -279,12 +279,19 @@ class DiskSettings(Record):
 
 @attrs.frozen(kw_only=True)
 class FlowSettings(Record):
-    """The means of holding publishers back during an alarm."""
+    """The means of holding publishers back: during an alarm, and where a queue grows."""
 
     mechanism: str | None = key(
         OneOf("block", "channel-flow"),
         "`block` stops reading from connections that publish; `channel-flow` asks their channels to pause. "
         "Without it `compat.flow_mechanism` holds (block).",
+        None,
+        reload=True,
+    )
+    credit: int | None = key(
+        Limit(1, MANY),
+        "Messages that may wait in a queue without a limit of its own; beyond that those that publish to it are not "
+        "read from until four fifths are left, as with overflow `producer-flow-control`.",
         None,
         reload=True,
     )

@@ -76,6 +76,7 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
         slow_call_s=config.plugins.slow_call_ms / 1000,
     )
     made.publish_rates.set_per_connection(config.limits.publish_rate_per_connection)
+    made.flow_credit = config.flow.credit
     return made
 
 
@@ -293,6 +294,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
     broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
     broker.slow_call_s = new.plugins.slow_call_ms / 1000
     broker.publish_rates.set_per_connection(new.limits.publish_rate_per_connection)
+    broker.flow_credit = new.flow.credit
     broker.default_queue_type = _queue_type(new.node.default_queue_type)
     for host_name in list(broker.virtual_hosts):
         broker.virtual_hosts[host_name].apply_policies()

@@ -143,6 +143,7 @@ class Transport(Connected):
         if self.front is None or self.front.closed:
             return False
         if self.ahead or self.front.blocked or self.front.throttled:
+            self._read_size = min(self._read_size, self.front.read_max)
             await self._wait_unblocked()
         if self.outbox.full:
             self._paused = True

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.limits import Overflow
 from broker_core.queues.deferred_free import PAUSE_S, PORTION
+from broker_core.queues.overfull import FLOWING
 from broker_core.queues.queue import MAXLEN
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from broker_core.queues.level import Lane
     from broker_core.queues.work_queue import WorkQueue
 
-NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT)  # queues that take every message
+NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT, *FLOWING)  # queues that take every message
 
 
 def refuses(queue: WorkQueue, message: Message) -> bool:
@@ -33,6 +34,8 @@ def refuses(queue: WorkQueue, message: Message) -> bool:
         return (
             limits.keeps_persistent and not message.facts.durable and _is_full_of_persistent(queue, message)
         )
+    if limits.overflow in FLOWING:
+        return False
     if not queue.lacks_room_for(message):
         return False
     queue.dispatch()

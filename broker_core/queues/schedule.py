@@ -296,7 +296,7 @@ class Schedule:
         return item
 
     def _settle(self, dropped: Iterable[Delivery], numbers: array[int]) -> None:
-        if self._queue.awaited:
+        if self._queue.awaited or self._queue.overfull is not None:
             self._queue.touch()  # there is more room
         self._queue.forget(dropped)
         if numbers and self._queue.journal is not None:

@@ -46,6 +46,7 @@ from broker_core.queues.overflow import (
     turned_away,
     wake_awaiting,
 )
+from broker_core.queues.overfull import FLOWING, Overfull, look_at
 from broker_core.queues.queue import AT_ONCE, BY_BACKOFF, DELETED, DELIVERY_LIMIT, EXPIRED, REJECTED, Queue
 from broker_core.queues.retry import Backoff, backoff_of
 from broker_core.queues.round_robin import Ring, ring_of, step_out
@@ -80,6 +81,7 @@ class WorkQueue(Queue):
         "expiring",
         "expiry",
         "lanes",
+        "overfull",
         "position",
         "reads_delays",
         "rings",
@@ -112,6 +114,7 @@ class WorkQueue(Queue):
         self.rings: list[Ring] = []  # highest priority first
         self.active: Consumer | None = None  # the single active consumer
         self.awaited: dict[HeldDeadLetters, int] | None = None  # refused here: the size of the first of each
+        self.overfull: Overfull | None = None  # created when the queue is over a limit that refuses nothing
         self.sole = False  # only a single active consumer is served
         self.reads_delays = False  # headers of messages may say that these are for later
         self.position = 0  # position of the next message to arrive
@@ -136,6 +139,8 @@ class WorkQueue(Queue):
         self.ttl_s = NEVER if limits.message_ttl_ms is None else limits.message_ttl_ms / 1000
         if self.watched and limits.overflow is Overflow.DROP_HEAD:
             drop_over_limit(self)
+        if self.overfull is not None:
+            self.overfull.look()
         self.sole = limits.single_active
         self.backoff = backoff_of(limits)
         self.reads_delays = limits.delayed_message
@@ -325,6 +330,8 @@ class WorkQueue(Queue):
                 self.give(consumer, deliveries)
         if self.watched and self.limits.overflow is Overflow.DROP_HEAD:
             drop_over_limit(self)  # among what arrived and what came back
+        elif self.watched and self.limits.overflow in FLOWING:
+            look_at(self)
         if self.expiring:
             if self.expiry is None:
                 self.expiry = Expiry(self)
@@ -414,7 +421,7 @@ class WorkQueue(Queue):
             self.expire(delivery)
             return None
         self.left(delivery)
-        if self.awaited:
+        if self.awaited or self.overfull is not None:
             self.touch()
         self.delivered += 1
         self.unsettled += 1
@@ -583,7 +590,7 @@ class WorkQueue(Queue):
         self.ready = self.ready_bytes = self.expiring = 0
         if self.schedule is not None:
             count += self.schedule.purge()
-        if self.awaited:
+        if self.awaited or self.overfull is not None:
             self.touch()
         return count
 
@@ -708,6 +715,8 @@ class WorkQueue(Queue):
             self.expiry.end()
         if self.disuse is not None:
             self.disuse.end()
+        if self.overfull is not None:
+            self.overfull.end()
         if self.schedule is not None:
             self.schedule.end()
         self.purge()

@@ -42,7 +42,23 @@ MEANT: list[tuple[Table, Table]] = [
         {"qpid.policy_type": "self-destruct", "qpid.max_count": 5},
         {"x-max-length": 5, "x-overflow": "self-destruct"},
     ),
-    ({"qpid.policy_type": "flow_to_disk", "qpid.max_size": 7}, {}),
+    (
+        {"qpid.policy_type": "flow_to_disk", "qpid.max_size": 7},
+        {"x-max-length-bytes": 7, "x-overflow": "flow-to-disk"},
+    ),
+    (
+        {"qpid.policy_type": "producer_flow_control", "qpid.max_count": 7},
+        {"x-max-length": 7, "x-overflow": "producer-flow-control"},
+    ),
+    ({"x-qpid-capacity": 0, "x-qpid-flow-resume-capacity": 5}, {}),
+    (
+        {"x-qpid-capacity": "1000"},
+        {"x-max-length-bytes": 1000, "x-overflow": "producer-flow-control", "x-flow-resume-percent": 100},
+    ),
+    (
+        {"x-qpid-capacity": 1000, "x-qpid-flow-resume-capacity": 255},
+        {"x-max-length-bytes": 1000, "x-overflow": "producer-flow-control", "x-flow-resume-percent": 25},
+    ),
     ({"qpid.last_value_queue": 1}, {"x-last-value-key": "qpid.LVQ_key"}),
     ({"qpid.last_value_queue": True}, {"x-last-value-key": "qpid.LVQ_key"}),
     ({"qpid.last_value_queue": "true"}, {"x-last-value-key": "qpid.LVQ_key"}),
@@ -97,7 +113,8 @@ MEANT: list[tuple[Table, Table]] = [
 def test_every_argument_has_a_row_and_every_row_a_meaning() -> None:
     implemented = {row.name for row in QUEUE_ROWS if row.effect is Effect.IMPLEMENTED}
     shares = {"qpid.fairshare", "x-qpid-fairshare"}
-    assert implemented == {*MEANINGS, *shares, *(f"{each}-N" for each in shares), "qpid.shared_msg_group"}
+    besides = {"qpid.shared_msg_group", "x-qpid-flow-resume-capacity"}
+    assert implemented == {*MEANINGS, *shares, *(f"{each}-N" for each in shares), *besides}
 
 
 @pytest.mark.parametrize(("asked", "meant"), MEANT, ids=str)

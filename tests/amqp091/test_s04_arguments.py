@@ -38,7 +38,8 @@ def refusal(toml: str = "", durable: bool = False, **properties: object) -> str:
         (
             "overflow",
             "burst",
-            "'burst' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct",
+            "'burst' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct, "
+            "flow-to-disk, producer-flow-control",
         ),
         ("queue_type", "odd", "'odd' is not one of classic, quorum, stream"),
         ("single_active_consumer", 1, "unacceptable type 'signedint'"),

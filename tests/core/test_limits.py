@@ -93,7 +93,8 @@ REFUSED: list[tuple[str, Value, str]] = [
     (
         "x-overflow",
         "drop-tail",
-        "'drop-tail' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct",
+        "'drop-tail' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct, "
+        "flow-to-disk, producer-flow-control",
     ),
     ("x-overflow", 1, "unacceptable type 'signedint'"),
     ("x-single-active-consumer", 1, "unacceptable type 'signedint'"),

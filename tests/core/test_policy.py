@@ -127,7 +127,8 @@ REFUSED: list[tuple[Definition, str]] = [
     ({"message-ttl": 315_360_000_001}, "message-ttl: 315360000001 is above the maximum 315360000000"),
     (
         {"overflow": "x"},
-        "overflow: 'x' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct",
+        "overflow: 'x' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct, "
+        "flow-to-disk, producer-flow-control",
     ),
     ({"dead-letter-exchange": 1}, "dead-letter-exchange: unacceptable type 'signedint'"),
     ({"alternate-exchange": 1}, "alternate-exchange: unacceptable type 'signedint'"),

@@ -32,6 +32,7 @@ some = st.integers(0, 11)  # one of those there are, counted round
 credits = st.sampled_from([1, 2, 3, 5, UNLIMITED])
 ttls = st.sampled_from([None, None, None, 0, 500, 1000, 3000])
 OVERFLOWS = [each for each in Overflow if each is not Overflow.SELF_DESTRUCT]  # the queue has to last
+REFUSING = (Overflow.REJECT_PUBLISH, Overflow.REJECT_PUBLISH_DLX)
 bounds: st.SearchStrategy[dict[str, object]] = st.builds(
     dict,
     message_ttl_ms=st.sampled_from([None, None, 0, 2000]),
@@ -101,7 +102,7 @@ class QueueMachine(RuleBasedStateMachine):
         octets = body(self.messages, size)
         arrives = (self.messages, len(octets), priority, ttl_ms)
         self.messages += 1
-        refuses = model.limits.overflow is not Overflow.DROP_HEAD and model.over(1, len(octets))
+        refuses = model.limits.overflow in REFUSING and model.over(1, len(octets))
         taken = self.queue.push(self.message(octets, priority, ttl_ms))
         if refuses:
             self.replay()

@@ -77,6 +77,8 @@ class Connection010(ServedConnection, Handler):
         self.wire.flush()
         if self._entered and self.client.meter is not None:
             self.count(self.client.meter, self.wire.transfers - heard_before)
+        if self.broker.overfull and self._entered:
+            self.wait_for_queues()
         if self.wire.transfers != heard_before and self._entered and self.broker.alarms.reason:
             self.hold_back()  # a connection that has left is read to its end
 

@@ -16,6 +16,8 @@ QUEUE_ROWS: Final = (
     Row(name="qpid.max_count", about="At most so many messages wait; 0 is no limit."),
     Row(name="qpid.max_size", about="The bodies of waiting messages have at most so many bytes; 0 is no limit."),
     Row(name="qpid.policy_type", about="How a full queue treats one more message."),
+    Row(name="x-qpid-capacity", about="Beyond so many bytes those that publish to the queue have to wait."),
+    Row(name="x-qpid-flow-resume-capacity", about="At so many bytes they go on."),
     Row(name="qpid.last_value_queue", about="Of messages with one value of `qpid.LVQ_key` only the newest waits."),
     Row(name="qpid.last_value_queue_no_browse", about="The same as `qpid.last_value_queue`."),
     Row(name="qpid.last_value_queue_key", about="Of messages with one value of this header only the newest waits."),

@@ -124,20 +124,33 @@ def _size(name: str, given: Table) -> Table:
 
 
 def _limit(ours: str, number: int, given: Table) -> Table:
-    """Return the limit. 0 means none, and so does flow_to_disk, because messages go to disk here anyway."""
+    """Return the limit; 0 means none."""
     policy = given.get("qpid.policy_type", "reject")
-    overflow = OVERFLOWS.get(printed(policy).lower())
-    if not number or overflow == "":
+    overflow = OVERFLOWS.get(printed(policy).lower(), OVERFLOWS["reject"])
+    return {ours: Int64(number), "x-overflow": overflow} if number else {}
+
+
+def _capacity(name: str, given: Table) -> Table:
+    """Return the size at which publishers wait, and the one at which they go on: by default the same, as in Qpid."""
+    capacity = whole(name, given)
+    if not capacity:
         return {}
-    return {ours: Int64(number), "x-overflow": overflow or OVERFLOWS["reject"]}
+    resume = whole(RESUME, given) if RESUME in given else capacity
+    return {
+        "x-max-length-bytes": Int64(capacity),
+        "x-overflow": "producer-flow-control",
+        "x-flow-resume-percent": Int64(min(resume, capacity) * 100 // capacity),
+    }
 
 
+RESUME: Final = "x-qpid-flow-resume-capacity"
 OVERFLOWS: Final = {
     "reject": "reject-publish",
     "ring": "drop-head",
     "ring_strict": "drop-head",
     "self-destruct": "self-destruct",
-    "flow_to_disk": "",
+    "flow_to_disk": "flow-to-disk",
+    "producer_flow_control": "producer-flow-control",
 }
 
 
@@ -215,6 +228,7 @@ PRIORITIES: Final = ("qpid.priorities", "x-qpid-priorities")
 MEANINGS: Final[Mapping[str, Meaning]] = {
     "qpid.max_count": _count,
     "qpid.max_size": _size,
+    "x-qpid-capacity": _capacity,
     "qpid.policy_type": _policy,
     "qpid.last_value_queue": _last_value,
     "qpid.last_value_queue_no_browse": _last_value,

@@ -99,6 +99,8 @@ class Connection091(RenewableConnection, Handler):
         self.wire.receive(data, now)
         if self._entered and self.client.meter is not None:
             self.count(self.client.meter, self._traffic.published)
+        if self.broker.overfull and self._entered:
+            self.wait_for_queues()
         reason = self.broker.alarms.reason
         if reason and self._entered and (self._traffic.published or self.wire.is_receiving()):
             self._hold_back(reason)  # a connection that has left the virtual host is read to its end

@@ -97,6 +97,8 @@ class Connection10(RenewableConnection, Handler):
         self.wire.flush()
         if self._entered and self.client.meter is not None:
             self.count(self.client.meter, self._heard())
+        if self.broker.overfull and self._entered:
+            self.wait_for_queues()
 
     def _heard(self) -> int:
         """Return the messages that have come since the last call."""

@@ -12,14 +12,14 @@ import platform
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from logging import Logger
-from typing import ClassVar, ParamSpec
+from typing import ClassVar, Final, ParamSpec
 
 from broker_core.broker import Broker
 from broker_core.client import Client
 from broker_core.config.compat import OfferExternal
 from broker_core.config.load import Config
 from broker_core.errors import Failure
-from broker_core.frontend import FrontEnd, Peer
+from broker_core.frontend import READ_ALL, FrontEnd, Peer
 from broker_core.observability.connection_stats import ConnectionFacts
 from broker_core.outbox import Outbox
 from broker_core.publish_rate import Meter
@@ -32,6 +32,9 @@ from protocols.shared.machine.closing import Machine
 from protocols.shared.machine.contract import Wait
 
 P = ParamSpec("P")
+
+READ_LITTLE: Final = 4096  # bytes to read at once from a client that has just waited for a queue
+READ_LITTLE_S: Final = 0.05  # between such reads from a client that consumes while it waits
 
 
 class ServedConnection(FrontEnd):
@@ -148,9 +151,29 @@ class ServedConnection(FrontEnd):
         self.throttled, self.read_max = True, meter.read_max
         self.wire.pause_monitor()
 
+    def wait_for_queues(self) -> None:
+        """Called when the client has published to queues that are too long: read no more until they are shorter.
+
+        From a client that also consumes a little is read now and then: it may be the one that makes them shorter.
+        """
+        self.client.wait_for_overfull()
+        self.throttled, self.read_max = True, READ_LITTLE
+        self.wire.pause_monitor()
+        if any(each.consumers or each.unsettled for each in self.channel_facts()):
+            self.broker.timers.at(self.broker.now + READ_LITTLE_S, self._read_a_little)
+
+    def _read_a_little(self, now: float) -> None:
+        if self._entered and self.client.waits_for:
+            self.client.wait_no_longer()
+            self._resumed()
+
     def _resumed(self) -> None:
-        """Called when the rates allow the client to publish again: read on."""
+        """Called when the rates and the queues allow the client to publish again: read on."""
+        meter = self.client.meter
+        if self.client.waits_for or (meter is not None and meter.waits):
+            return
         self.throttled = False
+        self.read_max = READ_ALL if meter is None else meter.read_max
         if not (self.blocked or self.wire.closed):
             self.wire.resume_monitor(self.broker.now)
         if self.on_resume is not None:
