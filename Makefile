@@ -73,7 +73,7 @@ points: $(VENV)/.ready-to-test ## interrupt a fixed script at each system call t
 power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs root and loop devices
 	$(BIN)/python -m tests.crash.power $(ARGS)
 
-suites: $(VENV)/.ready-to-test ## run the own tests of client libraries, fetched from PyPI (ARGS="amqp kombu ...")
+suites: $(VENV)/.ready-to-test ## run the own tests of nine client libraries, here and on RabbitMQ (ARGS="amqp kombu ...")
 	$(BIN)/python -m tests.suites $(ARGS)
 
 rounds: $(VENV)/.ready-to-test ## kill Spark and the broker in mid-batch, 20 times (ARGS="--rounds N --seed N")

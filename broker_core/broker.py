@@ -283,13 +283,20 @@ class Broker:
             or facts.cc
             or facts.bcc
             or exchange.routes_revision != exchange.virtual_host.revision
-            or exchange.deduplication is not None
             or exchange.reads_delays
         ):
             return 0
+        known = exchange.deduplication
+        if known is not None:
+            identities = known.new_in(messages)
+            messages = messages[: len(identities)]
+            if not messages:
+                return 0
         if found.only is not None:
             count = found.only.push_run(messages)
             exchange.published += count
+            if known is not None:
+                known.remember_all(identities[:count], facts.durable and found.is_durable)
             return count
         copies = len(found.queues)
         if copies:
@@ -298,6 +305,8 @@ class Broker:
         exchange.published += count
         exchange.surplus += count * (copies - 1)
         self.work += count * copies
+        if known is not None:
+            known.remember_all(identities[:count], facts.durable and found.is_durable)
         return count
 
     def publish_if_room(self, exchange: Exchange, message: Message) -> Outcome | None:

@@ -513,7 +513,7 @@ def settled(said: int | None, default: int | None, least: int) -> int | None:
 INTRODUCTIONS: Final = {
     Product.LEVERET: ("Leveret", VERSION),
     Product.RABBITMQ_3: ("RabbitMQ", "3.13.7"),
-    Product.RABBITMQ_4: ("RabbitMQ", "4.1.0"),
+    Product.RABBITMQ_4: ("RabbitMQ", "4.4.0"),
     Product.RABBITMQ_4_0: ("RabbitMQ", "4.0.9"),
     Product.RABBITMQ_4_1: ("RabbitMQ", "4.1.8"),
     Product.RABBITMQ_4_2: ("RabbitMQ", "4.2.9"),

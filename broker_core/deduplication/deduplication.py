@@ -64,6 +64,7 @@ class Deduplication:
         "_ahead_ms",
         "_asked",
         "_broker",
+        "_new",
         "_told",
         "described",
         "kept",
@@ -83,6 +84,7 @@ class Deduplication:
         self._ahead_ms = (broker.clock.wall() - broker.clock.now()) * 1000
         self._asked: Message | None = None  # the last message that was identified
         self._told: Identity | None = None  # and its id
+        self._new: list[Identity | None] = []  # the ids of a run that is being pushed
         self.settings = settings
         self.key = new_key()  # of the digests
         self.number = 0  # in the store; 0: the ids are in memory only
@@ -108,6 +110,34 @@ class Deduplication:
         own_ms = count_in(message.header(TTL))
         ttl_ms = own_ms if own_ms is not None and 0 < own_ms <= COUNT_MAX else self.settings.ttl_ms or 0
         return Identity(digest_of(self.key, value), ttl_ms)
+
+    def new_in(self, messages: list[Message]) -> list[Identity | None]:
+        """Return the ids of the messages at the beginning of a run that are no duplicates, nor of each other.
+
+        They were published just now: none is a dead letter that comes back.
+        """
+        found: list[Identity | None] = []
+        digests: set[bytes] = set()
+        for message in messages:
+            identity = self._identify(message) if message.facts.has_headers else None
+            if identity is not None:
+                if identity.digest in digests or self.knows(identity):
+                    break
+                digests.add(identity.digest)
+            found.append(identity)
+        self._new = found
+        return found
+
+    def entered_all(self, deliveries: list[Delivery]) -> None:
+        """Called by a queue for messages that it has taken in: the first of those that were given to `new_in` last."""
+        for delivery, identity in zip(deliveries, self._new, strict=False):
+            if identity is not None:
+                self.enter(delivery, identity)
+        self._new = []
+
+    def enter(self, delivery: Delivery, identity: Identity) -> None:
+        """Know the id, which is new, of a message that a queue has taken in."""
+        raise NotImplementedError
 
     def knows(self, identity: Identity) -> bool:
         """Return whether a message with this id would be a duplicate now."""
@@ -208,6 +238,12 @@ class RecentMessages(Deduplication):
         if is_kept and self.kept is not None:
             self.kept.keep(number, end_ms, identity.digest)
 
+    def remember_all(self, identities: list[Identity | None], durable: bool) -> None:
+        """Know the ids of a run of messages from now on; None has none. `durable`: as for `remember`."""
+        for identity in identities:
+            if identity is not None:
+                self.remember(identity, durable)
+
     def obey(self, settings: DeduplicationSettings) -> None:
         super().obey(settings)
         self.ids.size = settings.size or SIZE_DEFAULT
@@ -239,7 +275,10 @@ class RecentMessages(Deduplication):
         message = delivery.message
         identity = None if was_in(self.name, message) else self.identify(message)
         if identity is not None and not self.knows(identity):
-            self.remember(identity, delivery.stored != 0)
+            self.enter(delivery, identity)
+
+    def enter(self, delivery: Delivery, identity: Identity) -> None:
+        self.remember(identity, delivery.stored != 0)
 
     def clear(self) -> int:
         count = self.entries
@@ -278,8 +317,10 @@ class PresentMessages(Deduplication):
 
     def entered(self, delivery: Delivery) -> None:
         identity = self.identify(delivery.message)
-        if identity is None or self.knows(identity):
-            return
+        if identity is not None and not self.knows(identity):
+            self.enter(delivery, identity)
+
+    def enter(self, delivery: Delivery, identity: Identity) -> None:
         is_kept = delivery.stored != 0 and self.kept is not None
         number = self.ids.add(identity.digest, delivery.position, is_kept)
         if is_kept and self.kept is not None:

@@ -34,8 +34,11 @@ def end_of_run(messages: Sequence[Message], begin: int) -> int:
 def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
     """Return how many messages of a run a queue with limits (`watched`) is sure to take, even if none leaves it."""
     limits, count = queue.limits, len(messages)
-    if limits.no_local or queue.schedule is not None or queue.deduplication is not None:
+    if limits.no_local or queue.schedule is not None:
         return 0
+    if queue.deduplication is not None:
+        count = len(queue.deduplication.new_in(messages))
+        messages = messages[:count]
     ready, octets = queue.ready, queue.ready_bytes
     if (held := queue.dead_letters) is not None and limits.at_least_once:
         ready += held.count
@@ -60,6 +63,8 @@ def line_up(queue: WorkQueue, messages: list[Message], expires_at: float) -> int
         for delivery in arrived:
             delivery.stored = PENDING
         queue.journal.arrivals += arrived
+    if queue.deduplication is not None:
+        queue.deduplication.entered_all(arrived)
     queue.lane_of(arrived[0]).arrivals.extend(arrived)
     return octets
 

@@ -123,7 +123,7 @@ def test_s004_the_time_for_the_handshake_can_be_set() -> None:
 
 def test_s005_the_server_says_it_is_rabbitmq_where_the_configuration_wants_that() -> None:
     properties = Peer(ClientBench('compat.product = "rabbitmq-4"')).start().server_properties
-    assert (properties["product"], properties["version"]) == ("RabbitMQ", "4.1.0")
+    assert (properties["product"], properties["version"]) == ("RabbitMQ", "4.4.0")
 
 
 def test_s005_the_server_says_what_it_is_and_can() -> None:

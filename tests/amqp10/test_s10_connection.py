@@ -334,7 +334,7 @@ def test_x050_the_open_says_what_the_node_is_and_can() -> None:
 
 def test_x050_the_node_says_it_is_rabbitmq_where_the_configuration_wants_that() -> None:
     properties = Peer(ClientBench('compat.product = "rabbitmq-4"')).open().opened.properties
-    assert (properties["product"], properties["version"]) == ("RabbitMQ", "4.1.0")
+    assert (properties["product"], properties["version"]) == ("RabbitMQ", "4.4.0")
 
 
 def test_the_log_knows_who_comes_and_goes(caplog: pytest.LogCaptureFixture) -> None:

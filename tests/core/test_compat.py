@@ -193,7 +193,7 @@ def test_a_consumer_timeout_that_was_said_beats_the_default(
     [
         ("default", "Leveret", VERSION),
         ("rabbitmq-3.13", "RabbitMQ", "3.13.7"),
-        ("rabbitmq-4", "RabbitMQ", "4.1.0"),
+        ("rabbitmq-4", "RabbitMQ", "4.4.0"),
         ("rabbitmq-4.0", "RabbitMQ", "4.0.9"),
         ("rabbitmq-4.4", "RabbitMQ", "4.4.0"),
     ],

@@ -222,11 +222,13 @@ def test_what_was_promised_room_is_looked_at_as_well(bench: CoreBench) -> None:
     assert (waiting(queue), queue.repeated) == ("a", 1)
 
 
-def test_a_run_goes_one_by_one(bench: CoreBench) -> None:
+def test_a_run_is_taken_up_to_its_first_duplicate(bench: CoreBench) -> None:
     queue = declared(bench)
-    again = identified("a", b"a", "q")
-    assert queue.takes_of([again, again]) == 0
-    assert queue.push_run([again, again]) == 0
+    again, other = identified("a", b"a", "q"), identified("b", b"b", "q")
+    assert queue.takes_of([other, again, again, other]) == 2
+    assert queue.push_run([other, again, again, other]) == 2
+    assert queue.takes_of([again, other]) == queue.push_run([other]) == 0
+    assert (waiting(queue), known_by(queue).entries) == ("b a", 2)
 
 
 def test_a_lease_takes_a_message_out_of_the_queue_and_gives_it_back_with_its_id(bench: CoreBench) -> None:

@@ -36,6 +36,7 @@ NO_PUBLISH: Final = b""  # differs from every publish
 ACK: Final = m.BasicAck.method_id
 NACK: Final = m.BasicNack.method_id
 WORK_MAX: Final = 10_000  # copies that one read may publish before other connections have a turn: 10 to 30 ms
+READ_AGAIN_MAX: Final = 2  # times the messages of a run
 
 
 class Publishing:
@@ -53,6 +54,7 @@ class Publishing:
         "_last_publish",
         "_nacked",
         "_peer",
+        "_read_in_vain",
         "_returns",
         "_target",
         "_targets",
@@ -91,6 +93,7 @@ class Publishing:
             None  # the last ones: the reader passes equal ones as one object
         )
         self._last_facts = NO_FACTS  # theirs
+        self._read_in_vain = 0  # messages of a run with properties of their own
         self._target = Target(self._host.default_exchange, False, -1)
         self._key = ""
         self._flags = 0
@@ -151,8 +154,13 @@ class Publishing:
 
     def publish_each(self, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int) -> int:
         """Publish messages from number `first` on as `publish_run` does, whose properties differ, but not in what the
-        core reads of them."""
-        if not self._goes_on(publish):
+        core reads of them.
+
+        What is read and not taken is read again in the next call: that is done in proportion to the number of messages.
+        """
+        if first == 0:
+            self._read_in_vain = 0
+        if not self._goes_on(publish) or self._read_in_vain > READ_AGAIN_MAX * len(bodies):
             return 0
         name, key = self._target.exchange.name, self._key
         messages: list[Message] = []
@@ -167,7 +175,9 @@ class Publishing:
             if messages and facts is not messages[0].facts and not facts.is_like(messages[0].facts):
                 break
             messages.append(Message(ENCODING, name, key, octets, bodies[at], facts))
-        return self._publish_all(messages) if messages else 0
+        taken = self._publish_all(messages) if messages else 0
+        self._read_in_vain += len(messages) - taken
+        return taken
 
     def _goes_on(self, publish: bytes) -> bool:
         """Return whether the checks of the last publish hold for this one, and its messages are published at once."""

@@ -48,6 +48,7 @@ AIMS_MAX: Final = 4096  # cached `to` addresses per virtual host and user
 MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
 REMEMBERED_MAX: Final = 1024  # bytes in front of a body; longer beginnings hardly repeat
 CAPABILITIES: Final = ("queue", "topic")  # of our targets, for senders that ask for them
+ORPHAN_PAUSE_S: Final = 0.02  # from a queue's deletion to the end of the links that publish to it
 FORM: Final = 4  # bytes: a body section's descriptor, and the format code of its value
 
 
@@ -479,7 +480,14 @@ class QueueWatch(Watcher):
         self.queue = queue
 
     def queue_deleted(self) -> None:
-        self._link.end_when_answered(AmqpError(p.RESOURCE_DELETED, f"{self.queue.described} was deleted"))
+        """End the link a little later: the client that has asked for this gets its answer first, as from RabbitMQ.
+
+        Clients that wait for one thing at a time, such as RabbitMQ's for Python, take a detach that is read together
+        with the answer for its failure.
+        """
+        broker = self._link.broker
+        error = AmqpError(p.RESOURCE_DELETED, f"{self.queue.described} was deleted")
+        broker.timers.at(broker.now + ORPHAN_PAUSE_S, lambda now: self._link.end_when_answered(error))
 
 
 class Anonymous(Publishing):
