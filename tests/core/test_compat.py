@@ -72,6 +72,7 @@ def test_words_are_written_as_in_the_file() -> None:
 
 def test_the_page_shows_every_row_with_what_each_profile_says() -> None:
     page = (Path(__file__).parents[2] / "docs" / "compatibility.md").read_text()
+    page = page.partition("## Rows and profiles")[2].partition("\n## ")[0]
     table = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ")]
     heading, *lines = table
     assert [cell.strip("`") for cell in heading[2:]] == list(PROFILES)
