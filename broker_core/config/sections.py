@@ -425,6 +425,13 @@ class SecuritySettings(Record):
         "argon2id",
         reload=True,
     )
+    check_policies: bool = key(
+        Flag(),
+        "Whether a policymaker needs the permission to read everything, and to write to the exchange, for a policy "
+        "with a dead-letter exchange, which can take messages out of all queues that it matches.",
+        False,
+        reload=True,
+    )
     scram_iterations: int = key(
         Whole(ITERATIONS_MIN, ITERATIONS_MAX),
         "The cost of SCRAM-SHA-256 for a client at each login, and for each guess; offered if `mechanisms` name it.",

@@ -255,6 +255,7 @@ def _set_hashing(broker: Broker, config: Config) -> None:
 def _admit(broker: Broker, config: Config) -> None:
     """Set the anonymous user, the users that may log in from loopback only, and the limits on failed logins."""
     broker.access.set_loopback_users(config.security.loopback_users)
+    broker.access.checks_policies = config.security.check_policies
     anonymous = config.anonymous_user
     if config.security.anonymous_user is None and not _is_built_in(broker.access.user(GUEST.name)):
         anonymous = None  # guest's default password was changed: do not bypass the new one

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name of the default exchange in permissions
 IMPERSONATOR: Final = "impersonator"  # the tag of users that may publish under any user-id (S089)
 KEY_SIZE: Final = 32
+EVERYTHING: Final = frozenset({".*", "^.*", ".*$", "^.*$"})  # expressions that match every name
 GRANTS_MAX: Final = 10_000  # cached answers; when there are more, the cache is emptied
 
 
@@ -99,6 +100,7 @@ class Access:
         self.on_limits: Callable[[str], None] | None = None  # called when the limits of a user have changed
         self.loopback_users: frozenset[str] = frozenset({"guest"})
         self.anonymous_user: str | None = "guest"
+        self.checks_policies = False  # a policy may only do what its maker might do to every queue
         self.catalogue: Catalogue | None = None  # stores what outlives the node
         self.events = Events()
         self.logins = Logins()
@@ -365,6 +367,20 @@ class Access:
             self._grants.clear()
         granted = self._grants[asked] = self._granted(*asked)
         return granted
+
+    def check_dead_lettering(self, user: User, virtual_host: str, exchange: str) -> None:
+        """Check that a user might move messages from any queue, also one that is still to come, to an exchange.
+
+        Whether two regular expressions match the same names cannot be told: the one of `read` must say "everything".
+        Raises AccessRefused.
+        """
+        granted = self._permissions.get((user.name, virtual_host))
+        if granted is None or granted.read not in EVERYTHING:
+            raise AccessRefused(
+                f"a policy with a dead-letter exchange takes messages out of queues: user '{user.name}' needs the "
+                f"permission to read '.*' in vhost '{virtual_host}'"
+            )
+        self.check(user, virtual_host, Permission.WRITE, "exchange", exchange)
 
     def check(self, user: User, virtual_host: str, permission: Permission, kind: str, name: str) -> None:
         """Raise AccessRefused unless the access is `allowed` (S087, S098). `kind` is `exchange` or `queue`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
+from broker_core.arguments.checks import text
 from broker_core.definitions.exporter import Item, policy_json
 from broker_core.durable_objects import OPERATOR_POLICY, POLICY
 from broker_core.errors import Failure
@@ -110,10 +111,19 @@ def put(asked: Asked, host: VirtualHost, set_policy: Callable[[Policy], None], o
         raise invalid(
             f"only administrators may have patterns that can take long, such as '{shown(policy.pattern)}'"
         )
+    _check_dead_lettering(asked, policy)
     created = all(each.name != policy.name for each in listed(asked, host, operator))
     said_as_validation(lambda: set_policy(policy))
     kind = OPERATOR_POLICY if operator else POLICY
     return obeyed(asked, host, changed(asked, created, kind, host.name, policy.name))
+
+
+def _check_dead_lettering(asked: Asked, policy: Policy) -> None:
+    """Check that the user may have the policy's dead-letter exchange, if that is checked. Raises AccessRefused."""
+    exchange, access = policy.definition.get("dead-letter-exchange"), asked.broker.access
+    if access.checks_policies and exchange is not None and not Level.ADMINISTRATOR.admits(asked.user):
+        assert asked.user is not None, "policies are not open to strangers"
+        access.check_dead_lettering(asked.user, policy.virtual_host, text(exchange) or "")
 
 
 def obeyed(asked: Asked, host: VirtualHost, response: Response) -> Later:

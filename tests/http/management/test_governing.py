@@ -318,6 +318,31 @@ def test_policymakers_make_policies_where_they_may_enter(office: Office) -> None
     assert office.delete("/api/policies/%2F/p", user="maker").status == 204
 
 
+TAKING = {"pattern": "^q", "definition": {"message-ttl": 1, "dead-letter-exchange": "mine"}}
+
+
+def test_a_policymaker_may_by_default_send_messages_of_queues_elsewhere(office: Office) -> None:
+    """As RabbitMQ has it."""
+    assert office.put("/api/policies/%2F/p", TAKING, "maker").status == 201
+
+
+def test_where_it_is_checked_dead_letters_need_the_permission_to_read_everything(office: Office) -> None:
+    office.broker.access.checks_policies = True
+    refused = office.put("/api/policies/%2F/p", TAKING, "maker")
+    assert refused.status == 401
+    assert "user 'maker' needs the permission to read '.*' in vhost '/'" in str(refused.reason)
+    assert office.get("/api/policies/%2F") == []
+    assert (
+        office.put("/api/policies/%2F/p", {"pattern": "^q", "definition": {"message-ttl": 1}}, "maker").status
+        == 201
+    )
+    office.broker.access.set_permissions("maker", "/", "", "^mine$", ".*")
+    assert office.put("/api/policies/%2F/p", TAKING, "maker").status == 204
+    office.broker.access.set_permissions("maker", "/", "", "^other$", ".*")
+    assert office.put("/api/policies/%2F/p", TAKING, "maker").status == 401
+    assert office.put("/api/policies/%2F/p", TAKING, "boss").status == 204
+
+
 # Parameters.
 
 
