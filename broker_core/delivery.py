@@ -145,6 +145,7 @@ class Consumer(ABC):
         "browses",
         "credit",
         "exclusive",
+        "given",
         "peer",
         "priority",
         "queue",
@@ -178,6 +179,7 @@ class Consumer(ABC):
         self.selector = selector
         self.browses = browses
         self.searching = False
+        self.given = 0  # messages that it was given, as a consumer
         self.timeout_s: float | None = None  # its own limit for answers, 0 for none; None: its queue's
         self.warnings: tuple[str, ...] = ()  # of what its client asked for and has no effect
         self.attached = False  # to the queue, by `Queue.add_consumer`
@@ -210,6 +212,12 @@ class Consumer(ABC):
     @abstractmethod
     def cancelled(self) -> None:
         """Called when the broker has ended this consumer: its queue is deleted, or its user lost the permission."""
+
+    def end_as_slow(self, why: str) -> None:
+        """Called when the queue has found it too slow: detach it from the queue, and tell its client `why`.
+
+        Messages that it has not answered go back to the queue. By default nothing happens: it goes on.
+        """
 
     def elected(self) -> None:
         """Called when the consumer has become the single active one of its queue; must not call the queue."""

@@ -34,6 +34,10 @@ class QueueType(Enum):
         return f"rabbit_{self.value}_queue"
 
 
+CLOSE: Final = "close"
+SLOW_POLICIES: Final = ("notify", CLOSE)  # what a queue does with slow consumers (queues/slow_consumers.py)
+
+
 class Overflow(Enum):
     """The ways in which a full queue treats one more message (S082)."""
 
@@ -69,6 +73,9 @@ class QueueLimits:
     delivery_limit: int | None = None
     consumer_timeout_ms: int | None = None
     consumer_timeout_asked: bool = True  # False: it is the node's default
+    slow_threshold: int | None = None  # messages that a consumer has to take in a minute, while some wait
+    slow_check_period_ms: int | None = None  # how often that is looked at
+    slow_policy: str | None = None  # what happens then: a word of `SLOW_POLICIES`
     max_priority: int | None = None
     single_active: bool = False
     max_age_ms: int | None = None  # streams

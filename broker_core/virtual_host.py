@@ -594,6 +594,8 @@ class VirtualHost(Traced):
         if credit is not None and queue.has_entries:
             obeyed = with_credit(obeyed, credit)
         queue.apply(shared(obeyed))
+        if obeyed.slow_threshold is not None or queue.slow_consumers is not None:
+            queue.watch_consumers()
 
     # The end.
 

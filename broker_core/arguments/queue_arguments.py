@@ -42,7 +42,7 @@ from broker_core.arguments.checks import (
 from broker_core.arguments.merging import Limit, Merge, either, first, lower, lower_above_zero, said_first
 from broker_core.arguments.row import Effect, Row, by_name
 from broker_core.deduplication import settings as deduplication
-from broker_core.limits import PRIORITY_MAX, Overflow, QueueType
+from broker_core.limits import PRIORITY_MAX, SLOW_POLICIES, Overflow, QueueType
 from broker_core.values import Table, Value
 
 Read: TypeAlias = Callable[[Value, Table], Limit]
@@ -58,6 +58,8 @@ STREAM: Final = frozenset({QueueType.STREAM})
 SETTLING: Final = CLASSIC | QUORUM
 REPLICATED: Final = QUORUM | STREAM
 EVERY: Final = frozenset(QueueType)
+SLOW_THRESHOLD_MAX: Final = 1_000_000_000  # messages a minute
+SLOW_CHECK_PERIOD_MS_MAX: Final = 86_400_000
 AT_LEAST_ONCE: Final = "at-least-once"  # a strategy of dead-lettering
 
 
@@ -308,6 +310,36 @@ QUEUE_ARGUMENTS: Final = by_name(
         key="consumer-timeout",
         key_types=SETTLING,
         merge=lower_above_zero,
+    ),
+    QueueArgument(
+        name="x-slow-consumer-threshold",
+        about="A consumer is slow that takes fewer messages than this in a minute, while others wait.",
+        check=between(1, SLOW_THRESHOLD_MAX),
+        types=EVERY,
+        example=60,
+        field="slow_threshold",
+        read=number,
+        key="slow-consumer-threshold",
+    ),
+    QueueArgument(
+        name="x-slow-consumer-check-period",
+        about="How often slow consumers are looked for, in milliseconds; a minute by default.",
+        check=between(100, SLOW_CHECK_PERIOD_MS_MAX),
+        types=EVERY,
+        example=5000,
+        field="slow_check_period_ms",
+        read=number,
+        key="slow-consumer-check-period",
+    ),
+    QueueArgument(
+        name="x-slow-consumer-policy",
+        about="What happens to slow consumers: notify (an event, the log and a mark), or close, which ends them, too.",
+        check=one_of(*SLOW_POLICIES),
+        types=EVERY,
+        example="close",
+        field="slow_policy",
+        read=string,
+        key="slow-consumer-policy",
     ),
     QueueArgument(
         name="x-delayed-message",

@@ -56,7 +56,7 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
     ),
     "consumers": (
         "consumers",
-        ("queue.vhost", "queue.name", "consumer_tag", "ack_required", "prefetch_count", "warnings"),
+        ("queue.vhost", "queue.name", "consumer_tag", "ack_required", "prefetch_count", "slow", "warnings"),
         True,
         False,
     ),

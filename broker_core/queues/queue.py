@@ -21,6 +21,7 @@ from broker_core.delivery import Consumer, Delivery
 from broker_core.errors import Locked, Unsupported
 from broker_core.exchanges.exchange import Destination
 from broker_core.limits import QueueLimits, QueueType
+from broker_core.queues.slow_consumers import SlowConsumers
 from broker_core.values import Table
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Queue(Destination):
         "ready_bytes",
         "redelivered",
         "refused",
+        "slow_consumers",
         "touched",
         "type",
         "unsettled",
@@ -155,6 +157,7 @@ class Queue(Destination):
         self.warned_cycle = False  # it has been logged that its dead letters come back
         self.used_at = virtual_host.broker.now
         self.deduplication: Deduplication | None = None  # the ids that it knows, if it drops duplicates
+        self.slow_consumers: SlowConsumers | None = None  # the watch over them, once it has been asked for
         self.watchers: dict[Watcher, None] | None = None  # told of the queue's deletion
 
     def __repr__(self) -> str:
@@ -373,6 +376,8 @@ class Queue(Destination):
     def pause(self, paused: bool) -> None:
         """Deliver nothing to consumers, or go on where they were. `VirtualHost.pause_queue` remembers it."""
         self.paused = paused
+        if self.slow_consumers is not None:
+            self.slow_consumers.forget()
         self.touch()
 
     def accept(self, delivery: Delivery) -> None:
@@ -444,6 +449,7 @@ class Queue(Destination):
         self.delivered += count
         consumer.credit -= count
         consumer.window.credit -= count
+        consumer.given += count
         if self.came_back:
             self._count_redelivered(deliveries)
         if consumer.settled:
@@ -523,12 +529,17 @@ class Queue(Destination):
 
     def consumer_came(self, consumer: Consumer) -> None:
         """Announce an attached consumer as an event. Called once for each."""
-        self._tell_of("consumer.created", consumer)
+        self.tell_of("consumer.created", consumer)
+        if self.slow_consumers is not None:
+            self.slow_consumers.watch()
 
     def consumer_left(self, consumer: Consumer) -> None:
-        self._tell_of("consumer.deleted", consumer)
+        self.tell_of("consumer.deleted", consumer)
+        if self.slow_consumers is not None:
+            self.slow_consumers.slow.pop(consumer, None)
 
-    def _tell_of(self, event: str, consumer: Consumer) -> None:
+    def tell_of(self, event: str, consumer: Consumer, more: Table = NONE) -> None:
+        """Announce an event about a consumer, with its facts and some more."""
         facts = consumer.facts()
         self.virtual_host.broker.events.happened(
             event,
@@ -541,12 +552,15 @@ class Queue(Destination):
                 "exclusive": consumer.exclusive,
                 "prefetch_count": facts.prefetch,
                 "arguments": consumer.arguments,
+                **more,
             },
         )
 
     def closed(self) -> None:
         """Cancel the consumers. Called when the virtual host has deleted the queue (S077, X040)."""
         self.deleted = True
+        if self.slow_consumers is not None:
+            self.slow_consumers.stop()
         self.virtual_host.broker.bygone.add_queue(self)
         for consumer in list(self.consumers):
             consumer.attached = consumer.able = False
@@ -557,6 +571,17 @@ class Queue(Destination):
             watchers, self.watchers = self.watchers, None
             for watcher in watchers:
                 watcher.queue_deleted()
+
+    def is_slow(self, consumer: Consumer) -> bool:
+        """Return whether the last check has found that a consumer takes too little."""
+        return self.slow_consumers is not None and consumer in self.slow_consumers.slow
+
+    def watch_consumers(self) -> None:
+        """Watch for slow consumers as the limits say. Called after `apply`."""
+        if self.slow_consumers is None and self.limits.slow_threshold is not None:
+            self.slow_consumers = SlowConsumers(self)
+        if self.slow_consumers is not None:
+            self.slow_consumers.obey()
 
     def watch(self, watcher: Watcher) -> None:
         """Tell `watcher` when the queue is deleted, unless `unwatch` comes first."""

@@ -145,3 +145,20 @@ def test_x028_a_policy_does() -> None:
     session.subscribe("q", messages=2).all()
     bench.advance(5)
     assert state(bench) == (2, 0, 0)
+
+
+def test_a_session_whose_subscription_is_too_slow_is_ended() -> None:
+    slow = {
+        "x-slow-consumer-threshold": 60,
+        "x-slow-consumer-check-period": 10_000,
+        "x-slow-consumer-policy": "close",
+    }
+    bench, session = filled(slow, count=3)
+    inbox = session.subscribe("q", messages=1)
+    assert inbox.bodies() == [b"0"]
+    bench.advance(10)
+    bench.advance(10)
+    ended = session.ended()
+    assert ended.exception is not None
+    assert ended.exception.error_code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
+    assert state(bench)[0] == 3

@@ -11,7 +11,7 @@ from protocols.amqp091.broker.ack_timeouts import LATE_MAX, LateTags
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import FieldTable, Method
 
-from .peer import ClientChannel, Content
+from .peer import CAPABILITIES, ClientChannel, Content, channel_of
 from .test_s05_limits import TIMED_OUT, publish, queue, text, waiting
 
 
@@ -257,3 +257,44 @@ def test_what_is_remembered_of_answered_late_tags_is_bounded() -> None:
         late.add(tag, None)
         late.answered(tag, False)
     assert len(late._heap) < 100
+
+
+# Slow consumers, which are ended as late ones are.
+
+SLOW: FieldTable = {
+    "x-slow-consumer-threshold": 60,
+    "x-slow-consumer-check-period": 10_000,
+    "x-slow-consumer-policy": "close",
+}
+
+
+def test_a_slow_consumer_is_cancelled_and_its_messages_go_back() -> None:
+    channel = queue(SLOW)
+    channel.prefetch(2)
+    publish(channel, *"abcd")
+    channel.consume("q", "slow")
+    assert text(channel.deliveries()) == "a b"
+    channel.peer.bench.advance(10)
+    assert channel.all() == []
+    channel.peer.bench.advance(10)
+    assert channel.all() == [m.BasicCancel("slow", True)]
+    bench = channel.peer.bench
+    assert (bench.queue("q").ready, bench.queue("q").unsettled, bench.queue("q").consumers) == (4, 0, {})
+    channel.ack(2, multiple=True)  # late, and ignored
+    channel.consume("q", "again")
+    assert text(channel.deliveries()) == "a b"
+
+
+def test_a_channel_is_closed_whose_client_cannot_be_told_of_a_cancelled_consumer() -> None:
+    channel = channel_of(capabilities={**CAPABILITIES, "consumer_cancel_notify": False})
+    channel.declare("q", arguments=SLOW)
+    channel.prefetch(1)
+    publish(channel, *"ab")
+    channel.consume("q", "slow")
+    channel.deliveries()
+    for _ in range(2):
+        channel.peer.bench.advance(10)
+    assert channel.refusal().startswith(
+        "406 PRECONDITION_FAILED - queue 'q' in vhost '/': consumer 'slow' took 0"
+    )
+    assert channel.peer.bench.queue("q").ready == 2

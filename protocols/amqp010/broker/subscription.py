@@ -301,6 +301,10 @@ class Subscription(Consumer, Publisher):
             why = f"{self.queue.described} was deleted"
             self.session.fail_soon(SessionError(c.ERROR_CODE_RESOURCE_DELETED, why))
 
+    def end_as_slow(self, why: str) -> None:
+        """End the session: the protocol has no other way to tell of a subscription's end."""
+        self.session.fail_soon(SessionError(c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, why))
+
     # Credit.
 
     def set_mode(self, mode: int) -> None:

@@ -463,6 +463,13 @@ class Channel:
         consumer.queue.remove_consumer(consumer)
         self.consumer_cancelled(consumer)
 
+    def end_slow(self, consumer: ChannelConsumer, why: str) -> None:
+        """Cancel a consumer that is too slow, or close the channel if its client cannot be told of that."""
+        if self.connection.wire.has_capability("consumer_cancel_notify"):
+            self.cancel_late(consumer)
+        else:
+            self.connection.wire.fail_channel(self.number, wire.AmqpError(m.PRECONDITION_FAILED, why))
+
     def recheck_consumers(self) -> None:
         """End the consumers that may not read any more, after permissions or credentials changed (X008)."""
         for consumer in list(self.consumers.values()):

@@ -185,6 +185,9 @@ class ChannelConsumer(Consumer):
     def cancelled(self) -> None:
         self.channel.consumer_cancelled(self)
 
+    def end_as_slow(self, why: str) -> None:
+        self.channel.end_slow(self, why)
+
 
 def end_of(pieces: list[bytes], out: list[bytes]) -> int:
     """Join the pieces, without the frame end in front of the first message and with that of the last. Return the

@@ -282,6 +282,9 @@ class LinkConsumer(Consumer, Retiring):
         """Detach the link after its queue was deleted (S179)."""
         self.link.detach(AmqpError(p.RESOURCE_DELETED, f"{self.queue.described} was deleted"))
 
+    def end_as_slow(self, why: str) -> None:
+        self.link.detach(AmqpError(p.LINK_DETACH_FORCED, why))
+
     def elected(self) -> None:
         if self._active is False:
             self._tell_active(True)

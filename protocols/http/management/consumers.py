@@ -71,6 +71,7 @@ CONSUMER: Final[Fields[Attached]] = {
     "exclusive": lambda each: each.consumer.exclusive,
     "prefetch_count": lambda each: each.facts.prefetch,
     "queue": lambda each: {"name": each.queue.name, "vhost": each.queue.virtual_host.name},
+    "slow": lambda each: each.queue.is_slow(each.consumer),
     "warnings": lambda each: [*each.consumer.warnings],
 }
 

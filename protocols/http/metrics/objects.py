@@ -80,6 +80,7 @@ def read_queue(queue: Queue) -> Numbers:
         *dead,
         queue.delayed,
         ids_of(queue),
+        *((0, 0) if (watch := queue.slow_consumers) is None else (len(watch.slow), watch.found)),
     )
 
 
@@ -100,6 +101,8 @@ QUEUES: Final = Subject(
         "dlx_confirmed",
         "delayed",
         "ids",
+        "slow",
+        "slow_found",
     ),
     read_queue,
     (
@@ -123,6 +126,12 @@ QUEUES: Final = Subject(
             "Messages that wait for a time before they are ready.",
         ),
         gauge("queue_consumer_count", "rabbitmq_queue_consumers", "consumers", "Consumers of queues."),
+        gauge(
+            QUEUE, "leveret_queue_slow_consumers", "slow", "Consumers that take less than their queues ask."
+        ),
+        counter(
+            QUEUE, "leveret_queue_slow_consumers_found", "slow_found", "How often a consumer became slow."
+        ),
         gauge(
             QUEUE,
             "rabbitmq_queue_messages_ready_bytes",

@@ -78,7 +78,7 @@ SHAPES: Final = {
     "consumer": (
         "arguments ack_required active activity_status channel_details consumer_tag exclusive prefetch_count queue",
         "",
-        "warnings",
+        "slow warnings",
     ),
     "channel_details": ("connection_name name node number peer_host peer_port user", "", ""),
     "overview": (

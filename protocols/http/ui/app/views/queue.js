@@ -89,7 +89,7 @@ function readers({ consumer_details: found }) {
       ["Acknowledges", ({ ack_required: acks }) => (acks ? "yes" : "no")],
       ["Prefetch", ({ prefetch_count: most }) => String(most ?? 0), { number: true }],
       ["Exclusive", ({ exclusive }) => (exclusive ? "yes" : "no")],
-      ["Active", ({ active }) => (active === false ? "waiting" : "yes")],
+      ["Active", ({ active, slow }) => (active === false ? "waiting" : slow ? "yes, but slow" : "yes")],
     ],
     found,
     ({ consumer_tag: tag, channel_details: channel }) => JSON.stringify([channel?.name, tag]),
