@@ -48,6 +48,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "policy": ("governance", "Set, clear and list policies."),
     "operator-policy": ("governance", "Set, clear and list operator policies."),
     "user": ("governance", "Create, change, delete and list users."),
+    "logins": ("queries", "Show how many logins a node remembers, or have it forget them."),
     "hash-password": ("password_hash", "Hash a password, for a file."),
     "permission": ("governance", "Set, clear and list users' permissions in virtual hosts."),
     "limit": ("governance", "Limit virtual hosts and users."),

@@ -57,6 +57,11 @@ def add_log(parser: argparse.ArgumentParser, environ: Environ) -> None:
     )
 
 
+def add_logins(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, logins)
+    parser.add_argument("action", nargs="?", choices=["show", "forget"], default="show")
+
+
 def add_explain(asking: argparse.ArgumentParser, environ: Environ) -> None:
     control(asking, environ, explain, EXPLAIN_EXAMPLES)
     asking.add_argument(
@@ -118,6 +123,10 @@ def plugins(options: argparse.Namespace, environ: Environ) -> int:
     if options.action == "reload":
         return asked(options, environ, "POST", "/api/leveret/plugins/reload")
     return asked(options, environ, "GET", "/api/leveret/plugins")
+
+
+def logins(options: argparse.Namespace, environ: Environ) -> int:
+    return asked(options, environ, "DELETE" if options.action == "forget" else "GET", "/api/leveret/logins")
 
 
 def show_log(options: argparse.Namespace, environ: Environ) -> int:
@@ -243,6 +252,7 @@ def _password(options: argparse.Namespace, environ: Environ) -> str:
 ADD: Final[Mapping[str, Add]] = {
     "status": add_status,
     "reload": add_reload,
+    "logins": add_logins,
     "plugins": add_plugins,
     "log": add_log,
     "explain": add_explain,

@@ -9,7 +9,7 @@ from typing import Final
 import attrs
 
 from broker_core.config.records import Record, key
-from broker_core.config.types import FilePath, Flag, ListOf, OneOf, Problem, TableOf, Text, Whole
+from broker_core.config.types import FilePath, Flag, ListOf, OneOf, Problem, Secret, TableOf, Text, Whole
 from broker_core.config.urls import HttpUrl
 
 ASYMMETRIC: Final = (
@@ -24,8 +24,8 @@ NO_ALIASES: Final[Mapping[str, tuple[str, ...]]] = {}
 
 @attrs.frozen(kw_only=True)
 class OAuthSettings(Record):
-    """Tokens (OAuth 2, JWT) instead of passwords. They are accepted once there is a `jwks_file`, a `jwks_url`, or
-    `discovery` is true.
+    """Tokens (OAuth 2, JWT) instead of passwords. They are accepted once there is a `jwks_file`, a `jwks_url` or
+    an `introspection_url`, or `discovery` is true.
 
     They need the extra `oauth`: `pip install "leveret[oauth]"`.
     """
@@ -78,6 +78,23 @@ class OAuthSettings(Record):
         10,
         reload=True,
     )
+    introspection_url: str | None = key(
+        HttpUrl(),
+        "Where the issuer says what an opaque token means (RFC 7662); without it, only signed tokens are accepted. "
+        "Without any keys, it is asked about every token.",
+        None,
+        reload=True,
+    )
+    introspection_client_id: str | None = key(
+        Text(), "The node's name when it asks there.", None, reload=True
+    )
+    introspection_client_secret: str | None = key(Secret(), "Its secret there.", None, reload=True)
+    introspection_cache_s: int = key(
+        Whole(0, DAY_S),
+        "Seconds that such an answer is remembered, also a refusal; 0: it is not.",
+        60,
+        reload=True,
+    )
     resource_server_id: str | None = key(
         Text(), "The node's name in tokens: it has to be in their `aud`.", None, reload=True
     )
@@ -124,6 +141,11 @@ class OAuthSettings(Record):
     @property
     def is_on(self) -> bool:
         """True if tokens are accepted."""
+        return self.has_keys or self.introspection_url is not None
+
+    @property
+    def has_keys(self) -> bool:
+        """True if there are keys, by which signed tokens are checked."""
         return self.jwks_file is not None or self.jwks_url is not None or self.discovery
 
     @property
@@ -145,6 +167,8 @@ class OAuthSettings(Record):
             yield Problem(sources[1], f"{sources[0]} as well", "one of " + ", ".join(SOURCES))
         if self.discovery:
             yield from self._undiscoverable()
+        if self.introspection_url is not None and self.introspection_client_id is None:
+            yield Problem("introspection_client_id", "nothing", "the node's name at the issuer")
         if self.keys_kept_s < self.refresh_s:
             yield Problem(
                 "keys_kept_s", f"{self.keys_kept_s}", f"at least refresh_s, which is {self.refresh_s}"

@@ -44,7 +44,7 @@ from broker_core.observability.audit import Audit
 from broker_core.observability.event_exchange import AlarmEvents, EventExchange
 from broker_core.operations import Reloaded
 from broker_core.plugins import BadPlugin, Plugins
-from broker_core.security.access import User
+from broker_core.security.access import KEY_SIZE, User
 from broker_core.security.passwords import PasswordHash
 from broker_core.security.sasl import BEARERS, Scram
 from broker_core.version import VERSION
@@ -228,7 +228,8 @@ def put_tokens(broker: Broker, config: Config) -> None:
     from broker_core.security.tokens import UNKNOWN, Tokens
 
     refuses = broker.compat.nameless_token is NamelessToken.REFUSE
-    tokens = Tokens(config.oauth, broker.clock, None if refuses else UNKNOWN, access.fetch)
+    nameless = None if refuses else UNKNOWN
+    tokens = Tokens(config.oauth, broker.clock, nameless, access.fetch, access.random_octets(KEY_SIZE))
     tokens.follow(access.tokens)
     access.tokens = tokens
     broker.timers.at(broker.now, lambda now: tokens.prepare())

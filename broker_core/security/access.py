@@ -207,9 +207,12 @@ class Access:
 
         self.off_thread(work, then)
 
-    def is_token(self, password: str | bytes) -> bool:
-        """Return whether tokens are accepted and the password has the form of one."""
-        return self.tokens is not None and self.tokens.recognises(password)
+    def is_token(self, password: str | bytes, name: str | None = None) -> bool:
+        """Return whether a password is to be checked as a token: by its form, or as it comes with an empty name."""
+        tokens = self.tokens
+        if tokens is None:
+            return False
+        return tokens.recognises(password) or (name == "" and tokens.introspection is not None)
 
     def authenticate(
         self, name: str, password: str | bytes, place: CheckOrigin = ANYWHERE
@@ -219,13 +222,15 @@ class Access:
         `place` says where the request comes from. An empty password is always wrong. Raises LimitReached if too many
         passwords are being checked.
         """
-        if self.tokens is not None and self.is_token(password):
-            return self.tokens.authenticate(name, password)
+        if self.tokens is not None and self.is_token(password, name):
+            return self.tokens.authenticate(name, password, place)
         return self.checks.check(name, octets_of(password), place)
 
-    def authenticate_token(self, name: str, token: bytes) -> User | Waiting | None:
+    def authenticate_token(
+        self, name: str, token: bytes, place: CheckOrigin = ANYWHERE
+    ) -> User | Waiting | None:
         """Return the user of what was shown as a token, None if it is refused, or `Waiting`. Raises LimitReached."""
-        return None if self.tokens is None else self.tokens.authenticate(name, token)
+        return None if self.tokens is None else self.tokens.authenticate(name, token, place)
 
     def authenticate_password(self, name: str, password: str | bytes) -> User | None:
         """Authenticate as `authenticate` does, blocking: for programs and tests, not for the broker's thread."""
@@ -236,6 +241,29 @@ class Access:
         kept = None if user is None else user.password
         matches = (kept or NOBODYS).matches(password)
         return user if matches and kept is not None and password else None
+
+    def remembered_logins(self) -> dict[str, int]:
+        """Return how many logins are remembered, of passwords and of opaque tokens, and how the issuer was asked."""
+        found = {"passwords": self.checks.remembered}
+        asked = None if self.tokens is None else self.tokens.introspection
+        if asked is not None:
+            found |= {
+                "tokens": asked.remembered,
+                "token_hits": asked.hits,
+                "token_requests": asked.asked,
+                "token_requests_failed": asked.failed,
+            }
+        return found
+
+    def forget_logins(self) -> dict[str, int]:
+        """Forget the logins that are remembered: the next ones are checked anew. Return how many there were.
+
+        Connections that have logged in go on.
+        """
+        found = {"passwords": self.checks.forget()}
+        if self.tokens is not None and self.tokens.introspection is not None:
+            found["tokens"] = self.tokens.introspection.forget()
+        return found
 
     def note_verifier(self, name: str, completed: PasswordHash) -> None:
         """Store a user's hash that was completed with a SCRAM verifier, unless the password has changed meanwhile."""

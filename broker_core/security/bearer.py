@@ -69,7 +69,7 @@ class Bearer(Mechanism):
 
     def _with_token(self, name: str, token: bytes) -> Answer:
         self.claimed = name
-        found = self.access.authenticate_token(name, token)
+        found = self.access.authenticate_token(name, token, self._place(name))
         if isinstance(found, Waiting):
             return Pending(found, partial(self._decided, name))
         return self._decided(name, found)

@@ -62,6 +62,13 @@ class KeySource(ABC):
         return None
 
 
+class NoKeys(KeySource):
+    """No keys: every token is one that the issuer is asked about."""
+
+    def keys(self) -> tuple[SigningKey, ...]:
+        return ()
+
+
 class FileKeys(KeySource):
     """Keys from a file, which is read again when it has changed."""
 

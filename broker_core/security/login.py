@@ -152,8 +152,8 @@ class Renewal:
         self._log = log
         self.waiting: Waiting | None = None  # the check that is under way
 
-    def begin(self, name: str, secret: bytes) -> User | Waiting | None:
-        """Check a new secret: return the user, or None if the secret is wrong.
+    def begin(self, name: str, secret: bytes, is_token: bool = False) -> User | Waiting | None:
+        """Check a new secret: return the user, or None if the secret is wrong. `is_token`: the user came with a token.
 
         Returns `Waiting` if the check takes a thread; `checked` returns it once it has ended. Raises the core's
         failures, and NotAllowed if the check itself fails.
@@ -161,7 +161,9 @@ class Renewal:
         if self.waiting is not None:
             raise NotAllowed("another new secret is being checked")
         try:
-            found = self._broker.access.authenticate(name, secret)
+            access = self._broker.access
+            opaque = is_token and access.tokens is not None and access.tokens.is_opaque(secret)
+            found = access.authenticate_token(name, secret) if opaque else access.authenticate(name, secret)
         except Failure:
             raise
         except Exception:

@@ -129,6 +129,17 @@ class Checks:
         self._running = 0
         self._completing: set[str] = set()  # users whose SCRAM verifier is being computed
 
+    @property
+    def remembered(self) -> int:
+        """The number of passwords that are remembered."""
+        return len(self._remembered)
+
+    def forget(self) -> int:
+        """Forget every password that was right, and return how many there were."""
+        forgotten = len(self._remembered)
+        self._remembered.clear()
+        return forgotten
+
     def check(self, name: str, password: bytes, place: CheckOrigin = ANYWHERE) -> User | Waiting | None:
         """Return the user if the password is right, None if not, or `Waiting`. Raises LimitReached."""
         if not password:

@@ -108,7 +108,7 @@ class Mechanism(ABC):
     def login(self, name: str, password: str | bytes) -> Success | Pending:
         """Succeed if the password is right. Raises AuthenticationFailed if it is not, or not to be checked now."""
         self.claimed = name
-        is_token = self.access.is_token(password)
+        is_token = self.access.is_token(password, name)
         if not is_token:
             self.require_try(name)
         found = self.access.authenticate(name, password, self._place(name))

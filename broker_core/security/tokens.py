@@ -16,7 +16,7 @@ import re
 from base64 import urlsafe_b64decode
 from collections.abc import Iterator, Sequence
 from math import isfinite
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker_core.clock import Clock
 from broker_core.config.oauth import OAuthSettings
@@ -24,9 +24,12 @@ from broker_core.errors import LimitReached
 from broker_core.security import scopes
 from broker_core.security.access import User
 from broker_core.security.http_requests import Ask, no_network
-from broker_core.security.key_sources import FileKeys, IssuerKeys, KeySource
-from broker_core.security.password_checks import Waiting
+from broker_core.security.key_sources import FileKeys, IssuerKeys, KeySource, NoKeys
+from broker_core.security.password_checks import ANYWHERE, CheckOrigin, Waiting
 from broker_core.security.signing_keys import Claim, Claims, SigningKey, shown, strict
+
+if TYPE_CHECKING:
+    from broker_core.security.introspection import Introspection
 
 log: Final = logging.getLogger("leveret.security")
 
@@ -60,9 +63,10 @@ class Tokens:
         clock: Clock,
         nameless: str | None = UNKNOWN,
         fetch: Ask = no_network,
+        secret: bytes = b"",
     ) -> None:
         """Read the keys, if they are in a file. `nameless` is the name of users whose tokens have none; None: such
-        tokens are refused. `fetch` asks the issuer.
+        tokens are refused. `fetch` asks the issuer. `secret` is a key by which opaque tokens are remembered.
 
         Raises ConfigError if the file cannot be read or holds no usable key, or a library is missing."""
         self._settings = settings
@@ -72,8 +76,15 @@ class Tokens:
         self.source: KeySource
         if settings.jwks_file is not None:
             self.source = FileKeys(settings.jwks_file, settings, clock)
-        else:
+        elif settings.has_keys:
             self.source = IssuerKeys(settings, clock, fetch, self._on_keys)
+        else:
+            self.source = NoKeys()
+        self.introspection: Introspection | None = None  # None: opaque tokens are not accepted
+        if settings.introspection_url is not None:
+            from broker_core.security.introspection import Introspection
+
+            self.introspection = Introspection(settings, clock, fetch, secret, self._user_of)
 
     def follow(self, before: Tokens | None) -> None:
         """Take over what an earlier configuration's tokens have fetched, as far as it is of use."""
@@ -98,12 +109,24 @@ class Tokens:
         octets = password.encode(errors="replace") if isinstance(password, str) else password
         return octets.startswith(BEGINNINGS) and octets.count(b".") == 2
 
-    def authenticate(self, name: str, token: str | bytes) -> User | Waiting | None:
-        """Return the token's user, None if it is refused, or `Waiting` while the issuer is asked for its key.
+    def is_opaque(self, token: str | bytes) -> bool:
+        """Return whether the issuer would have to be asked what a token says."""
+        return self.introspection is not None and not (self._settings.has_keys and self.recognises(token))
+
+    def authenticate(
+        self, name: str, token: str | bytes, place: CheckOrigin = ANYWHERE
+    ) -> User | Waiting | None:
+        """Return the token's user, None if it is refused, or `Waiting` while the issuer is asked for its key, or for
+        what an opaque token says.
 
         `name` is what the client claims, and is only logged. Raises LimitReached if too many logins wait.
         """
         octets = token.encode(errors="replace") if isinstance(token, str) else token
+        if self.introspection is not None and self.is_opaque(octets):
+            if not 0 < len(octets) <= TOKEN_SIZE_MAX:
+                log_refusal(name, TokenRefused(f"it is empty, or has more than {TOKEN_SIZE_MAX} octets"))
+                return None
+            return self.introspection.check("", octets, place)
         try:
             return self.user(octets)
         except KeyMissing as missing:

@@ -16,7 +16,8 @@ import pytest
 from proton import ConnectionException
 from proton.utils import BlockingConnection
 
-from tests.harness.web import WebServer
+from broker_core.cli import main
+from tests.harness.web import Seen, WebServer
 from tests.interop.conftest import TIMEOUT_S, RunningNode, Start, missing, need_command, wait_until
 from tests.security.issuer import public_jwk, settings, token, write_keys
 from tests.tls.pki import Pki
@@ -245,3 +246,41 @@ def test_rhea_shows_a_token_as_such(offering: RunningNode):
 
     assert said(good_for(600))[0] == "open"
     assert "open" not in said(good_for(-60))
+
+
+def test_opaque_tokens_are_what_the_issuer_says_until_they_are_forgotten(
+    node_with: Start, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+):
+    def meaning(seen: Seen) -> bytes:
+        active = seen.fields["token"] in good and seen.headers["Authorization"] == "Basic bm9kZTpodXNo"
+        claims = {"active": active, "sub": "shop", "aud": "leveret", "exp": time.time() + 600}
+        return json.dumps({**claims, "scope": "leveret.configure:*/* leveret.tag:administrator"}).encode()
+
+    good = {"opaque-1", "opaque-2"}
+    with WebServer({"/introspect": meaning}) as issuer:
+        node = node_with(
+            OFFERED
+            + f'[oauth]\nresource_server_id = "leveret"\nintrospection_url = "{issuer.url}/introspect"\n'
+            'introspection_client_id = "node"\nintrospection_client_secret = "hush"\n'
+            '[http]\nenabled = true\naddress = "127.0.0.1:0"\n'
+        )
+        url = f"http://{node.node.addresses[-1]}"
+        connection = over_pika(node, "opaque-1")
+        connection.channel().queue_declare("q")
+        connection.update_secret("opaque-2", "it was time")
+        connection.close()
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            over_pika(node, "opaque-3")
+        asked = urllib.request.Request(f"{url}/api/whoami", headers={"Authorization": "Bearer opaque-1"})
+        with urllib.request.urlopen(asked) as answer:
+            assert json.load(answer)["name"] == "shop"
+        assert len(issuer.asked) == 3
+
+        good.clear()
+        over_pika(node, "opaque-1").close()
+        assert main(["logins", "forget", "--url", url], {}) == 0
+        assert "tokens" in capsys.readouterr().out
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            over_pika(node, "opaque-1")
+    assert "opaque-" not in caplog.text
+    assert "hush" not in caplog.text

@@ -51,6 +51,8 @@ OURS: Final[dict[str, Row]] = {
     "POST /api/leveret/plugins/reload": Row("administrator"),
     "GET /api/leveret/log": Row("monitoring"),
     "PUT /api/leveret/log/level/{level}": Row("administrator", target="/api/leveret/log/level/info"),
+    "GET /api/leveret/logins": Row("monitoring"),
+    "DELETE /api/leveret/logins": Row("administrator"),
     "GET /api/leveret/explain": Row("monitoring", query="exchange=x&key=k"),
     "GET /ui/{file}": Row("anybody", target="/ui/style.css"),
     "GET /ui/app/{file}": Row("anybody", target="/ui/app/main.js"),

@@ -73,6 +73,16 @@ def _counted(broker: Broker) -> Iterator[Found]:
 
 def _tokens(broker: Broker) -> Iterator[Found]:
     """Yield the families of the keys of tokens, if an issuer is asked for them."""
+    known = broker.access.remembered_logins()
+    if "tokens" in known:
+        for name, kind, text in (
+            ("tokens", GAUGE, "Answers about opaque tokens that are remembered."),
+            ("token_hits", COUNTER, "Opaque tokens about which an answer was remembered."),
+            ("token_requests", COUNTER, "Requests about opaque tokens."),
+            ("token_requests_failed", COUNTER, "Such requests that got no answer."),
+        ):
+            total = "_remembered" if kind is GAUGE else "_total"
+            yield AUTH, Family(f"leveret_auth_{name}{total}", kind, text), known[name]
     source = None if broker.access.tokens is None else broker.access.tokens.source
     if source is None or not source.is_asked:
         return

@@ -91,6 +91,16 @@ def set_log_level(asked: Asked) -> Json:
     return log(asked)
 
 
+def logins(asked: Asked) -> Json:
+    """Return how many logins are remembered."""
+    return {**asked.broker.access.remembered_logins()}
+
+
+def forget_logins(asked: Asked) -> Json:
+    """Forget them, and return how many there were."""
+    return {**asked.broker.access.forget_logins()}
+
+
 def explained(asked: Asked) -> Json:
     asked.only("vhost", "exchange", "key", "header", "user")
     host = asked.broker.virtual_host(asked.one("vhost", "/"))
@@ -126,6 +136,8 @@ ROUTES: Final = (
     Route("POST", "/api/leveret/plugins/reload", Level.ADMINISTRATOR, reload_plugins),
     Route("GET", "/api/leveret/log", Level.MONITORING, log),
     Route("PUT", "/api/leveret/log/level/{level}", Level.ADMINISTRATOR, set_log_level),
+    Route("GET", "/api/leveret/logins", Level.MONITORING, logins),
+    Route("DELETE", "/api/leveret/logins", Level.ADMINISTRATOR, forget_logins),
     Route("GET", "/api/leveret/explain", Level.MONITORING, explained),
     *streams.ROUTES,
     *super_streams.ROUTES,

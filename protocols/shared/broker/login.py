@@ -251,7 +251,7 @@ class RenewableConnection(ServedConnection):
             self.change_user(self.broker.access.user(user.name))
             return None
         try:
-            found = self._renewal.begin(self.client.user.name, secret)
+            found = self._renewal.begin(user.name, secret, user.scopes is not None)
         except Failure as failure:
             raise self.refused_secret(failure) from None
         if isinstance(found, Waiting):

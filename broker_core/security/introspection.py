@@ -1,0 +1,72 @@
+"""Opaque tokens to users: the issuer is asked what a token says (RFC 7662, OAuth 2.0 Token Introspection).
+
+The claims in its answer are checked as those of a signed token are.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable
+from urllib.parse import quote_plus, urlencode
+
+from broker_core.clock import Clock
+from broker_core.config.oauth import OAuthSettings
+from broker_core.security.access import User
+from broker_core.security.http_requests import Ask, HttpRequest, HttpResponse, NoResponse, Outcome
+from broker_core.security.remote_logins import NoAnswer, RemoteLogins
+from broker_core.security.signing_keys import Claims, strict
+from broker_core.security.tokens import TokenRefused, log_refusal
+
+
+class Introspection(RemoteLogins):
+    """The opaque tokens of one issuer."""
+
+    def __init__(
+        self, settings: OAuthSettings, clock: Clock, ask: Ask, key: bytes, user_of: Callable[[Claims], User]
+    ) -> None:
+        """`user_of` checks claims and returns the user whom they name; it raises TokenRefused."""
+        super().__init__(clock, ask, key, settings.introspection_cache_s, cache_refusals=True)
+        self._settings = settings
+        self._user_of = user_of
+
+    def request(self, name: str, secret: bytes) -> HttpRequest:
+        said = self._settings
+        assert said.introspection_url is not None, "only then it is made"
+        parts = (said.introspection_client_id or "", said.introspection_client_secret or "")
+        client = ":".join(map(quote_plus, parts))
+        return HttpRequest(
+            said.introspection_url,
+            "POST",
+            (
+                ("Authorization", "Basic " + b64encode(client.encode()).decode()),  # RFC 6749, 2.3.1
+                ("Content-Type", "application/x-www-form-urlencoded"),
+            ),
+            urlencode({"token": secret, "token_type_hint": "access_token"}).encode(),
+            timeout_s=said.timeout_s,
+            ca_file=said.ca_file,
+        )
+
+    def decided(self, name: str, outcome: Outcome) -> User | None:
+        claims = claims_in(outcome)
+        try:
+            if claims.get("active") is not True:
+                raise TokenRefused("the issuer says that it is not active")
+            if isinstance(claims.get("username"), str):
+                claims.setdefault("preferred_username", claims["username"])
+            return self._user_of(claims)
+        except TokenRefused as refused:
+            log_refusal(name, refused)
+            return None
+
+
+def claims_in(outcome: Outcome) -> Claims:
+    """Return the claims of an answer. Raises NoAnswer."""
+    if isinstance(outcome, NoResponse):
+        raise NoAnswer(outcome.reason)
+    assert isinstance(outcome, HttpResponse)
+    if outcome.status != 200:
+        raise NoAnswer(f"the status is {outcome.status}")
+    try:
+        return strict(outcome.body)
+    except (ValueError, RecursionError):
+        raise NoAnswer("it is not a JSON object, or not plain JSON") from None

@@ -1,0 +1,157 @@
+"""Logins about which a server decides: asked over HTTP, its answers remembered for a while.
+
+    check ─ remembered ──────────────────> user, or None
+          ├ the same is being asked ─────> Waiting
+          └ a request, within the rate ──> Waiting ─> user, or None; the answer is remembered
+
+An answer is remembered by an HMAC of what was shown, under a key that never leaves this process, and for `cache_s` at
+most; refusals are, too, unless `cache_refusals` is false. No answer (an error, a silence) is a refusal that is not
+remembered. Each place that logins come from has a rate of its own: a stranger who guesses cannot have the server asked
+for every guess, and holds up nobody elsewhere.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from abc import ABC, abstractmethod
+from functools import partial
+from typing import Final
+
+import attrs
+
+from broker_core.clock import Clock
+from broker_core.errors import LimitReached
+from broker_core.security.access import User
+from broker_core.security.guards import Bucket, Recent
+from broker_core.security.http_requests import Ask, HttpRequest, Outcome
+from broker_core.security.password_checks import ANYWHERE, CheckOrigin, Waiting
+
+log: Final = logging.getLogger("leveret.security")
+
+ASKED_MAX: Final = 1000  # logins about which the server is being asked
+ANSWERS_MAX: Final = 10_000  # remembered; the oldest is dropped
+RATE: Final = 10.0  # requests in a second because of one place; twice as many at once
+
+
+class NoAnswer(Exception):  # noqa: N818 - what a server did
+    """Raised if the server has given no answer; the text says why, for the log."""
+
+
+@attrs.frozen
+class KnownLogin:
+    """An answer of the server, and until when it holds (monotonic seconds)."""
+
+    user: User | None
+    until: float
+
+
+class Question:
+    """A login about which the server is being asked; equal ones share it."""
+
+    __slots__ = ("name", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.waiting: dict[Waiting, None] = {}
+
+    def join(self) -> Waiting:
+        """Wait for this answer, too."""
+        waiting = Waiting(self._leave)
+        self.waiting[waiting] = None
+        return waiting
+
+    def _leave(self, waiting: Waiting) -> None:
+        self.waiting.pop(waiting, None)
+
+
+class RemoteLogins(ABC):
+    """The logins of one server."""
+
+    def __init__(self, clock: Clock, ask: Ask, key: bytes, cache_s: float, cache_refusals: bool) -> None:
+        self.asked = self.failed = self.hits = 0
+        self._clock = clock
+        self._ask = ask
+        self._key = key
+        self._cache_s = cache_s
+        self._cache_refusals = cache_refusals
+        self._answers: dict[bytes, KnownLogin] = {}  # by mark, the oldest first
+        self._questions: dict[bytes, Question] = {}  # by mark
+        self._rates: Recent[str, Bucket] = Recent()  # by place
+
+    @abstractmethod
+    def request(self, name: str, secret: bytes) -> HttpRequest:
+        """Return the request about a login."""
+
+    @abstractmethod
+    def decided(self, name: str, outcome: Outcome) -> User | None:
+        """Return the user whom the server lets in, or None. Raises NoAnswer."""
+
+    @property
+    def remembered(self) -> int:
+        """The number of answers that are remembered, some of which may be too old."""
+        return len(self._answers)
+
+    def forget(self) -> int:
+        """Forget every answer, and return how many there were."""
+        forgotten = len(self._answers)
+        self._answers.clear()
+        return forgotten
+
+    def check(self, name: str, secret: bytes, place: CheckOrigin = ANYWHERE) -> User | Waiting | None:
+        """Return the user if the login is right, None if not, or `Waiting` while the server is asked.
+
+        Raises LimitReached if it may not be asked now.
+        """
+        mark, now = self._mark(name, secret), self._clock.now()
+        known = self._answers.get(mark)
+        if known is not None and now < known.until:
+            self.hits += 1
+            return known.user
+        question = self._questions.get(mark)
+        if question is None:
+            self._require_room(place, now)
+            question = self._questions[mark] = Question(name)
+            self.asked += 1
+            waiting = question.join()
+            self._ask(self.request(name, secret), partial(self._answered, mark))
+            return waiting
+        return question.join()
+
+    def _mark(self, name: str, secret: bytes) -> bytes:
+        shown = name.encode("utf-8", "surrogatepass")
+        return hmac.digest(self._key, len(shown).to_bytes(4) + shown + secret, "sha256")
+
+    def _require_room(self, place: CheckOrigin, now: float) -> None:
+        bucket = self._rates.get(place.name) or Bucket(RATE, now)
+        self._rates.note(place.name, bucket)
+        if len(self._questions) >= ASKED_MAX or not bucket.take(RATE, now):
+            raise LimitReached("too many logins are being checked; try again later")
+
+    def _answered(self, mark: bytes, outcome: Outcome) -> None:
+        question = self._questions.pop(mark)
+        user = None
+        try:
+            user = self.decided(question.name, outcome)
+        except NoAnswer as why:
+            self.failed += 1
+            log.warning("login of user '%s': no answer from the server: %s", question.name, why)
+        else:
+            self._remember(mark, user)
+        waiting, question.waiting = question.waiting, {}
+        for each in waiting:
+            each.end(user)
+
+    def _remember(self, mark: bytes, user: User | None) -> None:
+        """Remember an answer, of a user with a token no longer than that is valid."""
+        if user is None and not self._cache_refusals:
+            return
+        lasts_s = self._cache_s
+        if user is not None and user.expires_at is not None:
+            lasts_s = min(lasts_s, user.expires_at - self._clock.wall())
+        if lasts_s <= 0:
+            return
+        self._answers.pop(mark, None)
+        self._answers[mark] = KnownLogin(user, self._clock.now() + lasts_s)
+        if len(self._answers) > ANSWERS_MAX:
+            del self._answers[next(iter(self._answers))]
