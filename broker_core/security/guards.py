@@ -8,7 +8,8 @@ There is no socket and no clock here. Three things are counted:
 * Failed logins, by address, by name, and by both. After some, no further try is allowed for a second, then two, then
   four, up to half a minute; failures are forgotten after five minutes. A client cannot lock out a user for good like
   this: where a user has logged in from before, the name stays welcome, and it takes failures from several networks
-  before a name has to wait wherever it comes from.
+  before a name has to wait wherever it comes from. Somebody who guesses from the user's own address, or on this
+  machine, is slowed to TRIES passwords a second for that name, so that the right one gets its turn among them.
 
 An address is an IPv4 address, or the first half of an IPv6 address, because one owner has the whole other half. Clients
 on this machine are counted in all but not by their address: behind a proxy they may be all clients. Memory is bounded:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 KEYS_MAX: Final = 10_000  # addresses, names and known pairs that are remembered, of each
 BURST_S: Final = 2.0  # a full bucket holds the connections of so many seconds
 REFUSED_MAX_S: Final = 30.0
+TRIES: Final = 20.0  # in a second, for a name at its user's own address, after too many failures
 FORGOTTEN_S: Final = 300.0  # after the last failure
 TOLD_EVERY_S: Final = 10.0  # between refusals in the log
 NETWORKS_MIN: Final = 4  # failing networks that it takes before a name has to wait everywhere
@@ -231,12 +233,24 @@ class Logins:
         self._names = Failures()
         self._pairs = Failures()  # by name and network
         self._known: Recent[str, None] = Recent()  # pairs that have logged in
+        self._tries: Recent[str, Bucket] = Recent()  # of pairs at home, while they would have to wait
 
     def refused_s(self, name: str, host: str, loopback: bool, now: float) -> float:
-        """Return for how many seconds from now this name may not be tried from there; 0: it may."""
+        """Return for how many seconds from now this name may not be tried from there; 0: it may.
+
+        Where the user may be at home the name may be tried at a rate, and each call counts.
+        """
         wait_s = max(failures.refused_s(key, now) for failures, key in self._concerned(name, host, loopback))
+        both = pair(name, host)
+        if wait_s and (loopback or both in self._known) and self._has_try(both, now):
+            return 0.0
         self.refused += wait_s > 0
         return wait_s
+
+    def _has_try(self, both: str, now: float) -> bool:
+        bucket = self._tries.get(both) or Bucket(TRIES, now)
+        self._tries.note(both, bucket)
+        return bucket.take(TRIES, now)
 
     def failed(self, name: str, host: str, loopback: bool, now: float) -> None:
         """Count a wrong password or token, whether or not there is such a user."""
