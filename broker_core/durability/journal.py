@@ -45,7 +45,8 @@ CHUNK_ENTRIES: Final = 1 << 16
 BEHIND_OCTETS: Final = 32 << 20  # bytes gathered and not on disk; publishers wait beyond that
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
 QUICK_MESSAGES: Final = 8  # messages with consumers: a commit waits for these to be settled unwritten,
-DOUBTS: Final = 100  # unless one of so many commits before waited in vain
+DOUBTS: Final = 100  # unless one of so many commits before waited in vain, or of more if several did in a row
+DOUBLED_MAX: Final = 6  # times that the number of commits is doubled: at most one of 6400 waits in vain
 LOW_ON_DISK: Final = "low on disk"
 
 
@@ -84,6 +85,7 @@ class Journal(Durability):
         self._put_off: Timer | None = None  # the end of the wait of the open commit
         self._overdue = False  # that wait is over
         self._doubts = 0  # so many commits will not wait for consumers
+        self._vain = 0  # commits in a row that waited for consumers in vain
         self._held = False  # a reply waits for the open commit
         self._rewriter = Rewriter(self)
         self._objects: dict[str, str | None] = {}
@@ -225,6 +227,7 @@ class Journal(Durability):
             if commit:
                 self.store.append(commit)
             else:  # all changes cancelled each other
+                self._vain = 0
                 self._landed(commit.number)
 
     def _can_wait(self) -> float:
@@ -259,7 +262,8 @@ class Journal(Durability):
         self._put_off = None
         self._overdue = self.dirty
         if self._waiting:
-            self._doubts = self.doubts + 1
+            self._doubts = (self.doubts << min(self._vain, DOUBLED_MAX)) + 1
+            self._vain += 1
 
     def _closed(self) -> Commit:
         commit = Commit(self.open)

@@ -169,8 +169,40 @@ def test_a_consumer_is_waited_for_no_longer_than_that_and_then_not_for_a_while(q
         quick.advance(QUICK_S)
         assert commits(quick) == before + 1
         quick.land()
-    assert waited == [True, False, False, False, True, False, False, False, True]
+    assert waited == [True, False, False, False, True, False, False, False, False]
     assert publisher.safe == 9
+
+
+def test_a_consumer_that_never_answers_soon_is_waited_for_more_and_more_rarely_until_one_does(
+    quick: Kept,
+) -> None:
+    quick.journal.doubts = 1
+    publisher, consumer = Told(quick), FakeConsumer(quick.q["q"])
+
+    def waits() -> bool:
+        before = commits(quick)
+        publisher.publish("q", b"a")
+        quick.settle()
+        waits = commits(quick) == before
+        quick.advance(QUICK_S)
+        quick.land()
+        return waits
+
+    waited = [number for number in range(400) if waits()]
+    assert waited == [0, 2, 5, 10, 19, 36, 69, 134, 199, 264, 329, 394]
+
+    def is_answered_unwritten() -> bool:
+        before = commits(quick)
+        publisher.publish("q", b"a")
+        quick.settle()
+        consumer.accept_all()
+        quick.settle()
+        quick.advance(PATIENCE_S)
+        quick.land()
+        return commits(quick) == before
+
+    assert True in [is_answered_unwritten() for _ in range(100)]
+    assert [waits() for _ in range(3)] == [True, False, True]
 
 
 def test_what_waits_for_no_consumer_is_written_at_once(quick: Kept) -> None:
