@@ -61,6 +61,7 @@ class Peer:
     loopback: bool
     served: tuple[str, ...] | None = None  # names of the protocols that the listener serves; None: unknown
     tls: TlsFacts | None = None  # None: a plain connection
+    websocket: bool = False  # the protocol is in the frames of a WebSocket
     process: ProcessFacts | None = None  # None: not on a Unix domain socket, or behind a proxy, or unknown
 
     @property

@@ -59,7 +59,8 @@ def _control(config: Config) -> str:
     if not config.http.enabled:
         return "switched off"
     scheme = "http" if config.http.tls is None else "https"
-    return f"{scheme}://{config.http.address}" if config.http.address.host else str(config.http.address)
+    address = f"{scheme}://{config.http.address}" if config.http.address.host else str(config.http.address)
+    return f"{address} (with AMQP over WebSockets)" if config.http.websocket else address
 
 
 def _data(config: Config) -> str:
@@ -71,7 +72,7 @@ def _listener(entry: ListenerEntry) -> str:
     more = [", ".join(entry.protocols)] if entry.protocols else []
     if entry.tls is not None:
         more.append("with TLS" if entry.tls.required else "with TLS or without it")
-    more += ["behind proxies"] * entry.proxy_protocol
+    more += ["over WebSockets"] * entry.websocket + ["behind proxies"] * entry.proxy_protocol
     return f"{entry.address} ({'; '.join(more)})" if more else str(entry.address)
 
 

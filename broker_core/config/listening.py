@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_network
 from pathlib import Path
@@ -38,6 +39,20 @@ class Network(SingleValue[str]):
         if not isinstance(value, str):
             raise ValueError
         return str(ip_network(value))
+
+    def from_text(self, text: str) -> object:
+        return text
+
+
+class WebOrigin(SingleValue[str]):
+    """The site of web pages (RFC 6454), in lower case."""
+
+    accepted = 'a site such as "https://app.example" or "http://localhost:8000"'
+
+    def convert(self, value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\s?#@]+", value.lower()):
+            raise ValueError
+        return value.lower()
 
     def from_text(self, text: str) -> object:
         return text
@@ -109,6 +124,11 @@ class TlsSettings(CertificateSettings):
             yield Problem("required", "false", 'true, as client_certificate is "required"')
 
 
+def _idle_origins(websocket: bool, origins: tuple[str, ...]) -> Iterator[Problem]:
+    if origins and not websocket:
+        yield Problem("websocket_origins", printed(list(origins)), "nothing, as websocket is false")
+
+
 SOCKET_MODE: Final = "0660"
 
 
@@ -152,6 +172,16 @@ class ListenerEntry(Record):
         "The proxies that are trusted; connections from others are dropped.",
         ("127.0.0.0/8", "::1/128"),
     )
+    websocket: bool = key(
+        Flag(),
+        "Whether clients come over WebSockets; of a listener with HTTP, those that ask for `/ws` do.",
+        False,
+    )
+    websocket_origins: tuple[str, ...] = key(
+        ListOf(WebOrigin()),
+        "The sites whose pages may open a WebSocket, besides pages of the listener's own host and port.",
+        (),
+    )
 
     def contradictions(self) -> Iterator[Problem]:
         if not isinstance(self.address, UnixAddress) or self.address.is_abstract:
@@ -160,6 +190,7 @@ class ListenerEntry(Record):
                 yield Problem("socket_mode", printed(self.socket_mode), accepted)
             if self.socket_owner is not None:
                 yield Problem("socket_owner", printed(self.socket_owner), accepted)
+        yield from _idle_origins(self.websocket, self.websocket_origins)
 
 
 @attrs.frozen(kw_only=True)
@@ -169,6 +200,13 @@ class HttpSettings(Record):
     enabled: bool = key(Flag(), "Serve it.", True)
     address: AnyAddress = key(ListeningAddress(), "The address to listen on.", Address("127.0.0.1", 15672))
     tls: TlsSettings | None = key(RecordOf(TlsSettings), "TLS; without it connections are plain.", None)
+    websocket: bool = key(Flag(), "Serve AMQP over WebSockets at `/ws`.", False)
+    websocket_origins: tuple[str, ...] = key(
+        ListOf(WebOrigin()), "The sites whose pages may open a WebSocket, besides the node's own.", ()
+    )
+
+    def contradictions(self) -> Iterator[Problem]:
+        yield from _idle_origins(self.websocket, self.websocket_origins)
 
 
 @attrs.frozen(kw_only=True)

@@ -108,6 +108,7 @@ class NodeAdmin(Operations):
                     "protocols": list(each.entrance.names),
                     "tls": each.entrance.is_secured,
                     "plain": each.entrance.takes_plain,
+                    "websocket": each.entrance.websocket is not None,
                 }
                 for each in self._node.listening
             ],

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -37,7 +38,7 @@ from broker_core.frontend import Protocol, queue_arguments_of
 from broker_core.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
 from broker_core.node import logs
 from broker_core.node.build_info import built
-from broker_core.node.listener import Entrance, proxies_of
+from broker_core.node.listener import Entrance, WebSocketRules, proxies_of
 from broker_core.node.tls import Certificates
 from broker_core.observability import log_levels
 from broker_core.observability.audit import Audit
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.node")
 
 BUILT_IN: Final = Config()
+HTTP_PROTOCOLS: Final = ("http", "prometheus")
 
 
 def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clock: Clock) -> Broker:
@@ -381,7 +383,16 @@ def entries(config: Config, known: Mapping[str, Protocol]) -> Iterator[tuple[str
         entry = ListenerEntry(address=scraped.address, protocols=("prometheus",), tls=scraped.tls)
         yield "prometheus", entry
     if config.http.enabled and "http" in known:
-        yield "http", ListenerEntry(address=config.http.address, protocols=("http",), tls=config.http.tls)
+        yield (
+            "http",
+            ListenerEntry(
+                address=config.http.address,
+                protocols=("http",),
+                tls=config.http.tls,
+                websocket=config.http.websocket,
+                websocket_origins=config.http.websocket_origins,
+            ),
+        )
 
 
 def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping[str, Protocol]) -> Entrance:
@@ -392,7 +403,20 @@ def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping
 
         owner_of(entry)
     certificates = None if entry.tls is None else Certificates(entry.tls, f"{where}.tls")
-    return Entrance(protocols, certificates, proxies_of(entry))
+    websocket = _websocket_rules(config, entry, protocols, known) if entry.websocket else None
+    return Entrance(protocols, certificates, proxies_of(entry), websocket)
+
+
+def _websocket_rules(
+    config: Config, entry: ListenerEntry, protocols: tuple[Protocol, ...], known: Mapping[str, Protocol]
+) -> WebSocketRules:
+    """Return what is within a listener's WebSockets: its protocols; without any but HTTP, every enabled one."""
+    import_module("broker_core.node.websocket")  # now, not with the first client
+    inside = tuple(each for each in protocols if each.name not in HTTP_PROTOCOLS)
+    if not inside:
+        inside = protocols_of(config, attrs.evolve(entry, protocols=None), known)
+    beside_http = any(each.name in HTTP_PROTOCOLS for each in protocols)
+    return WebSocketRules(Entrance(inside), entry.websocket_origins, entry.address.host, beside_http)
 
 
 def protocol_warnings(config: Config, known: Mapping[str, Protocol]) -> list[str]:
@@ -453,7 +477,9 @@ def welcome(node: Node, source: str) -> str:
     for each in node.listening:
         optional = " or without it" if each.entrance.takes_plain else ""
         secured = f", with TLS{optional}" if each.entrance.is_secured else ""
-        lines.append(f"  {each.address:24} {_names(each.entrance.protocols)}{secured}")
+        lines.append(
+            f"  {each.address:24} {_names(each.entrance.protocols)}{secured}{_websocket(each.entrance)}"
+        )
     lines += ["", f"  configuration            {source or 'defaults'}"]
     lines.append(f"  data                     {_data(node)}")
     lines.append(f"  virtual hosts            {', '.join(sorted(node.broker.virtual_hosts))}")
@@ -464,6 +490,17 @@ def welcome(node: Node, source: str) -> str:
 
 def _names(protocols: Iterable[Protocol]) -> str:
     return ", ".join(sorted(protocol.title or protocol.name for protocol in protocols))
+
+
+def _websocket(entrance: Entrance) -> str:
+    rules = entrance.websocket
+    if rules is None:
+        return ""
+    return (
+        f", {_names(rules.inside.protocols)} over WebSockets at /ws"
+        if rules.beside_http
+        else ", over WebSockets"
+    )
 
 
 def _data(node: Node) -> str:

@@ -1,6 +1,8 @@
-"""Read what comes before a protocol's first byte on a connection: a PROXY header, and a TLS handshake.
+"""Read what comes before a protocol's first byte on a connection: a PROXY header, a TLS handshake, and
+the request for a WebSocket.
 
-accepted ─> a PROXY header, if proxies stand before the listener ─> a handshake, if it has TLS ─> a protocol's bytes
+accepted ─> a PROXY header, if proxies stand before the listener ─> a handshake, if it has TLS
+    ─> a request for a WebSocket, if it serves those ─> a protocol's bytes
 """
 
 from __future__ import annotations
@@ -9,14 +11,18 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import trio
 
 from broker_core.frontend import Peer
-from broker_core.node.listener import HANDSHAKE, Entrance, NotAdmitted, introduced
+from broker_core.node.listener import HANDSHAKE, Entrance, NotAdmitted, WebSocketRules, introduced
 from broker_core.node.proxy_protocol import BadHeader, header_in
 from broker_core.node.tls import Certificates, reason
 from broker_core.node.tls_socket import SecuredSocket
+
+if TYPE_CHECKING:
+    from broker_core.node.websocket import WebSocketStream
 
 
 class Handshake:
@@ -62,6 +68,34 @@ class Handshake:
         await _all_flushed(secured)
         return secured
 
+    async def open_websocket(
+        self, line: socket.socket | SecuredSocket, rules: WebSocketRules, peer: Peer
+    ) -> WebSocketStream | None:
+        """Answer the request for a WebSocket, and return the stream that takes the socket's place.
+
+        Returns None if the request is for HTTP; nothing of it is lost. Raises NotAdmitted.
+        """
+        from broker_core.node import websocket  # most nodes have none
+
+        if rules.beside_http:
+            more = b"..."
+            while more and (is_opening := websocket.is_opening(self.data)) is None:
+                self.data += (more := await self._read())
+            if not (more and is_opening):
+                return None
+        while websocket.HEAD_END not in self.data:
+            if len(self.data) > websocket.HEAD_MAX:
+                raise NotAdmitted(f"a request for a WebSocket of more than {websocket.HEAD_MAX} bytes")
+            self.data += await self._more("during its request for a WebSocket")
+        head, end, behind = self.data.partition(websocket.HEAD_END)
+        is_here = peer.loopback and not peer.is_unix
+        opening = websocket.opened(head + end, rules.origins, rules.own_name if is_here else None)
+        await _all_sent(line, memoryview(opening.answer))
+        if opening.connection is None:
+            raise NotAdmitted(f"no WebSocket: {opening.reason}")
+        self.data = b""
+        return websocket.WebSocketStream(line, opening.connection, behind)
+
     async def _more(self, when: str) -> bytes:
         data = await self._read()
         if not data:
@@ -84,3 +118,14 @@ async def _all_flushed(secured: SecuredSocket) -> None:
             await trio.lowlevel.wait_writable(secured)
     except OSError:
         raise NotAdmitted("it hung up during the TLS handshake") from None
+
+
+async def _all_sent(line: socket.socket | SecuredSocket, rest: memoryview) -> None:
+    try:
+        while rest:
+            try:
+                rest = rest[line.send(rest) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(line)
+    except OSError:
+        raise NotAdmitted("it hung up before its request was answered") from None

@@ -47,17 +47,28 @@ class NotAdmitted(Exception):  # noqa: N818 - the peer's failure, not ours
 
 
 @attrs.frozen
+class WebSocketRules:
+    """The WebSockets of a listener: what they carry, and which pages may open them."""
+
+    inside: Entrance  # of what is in their frames
+    origins: tuple[str, ...]  # sites whose pages may connect, besides pages of the same host
+    own_name: str  # the configured name of the address
+    beside_http: bool  # those of one path only; other requests are for HTTP
+
+
+@attrs.frozen
 class Entrance:
     """The protocols that one listener serves, and what it requires before their first byte."""
 
     protocols: tuple[Protocol, ...]
     certificates: Certificates | None = None  # None: connections are plain
     proxies: tuple[Network, ...] | None = None  # None: connections come straight from clients
+    websocket: WebSocketRules | None = None  # None: there are none
 
     @property
     def is_plain(self) -> bool:
         """Return whether the first byte of a connection belongs to a protocol."""
-        return self.certificates is None and self.proxies is None
+        return self.certificates is None and self.proxies is None and self.websocket is None
 
     @property
     def is_secured(self) -> bool:

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
     from broker_core.node.tls_socket import SecuredSocket
+    from broker_core.node.websocket import WebSocketStream
 
 SEND_SIZE: Final = 262_144  # bytes sent with one call
 APART: Final = 16_384  # a piece of this many bytes is sent without a copy; smaller ones are joined
 PIECES_MAX: Final = 256  # in one call; Linux takes 1024
 
-Line: TypeAlias = "Socket | SecuredSocket"
+Line: TypeAlias = "Socket | SecuredSocket | WebSocketStream"
 
 
 class Unsent:
     """A queue of the bytes that the operating system has not accepted yet.
 
-    A plain socket takes several pieces with one call; a TLS socket takes one at a time.
+    A plain socket takes several pieces with one call; TLS and a WebSocket take one at a time.
     """
 
     __slots__ = ("_pieces",)
@@ -63,7 +64,7 @@ class Unsent:
 def joined(pieces: list[bytes], socket: Line) -> list[memoryview]:
     """Join small pieces up to `SEND_SIZE` and leave large ones as they are: a large body is not copied.
 
-    TLS makes records of each piece; for it a piece is large only if it fills a call.
+    TLS makes records of each piece, and a WebSocket a frame; for them a piece is large only if it fills a call.
     """
     apart = APART if isinstance(socket, Socket) else SEND_SIZE
     joined: list[memoryview] = []

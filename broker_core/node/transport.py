@@ -7,7 +7,7 @@ lives as long as the backlog. An idle connection costs one task.
     first bytes ─> converse: read, feed, read, ... ─> lose: the front-end releases all ─> goodbye: last bytes ─> end
 
 A `Handshake` reads what comes before a protocol's first bytes. With TLS, a `SecuredSocket` takes the socket's place
-after the handshake; the rest is the same.
+after the handshake, and over WebSockets a `WebSocketStream`; the rest is the same.
 
 The time to log in runs from the moment a connection was accepted; nothing that its peer sends extends it. Until then
 the peer is a stranger, and is read from in small pieces, so that few of its bytes are kept in memory.
@@ -34,9 +34,9 @@ import trio
 from broker_core.errors import MISTAKES
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.node.handshake import Handshake
-from broker_core.node.listener import BITE, TLS_HELLO, Entrance, NotAdmitted
+from broker_core.node.listener import BITE, TLS_HELLO, Entrance, NotAdmitted, WebSocketRules
 from broker_core.node.poller import HAS_ROUNDS, MUCH
-from broker_core.node.send_buffer import Unsent, joined
+from broker_core.node.send_buffer import Line, Unsent, joined
 from broker_core.node.tls import reason
 from broker_core.node.tls_socket import SecuredSocket
 from broker_core.operations import Connected
@@ -68,7 +68,8 @@ class Transport(Connected):
         self.front: FrontEnd | None = None
         self.connected_at = node.broker.clock.wall()
         self.octets_received = self.reads = self.writes = 0
-        self._socket: socket.socket | SecuredSocket = connected
+        self._socket: Line = connected
+        self._is_wrapped = False  # TLS or a WebSocket has taken the place of the accepted socket
         self._entrance = entrance
         self._connected_since = node.broker.clock.now()
         self._log_in_until = self._connected_since + limits.handshake_timeout_s
@@ -88,7 +89,9 @@ class Transport(Connected):
         self._paused = False  # not read from until it has read its answers
         self.number = connected.fileno()  # the file descriptor
         self.says_much = False  # its last read returned much
-        self.has_more = False  # its TLS has more to read, of which the operating system does not know
+        self.has_more = (
+            False  # its TLS or WebSocket has more to read, of which the operating system does not know
+        )
         self.dismissed = False  # its own task is about to continue
         self._ended = False  # the peer has closed its side
         self._goodbye_s = GOODBYE_S
@@ -161,7 +164,7 @@ class Transport(Connected):
 
     def _has_decrypted(self) -> bool:
         """Return whether reading returns at once, with or without input in the operating system."""
-        return isinstance(self._socket, SecuredSocket) and self._socket.has_more
+        return not isinstance(self._socket, socket.socket) and self._socket.has_more
 
     def hear(self) -> float:
         """Called by the poller: read once, and process the input. Returns when processing began."""
@@ -178,7 +181,7 @@ class Transport(Connected):
         if not size:
             self._ended = True
             return self.node.broker.now
-        if self.peer.tls is not None:
+        if self._is_wrapped:
             self.has_more = self._has_decrypted()
         self.octets_received += size
         self.says_much = size >= MUCH or size == self._read_size
@@ -231,14 +234,27 @@ class Transport(Connected):
 
     async def _enter(self) -> bytes:
         """Read what comes before a protocol's first bytes, and return the bytes after it. Raises NotAdmitted."""
+        assert isinstance(self._socket, socket.socket)
+        line: socket.socket | SecuredSocket = self._socket
         handshake, certificates = Handshake(self._entrance, self._read), self._entrance.certificates
         if self._entrance.proxies is not None:
             self._come_from(await handshake.introduce(self.peer))
         if certificates is not None and (not self._entrance.takes_plain or await handshake.begins_tls()):
-            assert isinstance(self._socket, socket.socket)
-            self._socket = secured = await handshake.secure(self._socket, certificates)
+            self._socket = line = secured = await handshake.secure(self._socket, certificates)
+            self._is_wrapped = True
             self.peer = attrs.evolve(self.peer, tls=certificates.facts(secured.tls))
+        if self._entrance.websocket is not None:
+            await self._open_websocket(handshake, line, self._entrance.websocket)
         return handshake.data
+
+    async def _open_websocket(
+        self, handshake: Handshake, line: socket.socket | SecuredSocket, rules: WebSocketRules
+    ) -> None:
+        """Go on with the protocols within a WebSocket, unless the request is for HTTP. Raises NotAdmitted."""
+        stream = await handshake.open_websocket(line, rules, self.peer)
+        if stream is not None:
+            self._socket, self._entrance, self._is_wrapped = stream, rules.inside, True
+            self.peer = attrs.evolve(self.peer, served=rules.inside.names, websocket=True)
 
     def _recognise(self, data: bytes) -> FrontEnd:
         protocol = self._entrance.protocol_of(data)
@@ -554,7 +570,7 @@ class Transport(Connected):
         self.node.forget(self)
 
 
-def is_readable(source: socket.socket | SecuredSocket) -> bool:
+def is_readable(source: Line) -> bool:
     """Return whether reading, or accepting, would return at once."""
     poll = select.poll()
     poll.register(source, select.POLLIN)

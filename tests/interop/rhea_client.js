@@ -1,5 +1,5 @@
 // The scripts of test_rhea.py: `node rhea_client.js WHERE SCRIPT` runs one and prints its findings as JSON.
-// WHERE is a port, or the path of a Unix domain socket.
+// WHERE is a port, the path of a Unix domain socket, or the URL of a WebSocket.
 'use strict';
 
 const net = require('net');
@@ -225,6 +225,10 @@ const scripts = {
 
 // How rhea connects: it knows ports only, and takes a function for everything else.
 const way = (where) => {
+  if (where.startsWith('ws')) {
+    const connect = rhea.websocket_connect(require('ws'));
+    return {connection_details: connect(where, ['binary', 'AMQPWSB10', 'amqp'], {})};
+  }
   if (!where.startsWith('/')) return {port: Number(where)};
   const connect = (port, host, options, opened) => net.connect({path: where}, opened);
   return {connection_details: () => ({connect})};

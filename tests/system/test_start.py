@@ -24,7 +24,7 @@ NOT_YET = {
     "h11", "tomllib", "sqlite3", "broker_core.definitions.reader", "broker_core.node.persistence",
     "broker_core.store.sqlite", "broker_core.security.tokens", "protocols.amqp010.broker.adapter",
     "protocols.amqp10.broker.adapter", "protocols.http.server.adapter", "protocols.http.server.routes",
-    "broker_core.node.unix_socket",
+    "broker_core.node.unix_socket", "broker_core.node.websocket", "wsproto",
 }
 
 async def main():

@@ -128,6 +128,7 @@ CONNECTION: Final[Fields[Open]] = {
     "user_provided_name": lambda each: provided_name(each.facts),
     "user_who_performed_action": lambda each: each.facts.user,
     "vhost": lambda each: each.facts.virtual_host,
+    "websocket": lambda each: each.connected.peer.websocket,
 }
 
 

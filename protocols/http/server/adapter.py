@@ -15,9 +15,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import formatdate
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import Final, ParamSpec, TypeVar
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import h11
 
@@ -29,6 +28,7 @@ from broker_core.outbox import Outbox
 from broker_core.security.access import User
 from broker_core.security.login import SHOWN_MAX, facts_of, word_of
 from broker_core.security.sasl import AuthenticationFailed, Pending, Plain, Success
+from broker_core.security.web_origin import host_name, is_local, is_own_origin
 from broker_core.values import Value
 from protocols.http.connection import (
     Allowance,
@@ -328,8 +328,7 @@ def require_own_origin(request: Request) -> None:
     headers = request.headers
     origin = headers.get("origin")
     if origin is not None:
-        asking = origin.lower().partition("://")[2]  # empty for the origin `null`
-        is_own = bool(asking) and asking == headers.get("host", "").lower()
+        is_own = is_own_origin(origin, headers.get("host", ""))
     else:
         is_link = request.method in ("GET", "HEAD") and headers.get("sec-fetch-mode") == "navigate"
         is_own = is_link or headers.get("sec-fetch-site", "none") in ("none", "same-origin")
@@ -383,22 +382,3 @@ def parameters(query: str) -> Mapping[str, Sequence[str]]:
         return parse_qs(query, keep_blank_values=True, max_num_fields=PARAMETERS_MAX)
     except ValueError:
         raise PreconditionFailed(f"there are more than {PARAMETERS_MAX} parameters") from None
-
-
-def host_name(host: str) -> str:
-    """Return the name or address in a Host header, without port and brackets; empty if it has neither."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def is_local(name: str, own_name: str) -> bool:
-    """Return whether a name is an address, `localhost` or the configured name, so no foreign name server made it up."""
-    if name == own_name.lower() or name == "localhost" or name.endswith(".localhost"):
-        return bool(name)
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

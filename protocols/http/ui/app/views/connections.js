@@ -19,6 +19,7 @@ const LISTED = [
   "client_properties.product",
   "protocol",
   "ssl",
+  "websocket",
   "state",
   "channels",
   "recv_oct_details",
@@ -48,7 +49,7 @@ const COLUMNS = [
   ],
   ["User", ({ user }) => user, { sort: "user" }],
   ["Client", client],
-  ["Protocol", ({ protocol, ssl }) => [protocol, " ", ssl && badge("TLS")], { sort: "protocol" }],
+  ["Protocol", ({ protocol, ssl, websocket }) => [protocol, " ", ssl && badge("TLS"), websocket && badge("WebSocket")], { sort: "protocol" }],
   ["State", ({ state }) => (state === "running" ? state : badge(state ?? "–", "warning")), { sort: "state" }],
   ["Channels", ({ channels }) => count(channels), { sort: "channels", number: true }],
   [
