@@ -14,6 +14,10 @@ EXPENSIVE := browser crash interop pipeline system tls test_install.py
 # What looks at the source says the same, however that was built.
 SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_project.py test_statements.py
 
+# Dozens of nodes are started, and each test is imported by every worker: Python keeps what it has translated, also where
+# the environment tells it not to.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile format bench crash points power rounds suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER

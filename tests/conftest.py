@@ -23,11 +23,31 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") 
 settings.load_profile(PROFILE)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Use a worker for each core, and one more in the compiled pass: it waits for processes, browsers and Spark."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return cores + (os.environ.get("LEVERET_TESTED") == "compiled")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """10 000 examples take their time: up to an hour, unless a test says otherwise."""
     if PROFILE == "nightly":
         for item in items:
             item.add_marker(pytest.mark.timeout(3600))
+
+
+def pytest_sessionstart() -> None:
+    """Collect tests without the garbage collector: it would walk through twenty thousand of them, and free nothing."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, and less often than usual, without walking through the tests."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(scope="module", autouse=True)
