@@ -22,7 +22,7 @@ from pipeline.jobs import lag as lags
 from pipeline.jobs.archive import DELTA, Target, checkpoint_of
 from pipeline.jobs.dry_run import as_lines, marks_in, planned
 from pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
-from pipeline.jobs.run import Report, Stop, ended, metrics_in, watch
+from pipeline.jobs.run import Report, Stop, ended, metrics_in, on_a_busy_machine, watch
 from pipeline.requests import Asker
 
 if TYPE_CHECKING:
@@ -302,9 +302,13 @@ def _query(
         report = Report(job, _tell, file)
         if not options.continuous and "minpartitions" not in map(str.lower, reading):
             reading["minPartitions"] = str(spark.sparkContext.defaultParallelism)
-        with ended(report) as end:
+
+        def run() -> bool:
             rows = spark.readStream.format("amqp").options(**reading).load()
-            end.well = watch(started(rows), report, stop)
+            return watch(started(rows), report, stop)
+
+        with ended(report) as end:
+            end.well = on_a_busy_machine(job, _tell, run, stop)
     return DONE if end.well or options.continuous else INTERRUPTED
 
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S: Final = 1
+STARTS_MAX: Final = 4
+# Spark's words, in PythonWorkerFactory: it waits ten seconds for a Python worker, and no setting changes that.
+LATE_WORKER: Final = "failed to connect back"
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -154,6 +157,24 @@ def behind(progress: dict[str, object]) -> int | None:
     return total
 
 
+def on_a_busy_machine(job: str, tell: Callable[[str], None], run: Callable[[], bool], stop: Stop) -> bool:
+    """Run a query that goes on at its checkpoint, and again, up to `STARTS_MAX` times in all, where it has failed only
+    since a Python worker started too slowly for Spark. Return what `run` does.
+    """
+    for _ in range(STARTS_MAX - 1):
+        try:
+            return run()
+        except Exception as error:
+            if LATE_WORKER not in str(error):
+                raise
+        if stop.asked:
+            return False
+        tell(
+            f"{job}: the machine is busy: Spark waited ten seconds for a Python worker; starting the query again"
+        )
+    return run()
+
+
 def watch(query: StreamingQuery, report: Report, stop: Stop) -> bool:
     """Wait until the query ends by itself and return True, or stop it after its micro-batch if asked to and return
     False.
@@ -162,12 +183,12 @@ def watch(query: StreamingQuery, report: Report, stop: Stop) -> bool:
     """
     seen, begun = -1, None
     while True:
-        ended = query.awaitTermination(POLL_S)
-        for progress in query.recentProgress:
-            done = done_in(json.loads(progress.json))
-            if done.rows and done.number > seen:
-                seen = done.number
-                report.batch(done.number, done.rows, done.seconds, done.behind)
+        try:
+            ended = query.awaitTermination(POLL_S)
+        except Exception:
+            _report_from(seen, query, report)
+            raise
+        seen = _report_from(seen, query, report)
         if ended:
             return True
         if not stop.asked:
@@ -176,3 +197,13 @@ def watch(query: StreamingQuery, report: Report, stop: Stop) -> bool:
         if seen > begun or not query.status["isTriggerActive"]:
             query.stop()
             return False
+
+
+def _report_from(seen: int, query: StreamingQuery, report: Report) -> int:
+    """Report the micro-batches after that numbered `seen`, and return the number of the last."""
+    for progress in query.recentProgress:
+        done = done_in(json.loads(progress.json))
+        if done.rows and done.number > seen:
+            seen = done.number
+            report.batch(done.number, done.rows, done.seconds, done.behind)
+    return seen

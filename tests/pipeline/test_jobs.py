@@ -21,7 +21,7 @@ from pipeline.jobs.dry_run import planned
 from pipeline.jobs.endpoint import BrokerEndpoint
 from pipeline.jobs.lag import LeaseLag, measured
 from pipeline.jobs.route import function_named, routed
-from pipeline.jobs.run import Report, Stop, behind, done_in, watch
+from pipeline.jobs.run import STARTS_MAX, Report, Stop, behind, done_in, on_a_busy_machine, watch
 from pipeline.offsets import Mark
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, said
@@ -413,6 +413,68 @@ def test_a_query_is_watched_to_its_end_or_to_that_of_its_micro_batch(
     query = Query(batches, stop, stopped_in)
     assert watch(query, report, stop) is by_itself  # type: ignore[arg-type]
     assert (report.batches, len(lines), query.was_stopped) == (reported, reported, not by_itself)
+
+
+class SparkError(Exception):
+    pass
+
+
+LATE = SparkError("[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back.")
+
+
+class Failing(Query):
+    """Does one micro-batch more than anybody has seen, and fails."""
+
+    def awaitTermination(self, timeout: int) -> bool:  # noqa: N802 - Spark's name
+        self.recentProgress.append(Progressing(len(self.recentProgress)))
+        raise LATE
+
+
+def test_micro_batches_before_a_failure_are_reported():
+    lines: list[str] = []
+    report, stop = Report("archive", lines.append), Stop()
+    with pytest.raises(SparkError):
+        watch(Failing(3, stop), report, stop)  # type: ignore[arg-type]
+    assert report.batches == 1
+
+
+@pytest.mark.parametrize("failures", range(STARTS_MAX + 1))
+def test_a_query_is_started_again_where_a_python_worker_was_late(failures: int):
+    lines: list[str] = []
+    starts: list[int] = []
+
+    def run() -> bool:
+        starts.append(1)
+        if len(starts) <= failures:
+            raise LATE
+        return True
+
+    if failures < STARTS_MAX:
+        assert on_a_busy_machine("route", lines.append, run, Stop())
+    else:
+        with pytest.raises(SparkError):
+            on_a_busy_machine("route", lines.append, run, Stop())
+    assert len(starts) == min(failures + 1, STARTS_MAX)
+    assert len(lines) == len(starts) - 1
+    assert all(line.startswith("route: the machine is busy") for line in lines)
+
+
+def test_a_query_that_fails_otherwise_is_not_started_again():
+    def run() -> bool:
+        raise SparkError("the column is unknown")
+
+    with pytest.raises(SparkError, match="unknown"):
+        on_a_busy_machine("route", pytest.fail, run, Stop())
+
+
+def test_a_query_that_was_to_stop_is_not_started_again():
+    stop = Stop()
+
+    def run() -> bool:
+        stop.asked = 1
+        raise LATE
+
+    assert not on_a_busy_machine("route", pytest.fail, run, stop)
 
 
 def test_the_second_ctrl_c_means_at_once():
