@@ -55,7 +55,7 @@ def transfer_pattern(plan: Plan, channel: int, message: bytes, size: int, frame_
     settled = not plan.confirms
     if head.size + len(message) <= frame_max:
         end = wire.SETTLED if settled else wire.UNSETTLED
-        start = head.pack(head.size + len(message), head.start, 0, wire.TAG, 0, end)
+        start = head.pack(head.size + len(message), head.start, 0, head.tag_begin, 0, end)
         body_at = len(start) + len(message) - size
         octets = start + message
         places = digits_at(octets[:body_at]) if plan.real else ()

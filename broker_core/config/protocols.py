@@ -114,6 +114,13 @@ class Amqp10Settings(Record):
         ("PLAIN", "ANONYMOUS"),
         reload=True,
     )
+    link_timeout_max_s: int = key(
+        Whole(0, 604_800),
+        "The most seconds that unsettled deliveries are kept, if their receiver asked for that, after its link is "
+        "gone; 0: none.",
+        300,
+        reload=True,
+    )
     addresses: AddressesSettings = key(RecordOf(AddressesSettings), "Addresses.", AddressesSettings())
 
 

@@ -184,12 +184,76 @@ def test_with_mode_first_we_have_settled_and_know_of_nothing(bench: ClientBench,
     assert bodies_of(bench, "q") == [b"0", b"0"]
 
 
-def test_s176_what_cannot_be_recovered_is_refused(session: Session) -> None:
-    """Deliveries of ours; and unsettled ones that do not fit into one attach."""
+@pytest.mark.parametrize("fields", [{"unsettled": {b"tag": None}}, {"incomplete_unsettled": True}])
+def test_s176_what_cannot_be_recovered_is_refused(session: Session, fields: dict[str, object]) -> None:
+    """The links of management and of transactions."""
     text = "amqp:not-implemented Link recovery not supported"
-    for fields in ({"unsettled": {b"tag": None}}, {"incomplete_unsettled": True}):
-        assert session.ask_receiver("/queues/q", **fields).refusal() == text
-    assert session.ask_sender("/queues/q", incomplete_unsettled=True).refusal() == text
+    assert session.ask_receiver("/management", properties={"paired": True}, **fields).refusal() == text
+    assert session.ask_sender(p.Coordinator(), **fields).refusal() == text
+
+
+def test_what_a_sender_cannot_list_in_one_attach_is_kept_for_the_next(
+    bench: ClientBench, session: Session
+) -> None:
+    sent(session, 3)
+    sender = sender_of(session, {tag(1): None}, incomplete_unsettled=True)
+    assert known_to(sender) == {tag(1): p.Accepted()}
+    resume(sender, tag(1), settled=True)
+    sender.detach(closed=False)
+    sender = sender_of(session, {tag(0): None, tag(2): None})
+    assert known_to(sender) == {tag(0): p.Accepted(), tag(2): p.Accepted()}
+    assert bodies_of(bench, "q") == [b"0", b"1", b"2"]
+
+
+def test_what_we_cannot_tell_in_one_attach_is_told_by_the_next(bench: ClientBench) -> None:
+    """Until then nothing new may come (part 2, section 2.7.3)."""
+    session = session_of(bench)
+    sender = sender_of(session)
+    for number in range(100):
+        sender.send(data(b""), tag=tag(number))
+    session.peer.drop()
+    small = Peer(bench).open(max_frame_size=512).begin()
+    unsettled = {tag(number): None for number in range(100)}
+    sender = sender_of(small, unsettled)
+    known = known_to(sender)
+    assert sender.attached.incomplete_unsettled
+    assert 10 < len(known) < 100
+    for each in known:
+        resume(sender, each, settled=True)
+        del unsettled[each]
+    sender.send(data(b"new"), tag=b"new")
+    assert sender.refusal().startswith("amqp:not-allowed")
+    sender = sender_of(session_of(bench), unsettled)
+    assert known_to(sender) == {each: p.Accepted() for each in unsettled}
+    assert bench.queue("q").ready == 100
+
+
+def test_what_the_sender_aborts_it_has_settled(bench: ClientBench, session: Session) -> None:
+    sent(session)
+    unsettled = {tag(0): None, tag(1): None}
+    sender = sender_of(session, unsettled)
+    aborted = p.Transfer(
+        handle=sender.handle,
+        delivery_id=session.next_delivery,
+        delivery_tag=tag(0),
+        resume=True,
+        aborted=True,
+    )
+    session.next_delivery += 1
+    session.send(aborted)
+    sender.detach(closed=False)
+    assert known_to(sender_of(session, unsettled)) == {tag(1): p.Accepted()}
+    assert bodies_of(bench, "q") == [b"0", b"1"]
+
+
+def test_a_sender_that_comes_back_with_mode_first_resumes_what_it_left_with_second(
+    bench: ClientBench, session: Session
+) -> None:
+    sent(session, 1)
+    sender = sender_of(session, {tag(0): None}, mode=0)
+    id = resume(sender, tag(0))
+    assert sender.outcome(id) == p.Accepted()
+    assert bodies_of(bench, "q") == [b"0"]
 
 
 def test_containers_and_links_have_their_own_deliveries(bench: ClientBench, session: Session) -> None:

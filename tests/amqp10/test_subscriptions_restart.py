@@ -18,7 +18,6 @@ from tests.amqp10.subscribing import (
     NEVER,
     PATIENT,
     SESSION,
-    UNSETTLED_STATE,
     ask_for,
     receiver,
     selector,
@@ -255,4 +254,4 @@ def test_without_what_was_noted_it_is_still_found_by_its_name(
     assert not termini_of(after.host).sources
     found = ask_for(session_named(after), credit=5)
     assert found.attached.source.address == ADDRESS
-    assert (found.attached.source.durable, found.bodies()) == (UNSETTLED_STATE, [b"red"])
+    assert (found.attached.source.durable, found.bodies()) == (CONFIGURATION, [b"red"])

@@ -120,18 +120,20 @@ def test_a_disposition_frame_says_what_a_disposition_says(
     )
 
 
+@pytest.mark.parametrize("prefix", [b"", b"prefixed"])
 @pytest.mark.parametrize("handle", UINTS)
-def test_the_head_of_a_transfer_says_what_a_transfer_says(handle: int) -> None:
-    head = wire.TransferHead(7, handle)
+def test_the_head_of_a_transfer_says_what_a_transfer_says(handle: int, prefix: bytes) -> None:
+    head = wire.TransferHead(7, handle, prefix)
+    assert head.tag(0x0102_0304) == prefix + b"\x01\x02\x03\x04"
     for settled, end in ((True, wire.SETTLED), (False, wire.UNSETTLED)):
         expected = p.Transfer(
             handle=handle,
             delivery_id=0x0102_0304,
-            delivery_tag=b"\x01\x02\x03\x04",
+            delivery_tag=prefix + b"\x01\x02\x03\x04",
             message_format=0,
             settled=settled,
         )
-        octets = head.pack(head.size, head.start, 0x0102_0304, wire.TAG, 0x0102_0304, end)
+        octets = head.pack(head.size, head.start, 0x0102_0304, head.tag_begin, 0x0102_0304, end)
         assert len(octets) == head.size
         assert said(octets) == expected
         assert head.body(0x0102_0304, settled, more=False) == octets[8:]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterator
 
 import proton
 import pytest
-from proton import ConnectionException, Delivery, Message
-from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, Selector
+from proton import ConnectionException, Delivery, Link, Message, Terminus
+from proton.reactor import AtMostOnce, Container, Copy, DurableSubscription, LinkOption, Selector
 from proton.utils import BlockingConnection, BlockingReceiver, ConnectionClosed, LinkDetached, SendException
 
-from tests.interop.conftest import RunningNode, Start, wait_until
+from tests.interop.conftest import TIMEOUT_S, RunningNode, Start, wait_until
 from tests.interop.proton_peer import Capability, connect, data
 
 pytestmark = pytest.mark.interop
@@ -408,3 +410,43 @@ def test_s002_a_client_without_sasl_is_anonymous(node: RunningNode):
         connection.create_sender("/queues/nowhere")
     assert node.call(lambda: [client.user.name for client in node.node.broker.clients]) == ["guest"]
     connection.close()
+
+
+# A connection that is cut.
+
+
+class Lasting(LinkOption):
+    """Asks that unsettled deliveries stay with the receiver's source."""
+
+    def apply(self, link: Link) -> None:
+        link.source.expiry_policy = Terminus.EXPIRE_WITH_CONNECTION
+        link.source.timeout = 60
+
+
+def worker(node: RunningNode) -> tuple[BlockingConnection, list[tuple[object, bool]]]:
+    """A receiver that settles nothing: its connection, and the bodies of two messages, and if it is their first."""
+    container = Container()
+    container.container_id = "proton"
+    connection = connect(node, container=container)
+    receiver = connection.create_receiver("/queues/q", credit=2, name="worker", options=Lasting())
+    found = [receiver.receive(timeout=TIMEOUT_S) for _ in range(2)]
+    return connection, [(each.body, bool(each.first_acquirer)) for each in found]
+
+
+def test_what_a_lost_receiver_had_not_settled_waits_for_it_alone(node: RunningNode):
+    """Proton tells nothing of deliveries when it attaches again: they are requeued then, and not before."""
+    node.declare("q")
+    writer = connect(node)
+    sender = writer.create_sender("/queues/q")
+    for body in "ab":
+        sender.send(Message(body=body))
+    connection, found = worker(node)
+    assert found == [("a", True), ("b", True)]
+    with socket.socket(fileno=os.dup(connection.conn.transport._selectable.fileno())) as cut:
+        cut.shutdown(socket.SHUT_RDWR)
+    wait_until(lambda: not node.consumers("q"), "the connection is lost")
+    assert (node.ready("q"), node.unsettled("q")) == (0, 2)
+    again, found = worker(node)
+    assert found == [("a", False), ("b", False)]
+    again.close()
+    writer.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.conftest import TIMEOUT_S, RunningNode, missing, need_command
+from tests.interop.conftest import TIMEOUT_S, RunningNode, missing, need_command, wait_until
 
 pytestmark = pytest.mark.interop
 HERE = Path(__file__).parent
@@ -130,3 +130,16 @@ def test_links_come_back_under_their_names(script: Script):
 def test_sessions_come_and_go(node: RunningNode, script: Script):
     assert script("sessions") == [["accepted"], ["accepted"]]
     assert node.ready("q") == 2
+
+
+def test_a_receiver_whose_connection_is_cut_resumes_what_it_has_not_settled(
+    node: RunningNode, script: Script
+) -> None:
+    """Each delivery: which one of before it is (-1: a new one), its body, and whether it is settled already."""
+    found = script("recovery")
+    assert isinstance(found, dict)
+    assert found["timeout"] == 60
+    told = found["told"]
+    assert told[:3] == [[1, "1", False], [2, "2", False], [3, "3", False]]
+    assert told[3:] == [[-1, "0", False], [-1, "4", False]]
+    wait_until(lambda: (node.ready("q"), node.unsettled("q")) == (0, 0), "all are settled")

@@ -42,6 +42,7 @@ class Timeouts(AckTimeouts):
         if stuck is not None or (late and not requeues):  # the peer gives no window for what is not sent
             oldest = stuck or next(iter(late.values()))
             text = late_text(f"link '{link.name}'", oldest.allowed_s)
+            consumer.keep_nothing()
             link.detach(AmqpError(p.PRECONDITION_FAILED, text))
             return
         if late:

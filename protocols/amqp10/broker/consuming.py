@@ -21,10 +21,18 @@ from broker_core.limits import QueueType
 from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.queues.queue import Queue
 from broker_core.queues.volatile import volatile_queue
-from protocols.amqp10.broker import addresses, dynamic_queues, outcomes, sources, subscriptions
+from protocols.amqp10.broker import (
+    addresses,
+    dynamic_queues,
+    kept_deliveries,
+    outcomes,
+    sources,
+    subscriptions,
+)
 from protocols.amqp10.broker.ack_timeouts import Timeouts
 from protocols.amqp10.broker.argument_rows import filter_warnings
 from protocols.amqp10.broker.encoding import is_like, pieces
+from protocols.amqp10.broker.kept_deliveries import KeptReceiver, Resumption, Stay
 from protocols.amqp10.broker.outcomes import Retiring
 from protocols.amqp10.broker.publishing import WORK_MAX
 from protocols.amqp10.codec import performatives as p
@@ -50,9 +58,13 @@ def attach(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> Outg
     """Serve a receiver. Raises Failure or AmqpError."""
     session.broker.node_limits.require_consumer(len(session.consumers))
     origin = _origin(session, link, attach)
+    kept: KeptReceiver | None = None
     try:
-        consumer = _consume(session, link, attach, origin)
+        kept = kept_deliveries.claimed(session, attach, origin.queue)
+        consumer = _consume(session, link, attach, origin, kept)
     except (AmqpError, Failure):
+        if kept is not None:
+            kept.leave(session)
         origin.abandon(session)
         raise
     session.consumers[consumer] = None
@@ -92,11 +104,23 @@ def _queue(session: ServedSession, link: OutgoingLink, source: p.Source) -> Queu
 
 
 def _consume(
-    session: ServedSession, link: OutgoingLink, attach: p.Attach, origin: QueueSource | Subscription
+    session: ServedSession,
+    link: OutgoingLink,
+    attach: p.Attach,
+    origin: QueueSource | Subscription,
+    kept: KeptReceiver | None,
 ) -> LinkConsumer:
     queue = origin.queue if origin.queue.hidden else session.client.readable_queue(origin.queue.name)
     terms = origin.adapted(sources.terms(attach, origin.source, queue, session.client.peer))
-    consumer = LinkConsumer(session, link, origin, terms)
+    takes = not (link.settled or terms.browses)
+    if kept is not None and not takes:
+        kept.expire()
+        kept = None
+    stay = kept_deliveries.granted(session, origin.source, queue, takes)
+    plan = None if kept is None else kept_deliveries.compared(kept, attach)
+    consumer = LinkConsumer(session, link, origin, terms, stay)
+    if stay is not None or kept is not None:
+        link.tag_prefix = kept_deliveries.next_tag_prefix(session)
     if origin.source.filter:
         consumer.warnings = tuple(filter_warnings(origin.source.filter, terms.filters))[:WARNINGS_MAX]
         host = session.client.host.name
@@ -106,10 +130,15 @@ def _consume(
     except AccessRefused as failure:  # S099: permissions are not the cause, but another consumer
         raise AmqpError(p.RESOURCE_LOCKED, str(failure)) from None
     try:
-        link.attach(origin.told(terms), attach.target, terms.properties or None)
+        states = None if plan is None else plan.listed
+        link.attach(origin.told(terms, stay), attach.target, terms.properties or None, unsettled=states)
     except AmqpError:
         queue.remove_consumer(consumer)
         raise
+    if stay is not None:
+        kept_deliveries.serve(consumer)
+    if kept is not None and plan is not None:
+        consumer.resume(Resumption(consumer, kept, plan))
     return consumer
 
 
@@ -126,13 +155,15 @@ class QueueSource:
         """Return the terms as this source grants them, unchanged."""
         return terms
 
-    def told(self, terms: Terms) -> p.Source:
-        """Return the source for our attach. It ends with its link."""
+    def told(self, terms: Terms, stay: Stay | None) -> p.Source:
+        """Return the source for our attach. It ends with its link, or when its unsettled deliveries do not stay."""
         told = sources.actual(self.source, terms, self.queue)
         if self.queue.hidden:  # the terms of direct replies, even if others would do, too
             told.capabilities = [Symbol(dynamic_queues.VOLATILE_QUEUE)]
         told.durable = p.TERMINUS_DURABILITY_NONE
         told.expiry_policy, told.timeout = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, 0
+        if stay is not None:
+            told.expiry_policy, told.timeout = stay.policy, stay.timeout_s
         return told
 
     def serve(self, consumer: LinkConsumer) -> None:
@@ -162,11 +193,14 @@ class LinkConsumer(Consumer, Retiring):
         "_active",
         "_draining",
         "_failing",
-        "_pausing",
+        "_pauses",
+        "_stay",
         "_unsendable",
         "default_outcome",
+        "final_outcome",
         "link",
         "origin",
+        "resumption",
         "session",
         "timeouts",
     )
@@ -177,6 +211,7 @@ class LinkConsumer(Consumer, Retiring):
         link: OutgoingLink,
         origin: QueueSource | Subscription,
         terms: Terms,
+        stay: Stay | None = None,
     ) -> None:
         super().__init__(
             origin.queue,
@@ -193,11 +228,17 @@ class LinkConsumer(Consumer, Retiring):
         self.link = link
         self.origin = origin
         self.default_outcome = sources.default_outcome_of(origin.source)
+        # That of deliveries that were kept until the receiver had lost its claim to them.
+        self.final_outcome: Outcome = (
+            FAILED if origin.source.default_outcome is None else self.default_outcome
+        )
+        self.resumption: Resumption | None = None  # of deliveries of an earlier link
+        self._stay = stay  # what becomes of unsettled deliveries when the link is lost
         self.timeout_s = terms.timeout_s  # the limit for answers, if the receiver asked for its own
         self.timeouts = Timeouts(self)
         self._active: bool | None = None  # what the peer knows, once it has granted credit
         self._draining = False  # to be notified when the broker has settled
-        self._pausing = False  # the first delivery has to wait a moment
+        self._pauses = 0  # the first delivery has to wait a moment, or for those that are resumed
         self._failing = False  # the session is about to end, because of the deliveries in `_unsendable`
         self._unsendable: list[Delivery] = []
 
@@ -209,20 +250,36 @@ class LinkConsumer(Consumer, Retiring):
     def room(self) -> int:
         """Return the room for deliveries, and copy the session's window, which is the number of transfers the peer
         accepts."""
-        if self._pausing:
+        if self._pauses:
             return 0
         transfers = self.window.credit = self.session.wire.sending.room()
         return self.session.outbox.room() if transfers > 0 else 0
 
     def pause(self, pause_s: float) -> None:
         """Deliver nothing for a moment, so that the client has read the answer to its attach by then."""
-        self._pausing = True
+        self._pauses += 1
         broker = self.session.broker
         broker.timers.at(broker.now + pause_s, self._go_on)
 
     def _go_on(self, now: float) -> None:
-        self._pausing = False
+        self._pauses -= 1
         self.wake()
+
+    def resume(self, resumption: Resumption) -> None:
+        """Deliver nothing new before what was unsettled on an earlier link."""
+        if not resumption.go_on():
+            self.resumption = resumption
+            self._pauses += 1
+
+    def _go_on_resuming(self, resumption: Resumption) -> None:
+        if resumption.go_on():
+            self.resumption = None
+            self._pauses -= 1
+
+    def keep_nothing(self) -> None:
+        """Have unsettled deliveries requeued when the link ends, however it does."""
+        kept_deliveries.keep(self, (), self._stay, closed=True)
+        self._stay = None
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         link, settled = self.link, self.settled
@@ -244,11 +301,11 @@ class LinkConsumer(Consumer, Retiring):
                 try:
                     begin, body = pieces(message, delivery)
                 except Exception:  # the fault of another protocol's encoding: deliver the others
-                    self._refuse(delivery)
+                    self.refuse(delivery)
                     continue
                 last = message if fresh else None
             if len(begin) + len(body) > size_max:
-                self._cannot_send(delivery, len(begin) + len(body))
+                self.cannot_send(delivery, len(begin) + len(body))
                 continue
             tokens.append(delivery if keep else None)
             begins.append(begin)
@@ -261,7 +318,7 @@ class LinkConsumer(Consumer, Retiring):
         del consumers[self]
         consumers[self] = None  # the least recently served comes first when there is room again
 
-    def _refuse(self, delivery: Delivery) -> None:
+    def refuse(self, delivery: Delivery) -> None:
         """Reject a message that cannot be read, or it would be redelivered for ever."""
         log.exception("cannot deliver a message of %s to '%s'", delivery.queue.described, self.link.name)
         self.credit += 1
@@ -269,7 +326,11 @@ class LinkConsumer(Consumer, Retiring):
         if not self.settled and not self.browses:
             delivery.reject()
 
-    def _cannot_send(self, delivery: Delivery, size: int) -> None:
+    def is_too_large(self, size: int) -> bool:
+        """Return whether the peer takes no message of so many bytes."""
+        return size > (self.link.message_size_max or UNLIMITED)
+
+    def cannot_send(self, delivery: Delivery, size: int) -> None:
         """End the session for a message beyond the peer's max-message-size (S172), but after the queue's dispatch."""
         if not self._failing:
             self._failing = True
@@ -279,7 +340,8 @@ class LinkConsumer(Consumer, Retiring):
             self._unsendable.append(delivery)
 
     def cancelled(self) -> None:
-        """Detach the link after its queue was deleted (S179)."""
+        """Detach the link after its queue was deleted (S179), or its user may not read it any more."""
+        self.keep_nothing()
         self.link.detach(AmqpError(p.RESOURCE_DELETED, f"{self.queue.described} was deleted"))
 
     def end_as_slow(self, why: str) -> None:
@@ -295,9 +357,11 @@ class LinkConsumer(Consumer, Retiring):
         self.link.say({ACTIVE: active})
 
     def on_credit(self, link: OutgoingLink) -> None:
-        self.credit = link.credit
         if self._active is None and link.credit and self.queue.type is QueueType.QUORUM:
             self._tell_active(self.queue.serves(self))
+        if self.resumption is not None:
+            self._go_on_resuming(self.resumption)
+        self.credit = link.credit
         link.available = self.queue.available_to(self)
         self.wake()
         if link.drain and not self._draining:
@@ -319,7 +383,9 @@ class LinkConsumer(Consumer, Retiring):
         if link.ended or not link.drain:
             return
         link.available = self.queue.available_to(self)
-        if self.credit > 0 and (self.queue.seeks_for(self) or (link.available and self.room() <= 0)):
+        if self.resumption is not None and self.resumption.is_endless:
+            link.available = 0
+        elif self.credit > 0 and (self.queue.seeks_for(self) or (link.available and self.room() <= 0)):
             self._look_again()
             return
         link.drained()
@@ -371,7 +437,10 @@ class LinkConsumer(Consumer, Retiring):
         self.session.consumers.pop(self, None)
         self.queue.remove_consumer(self)
         if not self.browses:
-            self.retire(self.session.transactions.left(tokens), self.default_outcome)
+            left = self.session.transactions.left(tokens)
+            if self._stay is not None or self.resumption is not None:
+                left = kept_deliveries.keep(self, left, self._stay, closed)
+            self.retire(left, self.default_outcome)
             self.retire([*self._unsendable], FAILED)
         self.origin.left(self, closed)
 

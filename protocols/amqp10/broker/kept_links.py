@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from broker_core.virtual_host import FrontEndState
 from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.wire import MASK
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
     from broker_core.virtual_host import VirtualHost
     from protocols.amqp10.broker.session import ServedSession
+    from protocols.amqp10.machine.sending import OutgoingLink
 
 SWEEP_FROM: Final = 100  # sources; beyond that, sources whose queues were deleted are forgotten
 # Targets that are kept for senders in a virtual host; beyond that, the oldest expires. Each has some hundred outcomes.
@@ -100,6 +102,12 @@ class Termini(FrontEndState):
         self.broker = host.broker
         self.sources: dict[Key, Terminus] = {}
         self.targets: dict[Key, Terminus] = {}
+        self.receivers: dict[Key, Terminus] = {}  # what receivers had not settled, in the order of leaving
+        self.served: dict[Key, OutgoingLink] = {}  # attached links that will leave such
+        self.octets_kept = 0  # bytes of the messages that `receivers` hold
+        # Delivery tags that outlive their link begin with the time of the start, and a number.
+        self._tags_from = int(self.broker.clock.wall() * 1000) & MASK
+        self._tag_prefix = 0
         # Waiting termini, by the session or connection that they wait for.
         self.waiting: dict[object, dict[Terminus, None]] = {}
         self._sweep_at = SWEEP_FROM
@@ -121,6 +129,11 @@ class Termini(FrontEndState):
         if len(self.targets) >= TARGETS_MAX:
             next(iter(self.targets.values())).expire()
         self.targets[terminus.key] = terminus
+
+    def next_tag_prefix(self) -> bytes:
+        """Return bytes that no delivery tag of this virtual host has begun with before."""
+        self._tag_prefix = self._tag_prefix + 1 & MASK
+        return (self._tags_from << 32 | self._tag_prefix).to_bytes(8)
 
     def forget_target(self, terminus: Terminus) -> None:
         if self.targets.get(terminus.key) is terminus:

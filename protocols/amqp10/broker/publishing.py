@@ -72,7 +72,9 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
     resumption.tell_durability(target)
     target.capabilities = [name for name in target.capabilities if name in CAPABILITIES]
     wished = [wish for wish in attach.desired_capabilities if wish == DELAYED_DELIVERY]
-    link.attach(attach.source, target, offered_capabilities=wished, unsettled=resumption.states_of(kept))
+    link.attach(
+        attach.source, target, offered_capabilities=wished, unsettled=resumption.states_of(kept, attach)
+    )
     if addressed is not None:
         addressed.watch_queue()
     return resumption.serve(session, link, owner, target, kept)

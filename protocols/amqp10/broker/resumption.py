@@ -5,8 +5,8 @@
     transfer, resume=true ──> answered with that state, not published
 
 On a link with rcv-settle-mode first there is nothing to keep: every answer settles. A sender that lists such deliveries
-gets no states from us, and sends them again. Resuming the other direction, or with more deliveries than one attach can
-list, is refused (S176).
+gets no states from us, and sends them again. What does not fit into one attach, of the sender or of ours, is kept until
+the link is attached again. The other direction is in kept_deliveries.py.
 
 The states do not outlive the node: storing the outcome of each delivery would cost as much as the message. A sender
 that comes back after a restart gets no states from us, and sends the deliveries again, as section 2.6.13 requires:
@@ -45,9 +45,10 @@ def tell_durability(target: p.Target) -> None:
 
 
 def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]:
-    """Return the kept deliveries that the sender lists and whose states we know, by tag. Raises AmqpError (S176)."""
-    if attach.incomplete_unsettled:
-        raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
+    """Return the kept deliveries that the sender has not settled and whose states we know, by tag.
+
+    If it could not list all, it may not have settled the others either (part 2, section 2.7.3).
+    """
     termini = termini_of(session.client.host)
     kept = termini.targets.get(_key(session, attach.name))
     if not isinstance(kept, KeptSender):
@@ -56,13 +57,20 @@ def kept_for(session: ServedSession, attach: p.Attach) -> dict[bytes, Unsettled]
     if (journal := session.broker.journal) is not None:
         # The states may concern messages published just now: our attach waits until those are on disk.
         journal.holds = True
+    asked, lists_all = attach.unsettled or {}, not attach.incomplete_unsettled
+    return {
+        tag: each
+        for tag, each in kept.deliveries.items()
+        if each.state is not None and (tag in asked or not lists_all)
+    }
+
+
+def states_of(
+    kept: Mapping[bytes, Unsettled], attach: p.Attach
+) -> dict[bytes, p.DeliveryState | None] | None:
+    """Return the states for our attach, of what the sender lists."""
     asked = attach.unsettled or {}
-    return {tag: each for tag, each in kept.deliveries.items() if tag in asked and each.state is not None}
-
-
-def states_of(kept: Mapping[bytes, Unsettled]) -> dict[bytes, p.DeliveryState | None] | None:
-    """Return the states for our attach."""
-    return {tag: each.state for tag, each in kept.items()} or None
+    return {tag: each.state for tag, each in kept.items() if tag in asked} or None
 
 
 def serve(
@@ -73,7 +81,7 @@ def serve(
     kept: dict[bytes, Unsettled],
 ) -> IncomingOwner:
     """Return the owner of an attached link: one that keeps deliveries, if the link's mode asks for it."""
-    if not link.second:
+    if not (link.second or kept):
         return owner
     return Recoverable(session, link, owner, str(target.expiry_policy), int(target.timeout), kept)
 
@@ -144,6 +152,9 @@ class Recoverable(IncomingOwner):
             link.answer(delivery_id, delivery.state)
 
         self._session.transactions.watch(state, discharged)
+
+    def on_aborted(self, tag: bytes) -> None:
+        self._kept.pop(tag, None)
 
     def on_detached(self, closed: bool) -> None:
         unsettled = self._link.unsettled

@@ -97,10 +97,10 @@ class ServedSession(SessionOwner):
             raise refusal(failure) from None
 
     def on_attach_outgoing(self, link: OutgoingLink, attach: p.Attach) -> OutgoingOwner:
-        resumption.require_none(attach)
         try:
             source = attach.source
             if isinstance(source, p.Source) and source.address == MANAGEMENT:
+                resumption.require_none(attach)
                 return link_pair.attach_responses(self, link, attach)
             return consuming.attach(self, link, attach)
         except Failure as failure:
@@ -145,6 +145,8 @@ class ServedSession(SessionOwner):
             if not queue.hidden and not self.client.may_still_read(queue):
                 host, user = self.client.host.name, self.client.user.name
                 why = f"read access to queue '{queue.name}' in vhost '{host}' refused for user '{user}'"
+                if isinstance(consumer, consuming.LinkConsumer):
+                    consumer.keep_nothing()
                 self.wire.end(refusal(AccessRefused(why)))
                 return
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from broker_core.values import Table
     from broker_core.values import Value as Neutral
     from protocols.amqp10.broker.consuming import LinkConsumer
+    from protocols.amqp10.broker.kept_deliveries import Stay
     from protocols.amqp10.broker.session import ServedSession
     from protocols.amqp10.broker.sources import Terms
 
@@ -212,11 +213,12 @@ class Subscription(Terminus):
         """Return a link's terms without filters and browsing, which are matters of the subscription."""
         return sources.of_subscription(terms, self.source, self.queue.exclusive)
 
-    def told(self, terms: Terms) -> p.Source:
-        """Return the source for our attach."""
+    def told(self, terms: Terms, stay: Stay | None) -> p.Source:
+        """Return the source for our attach. It outlives the node, but the states of its deliveries do not."""
         told = sources.actual(self.source, terms, self.queue)
         told.distribution_mode = p.STD_DIST_MODE_COPY
         told.capabilities = [name for name in self.source.capabilities if name in CAPABILITIES]
+        told.durable = min(told.durable, p.TERMINUS_DURABILITY_CONFIGURATION)
         told.expiry_policy, told.timeout = self.policy, self.timeout_s
         return told
 

@@ -124,6 +124,21 @@ def value_of(data: bytes, at: int) -> int:
     return at + 3 if data[at + 1] == SMALL_ULONG else _section_at(data, at, len(data))[1]
 
 
+def offset_of(data: bytes, number: int, offset: int) -> int:
+    """Return the offset in a message of a place that a `received` state tells: a byte of a section, counted from 0.
+
+    Raises MalformedError if there is no such place.
+    """
+    at, end = 0, len(data)
+    while number and at < end:
+        at = _section_at(data, at, end)[2]
+        number -= 1
+    after = at if at == end else _section_at(data, at, end)[2]
+    if number or offset > after - at:
+        raise MalformedError("there is no such place in it")
+    return at + offset
+
+
 def octets_of(body: bytes) -> bytes | None:
     """Return the content of a body of data sections, without a footer, or None if it is another kind of body."""
     parts: list[bytes] = []

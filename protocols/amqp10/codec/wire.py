@@ -186,14 +186,18 @@ class TransferHead:
     """The beginning of the transfers of a link, for messages that take a single transfer: `pack` returns all bytes in
     front of the message.
 
-    The delivery tag is the delivery id: unique in the session.
+    The delivery tag is the delivery id: unique in the session. On links whose deliveries may be resumed it is the
+    `prefix`, and then the delivery id: unique among all deliveries of links of that name.
     """
 
-    __slots__ = ("pack", "size", "start")
+    __slots__ = ("pack", "size", "start", "tag_begin")
 
-    def __init__(self, channel: int, handle: int) -> None:
+    def __init__(self, channel: int, handle: int, prefix: bytes = b"") -> None:
+        self.tag_begin = (
+            bytes((BINARY, len(prefix) + LONG.size)) + prefix
+        )  # everything in front of the delivery id
         fields = uint(handle)
-        size = 1 + len(fields) + 1 + LONG.size + 2 + LONG.size + 2
+        size = 1 + len(fields) + 1 + LONG.size + len(self.tag_begin) + LONG.size + 2
         self.start = (
             bytes((OFFSET_MIN, FRAME_AMQP, *channel.to_bytes(2)))
             + TRANSFER
@@ -201,25 +205,27 @@ class TransferHead:
             + fields
             + bytes((UINT,))
         )
-        # size of the frame, start, delivery id, TAG, delivery id, message-format and settled
-        head = Struct(f">I{len(self.start)}sIHIH")
+        # size of the frame, start, delivery id, beginning of the tag, delivery id, message-format and settled
+        head = Struct(f">I{len(self.start)}sI{len(self.tag_begin)}sIH")
         self.pack = head.pack
         self.size = head.size
 
     def body(self, delivery_id: int, settled: bool, more: bool) -> bytes:
         """Return the transfer without the frame header."""
         end = SETTLED if settled else UNSETTLED
-        whole: bytes = self.pack(0, self.start, delivery_id, TAG, delivery_id, end)
+        whole: bytes = self.pack(0, self.start, delivery_id, self.tag_begin, delivery_id, end)
         body = whole[FRAME_OVERHEAD:]
         if not more:
             return body
         return TRANSFER + bytes((LIST_8, body[4] + 1, 6)) + body[6:] + b"\x41"
 
+    def tag(self, delivery_id: int) -> bytes:
+        """Return the delivery tag of a delivery."""
+        return self.tag_begin[2:] + LONG.pack(delivery_id)
 
-TAG: Final = BINARY << 8 | LONG.size  # the first bytes of a delivery tag
+
 SETTLED: Final = 0x4341  # message-format 0, settled: true
 UNSETTLED: Final = 0x4342
-TAG_BEGIN: Final = TAG.to_bytes(2)
 SETTLED_END: Final = SETTLED.to_bytes(2)
 UNSETTLED_END: Final = UNSETTLED.to_bytes(2)
 

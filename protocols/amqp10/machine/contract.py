@@ -116,6 +116,9 @@ class IncomingOwner(ABC):
         """
         return 0
 
+    def on_aborted(self, tag: bytes) -> None:
+        """Called when the sender has settled a delivery of an earlier link, by aborting it."""
+
     @abstractmethod
     def on_detached(self, closed: bool) -> None:
         """Called once when the link has ended, whatever ended it. If `closed` is false, the peer may want to resume it.

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
+from protocols.amqp10.codec.types import encode
 from protocols.amqp10.codec.wire import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Link(ABC):
         "role",
         "session",
         "snd_settle_mode",
+        "tells_all",
+        "told_unsettled",
     )
 
     def __init__(self, session: Session, attach: p.Attach) -> None:
@@ -65,6 +68,8 @@ class Link(ABC):
         self.credit = 0
         self.delivery_count = 0
         self.available = 0  # messages that wait at the sender for credit, as sent in flows
+        self.told_unsettled: frozenset[bytes] = frozenset()  # the delivery tags in our attach
+        self.tells_all = True  # these are all that we know
         self._owned = False
         self._closed = False
 
@@ -126,8 +131,9 @@ class Link(ABC):
     ) -> None:
         """Send our attach, once. For the owner of the session, while it is asked for an owner of the link.
 
-        `unsettled` holds the delivery tags that may be resumed, with the states that we know. Raises AmqpError if the
-        attach is larger than a frame that the peer accepts.
+        `unsettled` holds the delivery tags that may be resumed, with the states that we know. If not all of them fit
+        into a frame that the peer accepts, the first ones are sent (`told_unsettled`), and that they are incomplete.
+        Raises AmqpError if the attach is larger than that without any.
         """
         if not self.ended:
             self._say_attach(self._attach(source, target, properties, offered_capabilities, unsettled))
@@ -144,8 +150,16 @@ class Link(ABC):
         """Return our attach."""
 
     def _say_attach(self, attach: p.Attach) -> None:
-        size = FRAME_OVERHEAD + len(attach.encode())
         size_max = self.session.connection.frame_size_max
+        unsettled = dict(attach.unsettled or {})
+        while unsettled and (excess := FRAME_OVERHEAD + len(attach.encode()) - size_max) > 0:
+            while unsettled and excess > 0:
+                entry = unsettled.popitem()
+                excess -= len(encode(entry[0])) + len(encode(entry[1]))
+            attach.unsettled, attach.incomplete_unsettled = unsettled or None, True
+        self.told_unsettled = frozenset(tag for tag in unsettled if isinstance(tag, bytes))
+        self.tells_all = not attach.incomplete_unsettled
+        size = FRAME_OVERHEAD + len(attach.encode())
         if size > size_max:
             text = f"the attach takes {size} octets, and a frame may have {size_max}"
             raise AmqpError(p.FRAME_SIZE_TOO_SMALL, text, Ends.SESSION)

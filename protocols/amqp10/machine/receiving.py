@@ -74,7 +74,6 @@ class IncomingLink(Link):
         "_forbidden",
         "_low",
         "_plain",
-        "_resumable",
         "_together",
         "_unfinished",
         "counted_from",
@@ -102,12 +101,11 @@ class IncomingLink(Link):
         self.second = self.rcv_settle_mode == SECOND
         self.size_max = tuning.message_size_max or UNLIMITED
         self._forbidden = FORBIDDEN.get(self.snd_settle_mode)
-        self._plain = not self.second  # not second, and nothing unfinished
+        self._plain = not self.second  # not second, nothing unfinished, and not for resumed deliveries alone
         self._together = TOGETHER_MIN
         self._unfinished: Unfinished | None = None
         # Deliveries by id, if the link is `second`; also while the owner is told of the end.
         self.unsettled: dict[int, Unsettled] = {}
-        self._resumable: frozenset[bytes] = frozenset()  # delivery tags
 
     def _find_owner(self, attach: p.Attach) -> None:
         if attach.initial_delivery_count is None:
@@ -120,6 +118,7 @@ class IncomingLink(Link):
         self.unsettled.clear()
 
     def _begin(self) -> None:
+        self._plain = not self.second and self.tells_all
         self.grant()
 
     def _attach(
@@ -130,7 +129,6 @@ class IncomingLink(Link):
         offered_capabilities: Sequence[str],
         unsettled: States | None,
     ) -> p.Attach:
-        self._resumable = frozenset(unsettled or ())
         return p.Attach(
             name=self.name,
             handle=self.handle,
@@ -249,6 +247,8 @@ class IncomingLink(Link):
             delivery.check(transfer)
         if transfer.aborted:
             self._forget_unfinished()
+            if transfer.resume:
+                self.owner.on_aborted(delivery.tag)
             return
         if transfer.state is not None:
             delivery.state = _what_counts(transfer.state)
@@ -281,8 +281,11 @@ class IncomingLink(Link):
             raise AmqpError(
                 p.INVALID_FIELD, "rcv-settle-mode of a transfer is second, that of its link is first"
             )
-        if transfer.resume and tag not in self._resumable:
+        if transfer.resume and tag not in self.told_unsettled:
             raise AmqpError(p.NOT_IMPLEMENTED, "Link recovery not supported")
+        if not (transfer.resume or self.tells_all):
+            text = "a new delivery, before the sender has been told of all that are unsettled"
+            raise AmqpError(p.NOT_ALLOWED, text)
         self.credit -= 1
         self.delivery_count = self.delivery_count + 1 & MASK
         self._look_at_credit()
@@ -303,7 +306,7 @@ class IncomingLink(Link):
         if self._unfinished is not None:
             self.session.connection.partial_size -= len(self._unfinished.body)
             self._unfinished = None
-            self._plain = not self.second
+            self._plain = not self.second and self.tells_all
 
     def _hand_on(self, delivery: Unfinished, payload: bytes) -> None:
         if not delivery.settled:

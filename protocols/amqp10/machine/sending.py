@@ -25,8 +25,6 @@ from protocols.amqp10.codec.wire import (
     OFFSET_MIN,
     SETTLED,
     SETTLED_END,
-    TAG,
-    TAG_BEGIN,
     UNSETTLED,
     UNSETTLED_END,
     TransferHead,
@@ -60,7 +58,10 @@ class OutgoingLink(Link):
         "message_size_max",
         "owner",
         "settled",
+        "tag_prefix",
+        "tags",
         "unsent",
+        "unsent_tags",
         "unsettled",
         "waiting",
     )
@@ -76,6 +77,9 @@ class OutgoingLink(Link):
         self.unsettled: dict[int, object] = {}  # tokens by delivery id, in the order of sending
         self.unsent: deque[object] = deque()  # the tokens of waiting messages that are sent unsettled
         self.waiting: Waiting | None = None  # the last item of the link in the backlog
+        self.tag_prefix = b""  # of delivery tags; for the owner to set before it attaches
+        self.tags: dict[int, bytes] = {}  # of resumed deliveries, by id
+        self.unsent_tags: dict[object, bytes] = {}  # of those that wait to be resumed, by token
         self._front = b""  # the beginning of frames of `_front_size` bytes
         self._front_size = 0
         self._outbox = session.connection.outbox
@@ -102,7 +106,7 @@ class OutgoingLink(Link):
         offered_capabilities: Sequence[str],
         unsettled: States | None,
     ) -> p.Attach:
-        self._head = TransferHead(self.session.channel, self.handle)
+        self._head = TransferHead(self.session.channel, self.handle, self.tag_prefix)
         self._whole_max = self.session.connection.frame_size_max - self._head.size
         return p.Attach(
             name=self.name,
@@ -173,7 +177,7 @@ class OutgoingLink(Link):
         octets = size + head.size
         end = SETTLED if settled else UNSETTLED
         out = self._outbox.open()
-        out.append(head.pack(octets, head.start, delivery_id, TAG, delivery_id, end))
+        out.append(head.pack(octets, head.start, delivery_id, head.tag_begin, delivery_id, end))
         out += pieces
         self._outbox.wrote(octets)
 
@@ -182,6 +186,7 @@ class OutgoingLink(Link):
         sending, outbox = self._sending, self._outbox
         unsettled, by_id, head = self.unsettled, sending.unsettled, self._head
         end = SETTLED_END if settled else UNSETTLED_END
+        tag_begin = head.tag_begin
         written, last, close = 0, b"", b""
         out = outbox.open()
         for at, body in enumerate(bodies):
@@ -211,22 +216,47 @@ class OutgoingLink(Link):
             number = delivery_id.to_bytes(4, "big")
             out.append(self._front)
             out.append(number)
-            out.append(TAG_BEGIN)
+            out.append(tag_begin)
             out.append(number)
             out.append(close)
             out.append(body)
             written += size
         outbox.wrote(written)
 
+    def resume(
+        self, token: object, tag: bytes, pieces: list[bytes], size: int, settled: bool, aborted: bool = False
+    ) -> None:
+        """Go on with a delivery of an earlier link of that name (part 2, section 2.6.13), as `send` would.
+
+        `pieces`: the rest of the message. `aborted`: the peer forgets the delivery, which is `settled`.
+        """
+        self.credit -= 1
+        self.delivery_count = self.delivery_count + 1 & MASK
+        if not self.ended:
+            if not settled:
+                self.unsent.append(token)
+                self.unsent_tags[token] = tag
+            self._sending.send(Resumed(self, tag, pieces, size, settled, aborted))
+
+    def left(self) -> list[tuple[object, bytes]]:
+        """Return the unsettled deliveries that the peer may have seen, as their tokens and delivery tags."""
+        tags, tag_of = self.tags, self._head.tag
+        sent = [(token, tags.get(id) or tag_of(id)) for id, token in self.unsettled.items()]
+        return [*sent, *self.unsent_tags.items()]
+
     def begin(self, size: int, settled: bool) -> bytes:
         """Give an id to the first waiting message, which is sent now; return the beginning of its first transfer."""
+        return self._head.body(self.next_id(settled), settled, more=size > self._whole_max)
+
+    def next_id(self, settled: bool) -> int:
+        """Give an id to the first waiting message, which is sent now."""
         sending = self._sending
         delivery_id = sending.next_delivery_id
         sending.next_delivery_id = delivery_id + 1 & MASK
         if not settled:
             sending.unsettled[delivery_id] = self
             self.unsettled[delivery_id] = self.unsent.popleft()
-        return self._head.body(delivery_id, settled, more=size > self._whole_max)
+        return delivery_id
 
     def take_outcomes(self, ids: Sequence[int], state: p.DeliveryState | None, settled: bool) -> None:
         """Pass the peer's state of unsettled deliveries of this link to the owner. Raises no AmqpError."""
@@ -280,13 +310,50 @@ class Waiting:
 
     def transfer(self, size_max: int) -> tuple[bytes, list[bytes]]:
         """Return the next transfer and its payload, `size_max` bytes at most."""
-        at, body = self._at, self._body or self.link.begin(self._size, self._settled)
+        at, body = self._at, self._body or self._first(size_max)
         end = min(at + size_max - len(body), self._size)
         self._at, self.left = end, end < self._size
         self._body = continuation(self.link.handle, more=True)
         if self._size - end <= size_max - len(self._body):
             self._body = continuation(self.link.handle, more=False)
         return body, cut(self._pieces, at, end)
+
+    def _first(self, size_max: int) -> bytes:
+        """Return the beginning of the first transfer."""
+        return self.link.begin(self._size, self._settled)
+
+
+class Resumed(Waiting):
+    """A delivery of an earlier link, or the unsent rest of it."""
+
+    __slots__ = ("_aborted", "_tag")
+
+    def __init__(
+        self, link: OutgoingLink, tag: bytes, pieces: list[bytes], size: int, settled: bool, aborted: bool
+    ) -> None:
+        super().__init__(link, pieces, size, settled)
+        self._tag = tag
+        self._aborted = aborted
+
+    def _first(self, size_max: int) -> bytes:
+        delivery_id = self.link.next_id(self._settled)
+        if not self._settled:
+            self.link.tags[delivery_id] = self._tag
+            del self.link.unsent_tags[self.link.unsettled[delivery_id]]
+        transfer = p.Transfer(
+            handle=self.link.handle,
+            delivery_id=delivery_id,
+            delivery_tag=self._tag,
+            message_format=0,
+            settled=self._settled,
+            resume=True,
+            aborted=self._aborted,
+        )
+        whole = transfer.encode()
+        if len(whole) + self._size <= size_max:
+            return whole
+        transfer.more = True
+        return transfer.encode()
 
 
 class Sending:
