@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import resource
 import socket
 import time
 from collections import Counter
@@ -111,7 +112,7 @@ class Node:
         self._unchecked = 0  # bytes read since the alarms were last checked because of them
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone
-        self.door: Door[Transport] = Door()
+        self.door: Door[Transport] = Door(_descriptors_max())
 
     # Start and end.
 
@@ -305,7 +306,7 @@ class Node:
             connected.close()
             return
         limits, now = self.config.limits, trio.current_time()
-        why = self.door.refusal(limits, now)
+        why = self.door.refusal_of(connected.fileno()) or self.door.refusal(limits, now)
         if not why and entrance.proxies is None:
             why = self.door.refusal_from(peer.host, peer.loopback, limits, now)
         if why:
@@ -484,3 +485,9 @@ class Node:
             self.keeper.alarm()
         for transport in list(self.transports.values()):
             transport.alarm(reason)
+
+
+def _descriptors_max() -> int | None:
+    """Return how many file descriptors the process may have open; None: there is no limit."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if most == resource.RLIM_INFINITY else most

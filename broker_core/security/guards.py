@@ -33,6 +33,7 @@ BURST_S: Final = 2.0  # a full bucket holds the connections of so many seconds
 REFUSED_MAX_S: Final = 30.0
 TRIES: Final = 20.0  # in a second, for a name at its user's own address, after too many failures
 FORGOTTEN_S: Final = 300.0  # after the last failure
+RESERVED_MAX: Final = 256  # descriptors: the databases, the log, and files of streams that are open at once
 TOLD_EVERY_S: Final = 10.0  # between refusals in the log
 NETWORKS_MIN: Final = 4  # failing networks that it takes before a name has to wait everywhere
 HEX_OF_NETWORK: Final = 19  # characters of the first half of a whole IPv6 address
@@ -144,9 +145,14 @@ class Strangers(Generic[K]):
 
 
 class Door(Generic[K]):
-    """Decides which new connections are admitted."""
+    """Decides which new connections are admitted.
 
-    def __init__(self) -> None:
+    `descriptors` is how many the process may have open; None: there is no limit. A part of them is kept from
+    connections, since the store and the streams cannot do without.
+    """
+
+    def __init__(self, descriptors: int | None = None) -> None:
+        self._descriptors = descriptors
         self.refused = 0  # connections that were hung up on
         self.strangers: Strangers[K] = Strangers()
         self._rates = Rates()
@@ -157,6 +163,13 @@ class Door(Generic[K]):
         """Return why one more connection is refused, wherever it comes from; empty if it is not."""
         fits = self._rates.take(limits.connection_rate, now)
         return "" if fits else f"more than {limits.connection_rate} connections in a second"
+
+    def refusal_of(self, descriptor: int) -> str:
+        """Return why a connection with this descriptor, the lowest free one, is refused; empty if it is not."""
+        limit = self._descriptors
+        if limit is None or descriptor < limit - reserved(limit):
+            return ""
+        return f"only {reserved(limit)} of {limit} file descriptors (ulimit -n) are left for the data"
 
     def refusal_from(self, host: str, loopback: bool, limits: LimitsSettings, now: float) -> str:
         """Return why one more connection from an address is refused; empty if it is not."""
@@ -173,7 +186,10 @@ class Door(Generic[K]):
     def enter(self, who: K, limits: LimitsSettings) -> K | None:
         """Add a stranger. Returns the connection to end, if that is one stranger too many."""
         self.strangers.enter(who)
-        return self.strangers.surplus(limits.strangers_max)
+        most, descriptors = limits.strangers_max, self._descriptors
+        if descriptors is not None:  # strangers alone cannot keep users out
+            most = min(descriptors // 2, descriptors if most is None else most)
+        return self.strangers.surplus(most)
 
     def came_from(self, who: K, host: str, loopback: bool) -> None:
         """Count an admitted connection by its network, which has become known."""
@@ -188,6 +204,11 @@ class Door(Generic[K]):
             return ""
         others, self._untold, self._told_at = self._untold, 0, now
         return f"{why} (and {others} others since the last time)" if others else why
+
+
+def reserved(descriptors: int) -> int:
+    """Return how many of so many descriptors are kept from connections."""
+    return min(RESERVED_MAX, descriptors // 4)
 
 
 @attrs.frozen

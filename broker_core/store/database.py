@@ -314,9 +314,9 @@ def failure(error: Exception, what: str) -> NoSpaceError | StoreError:
 
 
 def is_want_of_room(error: Exception) -> bool:
-    """Return whether the disk was full, so that the same may succeed later."""
+    """Return whether there was no room on the disk, or in the table of open files: the same may succeed later."""
     if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
     code: int = getattr(error, "sqlite_errorcode", 0)
     # The log's index beside the database gets its room when it grows; if that fails, nothing has happened yet.
     return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE

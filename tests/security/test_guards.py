@@ -45,6 +45,26 @@ def test_an_address_of_ipv6_is_counted_by_its_first_half(host: str, key: str):
     assert network(host) == key
 
 
+# Descriptors.
+
+
+def test_a_part_of_the_descriptors_is_kept_from_connections():
+    door: Door[int] = Door(descriptors=256)
+    assert door.refusal_of(191) == ""
+    assert door.refusal_of(192) == "only 64 of 256 file descriptors (ulimit -n) are left for the data"
+    many: Door[int] = Door(descriptors=1_000_000)
+    assert (many.refusal_of(999_743), many.refusal_of(999_744) != "") == ("", True)
+    assert Door().refusal_of(1 << 30) == ""
+
+
+def test_strangers_take_at_most_half_of_the_descriptors():
+    door: Door[int] = Door(descriptors=8)
+    assert [door.enter(number, limits(strangers_max=None)) for number in range(5)] == [None] * 4 + [0]
+    assert [Door(descriptors=8).enter(1, limits(strangers_max=1)) for _ in range(2)] == [None, None]
+    few: Door[int] = Door(descriptors=8)
+    assert [few.enter(number, limits(strangers_max=1)) for number in range(2)] == [None, 0]
+
+
 # Connections in a second.
 
 

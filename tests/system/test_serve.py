@@ -6,10 +6,12 @@ import json
 import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import pika
 import pytest
 
 from .served import ROOT, Serve, port, screen
@@ -93,6 +95,30 @@ def test_a_node_takes_all_descriptors_that_it_may_have(serve: Serve):
     node = serve("--listen", "127.0.0.1:0")
     screen(node)
     assert resource.prlimit(node.pid, resource.RLIMIT_NOFILE) == (most, most)
+
+
+DESCRIPTORS = 256
+
+
+def test_strangers_cannot_take_the_descriptors_that_the_data_needs(serve: Serve, tmp_path: Path):
+    node = serve("--listen", "127.0.0.1:0", "--data", str(tmp_path / "data"), descriptors=DESCRIPTORS)
+    at = port(screen(node))
+    with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", at, heartbeat=0)) as connection:
+        channel = connection.channel()
+        channel.confirm_delivery()
+        channel.queue_declare("s", durable=True, arguments={"x-queue-type": "stream"})
+        strangers = [socket.create_connection(("127.0.0.1", at)) for _ in range(2 * DESCRIPTORS)]
+        try:
+            for number in range(20):  # more streams need more files
+                channel.queue_declare(f"s{number}", durable=True, arguments={"x-queue-type": "stream"})
+                channel.basic_publish("", f"s{number}", b"x", pika.BasicProperties(delivery_mode=2))
+                channel.basic_publish("", "s", b"x", pika.BasicProperties(delivery_mode=2))
+            with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", at, heartbeat=0)) as other:
+                assert other.channel().queue_declare("s", passive=True)
+        finally:
+            for stranger in strangers:
+                stranger.close()
+    assert node.poll() is None
 
 
 def test_an_address_that_is_taken_is_told_in_one_line(serve: Serve):
