@@ -16,6 +16,7 @@ from typing import Final
 import attrs
 
 from broker_core.config.compat import FlowMechanism
+from broker_core.config.http_auth import HttpAuthSettings
 from broker_core.config.listening import HttpSettings, ListenerEntry, PrometheusSettings
 from broker_core.config.oauth import OAuthSettings
 from broker_core.config.protocols import ProtocolsSettings
@@ -84,6 +85,9 @@ class Config(Record):
     disk: DiskSettings = key(RecordOf(DiskSettings), "The disk alarm.", DiskSettings())
     flow: FlowSettings = key(RecordOf(FlowSettings), "Flow control.", FlowSettings())
     plugins: PluginsSettings = key(RecordOf(PluginsSettings), "Plug-ins.", PluginsSettings())
+    auth_http: HttpAuthSettings = key(
+        RecordOf(HttpAuthSettings), "A server for passwords.", HttpAuthSettings()
+    )
     security: SecuritySettings = key(RecordOf(SecuritySettings), "Logging in.", SecuritySettings())
     oauth: OAuthSettings = key(RecordOf(OAuthSettings), "Tokens.", OAuthSettings())
     users: tuple[UserEntry, ...] = key(ListOf(RecordOf(UserEntry)), "Users.", (GUEST,), reload=True)
@@ -135,6 +139,8 @@ class Config(Record):
         return self.compat.chosen.address_v1 if permitted is None else permitted
 
     def contradictions(self) -> Iterator[Problem]:
+        if "http" in self.security.backends and self.auth_http.user_path is None:
+            yield Problem("auth_http.user_path", "nothing", "a URL, as security.backends names http")
         yield from _repeated(
             "listeners", [str(entry.address) for entry in self.listeners if entry.address.is_fixed]
         )

@@ -432,6 +432,13 @@ class SecuritySettings(Record):
         False,
         reload=True,
     )
+    backends: tuple[str, ...] = key(
+        ListOf(OneOf("internal", "http"), least=1),
+        "What passwords are checked by, in this order, the next one if one has refused: `internal`, the users here, "
+        "and `http`, the server in `[auth_http]`.",
+        ("internal",),
+        reload=True,
+    )
     scram_iterations: int = key(
         Whole(ITERATIONS_MIN, ITERATIONS_MAX),
         "The cost of SCRAM-SHA-256 for a client at each login, and for each guess; offered if `mechanisms` name it.",

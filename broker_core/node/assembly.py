@@ -138,6 +138,7 @@ def populate(broker: Broker, config: Config) -> None:
     _tell_of_others(broker, config)
     _put_users(broker, config, config.users)
     put_tokens(broker, config)
+    _put_backends(broker, config)
     _put_policies(broker, config)
     if config.policies:
         for host in broker.hosts():
@@ -237,6 +238,20 @@ def put_tokens(broker: Broker, config: Config) -> None:
     broker.timers.at(broker.now, lambda now: tokens.prepare())
 
 
+def _put_backends(broker: Broker, config: Config) -> None:
+    """Have passwords checked by the configured backends. What a server has said is kept if nothing has changed."""
+    access, names = broker.access, config.security.backends
+    if "http" not in names:
+        access.set_backends(names, None)
+        return
+    users = access.http_users
+    if users is None or users.settings != config.auth_http:
+        from broker_core.security.http_users import HttpUsers
+
+        users = HttpUsers(config.auth_http, broker.clock, access, access.random_octets(KEY_SIZE))
+    access.set_backends(names, users)
+
+
 def _put_policies(broker: Broker, config: Config) -> None:
     with _said_by_config(broker):
         for entry in config.policies:
@@ -288,6 +303,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
             broker.add_virtual_host(host.name, _host_limits(new, host))
     new = in_force(old, new)
     _set_hashing(broker, new)
+    _put_backends(broker, new)
     _reload_users(broker, old, new)
     with _said_by_config(broker):
         for gone in (policy for policy in old.policies if policy not in new.policies):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,7 @@ import attrs
 from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
 from broker_core.observability.events import Events
+from broker_core.security.backends import Backend, BackendChain
 from broker_core.security.guards import Logins
 from broker_core.security.http_requests import Ask, no_network
 from broker_core.security.password_checks import ANYWHERE, CheckOrigin, Checks, OffThread, Waiting, inline
@@ -29,6 +30,8 @@ from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, Password
 
 if TYPE_CHECKING:
     from broker_core.durable_objects import Catalogue
+    from broker_core.security.http_users import HttpUsers
+    from broker_core.security.remote_logins import RemoteLogins
     from broker_core.security.scopes import Scopes
     from broker_core.security.tokens import Tokens
 
@@ -110,6 +113,8 @@ class Access:
         self.fetch: Ask = no_network  # replaced by a node, which has a network
         self.hashing = Hashing()
         self.checks = Checks(self, random_octets(KEY_SIZE))
+        self.backends: Sequence[Backend] = (self.checks.check,)  # asked about passwords, in this order
+        self.http_users: HttpUsers | None = None  # None: no server is asked about passwords
         self.scram_key = random_octets(KEY_SIZE)  # derives the salts of users that do not exist
         self.random_octets = random_octets
         self._users: dict[str, User] = {}
@@ -224,7 +229,17 @@ class Access:
         """
         if self.tokens is not None and self.is_token(password, name):
             return self.tokens.authenticate(name, password, place)
-        return self.checks.check(name, octets_of(password), place)
+        if self.http_users is None or not password:
+            return self.checks.check(name, octets_of(password), place)
+        return BackendChain(self.backends, name, octets_of(password), place).begin()
+
+    def set_backends(self, names: Sequence[str], http_users: HttpUsers | None) -> None:
+        """Set the backends that passwords are checked by, in order: `internal`, the users here, and `http`."""
+        known: dict[str, Backend] = {"internal": self.checks.check}
+        if http_users is not None:
+            known["http"] = http_users.check
+        self.backends = tuple(known[name] for name in names if name in known)
+        self.http_users = http_users
 
     def authenticate_token(
         self, name: str, token: bytes, place: CheckOrigin = ANYWHERE
@@ -243,17 +258,23 @@ class Access:
         return user if matches and kept is not None and password else None
 
     def remembered_logins(self) -> dict[str, int]:
-        """Return how many logins are remembered, of passwords and of opaque tokens, and how the issuer was asked."""
+        """Return how many logins are remembered, and how servers were asked about others."""
         found = {"passwords": self.checks.remembered}
-        asked = None if self.tokens is None else self.tokens.introspection
-        if asked is not None:
+        for name, asked in self._servers():
             found |= {
-                "tokens": asked.remembered,
-                "token_hits": asked.hits,
-                "token_requests": asked.asked,
-                "token_requests_failed": asked.failed,
+                f"{name}s": asked.remembered,
+                f"{name}_hits": asked.hits,
+                f"{name}_requests": asked.asked,
+                f"{name}_requests_failed": asked.failed,
             }
         return found
+
+    def _servers(self) -> Iterator[tuple[str, RemoteLogins]]:
+        """Yield the servers that decide about logins, each with the name of what it decides about."""
+        if self.tokens is not None and self.tokens.introspection is not None:
+            yield "token", self.tokens.introspection
+        if self.http_users is not None:
+            yield "http_user", self.http_users
 
     def forget_logins(self) -> dict[str, int]:
         """Forget the logins that are remembered: the next ones are checked anew. Return how many there were.
@@ -261,9 +282,7 @@ class Access:
         Connections that have logged in go on.
         """
         found = {"passwords": self.checks.forget()}
-        if self.tokens is not None and self.tokens.introspection is not None:
-            found["tokens"] = self.tokens.introspection.forget()
-        return found
+        return found | {f"{name}s": asked.forget() for name, asked in self._servers()}
 
     def note_verifier(self, name: str, completed: PasswordHash) -> None:
         """Store a user's hash that was completed with a SCRAM verifier, unless the password has changed meanwhile."""

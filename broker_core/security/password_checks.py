@@ -62,14 +62,15 @@ ANYWHERE: Final = CheckOrigin("", lambda: True)
 
 
 class Waiting:
-    """A pending check. At its end `user` is the user or None; `was_tried` is False if the password was not checked."""
+    """A pending check. At its end `user` is the user or None; `was_tried` is False if the password was not checked,
+    `has_answer` if a server that decides has not answered."""
 
-    __slots__ = ("_leave", "_told", "is_there", "user", "was_tried")
+    __slots__ = ("_leave", "_told", "has_answer", "is_there", "user", "was_tried")
 
     def __init__(self, leave: Callable[[Waiting], object]) -> None:
         """`leave` is called with this when the result is given up."""
         self.is_there = False
-        self.was_tried = True
+        self.was_tried = self.has_answer = True
         self.user: User | None = None
         self._leave = leave
         self._told: Callable[[], None] | None = None

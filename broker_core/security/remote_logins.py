@@ -130,16 +130,18 @@ class RemoteLogins(ABC):
 
     def _answered(self, mark: bytes, outcome: Outcome) -> None:
         question = self._questions.pop(mark)
-        user = None
+        user, has_answer = None, True
         try:
             user = self.decided(question.name, outcome)
         except NoAnswer as why:
             self.failed += 1
+            has_answer = False
             log.warning("login of user '%s': no answer from the server: %s", question.name, why)
         else:
             self._remember(mark, user)
         waiting, question.waiting = question.waiting, {}
         for each in waiting:
+            each.has_answer = has_answer
             each.end(user)
 
     def _remember(self, mark: bytes, user: User | None) -> None:

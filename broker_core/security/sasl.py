@@ -129,6 +129,8 @@ class Mechanism(ABC):
     def _waited(self, waiting: Waiting, name: str, user: User | None) -> Success:
         if not waiting.was_tried:
             raise AuthenticationFailed(self.name, f"user '{name}': too many failures", "too_many_failures")
+        if user is None and not waiting.has_answer:  # nobody has said that the password is wrong
+            raise AuthenticationFailed(self.name, f"user '{name}': no answer from the server", "no_answer")
         return self._checked(name, user)
 
     def _checked(self, name: str, user: User | None) -> Success:

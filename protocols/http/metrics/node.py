@@ -72,17 +72,19 @@ def _counted(broker: Broker) -> Iterator[Found]:
 
 
 def _tokens(broker: Broker) -> Iterator[Found]:
-    """Yield the families of the keys of tokens, if an issuer is asked for them."""
+    """Yield the families of what servers decide about logins, and of the keys of tokens."""
     known = broker.access.remembered_logins()
-    if "tokens" in known:
+    for subject, said in (("token", "opaque tokens"), ("http_user", "passwords that a server checks")):
+        if f"{subject}s" not in known:
+            continue
         for name, kind, text in (
-            ("tokens", GAUGE, "Answers about opaque tokens that are remembered."),
-            ("token_hits", COUNTER, "Opaque tokens about which an answer was remembered."),
-            ("token_requests", COUNTER, "Requests about opaque tokens."),
-            ("token_requests_failed", COUNTER, "Such requests that got no answer."),
+            (f"{subject}s", GAUGE, f"Answers about {said} that are remembered."),
+            (f"{subject}_hits", COUNTER, f"Logins about which an answer was remembered, of {said}."),
+            (f"{subject}_requests", COUNTER, f"Requests about {said}."),
+            (f"{subject}_requests_failed", COUNTER, f"Requests about {said} that got no answer."),
         ):
-            total = "_remembered" if kind is GAUGE else "_total"
-            yield AUTH, Family(f"leveret_auth_{name}{total}", kind, text), known[name]
+            end = "_remembered" if kind is GAUGE else "_total"
+            yield AUTH, Family(f"leveret_auth_{name}{end}", kind, text), known[name]
     source = None if broker.access.tokens is None else broker.access.tokens.source
     if source is None or not source.is_asked:
         return
