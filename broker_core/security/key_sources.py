@@ -154,7 +154,7 @@ class IssuerKeys(KeySource):
             self._fetch(self._request(self._settings.discovery_url), self._on_document)
         else:
             self._fetch(self._request(self._url), self._on_keys)
-        return True
+        return self._asking  # False: the answer is there already
 
     def _request(self, url: str) -> HttpRequest:
         said = self._settings

@@ -210,6 +210,11 @@ def test_one_malformed_key_does_not_cost_the_others():
     assert issuer.believes()
 
 
+def test_without_a_network_nobody_waits():
+    settings = parse(f'[oauth]\nresource_server_id = "leveret"\n{AT_URL}\n').oauth
+    assert Tokens(settings, ManualClock(wall=WALL)).authenticate("shop", fitting()) is None
+
+
 def test_after_a_failure_the_document_is_asked_for_again():
     issuer = Issuer(DISCOVERED)
     issuer.tokens.prepare()
