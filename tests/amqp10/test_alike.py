@@ -14,7 +14,7 @@ from protocols.amqp10.codec.wire import EMPTY_FRAME
 from tests.harness.bench import ClientBench
 
 from .client import SETTLED, Sender
-from .parts import VALUE, data, frame, section
+from .parts import VALUE, application_properties, data, frame, section
 from .peer import SECOND, bind, declare, session_of
 
 SETTINGS = "protocols.amqp10.link_credit = 60\nprotocols.amqp10.incoming_window = 80"
@@ -113,6 +113,34 @@ def some_durable(case: Case) -> list[bytes]:
     return many(case, lambda number: p.Header(durable=number % 5 == 0).encode() + text(number))
 
 
+def own_properties(case: Case) -> list[bytes]:
+    """Ids and headers of each message's own; some have more that the broker reads, or cannot be taken."""
+
+    def payload(number: int) -> bytes:
+        properties = p.Properties(
+            message_id=f"m{number}",
+            correlation_id=f"c{number:05}",
+            reply_to=f"r{number}" if number % 3 == 0 else None,
+            user_id=b"guest" if number % 11 == 5 else b"nobody" if number == 29 else None,
+        )
+        headers = {"n": number, "trace": "é" * number, "list": [number] if number % 4 == 0 else None}
+        front = p.Header(priority=number % 2).encode() if number % 10 == 9 else b""
+        return front + properties.encode() + application_properties(headers) + text(number)
+
+    return many(case, payload)
+
+
+def one_whose_headers_cannot_be_read(case: Case) -> list[bytes]:
+    bad = b"\x00\x53\x74\xc1\x06\x02\xa1\x01a\xa1\x01\xff"
+    return many(case, lambda number: (bad if number == 12 else b"") + text(number))
+
+
+def to_many_queues(case: Case) -> list[bytes]:
+    return many(
+        case, lambda number: p.Properties(to=f"/queues/{'q' if number % 5 else 'x'}").encode() + text(number)
+    )
+
+
 def some_in_two_sections(case: Case) -> list[bytes]:
     return many(case, lambda number: text(number) + (data(b"more") if number % 7 == 6 else b""))
 
@@ -171,6 +199,7 @@ def flows_between(case: Case) -> list[bytes]:
 
 SCRIPTS = [
     *(alike, ids_of_both_widths, of_all_sizes, durable, values, numbered, some_durable),
+    *(own_properties, one_whose_headers_cannot_be_read, to_many_queues),
     *(some_in_two_sections, some_settled, of_two_links, one_in_two_frames, one_aborted),
     *(one_that_is_no_message, one_with_a_long_tag, one_of_another_format, flows_between),
 ]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Timestamp
 from tests.harness.bench import ClientBench
 from tests.harness.call_count import calls
 from tests.harness.plain import calls_under, plain_only
 
 from .client import Sender
-from .parts import data, frame
+from .parts import application_properties, data, frame
 from .peer import declared, session_of
 
 MESSAGES = 150
@@ -95,10 +98,69 @@ def test_a_message_unlike_the_one_before_is_read_straight_down() -> None:
         "Projection.__init__",
         "project",
         "bounds",
-        "_texts_at",
+        "texts_at",
+        "after_plain",  # the message-id
         "Projection.holds_for",  # it may for those to come
     ]
-    assert modules == {"publishing", "encoding", "sections"}
+    assert modules == {"publishing", "encoding", "sections", "section_scan"}
+
+
+def own(number: int) -> tuple[bytes, ...]:
+    """A message with ids, a time and headers of its own."""
+    properties = p.Properties(
+        message_id=f"m{number}", correlation_id=f"c{number:08}", creation_time=Timestamp(number)
+    )
+    headers = application_properties({"trace": f"{number:032x}", "n": number})
+    return p.Header().encode(), properties.encode(), headers, data(bytes(100))
+
+
+def owned(sender: Sender, first: int) -> bytes:
+    return b"".join(
+        batch(sender, number, False, *own(number), count=1) for number in range(first, first + MESSAGES)
+    )
+
+
+def test_messages_with_properties_of_their_own_are_taken_together() -> None:
+    """Each is projected, but they are published, and answered, as one run."""
+    bench, sender = one_sender()
+    take_in(bench, sender, owned(sender, 1))
+    octets = owned(sender, 1 + MESSAGES)
+    cost = calls(lambda: take_in(bench, sender, octets))
+    assert bench.queue("q").ready == 1 + 2 * MESSAGES
+    sender.peer.read()
+    assert len(sender.session.settled) == 1 + 2 * MESSAGES
+    assert cost.total() / MESSAGES < 23, cost.most_common(20)
+    assert cost["publish"] == 0
+
+
+def test_deliveries_with_properties_of_their_own_cost_no_more_than_alike_ones() -> None:
+    """But for one slice; and acknowledged one by one in one read they are settled in one go."""
+    costs = []
+    for make in (lambda number: (data(b"%8d" % number),), own):
+        bench, sender = one_sender()
+        receiver = session_of(bench).receiver("/queues/q", credit=10_000)
+        peer = receiver.peer
+        batches = [
+            b"".join(
+                batch(sender, number, False, *make(number), count=1)
+                for number in range(first, first + MESSAGES)
+            )
+            for first in (1, 1 + MESSAGES)
+        ]
+        for octets in batches:
+            sender.peer.front.receive(octets, bench.broker.tick())
+            cost = calls(bench.broker.settle)
+        got = receiver.all()
+        assert len(got) == 1 + 2 * MESSAGES
+        costs.append(cost.total() / MESSAGES)
+        acks = b"".join(
+            frame(0, p.Disposition(role=True, first=each.id, settled=True, state=p.Accepted()))
+            for each in got
+        )
+        cost = calls(partial(peer.front.receive, acks, bench.broker.tick()))
+        assert bench.queue("q").unsettled == 0
+        assert cost.total() / len(got) < 4, cost.most_common(20)
+    assert costs[1] - costs[0] < 1.5, costs
 
 
 @plain_only

@@ -284,3 +284,43 @@ def test_a_disposition_of_a_hundred_deliveries_costs_a_call_for_all_of_them() ->
     assert cost["Unheeding.on_outcomes"] == 1
     assert cost.total() < 20, cost.most_common(20)
     assert not peer.outgoing.unsettled
+
+
+# Dispositions in a row.
+
+ACKS = st.lists(
+    st.tuples(
+        st.integers(-1, 2),  # where it begins, from the end of the one before
+        st.integers(0, 3),  # how many more deliveries it covers
+        st.sampled_from([p.Accepted(), p.Released(), p.Accepted(), None]),
+        st.sampled_from([True, True, True, False]),
+    ),
+    max_size=12,
+)
+
+
+@given(ACKS)
+def test_dispositions_in_a_row_do_what_each_does_by_itself(
+    acks: list[tuple[int, int, p.DeliveryState | None, bool]],
+) -> None:
+    said: list[p.Record] = []
+    last = -1
+    for gap, more, state, settled in acks:
+        first = max(0, last + 1 + gap)
+        last = first + more
+        said.append(p.Disposition(role=True, first=first, last=last, settled=settled, state=state))
+    found = []
+    for reads in ([said], [[each] for each in said]):
+        peer = begun().says(receiver(), flow(0, 100))
+        for number in range(30):
+            peer.outgoing.send(number, [b"x"], 1, False)
+        for read in reads:
+            peer.says(*read)
+        outcomes = [
+            (number, call[4], call[5])
+            for call in peer.notes.calls
+            if call[0] == "outcomes"
+            for number in call[3]
+        ]
+        found.append((outcomes, list(peer.outgoing.unsettled), peer.session.ended))
+    assert found[0] == found[1]

@@ -31,7 +31,7 @@ from protocols.amqp10.broker import (
 )
 from protocols.amqp10.broker.ack_timeouts import Timeouts
 from protocols.amqp10.broker.argument_rows import filter_warnings
-from protocols.amqp10.broker.encoding import is_like, pieces
+from protocols.amqp10.broker.encoding import bare, is_like, split_pieces
 from protocols.amqp10.broker.kept_deliveries import KeptReceiver, Resumption, Stay
 from protocols.amqp10.broker.outcomes import Retiring
 from protocols.amqp10.broker.publishing import WORK_MAX
@@ -289,29 +289,35 @@ class LinkConsumer(Consumer, Retiring):
         size_max = link.message_size_max or UNLIMITED
         tokens: list[object] = []
         begins: list[bytes] = []
+        bares: list[bytes] = []
         bodies: list[bytes] = []
         last: Message | None = None
-        begin = b""
+        begin = middle = b""
         for delivery in deliveries:
             message = delivery.message
             fresh = not (delivery.redelivered or delivery.attempts)
             if fresh and last is not None and is_like(message, last):
                 body = message.body
+                if message.properties is not last.properties:
+                    middle = bare(message)
+                    last = message
             else:
                 try:
-                    begin, body = pieces(message, delivery)
+                    begin, middle, body = split_pieces(message, delivery)
                 except Exception:  # the fault of another protocol's encoding: deliver the others
                     self.refuse(delivery)
                     continue
                 last = message if fresh else None
-            if len(begin) + len(body) > size_max:
-                self.cannot_send(delivery, len(begin) + len(body))
+            size = len(begin) + len(middle) + len(body)
+            if size > size_max:
+                self.cannot_send(delivery, size)
                 continue
             tokens.append(delivery if keep else None)
             begins.append(begin)
+            bares.append(middle)
             bodies.append(body)
         if tokens:
-            link.send_all(tokens, begins, bodies, settled)
+            link.send_all(tokens, begins, bares, bodies, settled)
         if keep and not settled:
             self.timeouts.watch(deliveries[0])
         consumers = self.session.consumers

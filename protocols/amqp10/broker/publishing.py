@@ -269,43 +269,66 @@ class Publishing(IncomingOwner):
         self._accepted.append(delivery_id)
 
     def on_messages(self, delivery_ids: list[int], payloads: list[bytes], settled: bool) -> int:
-        try:
-            known = self._project(payloads[0])
-            aim = self._aim_of(known)
-            count = self._publish_all(aim, known, payloads)
-        except (AmqpError, Failure):
-            return 0
-        if self.broker.work > WORK_MAX:
-            self._session.connection.wire.halted = True
+        count, persistent = 0, False
+        while count < len(payloads):
+            try:
+                known = self._project(payloads[count])
+                taken = self._publish_run(self._aim_of(known), known, payloads, count)
+            except (AmqpError, Failure):
+                break
+            if not taken:
+                break
+            count += taken
+            persistent = persistent or known.facts.durable
+            if self.broker.work > WORK_MAX:
+                self._session.connection.wire.halted = True
+                break
         if settled or not count:
             return count
-        if known.facts.durable:
+        if persistent:
             self._session.persistent = True
         if not self._accepted and not self._answers:
             self._session.published(self)
         self._accepted += delivery_ids if count == len(delivery_ids) else delivery_ids[:count]
         return count
 
-    def _publish_all(self, aim: Aim, known: Projection, payloads: list[bytes]) -> int:
-        """Publish messages from the front while they are like the first, are simply taken, and WORK_MAX permits.
+    def _publish_run(self, aim: Aim, first: Projection, payloads: list[bytes], begin: int) -> int:
+        """Publish messages from number `begin` on, which is projected as `first`, while queues treat them alike, they
+        are simply taken, and WORK_MAX permits.
 
         Returns how many were taken. Raises Failure.
         """
-        exchange, properties, facts, body_at = aim.exchange, known.properties, known.facts, known.body_at
-        if known.delay_ms:
+        if first.delay_ms:
             return 0  # each has a time of its own
-        name, key = exchange.name, aim.key
+        exchange, name, key, peer = aim.exchange, aim.exchange.name, aim.key, self._peer
         messages: list[Message] = []
-        peer = self._peer
-        for payload in payloads:
-            if not known.holds_for(payload):
-                break
-            message = Message(ENCODING, name, key, properties, payload[body_at:], facts)
+        known = first
+        for at in range(begin, len(payloads)):
+            payload = payloads[at]
+            if at > begin and not known.holds_for(payload):
+                found = self._next_of(first, payload)
+                if found is None:
+                    break
+                known = found
+            message = Message(ENCODING, name, key, known.properties, payload[known.body_at :], known.facts)
             message.peer = peer
             messages.append(message)
-        if not messages:
-            return 0
         return self.broker.publish_run(exchange, messages, WORK_MAX)
+
+    def _next_of(self, first: Projection, payload: bytes) -> Projection | None:
+        """Return the projection of a message, or None if it has to be published apart from the first of its run."""
+        try:
+            known = Projection(payload)
+        except AmqpError:
+            return None  # it is found again, and answered, when it is taken by itself
+        facts = known.facts
+        if facts is not first.facts and not (
+            facts.is_like(first.facts) and facts.user_id == first.facts.user_id and not known.delay_ms
+        ):
+            return None
+        if self._varies and (known.to != first.to or known.subject != first.subject):
+            return None
+        return known
 
     def _project(self, payload: bytes) -> Projection:
         """Return the projection of a message. Raises AmqpError."""

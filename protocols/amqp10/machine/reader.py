@@ -111,7 +111,7 @@ class Reader(Machine):
                         session.take_transfer_at(data, body, after)
                         continue
                     if data.startswith(DISPOSITION, body, after):
-                        session.take_disposition_at(data, body, after)
+                        at = session.take_disposition_at(data, begin, body, after)
                         continue
                     if data.startswith(FLOW, body, after):
                         session.take_flow_at(data, body, after)

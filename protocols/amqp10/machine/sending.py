@@ -181,24 +181,31 @@ class OutgoingLink(Link):
         out += pieces
         self._outbox.wrote(octets)
 
-    def send_all(self, tokens: list[object], begins: list[bytes], bodies: list[bytes], settled: bool) -> None:
-        """Send messages as `send` would; each is a beginning and a body."""
+    def send_all(
+        self,
+        tokens: list[object],
+        begins: list[bytes],
+        bares: list[bytes],
+        bodies: list[bytes],
+        settled: bool,
+    ) -> None:
+        """Send messages as `send` would, each in three parts. The first is often that of the message before."""
         sending, outbox = self._sending, self._outbox
         unsettled, by_id, head = self.unsettled, sending.unsettled, self._head
         end = SETTLED_END if settled else UNSETTLED_END
         tag_begin = head.tag_begin
-        written, last, close = 0, b"", b""
+        written, last, close = 0, b"", end
         out = outbox.open()
         for at, body in enumerate(bodies):
-            begin = begins[at]
-            size = len(begin) + len(body)
+            begin, bare = begins[at], bares[at]
+            size = len(begin) + len(bare) + len(body)
             if size > self._whole_max or sending.window < 1 or sending.backlog:
                 outbox.wrote(written)
                 written = 0
-                self.send(tokens[at], [begin, body], size, settled)
+                self.send(tokens[at], [begin, bare, body], size, settled)
                 out = outbox.open()
                 continue
-            if begin is not last or not close:
+            if begin is not last:
                 last, close = begin, end + begin
             delivery_id = sending.next_delivery_id
             sending.next_delivery_id = delivery_id + 1 & MASK
@@ -219,6 +226,8 @@ class OutgoingLink(Link):
             out.append(tag_begin)
             out.append(number)
             out.append(close)
+            if bare:
+                out.append(bare)
             out.append(body)
             written += size
         outbox.wrote(written)

@@ -21,6 +21,7 @@ from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.types import Described, Symbol, Value
 from protocols.amqp10.codec.wire import (
     BINARY,
+    DISPOSITION,
     LIST_8,
     LIST_32,
     LONG,
@@ -38,6 +39,7 @@ from protocols.amqp10.codec.wire import (
     error_of,
     flow_at,
     link_flow,
+    long_at,
     performative_at,
     session_flow,
 )
@@ -45,13 +47,15 @@ from protocols.amqp10.machine.contract import SessionOwner
 from protocols.amqp10.machine.dispositions import Answers
 from protocols.amqp10.machine.link import Link
 from protocols.amqp10.machine.receiving import IncomingLink
-from protocols.amqp10.machine.repeats import Pattern, pattern_at
+from protocols.amqp10.machine.repeats import SIZE, Pattern, pattern_at
 from protocols.amqp10.machine.sending import OutgoingLink, Sending, Told, range_size
 
 if TYPE_CHECKING:
     from protocols.amqp10.machine.connection import Connection
 
 LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
+TOGETHER_MAX: Final = 1024  # deliveries that dispositions in a row settle together
+DISPOSITION_MAX: Final = 64  # bytes of the frame of such a disposition
 AROUND_ERROR: Final = 64  # bytes of a frame with an error besides that error
 
 
@@ -440,13 +444,28 @@ class Session:
         else:
             self.connection.outbox.write(link_flow(*numbers, handle, *told))
 
-    def take_disposition_at(self, data: bytes, at: int, end: int) -> None:
-        """Take a disposition, whose descriptor is at `at`. Raises AmqpError."""
+    def take_disposition_at(self, data: bytes, begin: int, at: int, end: int) -> int:
+        """Take a disposition of the frame from `begin` to `end`, whose descriptor is at `at`, and those behind it that
+        settle the next deliveries in the same way. Return the offset of the next frame. Raises AmqpError."""
         disposition = disposition_at(data, at, end)
         if disposition is None:
             self.take(*performative_at(data, at, end))
-        else:
-            self.sending.take_outcomes(*disposition)
+            return end
+        first, last, state, settled = disposition
+        if settled and first <= last:
+            front = data[begin + SIZE : at + len(DISPOSITION)]
+            while data.startswith(front, end + SIZE) and last - first < TOGETHER_MAX:
+                after = end + long_at(data, end)
+                if after > len(data) or not len(front) < after - end <= DISPOSITION_MAX:
+                    break
+                following = disposition_at(data, end + at - begin, after)
+                if following is None or following[0] != last + 1 or following[1] < following[0]:
+                    break
+                if not following[3] or following[2] is not state:
+                    break
+                last, begin, at, end = following[1], end, end + at - begin, after
+        self.sending.take_outcomes(first, last, state, settled)
+        return end
 
     def _take_disposition(self, disposition: p.Disposition) -> None:
         first = int(disposition.first)
