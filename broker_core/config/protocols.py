@@ -74,6 +74,13 @@ class AddressesSettings(Record):
         None,
         reload=True,
     )
+    nodes: bool = key(
+        Flag(),
+        "Look up an address without `/` in front as the name of a queue or an exchange, or as `exchange/key`, as "
+        "Apache Qpid does.",
+        False,
+        reload=True,
+    )
 
 
 @attrs.frozen(kw_only=True)

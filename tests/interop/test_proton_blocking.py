@@ -450,3 +450,18 @@ def test_what_a_lost_receiver_had_not_settled_waits_for_it_alone(node: RunningNo
     assert found == [("a", False), ("b", False)]
     again.close()
     writer.close()
+
+
+def test_names_of_queues_and_exchanges_are_addresses_where_a_setting_permits_that(node_with: Start):
+    """As with the brokers of Apache Qpid."""
+    node = node_with("[protocols.amqp10.addresses]\nnodes = true\n")
+    node.declare("q")
+    connection = connect(node)
+    news = connection.create_receiver("amq.topic/k.1")
+    connection.create_sender("amq.topic/k.1").send(data(b"news"))
+    connection.create_sender("q").send(data(b"work"))
+    assert bodies(news, 1) == [b"news"]
+    assert bodies(connection.create_receiver("q"), 1) == [b"work"]
+    with pytest.raises(LinkDetached, match="no queue or exchange 'missing/k'"):
+        connection.create_sender("missing/k")
+    connection.close()

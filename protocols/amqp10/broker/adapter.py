@@ -63,6 +63,7 @@ class Connection10(RenewableConnection, Handler):
             0  # messages: by the last count, and in sessions that have ended
         )
         self.address_v1 = config.address_v1
+        self.address_nodes = config.protocols.amqp10.addresses.nodes
         self._renewed: Callable[[], None]  # called when a new secret has been accepted
         self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
 

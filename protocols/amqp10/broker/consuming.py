@@ -22,9 +22,9 @@ from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.queues.queue import Queue
 from broker_core.queues.volatile import volatile_queue
 from protocols.amqp10.broker import (
-    addresses,
     dynamic_queues,
     kept_deliveries,
+    node_lookup,
     outcomes,
     sources,
     subscriptions,
@@ -96,7 +96,7 @@ def _queue(session: ServedSession, link: OutgoingLink, source: p.Source) -> Queu
             return volatile_queue(client)
         dynamic_queues.require_temporary_queue(source.capabilities, "source")
         return dynamic_queues.dynamic_queue(client, session.connection.container, link.name)
-    found = addresses.source(source.address, session.connection.address_v1)
+    found = node_lookup.source_at(session, source)
     if found.declares:
         client.require_readable(found.queue)  # before anything is created
         dynamic_queues.declared_queue(client, found.queue, source.durable, found.temporary)

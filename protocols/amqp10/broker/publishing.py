@@ -27,7 +27,7 @@ from broker_core.exchanges.exchange import Exchange
 from broker_core.message import Facts, Message
 from broker_core.queues.queue import Queue, Watcher
 from broker_core.virtual_host import Remembered
-from protocols.amqp10.broker import addresses, dynamic_queues, resumption, sources
+from protocols.amqp10.broker import addresses, dynamic_queues, node_lookup, resumption, sources
 from protocols.amqp10.broker.encoding import ENCODING, Facts10, project
 from protocols.amqp10.broker.errors import refusal
 from protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
@@ -65,7 +65,7 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
     if target.address is None:
         owner: Publishing = Anonymous(session, link)
     else:
-        found = addresses.target(target.address, session.connection.address_v1)
+        found = node_lookup.target_at(session, target)
         owner = addressed = Addressed(session, link, found)
         _require_queue(session.client, found, target.durable)
     kept = resumption.kept_for(session, attach)
@@ -532,7 +532,7 @@ class Anonymous(Publishing):
             raise AmqpError(p.PRECONDITION_FAILED, "anonymous terminus requires 'to' address to be set")
         aim = self._aims.by_address.get(to)
         if aim is None or aim.revision != self._host.revision or aim.access_revision != self._access.revision:
-            target = addresses.to(to)
+            target = node_lookup.to(self._session, to)
             aim = aim_at(self._client, target.exchange, target.key)
             if len(self._aims.by_address) >= AIMS_MAX:
                 self._aims.by_address.clear()

@@ -26,7 +26,7 @@ import attrs
 
 from broker_core.errors import Failure
 from broker_core.queues.filtered import Sieve
-from protocols.amqp10.broker import addresses, sources
+from protocols.amqp10.broker import addresses, node_lookup, sources
 from protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
 from protocols.amqp10.broker.registration import SUBSCRIPTION
 from protocols.amqp10.codec import performatives as p
@@ -83,8 +83,7 @@ def attach(session: ServedSession, attach: p.Attach) -> Subscription | None:
         return found
     if not isinstance(source, p.Source) or source.dynamic:
         return None
-    v1 = session.connection.address_v1
-    meant = (addresses.subscription if _is_explicit(source) else addresses.source)(source.address, v1)
+    meant = node_lookup.source_at(session, source, _is_explicit(source))
     if meant.exchange is None:
         return None
     selector = sources.selector_of(source)
