@@ -108,5 +108,5 @@ def source_file(exchange: Exchange) -> str:
 
 def file_of(type_class: type[ExchangeType]) -> str:
     """Return the path of the file that a type comes from, or the name of its module."""
-    module = type_class.__module__
+    module = str(vars(type_class)["__module__"])  # compiled, a class has no such attribute
     return getattr(sys.modules.get(module), "__file__", None) or module

@@ -459,7 +459,7 @@ def told_by(warnings: Callable[[Table], list[str]], arguments: Table) -> list[st
 
 def is_ours(type_class: type[ExchangeType]) -> bool:
     """Return whether a type is part of the core, whose time is not taken."""
-    return type_class.__module__.startswith("broker_core.")
+    return str(vars(type_class)["__module__"]).startswith("broker_core.")  # compiled, it is no attribute
 
 
 def inequivalent(
