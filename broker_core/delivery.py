@@ -222,6 +222,9 @@ class Consumer(ABC):
     def elected(self) -> None:
         """Called when the consumer has become the single active one of its queue; must not call the queue."""
 
+    def passed_over(self) -> None:
+        """Called when another consumer becomes the active one in its place; must not call the queue."""
+
     def wake(self) -> None:
         """Join the queue's ring again. Call it when credit or room has come back."""
         if not self.able and self.attached:

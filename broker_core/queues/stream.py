@@ -18,6 +18,8 @@ on disk, which are not read then. Every reader browses here; one that asks for b
 Producers may number their messages (headers `x-producer` and `x-sequence`): a message whose number is not above the
 last one taken from its producer is a repetition, and is dropped as if it had been taken.
 
+Readers may form groups, of which one member at a time is active (`reader_groups.py`).
+
 The `Log` keeps the messages (`stream_log.py`): in memory, or, with a store, in segments on disk.
 """
 
@@ -35,6 +37,7 @@ from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType
 from broker_core.message import Message
 from broker_core.queues.queue import BY_BACKOFF, REJECTED, Queue
+from broker_core.queues.reader_groups import ReaderGroup, group_name, partition_of
 from broker_core.queues.search import Portions, takes_now
 from broker_core.queues.stream_filter import stream_filter
 from broker_core.queues.stream_log import Log, MemoryLog
@@ -61,7 +64,19 @@ AGE_STEP_S: Final = 1.0  # least time between checks of age; checking at once wo
 class StreamQueue(Queue):
     """A queue of type `stream`."""
 
-    __slots__ = ("age_timer", "behind", "caught_up", "cursors", "fetching", "log", "lookouts", "portions")
+    __slots__ = (
+        "age_timer",
+        "behind",
+        "caught_up",
+        "cursors",
+        "fetching",
+        "group_of",
+        "groups",
+        "log",
+        "lookouts",
+        "owed",
+        "portions",
+    )
     has_entries: ClassVar[bool] = False
 
     def __init__(
@@ -84,6 +99,9 @@ class StreamQueue(Queue):
         self.behind: dict[Consumer, None] = {}
         self.caught_up: dict[Consumer, None] = {}
         self.fetching: dict[Consumer, None] = {}  # readers whose next message is being read from disk
+        self.groups: dict[str, ReaderGroup] = {}  # of readers, by name
+        self.group_of: dict[Consumer, ReaderGroup] = {}
+        self.owed: dict[Delivery, ReaderGroup] = {}  # deliveries that members of groups have not answered
         self.lookouts: dict[Callable[[], None], None] = {}  # callbacks to call when there is more to read
         self.age_timer: Timer | None = None
         self.portions = Portions(self)  # limits tests by selectors
@@ -217,6 +235,8 @@ class StreamQueue(Queue):
             if consumer.selector is not None:
                 wanted, tested = self._sift(consumer.selector, deliveries)
             if wanted:
+                if self.group_of and not (consumer.settled or consumer.browses):
+                    self._note_given(consumer, wanted)
                 give(consumer, wanted)
             if tested < len(deliveries):
                 at = offsets[tested]
@@ -234,7 +254,7 @@ class StreamQueue(Queue):
         if wanted is None:
             self.log.fetch(at, partial(self._fetched, consumer))
         else:
-            self.log.seek(at, wanted, partial(self._placed, consumer))
+            self.log.seek(at, wanted, partial(self._placed, consumer, at))
 
     def _fetched(self, consumer: Consumer) -> None:
         """Called when the messages that a reader waits for are in memory."""
@@ -279,10 +299,27 @@ class StreamQueue(Queue):
     ) -> None:
         """Count off a delivery; the message is still in the log."""
         self.lost(1)
+        if self.owed:
+            self._answered(delivery, comes_back=True)
 
     def reject(self, delivery: Delivery) -> None:
         """Count off a delivery; the message stays in the log for other readers."""
         self.lost(1)
+        if self.owed:
+            self._answered(delivery)
+
+    def accept(self, delivery: Delivery) -> None:
+        self.unsettled -= 1
+        self.accepted += 1
+        if self.owed:
+            self._answered(delivery)
+
+    def accept_run(self, deliveries: list[Delivery]) -> None:
+        self.unsettled -= len(deliveries)
+        self.accepted += len(deliveries)
+        if self.owed:
+            for delivery in deliveries:
+                self._answered(delivery)
 
     def waiting(self) -> Iterable[Delivery]:
         return (Delivery(message, self, offset, NEVER) for offset, message in self.log.look())
@@ -313,38 +350,138 @@ class StreamQueue(Queue):
         asked_filter = stream_filter(consumer.arguments, self.described)
         if asked_filter is not None:
             consumer.selector = asked_filter.also(consumer.selector)
-        self.cursors[consumer] = self.log.first if start is None else start
+        name = group_name(consumer.arguments, self.described)
+        self.cursors[consumer] = begin = self.log.first if start is None else start
         self.consumers[consumer] = None
         consumer.attached = True
         self.consumer_came(consumer)
-        if since is None:
+        if name is not None:
+            self._join(consumer, name, start, since)
+        elif since is None:
             self.offer(consumer)
         else:
             consumer.able = True  # else `wake` would offer it before its place is found
             self.fetching[consumer] = None
-            self.log.offset_since(since, partial(self._placed, consumer))
+            self.log.offset_since(since, partial(self._placed, consumer, begin))
 
-    def _placed(self, consumer: Consumer, offset: int) -> None:
-        """Called when the offset at which a reader begins, or goes on, has been found."""
+    def _placed(self, consumer: Consumer, since: int, offset: int) -> None:
+        """Called when the offset has been found at which a reader begins, or goes on that was at `since`."""
         if consumer in self.fetching:
-            self.cursors[consumer] = offset
+            if self.cursors[consumer] == since:
+                self.cursors[consumer] = offset
             self._fetched(consumer)
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        if self.cursors.pop(consumer, None) is None:
+        if (cursor := self.cursors.pop(consumer, None)) is None:
             return
         del self.consumers[consumer]
         consumer.attached = consumer.able = False
         self.consumer_left(consumer)
+        self._out_of_line(consumer)
+        if (group := self.group_of.pop(consumer, None)) is not None:
+            self._leave(consumer, group, cursor)
+
+    def _out_of_line(self, consumer: Consumer) -> None:
         self.behind.pop(consumer, None)
         self.caught_up.pop(consumer, None)
         self.fetching.pop(consumer, None)
 
     def offer(self, consumer: Consumer) -> None:
+        if self.group_of and not self._is_served(consumer):
+            return
         if not consumer.able:
             consumer.able = True
             self.behind[consumer] = None
             self.touch()
+
+    # Groups of readers.
+
+    def serves(self, consumer: Consumer) -> bool:
+        group = self.group_of.get(consumer)
+        return group is None or group.active is consumer
+
+    def _is_served(self, consumer: Consumer) -> bool:
+        group = self.group_of.get(consumer)
+        return group is None or (group.active is consumer and group.serves_active)
+
+    def _join(self, consumer: Consumer, name: str, start: int | None, since: float | None) -> None:
+        """Put a reader into a group, which begins where this one asks for if it is the first."""
+        group = self.groups.get(name)
+        if group is None:
+            group = self.groups[name] = ReaderGroup(name)
+            if start is not None:
+                group.begin_at(start)
+            elif since is not None:
+                self.log.offset_since(since, partial(self._group_placed, group))
+        group.members[consumer] = None
+        self.group_of[consumer] = group
+        self._elect(group)
+
+    def _group_placed(self, group: ReaderGroup, offset: int) -> None:
+        group.begin_at(offset)
+        self._go_on(group)
+
+    def _leave(self, consumer: Consumer, group: ReaderGroup, cursor: int) -> None:
+        del group.members[consumer]
+        if group.active is consumer:
+            self._stop_serving(group, cursor)
+            group.active = None
+        if group.is_over:
+            del self.groups[group.name]
+        else:
+            self._elect(group)
+
+    def _stop_serving(self, group: ReaderGroup, cursor: int) -> None:
+        if group.serves_active:
+            group.place, group.serves_active = cursor, False
+
+    def _elect(self, group: ReaderGroup) -> None:
+        """Make the member active that is to be, and have it begin as soon as nothing is owed by another."""
+        chosen, before = group.elect(partition_of(self)), group.active
+        if chosen is not before:
+            if before is not None:
+                self._stop_serving(group, self.cursors[before])
+                self._out_of_line(before)
+                before.able = False
+                before.passed_over()
+            group.active = chosen
+            if chosen is not None:
+                chosen.elected()
+        self._go_on(group)
+
+    def _go_on(self, group: ReaderGroup) -> None:
+        if group.active is not None and group.may_begin:
+            group.serves_active = True
+            self.cursors[group.active] = group.place
+            self.offer(group.active)
+
+    def _note_given(self, consumer: Consumer, deliveries: list[Delivery]) -> None:
+        if (group := self.group_of.get(consumer)) is not None:
+            group.given(consumer, len(deliveries))
+            self.owed.update(dict.fromkeys(deliveries, group))
+
+    def _answered(self, delivery: Delivery, comes_back: bool = False) -> None:
+        group, consumer = self.owed.pop(delivery, None), delivery.consumer
+        if group is None or consumer is None:
+            return
+        group.answered(consumer)
+        if comes_back:
+            self._go_back(group, delivery.position)
+        if group.is_over:
+            self.groups.pop(group.name, None)
+        else:
+            self._go_on(group)
+
+    def _go_back(self, group: ReaderGroup, offset: int) -> None:
+        """Have a group get the message at an offset again, and those behind it."""
+        active = group.active
+        if active is None or not group.serves_active:
+            group.place = min(group.place, offset)
+        elif offset < self.cursors[active]:
+            self.cursors[active] = offset
+            self._out_of_line(active)
+            active.able = False
+            self.offer(active)
 
     # The end.
 
@@ -360,8 +497,10 @@ class StreamQueue(Queue):
         broker.discarded.add(self.log.end(), broker.now)
         self.log = MemoryLog()
         self.ready = self.ready_bytes = 0
-        for line in (self.cursors, self.behind, self.caught_up, self.fetching):
+        for line in (self.cursors, self.behind, self.caught_up, self.fetching, self.group_of):
             line.clear()
+        self.groups.clear()
+        self.owed.clear()
         lookouts, self.lookouts = self.lookouts, {}
         for tell in lookouts:
             tell()

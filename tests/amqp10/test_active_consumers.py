@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.exchanges.super_streams import add_super_stream
+from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import Described, Symbol
 from tests.amqp10.client import Receiver, Session
 from tests.amqp10.peer import session_of
 from tests.harness.bench import ClientBench
@@ -57,3 +60,21 @@ def test_nothing_is_told_before_there_is_credit() -> None:
 def test_consumers_of_other_queues_are_told_nothing(type_: str) -> None:
     session = session_of(bench_with(type_, single=True))
     assert told(consumer(session, "a")) == []
+
+
+def test_members_of_a_group_of_a_stream_are_told_when_they_become_active_and_when_they_are_not_any_more() -> (
+    None
+):
+    bench = ClientBench()
+    add_super_stream(bench.host, "e", 2)
+    session = session_of(bench)
+    address = "/queues/e-1"
+    links = []
+    for name in ("a", "b"):
+        group = {Symbol("leveret:stream-group"): Described(Symbol("leveret:stream-group"), "g")}
+        links.append(session.receiver(p.Source(address=address, filter=group), name=name, credit=1))
+    first, second = links
+    assert (told(first), told(second)) == ([True, False], [True])
+    assert first.attached.source.filter is not None
+    second.detach()
+    assert told(first) == [True, False, True]

@@ -173,6 +173,7 @@ def test_every_filter_that_a_source_reads_has_a_row() -> None:
         sources.APPLICATION_FILTERS,
         sources.OFFSETS,
         sources.STREAM_FILTERS,
+        sources.GROUPS,
         sources.UNFILTEREDS,
         sources.NO_LOCAL,
     )

@@ -64,6 +64,7 @@ CONSUMER_ROWS: Final = by_name(
         about="Transfers have to be accepted within so many milliseconds; 0 is no limit.",
     ),
     Row(name="x-apache-selector", about="A condition on messages."),
+    Row(name="x-stream-group", about="The group of consumers of a stream, of which one at a time is active."),
     Row(name="x-stream-offset", about="The message of a stream to begin with."),
 )
 

@@ -5,6 +5,7 @@
 | `x-apache-selector` | only messages that match this condition |
 | `x-priority` | its rank among the queue's subscriptions |
 | `x-stream-offset` | where in a stream it begins |
+| `x-stream-group` | the group of subscriptions to a stream, of which one at a time is active |
 | `x-consumer-timeout` | the milliseconds in which a transfer has to be accepted; 0 is no limit |
 
 Other arguments are ignored, as qpidd does, and the log tells (`argument_rows.py`).
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.arguments.warnings import consumer_warnings
 from broker_core.errors import AccessRefused, PreconditionFailed
+from broker_core.queues.reader_groups import GROUP
 from broker_core.queues.stream import OFFSET
 from broker_core.selectors.parser import Selector, compile_selector
 from broker_core.values import Table
@@ -102,7 +104,7 @@ def _selector(asked: Mapping[str, Value]) -> Selector | None:
 
 
 def _starting_point(asked: Mapping[str, Value]) -> Table:
-    return table({OFFSET: asked[OFFSET]}) if OFFSET in asked else {}
+    return table({name: asked[name] for name in (OFFSET, GROUP) if name in asked})
 
 
 def message_cancel(session: ServedSession, id: Id, command: c.MessageCancel) -> None:

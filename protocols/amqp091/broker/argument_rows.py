@@ -16,6 +16,7 @@ CONSUMER_ROWS: Final = by_name(
     ),
     Row(name="x-stream-offset", about="The message of a stream to begin with."),
     Row(name="x-stream-filter", about="Only messages of a stream with these filter values."),
+    Row(name="x-stream-group", about="The group of consumers of a stream, of which one at a time is active."),
     Row(name="x-stream-match-unfiltered", about="Also messages of a stream without a filter value."),
     Row(
         name="x-cancel-on-ha-failover",

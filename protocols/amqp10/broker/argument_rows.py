@@ -29,6 +29,10 @@ FILTER_ROWS: Final = by_name(
     Row(name="rabbitmq:stream-offset-spec", about="The message of a stream to begin with."),
     Row(name="rabbitmq:stream-filter", about="Only messages of a stream with these filter values."),
     Row(name="rabbitmq:stream-match-unfiltered", about="Also messages of a stream without a filter value."),
+    Row(
+        name="leveret:stream-group",
+        about="The group of receivers of a stream, of which one at a time is active.",
+    ),
     Row(name="amqp:properties-filter", about="Only messages with these properties."),
     Row(name="amqp:application-properties-filter", about="Only messages with these application properties."),
     Row(name="amqp:sql-filter", about="Only messages that meet a condition in SQL."),

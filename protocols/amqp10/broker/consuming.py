@@ -20,6 +20,7 @@ from broker_core.errors import AccessRefused, Failure
 from broker_core.limits import QueueType
 from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.queues.queue import Queue
+from broker_core.queues.reader_groups import GROUP
 from broker_core.queues.volatile import volatile_queue
 from protocols.amqp10.broker import (
     dynamic_queues,
@@ -357,13 +358,19 @@ class LinkConsumer(Consumer, Retiring):
         if self._active is False:
             self._tell_active(True)
 
+    def passed_over(self) -> None:
+        if self._active:
+            self._tell_active(False)
+
     def _tell_active(self, active: bool) -> None:
-        """Tell a consumer of a quorum queue if it is the active one, as RabbitMQ's documentation of link state says."""
+        """Tell a consumer of a quorum queue, or of a group, if it is the active one (RabbitMQ's documentation of link
+        state)."""
         self._active = active
         self.link.say({ACTIVE: active})
 
     def on_credit(self, link: OutgoingLink) -> None:
-        if self._active is None and link.credit and self.queue.type is QueueType.QUORUM:
+        told = self.queue.type is QueueType.QUORUM or GROUP in self.arguments
+        if self._active is None and link.credit and told:
             self._tell_active(self.queue.serves(self))
         if self.resumption is not None:
             self._go_on_resuming(self.resumption)

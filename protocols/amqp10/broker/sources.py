@@ -31,6 +31,7 @@ import attrs
 from broker_core.errors import PreconditionFailed
 from broker_core.limits import QueueType
 from broker_core.queues.queue import Queue
+from broker_core.queues.reader_groups import GROUP, group_name
 from broker_core.queues.stream import OFFSET
 from broker_core.queues.stream_filter import FILTER, UNFILTERED, stream_filter
 from broker_core.selectors.no_local import from_others
@@ -61,6 +62,7 @@ APPLICATION_FILTERS: Final = ("amqp:application-properties-filter", 0x174)
 NO_LOCAL: Final = ("apache.org:no-local-filter:list", 0x0000_468C_0000_0003, "no-local")
 OFFSETS: Final = ("rabbitmq:stream-offset-spec",)
 STREAM_FILTERS: Final = ("rabbitmq:stream-filter",)
+GROUPS: Final = ("leveret:stream-group",)
 UNFILTEREDS: Final = ("rabbitmq:stream-match-unfiltered",)
 CONDITIONS_MAX: Final = 8  # filters of messages of one source
 DEFAULT_SIZE_MAX: Final = 1024  # bytes of a default outcome
@@ -136,6 +138,7 @@ def _stream_arguments(source: p.Source, queue: Queue) -> tuple[Table, list[Filte
             found.append(asked)
     try:
         stream_filter(arguments, queue.described)
+        group_name(arguments, queue.described)
     except PreconditionFailed as failure:
         raise _invalid(str(failure)) from None
     return arguments, found
@@ -268,6 +271,13 @@ def _filter_values(said: Value) -> Neutral:
     return [str(each) if isinstance(each, str) else None for each in listed]
 
 
+def _group(said: Value) -> Neutral:
+    """Return the name of a group of receivers, as the core takes it and checks it."""
+    if not isinstance(said, str):
+        raise _invalid("a group of receivers has a name, which is a string")
+    return str(said)
+
+
 def _matches_unfiltered(said: Value) -> Neutral:
     if not isinstance(said, bool):
         raise _invalid("to match messages without a filter value is true or false")
@@ -277,6 +287,7 @@ def _matches_unfiltered(said: Value) -> Neutral:
 STREAM_ARGUMENTS: Final[tuple[tuple[str, tuple[str, ...], Callable[[Value], Neutral]], ...]] = (
     (OFFSET, OFFSETS, _start),
     (FILTER, STREAM_FILTERS, _filter_values),
+    (GROUP, GROUPS, _group),
     (UNFILTERED, UNFILTEREDS, _matches_unfiltered),
 )
 

@@ -11,6 +11,7 @@ from broker_core.delivery import Consumer
 from broker_core.observability.connection_stats import ConsumerFacts
 from broker_core.operations import as_json
 from broker_core.queues.queue import Queue
+from broker_core.queues.stream import StreamQueue
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
@@ -52,12 +53,15 @@ def is_active(each: Attached) -> bool:
     queue = each.queue
     if isinstance(queue, WorkQueue) and queue.limits.single_active:
         return queue.active is each.consumer
+    if isinstance(queue, StreamQueue) and each.consumer in queue.group_of:
+        return queue.serves(each.consumer)
     return not each.consumer.suspended
 
 
 def activity(each: Attached) -> str:
     queue = each.queue
-    if isinstance(queue, WorkQueue) and queue.limits.single_active:
+    grouped = isinstance(queue, StreamQueue) and each.consumer in queue.group_of
+    if grouped or (isinstance(queue, WorkQueue) and queue.limits.single_active):
         return "single_active" if is_active(each) else "waiting"
     return "up"
 
