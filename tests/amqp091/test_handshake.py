@@ -29,7 +29,7 @@ def test_the_header_of_0_9_is_taken_for_ours() -> None:
     [
         (b"AMQP\x00\x00\x09\x00", HEADER, "an unknown version of AMQP"),
         (b"AMQP\x00\x00\x0a\x00", HEADER, "an unknown version of AMQP"),
-        (b"AMQP\x00\x00\x08\x00", b"AMQP\x03\x01\x00\x00", "an unknown version of AMQP"),
+        (b"AMQP\x00\x00\x08\x00", HEADER, "AMQP 0-8"),
         (b"AMQP\x00\x01\x00\x00", b"AMQP\x03\x01\x00\x00", "AMQP 1.0"),
         (b"AMQP\x03\x01\x00\x00", b"AMQP\x03\x01\x00\x00", "AMQP 1.0 with SASL"),
         (

@@ -873,7 +873,7 @@ def test_a_location_says_which_binding_it_is(
     class Bound:
         def __init__(self) -> None:
             self.source = End(source, True)
-            self.destination = End(destination, is_exchange)
+            self.end = End(destination, is_exchange)
             self.key = key
             self.arguments = arguments
 

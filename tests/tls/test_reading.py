@@ -26,6 +26,7 @@ READ_SIZE = 4096
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "READ_SIZE", READ_SIZE)
+    monkeypatch.setattr(reading, "TURN_S", 3600.0)  # a slow machine reads less at a time
 
 
 @contextlib.asynccontextmanager
