@@ -12,6 +12,7 @@ import pytest
 
 from tests.interop.conftest import need_module
 from tests.pipeline.conftest import ROOT, LocalNode, started
+from tests.pipeline.patience import patiently
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -132,6 +133,9 @@ class Bridge:
 
     def run(self, **given: object) -> list[int]:
         """How many rows each micro-batch had."""
+        return patiently(lambda: self._run(given))
+
+    def _run(self, given: dict[str, object]) -> list[int]:
         asked = options(self._node, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=40)
         rows = self._spark.readStream.format("amqp").options(**asked).load()
         query = (

@@ -13,6 +13,7 @@ import pytest
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, message
 from tests.pipeline.conftest import ROOT, LocalNode
+from tests.pipeline.patience import patiently
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,6 +42,9 @@ class Archive:
 
     def run(self, keep: Callable[[DataFrame], DataFrame] = lambda rows: rows, **given: object) -> list[int]:
         """How many rows each micro-batch had."""
+        return patiently(lambda: self._run(keep, given))
+
+    def _run(self, keep: Callable[[DataFrame], DataFrame], given: dict[str, object]) -> list[int]:
         rows = self._spark.readStream.format("amqp").options(**options(self._broker, **given)).load()
         query = (
             keep(rows)

@@ -13,10 +13,12 @@ from pipeline.client import Client
 from pipeline.options import Use, read_options
 from tests.interop.conftest import need_module
 from tests.pipeline.conftest import LocalNode
+from tests.pipeline.patience import patiently
 from tests.pipeline.test_spark import Archive, batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 errors = need_module("pyspark.errors")
 
@@ -70,8 +72,13 @@ def test_a_query_ends_when_another_one_has_opened_its_lease(
     publish(node, [b"1"])
     options = {"endpoints": node.url, **QUEUE}
     rows = spark.readStream.format("amqp").options(**options).load()
-    first = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "first")).start()
-    first.processAllAvailable()
+
+    def begun() -> StreamingQuery:
+        query = rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "first")).start()
+        query.processAllAvailable()
+        return query
+
+    first = patiently(begun)
     leased(node)
     with pytest.raises(errors.StreamingQueryException) as caught:
         first.awaitTermination(30)
