@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from broker_core.observability.history import History
     from broker_core.operations import Operations
     from broker_core.queues.overfull import Overfull
+    from broker_core.shovels.ends import RemoteEnds
+    from broker_core.shovels.shovels import Shovels
 
 log: Final = logging.getLogger("leveret.broker")
 
@@ -141,6 +143,9 @@ class Broker:
         self.encodings: Mapping[
             str, Callable[[], Encoding]
         ] = {}  # by the protocol's name: makes the encoding of its messages
+        self.shovels: Shovels | None = None  # made with the first of them
+        # Makes the ends of shovels on other brokers; None: no protocol of this node can.
+        self.remote_ends: Callable[[], RemoteEnds] | None = None
         self._kept: dict[tuple[type[object], str], object] = {}
 
     # Virtual hosts.
@@ -188,6 +193,8 @@ class Broker:
         host = self.virtual_host(name)
         if self.operations is not None:
             self.operations.close_connections(f"vhost '{name}' is deleted", name)
+        if self.shovels is not None:
+            self.shovels.forget_virtual_host(name)
         host.close()
         del self.virtual_hosts[name]
         self.access.forget_virtual_host(name)

@@ -18,6 +18,8 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from broker_core.deduplication.deduplication import Deduplication
     from broker_core.exchanges.exchange import Binding, Destination, Exchange
     from broker_core.leases.lease import Lease
@@ -37,7 +39,9 @@ PERMISSIONS: Final = "permissions"  # user, virtual host
 TOPIC_PERMISSIONS: Final = "topic-permissions"  # user, virtual host, exchange
 POLICY: Final = "policy"  # virtual host, name
 OPERATOR_POLICY: Final = "operator-policy"  # virtual host, name
-PARAMETER: Final = "parameter"  # name; this kind is never in the file
+# These kinds are never in the file.
+PARAMETER: Final = "parameter"  # name
+SHOVEL: Final = "shovel"  # virtual host, name
 
 
 class Origin(Enum):
@@ -191,6 +195,14 @@ class Catalogue(ABC):
     @abstractmethod
     def forget_parameter(self, name: str) -> None:
         """Called after a global parameter was cleared."""
+
+    @abstractmethod
+    def keep_shovel(self, virtual_host: str, name: str, value: Mapping[str, Json], user: str) -> None:
+        """Called after a shovel was set or replaced, with its parameter and the user whose permissions it has."""
+
+    @abstractmethod
+    def forget_shovel(self, virtual_host: str, name: str) -> None:
+        """Called after a shovel was deleted."""
 
     @abstractmethod
     def forget_policy(self, virtual_host: str, name: str, operator: bool) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
     from broker_core.outbox import Outbox
     from broker_core.security.password_checks import Waiting
+    from broker_core.shovels.ends import RemoteEnds
+    from broker_core.shovels.uri import Uri
 
 READ_ALL: Final = 1 << 30
 
@@ -179,6 +181,17 @@ class FrontEnd(ABC):
         self.closed = True
 
 
+@attrs.frozen
+class Dial:
+    """A request to connect to another broker."""
+
+    uri: Uri
+    # Called when the connection is there, with its outbox, the monotonic time in seconds, and the most bytes of a
+    # message's body. It returns the front-end, which is `halted` and speaks first; None: it is no longer wanted.
+    front: Callable[[Outbox, float, int], FrontEnd | None]
+    failed: Callable[[str], None]  # called with the reason if it does not come about
+
+
 Factory = Callable[["Broker", "Config", "Outbox", Peer, float], FrontEnd]
 
 
@@ -198,7 +211,8 @@ class Protocol:
     are restored, for what the front-end has noted of queues (`VirtualHost.note`). `prepare()` imports what the factory
     would import with the first connection; it is called in a thread, once a node has been up for a while.
     `queue_arguments` are rows of the arguments of queues that the protocol translates into the core's; `sections()`
-    returns rows of everything else that its clients can ask for by name, for the documentation.
+    returns rows of everything else that its clients can ask for by name, for the documentation. `remote_ends()` returns
+    what makes the ends of shovels on brokers that speak it; it is called when the first shovel is set.
     """
 
     name: str
@@ -212,6 +226,7 @@ class Protocol:
     prepare: Callable[[], object] | None = None
     queue_arguments: tuple[Row, ...] = ()
     sections: Callable[[], Sequence[Section]] | None = None
+    remote_ends: Callable[[], RemoteEnds] | None = None
     relatives: tuple[bytes, ...] = ()
 
     def kinship(self, data: bytes) -> int:
@@ -227,3 +242,8 @@ def queue_arguments_of(protocols: Iterable[Protocol]) -> Mapping[str, Row]:
 def encodings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Encoding]]:
     """Return, by the protocol's name, the function that makes the encoding of its messages."""
     return {each.name: each.encoding for each in protocols if each.encoding is not None}
+
+
+def remote_ends_of(protocols: Iterable[Protocol]) -> Callable[[], RemoteEnds] | None:
+    """Return what makes the ends of shovels on other brokers, of the first protocol that has such; None if none has."""
+    return next((each.remote_ends for each in protocols if each.remote_ends is not None), None)

@@ -15,7 +15,7 @@ from broker_core.values import Json, Value, printed
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from broker_core.frontend import FrontEnd, Peer
+    from broker_core.frontend import Dial, FrontEnd, Peer
 
 T = TypeVar("T")
 
@@ -109,6 +109,10 @@ class Operations(ABC):
 
         `work` must not touch the broker, nor raise; a few run at a time, the others wait in line.
         """
+
+    def dial(self, asked: Dial) -> None:
+        """Connect to another broker, in a task of its own."""
+        asked.failed("this node does not connect to others")
 
     @abstractmethod
     def status(self) -> Mapping[str, Json]:

@@ -11,12 +11,7 @@ NO_FEDERATION: Final = "nothing comes from other brokers; a client can move mess
 PARAMETERS: Final = by_name(
     Row(name="vhost-limits", about="The limits of a virtual host."),
     Row(name="operator_policy", about="Operator policies."),
-    Row(
-        name="shovel",
-        about="Shovels move messages from one broker to another.",
-        effect=Effect.NO_EFFECT,
-        instead="there are no shovels; `leveret move` moves messages once, a client moves them all the time",
-    ),
+    Row(name="shovel", about="[Shovels](shovels.md) move messages, within a node or between brokers."),
     Row(
         name="federation-upstream",
         about="Brokers that messages come from.",

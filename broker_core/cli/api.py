@@ -22,6 +22,7 @@ SINGULAR: Final = {
     "policies": "policy",
     "operator-policies": "operator policy",
     "connections": "connection",
+    "shovels": "shovel",
     "definitions": "virtual host",
 }
 ALONE: Final = frozenset({"vhosts", "users", "connections"})  # in no virtual host
@@ -134,6 +135,8 @@ def reason(answer: Answer, path: str) -> str:
 def missing(path: str) -> str:
     """Say in words which object of a path does not exist; empty if the path names none."""
     section, *names = [unquote(name) for name in path.partition("?")[0].split("/")[2:]]
+    if section == "shovels" and names[:1] == ["vhost"]:
+        names = names[1:]
     if section == "bindings" and len(names) > 4:
         host, _, source, _, destination, *_ = names
         return f"there is no exchange '{source}' or no '{destination}' in vhost '{host}' for it to lead to"

@@ -45,6 +45,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "forget-ids": ("objects", "Forget the ids by which an exchange or a queue drops duplicates."),
     "renew": ("messages", "Give a consumer more time to acknowledge what it holds."),
     "move": ("messages", "Move the messages of a queue to another."),
+    "shovel": ("shovels", "Move messages between queues and brokers, and go on doing so."),
     "policy": ("governance", "Set, clear and list policies."),
     "operator-policy": ("governance", "Set, clear and list operator policies."),
     "user": ("governance", "Create, change, delete and list users."),

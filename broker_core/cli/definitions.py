@@ -37,6 +37,7 @@ OWNER_ONLY: Final = 0o600
 def add_export(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(export), EXPORT_EXAMPLES)
     parser.add_argument("--vhost", metavar="NAME", help="only this virtual host, without users")
+    parser.add_argument("--secrets", action="store_true", help="with the passwords in the URIs of shovels")
     parser.add_argument("--file", metavar="FILE", type=Path, help="target (default: standard output)")
 
 
@@ -49,7 +50,8 @@ def add_import(parser: argparse.ArgumentParser, environ: Environ) -> None:
 def export(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import WORK_TIMEOUT_S
 
-    content = json.dumps(api.get(_path(options), timeout_s=WORK_TIMEOUT_S), indent=2)
+    query = {"secrets": "true"} if options.secrets else None
+    content = json.dumps(api.get(_path(options), query, timeout_s=WORK_TIMEOUT_S), indent=2)
     if options.file is None:
         print(content)
     else:

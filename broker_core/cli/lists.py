@@ -60,6 +60,12 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
         True,
         False,
     ),
+    "shovels": (
+        "shovels",
+        ("vhost", "name", "state", "src_uri", "dest_uri", "forwarded", "reason"),
+        True,
+        False,
+    ),
     "vhosts": ("vhosts", ("name", "messages", "tracing", "default_queue_type", "description"), False, False),
     "users": ("users", ("name", "tags"), False, False),
     "permissions": ("permissions", ("vhost", "user", "configure", "write", "read"), False, False),

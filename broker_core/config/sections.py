@@ -87,6 +87,7 @@ class LogLevels(Record):
     http: str | None = key(LOG_LEVEL, "The control endpoint: logins, changes.", None, reload=True)
     broker: str | None = key(LOG_LEVEL, "Queues, dead letters, bindings.", None, reload=True)
     exchanges: str | None = key(LOG_LEVEL, "Exchanges and their types.", None, reload=True)
+    shovel: str | None = key(LOG_LEVEL, "Shovels.", None, reload=True)
     store: str | None = key(LOG_LEVEL, "The store: recovery, damage, full disks.", None, reload=True)
     security: str | None = key(LOG_LEVEL, "Passwords and tokens.", None, reload=True)
     timeouts: str | None = key(LOG_LEVEL, "Deliveries that were not acknowledged in time.", None, reload=True)

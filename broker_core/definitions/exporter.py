@@ -29,16 +29,17 @@ Sections: TypeAlias = Iterator[tuple[str, Iterable[Item]]]
 RESERVED: Final = "amq."
 VIRTUAL_HOST_LIMITS: Final = "vhost-limits"
 OPERATOR_POLICY: Final = "operator_policy"
+SHOVEL: Final = "shovel"
 
 
-def everything(broker: Broker) -> Sections:
-    """Yield the name of each section and its items."""
+def everything(broker: Broker, secrets: bool = False) -> Sections:
+    """Yield the name of each section and its items. `secrets`: URIs have their passwords, in place of a mark."""
     access, hosts = broker.access, by_name(broker)
     yield "users", map(user_json, access.users())
     yield "vhosts", map(described_json, hosts)
     yield "permissions", (permission_json(*each) for each in access.permissions())
     yield "topic_permissions", (topic_permission_json(*each) for each in access.topic_permissions())
-    yield "parameters", (each for host in hosts for each in parameters(broker, host))
+    yield "parameters", (each for host in hosts for each in parameters(broker, host, secrets))
     yield "global_parameters", (global_parameter_json(*each) for each in broker.parameters.all())
     yield "policies", (policy_json(each) for host in hosts for each in broker.policies.list(host.name))
     yield "queues", (each for host in hosts for each in queues(host))
@@ -46,10 +47,10 @@ def everything(broker: Broker) -> Sections:
     yield "bindings", (each for host in hosts for each in bindings(host))
 
 
-def of_virtual_host(broker: Broker, host: VirtualHost) -> Sections:
+def of_virtual_host(broker: Broker, host: VirtualHost, secrets: bool = False) -> Sections:
     """Yield the sections of one virtual host; the items do not name it."""
     sections: tuple[tuple[str, Iterable[Item]], ...] = (
-        ("parameters", parameters(broker, host)),
+        ("parameters", parameters(broker, host, secrets)),
         ("policies", map(policy_json, broker.policies.list(host.name))),
         ("queues", queues(host)),
         ("exchanges", exchanges(host)),
@@ -123,8 +124,8 @@ def limits_json(limits: VirtualHostLimits) -> Item:
     )
 
 
-def parameters(broker: Broker, host: VirtualHost) -> list[Item]:
-    """Return RabbitMQ's "parameters" of a virtual host: its limits, and operator policies."""
+def parameters(broker: Broker, host: VirtualHost, secrets: bool = False) -> list[Item]:
+    """Return RabbitMQ's "parameters" of a virtual host: its limits, operator policies, and shovels."""
     found = []
     if limits := limits_json(host.limits):
         found.append(parameter_json(limits, host, VIRTUAL_HOST_LIMITS, "limits"))
@@ -132,6 +133,9 @@ def parameters(broker: Broker, host: VirtualHost) -> list[Item]:
         value = policy_json(policy)
         del value["vhost"], value["name"]
         found.append(parameter_json(value, host, OPERATOR_POLICY, policy.name))
+    for kept in () if broker.shovels is None else broker.shovels.of(host.name):
+        value = dict(kept.value) if secrets else kept.shown
+        found.append(parameter_json(value, host, SHOVEL, kept.shovel.journey.name))
     return found
 
 

@@ -19,6 +19,7 @@ from broker_core.config.load import ConfigError
 from broker_core.config.types import REFUSED, Place, Problem
 from broker_core.definitions.reader import (
     OPERATOR_POLICY,
+    SHOVEL,
     VIRTUAL_HOST_LIMITS,
     BindingDefinition,
     Definitions,
@@ -36,7 +37,7 @@ from broker_core.definitions.reader import (
 )
 from broker_core.definitions.warnings import Warnings
 from broker_core.definitions.warnings import steps as warnings_of
-from broker_core.errors import Failure
+from broker_core.errors import Failure, NotFound
 from broker_core.exchanges.exchange import Destination
 from broker_core.security.access import User
 from broker_core.selectors.parser import compile_selector
@@ -80,15 +81,18 @@ def apply(definitions: Definitions, broker: Broker, stored: Set[Destination] = f
 
 
 def steps(
-    definitions: Definitions, broker: Broker, stored: Set[Destination] = frozenset()
+    definitions: Definitions, broker: Broker, stored: Set[Destination] = frozenset(), user: str | None = None
 ) -> Iterator[Problem | None]:
-    """Apply definitions item by item; yield the problem of each, or None."""
+    """Apply definitions item by item; yield the problem of each, or None.
+
+    Shovels get the permissions of `user`; by default of the first administrator by name.
+    """
     yield from _each("vhosts", definitions.vhosts, partial(_put_virtual_host, broker))
     yield from _each("users", definitions.users, partial(_put_user, broker))
     yield from _each("permissions", definitions.permissions, partial(_put_permission, broker))
     topics = definitions.topic_permissions
     yield from _each("topic_permissions", topics, partial(_put_topic_permission, broker))
-    yield from _each("parameters", definitions.parameters, partial(_put_parameter, broker))
+    yield from _each("parameters", definitions.parameters, partial(_put_parameter, broker, user))
     yield from _each("global_parameters", definitions.global_parameters, partial(_put_global, broker))
     yield from _each("policies", definitions.policies, partial(_put_policy, broker))
     if definitions.parameters or definitions.policies:
@@ -137,7 +141,7 @@ def _put_topic_permission(broker: Broker, each: TopicPermissionDefinition) -> No
     broker.access.set_topic_permissions(each.user, each.vhost, each.exchange, each.write, each.read)
 
 
-def _put_parameter(broker: Broker, parameter: ParameterDefinition) -> None:
+def _put_parameter(broker: Broker, user: str | None, parameter: ParameterDefinition) -> None:
     if parameter.component == VIRTUAL_HOST_LIMITS:
         limits = parameter.limits(Place([]))
         if limits is not REFUSED:
@@ -147,6 +151,23 @@ def _put_parameter(broker: Broker, parameter: ParameterDefinition) -> None:
         if operator is not REFUSED:
             broker.virtual_host(parameter.vhost)
             broker.policies.set_operator(operator.policy)
+    elif parameter.component == SHOVEL:
+        _put_shovel(broker, user, parameter)
+
+
+def _put_shovel(broker: Broker, user: str | None, parameter: ParameterDefinition) -> None:
+    from broker_core.shovels.shovels import shovels_of  # not needed for files without any
+
+    acts = _administrator(broker) if user is None else user
+    shovels_of(broker).set(parameter.vhost, parameter.name, parameter.shovel(), acts)
+
+
+def _administrator(broker: Broker) -> str:
+    """Return the first administrator by name. Raises NotFound."""
+    found = [user.name for user in broker.access.users() if "administrator" in user.tags]
+    if not found:
+        raise NotFound("there is no administrator with whose permissions a shovel could act")
+    return min(found)
 
 
 def _put_global(broker: Broker, each: GlobalParameterDefinition) -> None:

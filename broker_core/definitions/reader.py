@@ -34,7 +34,7 @@ from broker_core.config.types import (
     Whole,
     printed,
 )
-from broker_core.errors import Failure
+from broker_core.errors import Failure, PreconditionFailed
 from broker_core.limits import QueueType, UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy, check, check_operator
 from broker_core.queues.default_type import default_type
@@ -249,11 +249,12 @@ class PolicyDefinition(Tolerant):
 
 VIRTUAL_HOST_LIMITS: Final = "vhost-limits"
 OPERATOR_POLICY: Final = "operator_policy"
+SHOVEL: Final = "shovel"
 
 
 @attrs.frozen(kw_only=True)
 class ParameterDefinition(Tolerant):
-    """Settings of a component. Two are supported: limits of virtual hosts, and operator policies."""
+    """Settings of a component. Three are supported: limits of virtual hosts, operator policies, and shovels."""
 
     component: str = key(NAME, "The component.")
     name: str = key(NAME, "Its name.")
@@ -267,9 +268,23 @@ class ParameterDefinition(Tolerant):
         said = self.value if isinstance(self.value, Mapping) else {}
         return RecordOf(PolicyDefinition).read({**said, "name": self.name, "vhost": self.vhost}, place)
 
+    def shovel(self) -> dict[str, Json]:
+        """Return the parameter of a shovel. Raises PreconditionFailed if it is no object."""
+        value = AnyJson().read(self.value, Place([]))
+        if not isinstance(value, dict):
+            raise PreconditionFailed("the value of a shovel should be an object")
+        return value
+
+    def _check_shovel(self) -> None:
+        from broker_core.shovels.definition import definition_of
+
+        definition_of(self.shovel())
+
     def contradictions(self) -> Iterable[Problem]:
         place = Place([], "value")
-        if self.component == VIRTUAL_HOST_LIMITS:
+        if self.component == SHOVEL:
+            yield from refusals(self._check_shovel, "value")
+        elif self.component == VIRTUAL_HOST_LIMITS:
             self.limits(place)
         elif self.component == OPERATOR_POLICY:
             operator = self.operator_policy(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -75,6 +76,10 @@ def description_in(record: ObjectRecord) -> Description:
 
 def parameter_record(value: Json) -> Json:
     return {"value": value}
+
+
+def shovel_record(value: Mapping[str, Json], user: str) -> Json:
+    return {"value": dict(value), "user": written_text(user)}
 
 
 def user_record(user: User) -> Json:

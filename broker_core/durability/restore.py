@@ -23,6 +23,7 @@ from broker_core.durable_objects import (
     PARAMETER,
     PERMISSIONS,
     POLICY,
+    SHOVEL,
     TOPIC_PERMISSIONS,
     USER,
     VIRTUAL_HOST,
@@ -88,6 +89,7 @@ NAMES: Final = {  # number of names in the key of each kind; kinds stand behind 
     POLICY: 2,
     OPERATOR_POLICY: 2,
     PARAMETER: 1,
+    SHOVEL: 2,
     EXCHANGE: 2,
     QUEUE: 2,
     DEDUPLICATION: 3,
@@ -216,6 +218,7 @@ class Restoring:
             POLICY: self._policy,
             OPERATOR_POLICY: self._operator_policy,
             PARAMETER: self._parameter,
+            SHOVEL: self._shovel,
             EXCHANGE: self._exchange,
             QUEUE: self._queue,
             DEDUPLICATION: self._deduplication,
@@ -290,6 +293,16 @@ class Restoring:
 
     def _parameter(self, names: Names, record: ObjectRecord) -> None:
         self._broker.parameters.set(names[0], record.json("value"))
+
+    def _shovel(self, names: Names, record: ObjectRecord) -> None:
+        from broker_core.shovels.shovels import shovels_of  # not needed in a node without any
+
+        host, name = names
+        self._host(host)
+        value = record.json("value")
+        if not isinstance(value, dict):
+            raise Unreadable("the parameter of a shovel is no object")
+        shovels_of(self._broker).set(host, name, value, record.text("user"))
 
     # Exchanges, queues, leases, stagings, branches and bindings.
 

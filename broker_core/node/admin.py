@@ -23,6 +23,7 @@ from broker_core.values import Json
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
+    from broker_core.frontend import Dial
     from broker_core.node.http_client import HttpClient
     from broker_core.node.listener import Listener
     from broker_core.node.node import Node
@@ -76,6 +77,11 @@ class NodeAdmin(Operations):
             self._node.settle()
 
         self._node.start(task)
+
+    def dial(self, asked: Dial) -> None:
+        from broker_core.node.dialling import dial  # not needed in a node without shovels
+
+        self._node.start(partial(dial, self._node, asked))
 
     def compute(self, work: Callable[[], T], then: Callable[[T], None]) -> None:
         """Like `off_thread`, for work that only computes without Python's lock: its thread gives way to the loop's."""

@@ -30,7 +30,7 @@ from broker_core.config.load import Config
 from broker_core.config.sections import GUEST
 from broker_core.config.types import Address
 from broker_core.errors import MISTAKES
-from broker_core.frontend import FrontEnd, encodings_of, queue_arguments_of
+from broker_core.frontend import FrontEnd, encodings_of, queue_arguments_of, remote_ends_of
 from broker_core.node import assembly
 from broker_core.node.admin import NodeAdmin
 from broker_core.node.listener import Listener, amqp_url, listeners, peer_of, prepare
@@ -155,6 +155,7 @@ class Node:
         for warning in (*warnings, *assembly.mechanism_warnings(self.config)):
             self.broker.notices.tell(warning)
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
+        self.broker.remote_ends = remote_ends_of(self._plugins.protocols.values())
         self.keeper = self._keeper()
         self.admin = NodeAdmin(self, self._plugins, self._reread, began)
         self.broker.operations = self.admin
@@ -216,6 +217,8 @@ class Node:
     async def _close(self) -> None:
         """Stop accepting, ask the clients to close, and wait a moment until they have."""
         self._stop_listening()
+        if self.broker.shovels is not None:
+            self.broker.shovels.stop()
         reason = "shutdown"
         if self._failure is not None and self.keeper is not None:
             reason = "the store has failed"

@@ -21,7 +21,7 @@ ANSWERS_MAX: Final = 16_384  # bytes of TLS's own answers that a peer may leave 
 
 
 class SecuredSocket:
-    """The server's side of one connection's TLS."""
+    """One side of a connection's TLS: the server's, unless it knows the server's name."""
 
     __slots__ = (
         "_closing",
@@ -35,11 +35,13 @@ class SecuredSocket:
         "tls",
     )
 
-    def __init__(self, connected: socket.socket, context: ssl.SSLContext) -> None:
+    def __init__(self, connected: socket.socket, context: ssl.SSLContext, server: str | None = None) -> None:
         self._socket = connected
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self.tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self.tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server is None, server_hostname=server
+        )
         self._unsent = memoryview(b"")  # records that the system has not accepted yet
         self._owed = 0  # clear bytes that are encrypted and not yet reported as sent
         self._ended = False  # the peer has said that nothing follows, or hung up
@@ -54,6 +56,11 @@ class SecuredSocket:
         except ssl.SSLWantReadError:
             return False
         return True
+
+    @property
+    def plain(self) -> socket.socket:
+        """The socket that the records go through."""
+        return self._socket
 
     @property
     def has_more(self) -> bool:

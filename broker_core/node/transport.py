@@ -60,7 +60,9 @@ GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
 class Transport(Connected):
     """A connection's socket, its outbox and, once the first bytes have decided on the protocol, its front-end."""
 
-    def __init__(self, node: Node, connected: socket.socket, peer: Peer, entrance: Entrance) -> None:
+    def __init__(
+        self, node: Node, connected: socket.socket | SecuredSocket, peer: Peer, entrance: Entrance
+    ) -> None:
         limits = node.config.limits
         self.node = node
         self.peer = peer

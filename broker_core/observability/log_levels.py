@@ -18,6 +18,7 @@ CATEGORIES: Final = (
     "http",
     "broker",
     "exchanges",
+    "shovel",
     "store",
     "security",
     "timeouts",

@@ -160,7 +160,7 @@ def test_what_definitions_hold_and_no_node_has_is_found():
             {"name": "b", "protected_from_deletion": False},
         ],
         "parameters": [
-            {"component": "shovel", "vhost": "/", "name": "s", "value": {}},
+            {"component": "federation", "vhost": "/", "name": "s", "value": {}},
             {"component": "federation-upstreams", "vhost": "/", "name": "s", "value": {}},
         ],
     }

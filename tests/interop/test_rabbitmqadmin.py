@@ -165,8 +165,13 @@ def test_policies_parameters_and_limits(admin: Admin) -> None:
     admin.run("declare", "parameter", "component=vhost-limits", "name=limits", 'value={"max-connections": 7}')
     named = {(row["component"], row["name"]): row["value"] for row in admin.rows("list", "parameters")}
     assert named["vhost-limits", "limits"] == {"max-connections": 7}
-    refused = admin.run("declare", "parameter", "component=shovel", "name=s", "value={}", ok=False)
-    assert "component shovel not found" in refused
+    refused = admin.run("declare", "parameter", "component=federation", "name=s", "value={}", ok=False)
+    assert "component federation not found" in refused
+    shovel = '{"src-uri": "amqp://", "src-queue": "a", "dest-uri": "amqp://u:secret@h", "dest-queue": "b"}'
+    admin.run("declare", "parameter", "component=shovel", "name=s", f"value={shovel}")
+    named = {(row["component"], row["name"]): row["value"] for row in admin.rows("list", "parameters")}
+    assert named["shovel", "s"]["dest-uri"] == "amqp://u:***@h"
+    admin.run("delete", "parameter", "component=shovel", "name=s")
     admin.run("delete", "parameter", "component=vhost-limits", "name=limits")
     admin.run("declare", "vhost_limit", "vhost=/", "name=max-connections", "value=9")
     admin.run("delete", "vhost_limit", "vhost=/", "name=max-connections")

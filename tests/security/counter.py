@@ -39,6 +39,14 @@ CONFIG = parse(
 )
 SETTINGS = {
     "/api/operator-policies/%2F/op": {"pattern": "^limited$", "definition": {"max-length": 5}},
+    "/api/parameters/shovel/%2F/moves": {
+        "value": {
+            "src-uri": "amqp://",
+            "src-queue": "no",
+            "dest-uri": "amqp://u:canary-8b1f2c@h",
+            "dest-queue": "no",
+        }
+    },
     "/api/global-parameters/mine": {"value": "v"},
     "/api/vhost-limits/%2F/max-connections": {"value": 100},
     "/api/user-limits/bob/max-connections": {"value": 100},

@@ -73,6 +73,11 @@ RULES: Final[dict[str, Row]] = {
         "administrator", body={"value": {"max-queues": 9}}, name="limits"
     ),
     "DELETE /api/parameters/{component}/{vhost}/{name}": Row("administrator", name="limits"),
+    "GET /api/shovels": Row("monitoring"),
+    "GET /api/shovels/{vhost}": Row("monitoring"),
+    "GET /api/shovels/{vhost}/{name}": Row("monitoring", name="moves"),
+    "DELETE /api/shovels/vhost/{vhost}/{name}": Row("administrator", name="moves"),
+    "DELETE /api/shovels/vhost/{vhost}/{name}/restart": Row("administrator", name="moves"),
     "GET /api/global-parameters": Row("policymaker"),
     "GET /api/global-parameters/{name}": Row("policymaker", name="mine"),
     "PUT /api/global-parameters/{name}": Row("administrator", body={"value": 1}, name="new"),

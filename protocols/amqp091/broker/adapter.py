@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from broker_core.broker import Broker
 from broker_core.config.compat import FlowMechanism, Product, UnknownVirtualHost
@@ -37,6 +37,9 @@ from protocols.shared.broker.ack_timeouts import tagged
 from protocols.shared.broker.login import RenewableConnection
 from protocols.shared.broker.outbox_writer import OutboxWriter
 from protocols.shared.machine.contract import Wait
+
+if TYPE_CHECKING:
+    from broker_core.shovels.ends import RemoteEnds
 
 log: Final = logging.getLogger("leveret.amqp091")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
@@ -230,6 +233,13 @@ class Connection091(RenewableConnection, Handler):
             raise reply(failure, method.class_id, method.method_id) from None
 
 
+def remote_ends() -> RemoteEnds:
+    """Return what makes the ends of shovels on other brokers."""
+    from protocols.amqp091.broker.shovel_ends import Destination091, Source091
+
+    return Source091, Destination091
+
+
 PROTOCOL: Final = Protocol(
     name="amqp091",
     first_bytes=(b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"),
@@ -239,4 +249,5 @@ PROTOCOL: Final = Protocol(
     title="AMQP 0-9-1",
     sections=sections,
     encoding=lambda: ENCODING,
+    remote_ends=remote_ends,
 )

@@ -26,6 +26,7 @@ from protocols.http.management import (
     permissions,
     policies,
     queues,
+    shovels,
     users,
     vhosts,
     whoami,
@@ -55,6 +56,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *permissions.ROUTES,
     *policies.ROUTES,
     *parameters.ROUTES,
+    *shovels.ROUTES,
     *limits.ROUTES,
     *definitions.ROUTES,
 )

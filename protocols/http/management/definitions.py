@@ -52,12 +52,12 @@ T = TypeVar("T")
 
 
 def export(asked: Asked) -> Later:
-    return written(asked, exporter.everything(asked.broker))
+    return written(asked, exporter.everything(asked.broker, asked.flag("secrets")))
 
 
 def export_virtual_host(asked: Asked) -> Later:
     host = asked.broker.virtual_host(asked.arguments["vhost"])
-    return written(asked, exporter.of_virtual_host(asked.broker, host))
+    return written(asked, exporter.of_virtual_host(asked.broker, host, asked.flag("secrets")))
 
 
 def written(asked: Asked, sections: Sections) -> Later:
@@ -111,7 +111,7 @@ def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response
     turn = turn_of(asked.broker)
     said = yield from hashed(asked, (yield from read(asked.body, host, turn)))
     problems: list[Problem] = []
-    for problem in importer.steps(said, asked.broker):
+    for problem in importer.steps(said, asked.broker, user=asked.user.name):
         if problem is not None:
             problems.append(problem)
         if turn.is_over():

@@ -1,17 +1,19 @@
 """Show and set parameters of virtual hosts, by component, and global ones.
 
-There are two components: the limits of virtual hosts, and operator policies, which have routes of their own as well.
+There are three components: the limits of virtual hosts, operator policies, which have routes of their own as well, and
+shovels, whose URIs are shown without passwords.
 Other components are refused, as RabbitMQ refuses those of plug-ins that it has not loaded, and so are policies, which
 are set by their own routes. Global parameters may have any value.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from broker_core.arguments.parameters import PARAMETERS
 from broker_core.definitions.exporter import (
     OPERATOR_POLICY,
+    SHOVEL,
     VIRTUAL_HOST_LIMITS,
     Item,
     global_parameter_json,
@@ -26,11 +28,15 @@ from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
 from protocols.http.management import policies
 from protocols.http.management.limits import OF_HOSTS, count
-from protocols.http.management.policies import invalid
+from protocols.http.management.policies import invalid, said_as_validation
 from protocols.http.management.request_body import Said, bad, body_of, require_keys, shown, value_in
 from protocols.http.management.requester import changed, host_of, not_there, own_host_of, visible_hosts
 from protocols.http.management.short_lists import table
 from protocols.http.server.request import Asked, Level, Route
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.shovels.shovels import Shovels
 
 PATH: Final = "/api/parameters"
 ONE: Final = PATH + "/{component}/{vhost}/{name}"
@@ -76,6 +82,11 @@ def put_parameter(asked: Asked) -> Later | Response:
     if not isinstance(value, dict):
         raise bad(["not_map", shown(value)])
     created = all(each["name"] != name for each in of(asked, host))
+    if component == SHOVEL:
+        said_as_validation(
+            lambda: shovels_of(asked.broker).set(host.name, name, as_value(value), asked.user.name)
+        )
+        return changed(asked, created)
     if component == VIRTUAL_HOST_LIMITS:
         if name != LIMITS:
             raise invalid(f"the limits of a vhost are called '{LIMITS}', not '{shown(name)}'")
@@ -83,15 +94,25 @@ def put_parameter(asked: Asked) -> Later | Response:
         return changed(asked, created, VIRTUAL_HOST, host.name)
     require_keys(value, "pattern", "definition")
     policy = policies.policy_in(value, host, name)
-    policies.said_as_validation(lambda: asked.broker.policies.set_operator(policy))
+    said_as_validation(lambda: asked.broker.policies.set_operator(policy))
     return policies.obeyed(asked, host, changed(asked, created, KIND_OPERATOR_POLICY, host.name, name))
+
+
+def shovels_of(broker: Broker) -> Shovels:
+    from broker_core.shovels import shovels  # not needed in a node without any
+
+    return shovels.shovels_of(broker)
+
+
+def as_value(said: Said) -> dict[str, Json]:
+    return {name: as_json(value_in(item)) for name, item in said.items()}
 
 
 def require_component(component: str) -> None:
     """Check that a component may be set here. Raises Refused."""
     if component == "policy":
         raise bad("policies may not be set using this method")
-    if component not in (VIRTUAL_HOST_LIMITS, OPERATOR_POLICY):
+    if component not in (VIRTUAL_HOST_LIMITS, OPERATOR_POLICY, SHOVEL):
         row = PARAMETERS.get(component)
         raise invalid(f"component {shown(component)} not found{f': {row.instead}' if row else ''}")
 
@@ -112,6 +133,9 @@ def delete_parameter(asked: Asked) -> Later | Response:
         host.set_limits(VirtualHostLimits())
         return changed(asked, False, VIRTUAL_HOST, host.name)
     name = asked.arguments["name"]
+    if asked.arguments["component"] == SHOVEL:
+        shovels_of(asked.broker).delete(host.name, name)
+        return changed(asked, False)
     asked.broker.policies.clear_operator(host.name, name)
     return policies.obeyed(asked, host, changed(asked, False, KIND_OPERATOR_POLICY, host.name, name))
 

@@ -369,8 +369,12 @@ def test_the_parameters_of_the_components_that_are_here(office: Office) -> None:
 WRONG_PARAMETERS: dict[str, tuple[Any, object]] = {
     "shovel/%2F/s": (
         {"value": {}},
-        "Validation failed\n\ncomponent shovel not found: there are no shovels; "
-        "`leveret move` moves messages once, a client moves them all the time\n",
+        "Validation failed\n\nkey 'src-uri' should be a URI, or a list of them\n",
+    ),
+    "federation/%2F/s": (
+        {"value": {}},
+        "Validation failed\n\ncomponent federation not found: nothing comes from other brokers; "
+        "a client can move messages\n",
     ),
     "policy/%2F/p": ({"value": {}}, "policies may not be set using this method"),
     "vhost-limits/%2F/limits": (

@@ -1,0 +1,122 @@
+"""The contract between a shovel and its two ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import attrs
+
+from broker_core.message import Message
+from broker_core.shovels.definition import AckMode
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.shovels.definition import Definition, EndSettings
+    from broker_core.shovels.uri import Uri
+
+
+@attrs.frozen
+class Journey:
+    """The facts of a shovel that both of its ends need: its name, its settings, and whose permissions it has."""
+
+    broker: Broker
+    name: str
+    virtual_host: str
+    user: str  # whose permissions hold on this node
+    definition: Definition
+
+
+class EndListener(ABC):
+    """The shovel, as its ends see it. Each method may be called at any time while the broker settles; none raises."""
+
+    @abstractmethod
+    def opened(self, waiting: int | None) -> None:
+        """Called when an end is ready; `waiting` is the number of messages at the source, None at the destination."""
+
+    @abstractmethod
+    def arrived(self, message: Message) -> None:
+        """Called by the source with each message, in order; the first is number 1."""
+
+    @abstractmethod
+    def room(self) -> int:
+        """Return how many more bytes may arrive now; at 0 or less the source waits for `resume`."""
+
+    @abstractmethod
+    def confirmed(self, number: int, multiple: bool) -> None:
+        """Called when the destination has message `number`, and with `multiple` all before it."""
+
+    @abstractmethod
+    def refused(self, number: int, reason: str) -> None:
+        """Called when the destination does not take message `number`. The shovel publishes no more, and begins anew."""
+
+    @abstractmethod
+    def failed(self, reason: str) -> None:
+        """Called when an end has failed; the shovel closes both. The reason has no password."""
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """Called when the destination may have room again."""
+
+
+class ShovelEnd(ABC):
+    """One end. Nothing may be called after `close`."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Begin; `opened` or `failed` follows, perhaps at once."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything. What the source has delivered and was not accepted waits there again."""
+
+
+class SourceEnd(ShovelEnd):
+    """The end that messages come from."""
+
+    @abstractmethod
+    def accept(self, number: int, multiple: bool) -> None:
+        """Remove message `number` from the source, and with `multiple` all before it."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """Deliver nothing until `resume`; a few messages that are on their way may still come."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """Deliver again."""
+
+
+class DestinationEnd(ShovelEnd):
+    """The end that messages go to."""
+
+    @abstractmethod
+    def publish(self, message: Message) -> None:
+        """Publish a message, with the next number. On confirm, `confirmed` follows, `refused` or `failed`."""
+
+    @abstractmethod
+    def has_room(self) -> bool:
+        """Return whether it takes more now."""
+
+
+# Both make the end of a shovel on another broker; `uri` is the one to use this time.
+RemoteSource = Callable[[Journey, "Uri", EndListener], SourceEnd]
+RemoteDestination = Callable[[Journey, "Uri", EndListener], DestinationEnd]
+RemoteEnds = tuple[RemoteSource, RemoteDestination]
+
+
+def end_named(end: EndSettings) -> str:
+    """Return the queue or exchange of an end, for people."""
+    if end.queue is not None:
+        return f"queue '{end.queue}'"
+    return "the exchanges of the messages" if end.exchange is None else f"exchange '{end.exchange}'"
+
+
+def settles(journey: Journey) -> bool:
+    """Return whether messages leave the source as they are delivered.
+
+    Not if a number of them is to be moved: those beyond it would be lost.
+    """
+    definition = journey.definition
+    return definition.ack_mode is AckMode.NO_ACK and definition.delete_after is None

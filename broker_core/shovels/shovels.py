@@ -1,0 +1,102 @@
+"""The shovels of a node, by virtual host and name: set, replaced, deleted, and kept in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker_core.errors import NotFound, TooMany
+from broker_core.shovels.definition import definition_of, with_passwords, without_passwords
+from broker_core.shovels.ends import Journey
+from broker_core.shovels.shovel import Shovel
+from broker_core.values import Json
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+
+SHOVELS_MAX: Final = 1000
+COMPONENT: Final = "shovel"  # of its parameter
+
+
+@attrs.frozen
+class Kept:
+    """A shovel, and the parameter that it was set with."""
+
+    shovel: Shovel
+    value: Mapping[str, Json] = attrs.field(repr=False)  # with passwords
+
+    @property
+    def shown(self) -> dict[str, Json]:
+        """The parameter without passwords."""
+        return without_passwords(self.value)
+
+
+class Shovels:
+    """The shovels of a node."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._kept: dict[tuple[str, str], Kept] = {}
+
+    def set(self, virtual_host: str, name: str, value: Mapping[str, Json], user: str) -> None:
+        """Add a shovel, or replace the one of that name; it acts on this node as `user`.
+
+        Raises NotFound, PreconditionFailed, or TooMany if there are `SHOVELS_MAX` others.
+        """
+        broker, key = self._broker, (virtual_host, name)
+        broker.virtual_host(virtual_host)
+        before = self._kept.get(key)
+        if before is None and len(self._kept) >= SHOVELS_MAX:
+            raise TooMany(f"there are {SHOVELS_MAX} shovels, which are the most")
+        value = with_passwords(value, {} if before is None else before.value)
+        journey = Journey(broker, name, virtual_host, user, definition_of(value))
+        if before is not None:
+            before.shovel.stop()
+        remote = None if broker.remote_ends is None else broker.remote_ends()
+        shovel = Shovel(journey, remote, partial(self.delete, virtual_host, name))
+        self._kept[key] = Kept(shovel, value)
+        shovel.begin()
+        if broker.catalogue is not None:
+            broker.catalogue.keep_shovel(virtual_host, name, value, user)
+        broker.events.happened("parameter.set", virtual_host, {"component": COMPONENT, "name": name})
+
+    def delete(self, virtual_host: str, name: str) -> None:
+        """Stop and delete a shovel. Raises NotFound."""
+        self.find(virtual_host, name).shovel.stop()
+        del self._kept[virtual_host, name]
+        broker = self._broker
+        if broker.catalogue is not None:
+            broker.catalogue.forget_shovel(virtual_host, name)
+        broker.events.happened("parameter.cleared", virtual_host, {"component": COMPONENT, "name": name})
+
+    def find(self, virtual_host: str, name: str) -> Kept:
+        """Return a shovel. Raises NotFound."""
+        found = self._kept.get((virtual_host, name))
+        if found is None:
+            raise NotFound(f"no shovel '{name}' in vhost '{virtual_host}'")
+        return found
+
+    def of(self, virtual_host: str) -> Iterator[Kept]:
+        """Yield the shovels of a virtual host, by name."""
+        for host, name in sorted(self._kept):
+            if host == virtual_host:
+                yield self._kept[host, name]
+
+    def forget_virtual_host(self, name: str) -> None:
+        for kept in list(self.of(name)):
+            self.delete(name, kept.shovel.journey.name)
+
+    def stop(self) -> None:
+        """Stop all of them, when the node ends; they stay in the store."""
+        for kept in self._kept.values():
+            kept.shovel.stop()
+
+
+def shovels_of(broker: Broker) -> Shovels:
+    """Return the shovels of a node, which has none before the first is set."""
+    if broker.shovels is None:
+        broker.shovels = Shovels(broker)
+    return broker.shovels

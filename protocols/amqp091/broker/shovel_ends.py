@@ -1,0 +1,283 @@
+"""The ends of shovels on other brokers, which are spoken to over AMQP 0-9-1.
+
+    open ─> dial ─> handshake, channel ─> the queue is there, or is declared ─> consume, or confirm.select ─> opened
+
+A queue is asked for passively first, so that it need not have the arguments with which it would be declared; if it is
+missing, the broker closes the channel, which is opened again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker_core.errors import PreconditionFailed
+from broker_core.frontend import Dial, FrontEnd
+from broker_core.message import Message
+from broker_core.shovels.definition import AckMode
+from broker_core.shovels.ends import DestinationEnd, EndListener, Journey, ShovelEnd, SourceEnd, settles
+from broker_core.version import VERSION
+from protocols.amqp091.broker.core_values import field_table
+from protocols.amqp091.broker.encoding import ENCODING, rendered
+from protocols.amqp091.codec import methods as m
+from protocols.amqp091.codec.wire import Method
+from protocols.amqp091.machine.client import Client, Login, Owner
+from protocols.shared.broker.outbox_writer import OutboxWriter
+
+if TYPE_CHECKING:
+    from broker_core.outbox import Outbox
+    from broker_core.shovels.definition import EndSettings
+    from broker_core.shovels.uri import Uri
+
+TAG: Final = "shovel"
+REFUSES: Final = "the destination refuses messages"
+
+
+class Link(FrontEnd):
+    """A connection that the node has opened to another broker."""
+
+    def __init__(self, owner: Owner, login: Login, outbox: Outbox, now: float) -> None:
+        self.outbox = outbox
+        self.client = Client(owner, login, OutboxWriter(outbox), now)
+        self.halted = True  # it begins by itself
+        self.drain = nothing
+        self.description = f"to {login.virtual_host}"
+
+    @property
+    def closed(self) -> bool:  # type: ignore[override]
+        return self.client.closed
+
+    def receive(self, data: bytes, now: float) -> None:
+        if self.halted:
+            self.halted = False
+            self.client.begin()
+        if data:
+            self.client.receive(data, now)
+
+    def lost(self) -> None:
+        self.client.lost()
+
+    def deadline(self) -> float | None:
+        return self.client.deadline()
+
+    def on_deadline(self, now: float) -> None:
+        self.client.on_deadline(now)
+
+    def drained(self) -> None:
+        self.drain()
+
+    def shut_down(self, reason: str) -> None:
+        self.client.close(reason)
+
+    def pause(self) -> None:
+        """Do not read, until `resume`."""
+        if not self.throttled:
+            self.throttled = True
+            self.client.pause_monitor()
+
+    def resume(self, now: float) -> None:
+        if self.throttled:
+            self.throttled = False
+            self.client.resume_monitor(now)
+            if self.on_resume is not None:
+                self.on_resume()
+
+
+def nothing() -> None:
+    """Do nothing: an end that does not wait for room."""
+
+
+class RemoteEnd(ShovelEnd, Owner):
+    """The base of both ends: dialling, the queue, and the end of the connection."""
+
+    def __init__(self, journey: Journey, uri: Uri, listener: EndListener) -> None:
+        self._journey = journey
+        self._uri = uri
+        self._listener = listener
+        self._link: Link | None = None
+        self._is_closed = False
+        self._may_declare = False  # the queue has been looked for, and is missing
+
+    @property
+    def _end(self) -> EndSettings:
+        raise NotImplementedError
+
+    def _queue_there(self, waiting: int) -> None:
+        """Called when the queue is there; go on."""
+        raise NotImplementedError
+
+    def open(self) -> None:
+        operations = self._journey.broker.operations
+        if operations is None:
+            self._listener.failed("this broker does not run in a node, and cannot connect to another")
+        else:
+            operations.dial(Dial(self._uri, self._front, self._failed))
+
+    def _front(self, outbox: Outbox, now: float, body_size_max: int) -> FrontEnd | None:
+        if self._is_closed:
+            return None
+        uri, name = self._uri, f"shovel {self._journey.name}"
+        virtual_host = "/" if uri.virtual_host is None else uri.virtual_host
+        login = Login(
+            uri.mechanism,
+            uri.user,
+            uri.password,
+            virtual_host,
+            uri.heartbeat_s,
+            uri.timeout_s,
+            body_size_max,
+            {"product": "Leveret", "version": VERSION, "connection_name": name},
+        )
+        self._link = Link(self, login, outbox, now)
+        return self._link
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._link is not None:
+            link, self._link = self._link, None
+            link.client.close("the shovel has closed it")
+            link.resume(self._journey.broker.now)
+
+    def _failed(self, reason: str) -> None:
+        if not self._is_closed:
+            self._listener.failed(f"{self._uri.shown}: {reason}")
+
+    def _send(self, method: Method) -> None:
+        if self._link is not None:
+            self._link.client.send(method)
+
+    def on_end(self, reason: str) -> None:
+        self._failed(reason)
+
+    def on_refused(self, code: int, reason: str) -> bool:
+        if code == m.NOT_FOUND and not self._may_declare and self._end.queue and not self._end.predeclared:
+            self._may_declare = True
+            return True
+        return False
+
+    def _seek_queue(self, name: str) -> None:
+        if self._may_declare:
+            arguments = field_table(self._end.arguments)
+            self._send(m.QueueDeclare(name, durable=True, arguments=arguments))
+        else:
+            self._send(m.QueueDeclare(name, passive=True))
+
+    def on_method(self, method: Method) -> None:
+        if isinstance(method, m.QueueDeclareOk):
+            self._name = method.queue
+            self._queue_there(method.message_count)
+
+
+class Source091(RemoteEnd, SourceEnd):
+    """A queue or an exchange of another broker, to consume from."""
+
+    _waiting = 0
+    _name = ""
+
+    @property
+    def _end(self) -> EndSettings:
+        return self._journey.definition.source
+
+    def on_open(self) -> None:
+        if not settles(self._journey):
+            self._send(m.BasicQos(0, self._journey.definition.prefetch, False))
+        if self._end.queue is not None:
+            self._seek_queue(self._end.queue)
+        else:
+            self._send(m.QueueDeclare("", exclusive=True, arguments=field_table(self._end.arguments)))
+
+    def _queue_there(self, waiting: int) -> None:
+        self._waiting = waiting
+        if self._end.exchange is not None:
+            self._send(m.QueueBind(self._name, self._end.exchange, self._end.key or ""))
+        arguments = field_table(self._journey.definition.consumer_arguments)
+        self._send(m.BasicConsume(self._name, TAG, no_ack=settles(self._journey), arguments=arguments))
+
+    def on_method(self, method: Method) -> None:
+        if isinstance(method, m.BasicConsumeOk):
+            self._listener.opened(self._waiting)
+        elif isinstance(method, m.BasicCancel):
+            self._failed("the source queue has been deleted")
+        else:
+            super().on_method(method)
+
+    def on_content(self, method: Method, properties: bytes, body: bytes) -> None:
+        if self._is_closed or not isinstance(method, m.BasicDeliver):
+            return
+        try:
+            facts, properties = ENCODING.published(properties)
+        except PreconditionFailed as failure:
+            self._failed(f"a message cannot be published here: {failure}")
+            return
+        self._listener.arrived(
+            Message(ENCODING, method.exchange, method.routing_key, properties, body, facts)
+        )
+
+    def accept(self, number: int, multiple: bool) -> None:
+        self._send(m.BasicAck(number, multiple))
+
+    def pause(self) -> None:
+        if self._link is not None:
+            self._link.pause()
+
+    def resume(self) -> None:
+        if self._link is not None:
+            self._link.resume(self._journey.broker.now)
+
+
+class Destination091(RemoteEnd, DestinationEnd):
+    """A queue or an exchange of another broker, to publish to."""
+
+    @property
+    def _end(self) -> EndSettings:
+        return self._journey.definition.destination
+
+    @property
+    def _confirms(self) -> bool:
+        return self._journey.definition.ack_mode is AckMode.ON_CONFIRM
+
+    def on_open(self) -> None:
+        if self._link is not None:
+            self._link.drain = self._listener.go_on
+        if self._end.queue is not None:
+            self._seek_queue(self._end.queue)
+        else:
+            self._queue_there(0)
+
+    def _queue_there(self, waiting: int) -> None:
+        if self._confirms:
+            self._send(m.ConfirmSelect())
+        else:
+            self._listener.opened(None)
+
+    def on_method(self, method: Method) -> None:
+        if isinstance(method, m.BasicAck):
+            if not self._is_closed:
+                self._listener.confirmed(method.delivery_tag, method.multiple)
+        elif isinstance(method, m.BasicNack):
+            self._refuse(method)
+        elif isinstance(method, m.ConfirmSelectOk):
+            self._listener.opened(None)
+        else:
+            super().on_method(method)
+
+    def _refuse(self, method: m.BasicNack) -> None:
+        if method.multiple:  # which messages it is about is not known
+            self._failed(REFUSES)
+        elif not self._is_closed:
+            self._listener.refused(method.delivery_tag, REFUSES)
+
+    def on_content(self, method: Method, properties: bytes, body: bytes) -> None:
+        if isinstance(method, m.BasicReturn):
+            self._failed(f"the destination queue is not there ({method.reply_text})")
+
+    def has_room(self) -> bool:
+        return self._link is not None and self._link.outbox.room() > 0
+
+    def publish(self, message: Message) -> None:
+        if self._link is None:
+            return
+        end = self._end
+        exchange = "" if end.queue is not None else message.exchange if end.exchange is None else end.exchange
+        key = end.queue if end.queue is not None else message.key if end.key is None else end.key
+        method = m.BasicPublish(exchange, key, mandatory=self._confirms and end.queue is not None)
+        self._link.client.publish(method, *rendered(message))

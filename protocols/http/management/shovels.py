@@ -1,0 +1,104 @@
+"""Show, restart and delete shovels. They are set as parameters of the component `shovel` (`parameters.py`).
+
+Source: RabbitMQ's documentation of the shovel management plug-in.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from broker_core.errors import NotFound
+from broker_core.values import Json
+from broker_core.virtual_host import VirtualHost
+from protocols.http.connection import Later, Response
+from protocols.http.management.requester import changed, host_of, own_host_of, visible_hosts
+from protocols.http.management.short_lists import table
+from protocols.http.server.request import Asked, Level, Route
+
+if TYPE_CHECKING:
+    from broker_core.shovels.definition import EndSettings
+    from broker_core.shovels.shovels import Kept, Shovels
+
+PATH: Final = "/api/shovels"
+OWN: Final = PATH + "/vhost/{vhost}/{name}"
+
+
+def all_shovels(asked: Asked) -> Later:
+    rows = [each for host in visible_hosts(asked) for each in of(asked, host)]
+    return table(asked, rows, "vhost", "name")
+
+
+def in_virtual_host(asked: Asked) -> Later:
+    return table(asked, of(asked, host_of(asked)), "name")
+
+
+def of(asked: Asked, host: VirtualHost) -> list[dict[str, Json]]:
+    shovels = asked.broker.shovels
+    return [] if shovels is None else [row(asked, kept) for kept in shovels.of(host.name)]
+
+
+def shovel(asked: Asked) -> Json:
+    host = host_of(asked)
+    return row(asked, known(asked).find(host.name, asked.arguments["name"]))
+
+
+def known(asked: Asked) -> Shovels:
+    """Return the shovels of the node. Raises NotFound if it never had one."""
+    if asked.broker.shovels is None:
+        raise NotFound(f"no shovel '{asked.arguments['name']}' in vhost '{asked.arguments['vhost']}'")
+    return asked.broker.shovels
+
+
+def delete(asked: Asked) -> Response:
+    host = own_host_of(asked)
+    known(asked).delete(host.name, asked.arguments["name"])
+    return changed(asked, False)
+
+
+def restart(asked: Asked) -> Response:
+    host = own_host_of(asked)
+    known(asked).find(host.name, asked.arguments["name"]).shovel.restart()
+    return changed(asked, False)
+
+
+def row(asked: Asked, kept: Kept) -> dict[str, Json]:
+    """Return what is known of a shovel; its URIs have no passwords."""
+    shovel, definition = kept.shovel, kept.shovel.definition
+    at = datetime.fromtimestamp(shovel.changed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    found: dict[str, Json] = {
+        "name": shovel.journey.name,
+        "vhost": shovel.journey.virtual_host,
+        "node": asked.operations.name,
+        "type": "dynamic",
+        "state": shovel.state,
+        "blocked_status": "flow" if shovel.is_blocked else "running",
+        "timestamp": at,
+        "ack_mode": definition.ack_mode.value,
+        "forwarded": shovel.forwarded,
+        "user": shovel.journey.user,
+        **end_facts("src", definition.source),
+        **end_facts("dest", definition.destination),
+    }
+    if shovel.remaining is not None:
+        found["remaining"] = shovel.remaining
+    if shovel.reason:
+        found["reason"] = shovel.reason
+    return found
+
+
+def end_facts(which: str, end: EndSettings) -> dict[str, Json]:
+    found: dict[str, Json] = {f"{which}_uri": end.uris[0].shown, f"{which}_protocol": "amqp091"}
+    for name, value in (("queue", end.queue), ("exchange", end.exchange), ("exchange_key", end.key)):
+        if value is not None:
+            found[f"{which}_{name}"] = value
+    return found
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MONITORING, all_shovels),
+    Route("GET", PATH + "/{vhost}", Level.MONITORING, in_virtual_host),
+    Route("GET", PATH + "/{vhost}/{name}", Level.MONITORING, shovel),
+    Route("DELETE", OWN, Level.ADMINISTRATOR, delete),
+    Route("DELETE", OWN + "/restart", Level.ADMINISTRATOR, restart),
+)

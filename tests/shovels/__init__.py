@@ -1,0 +1,1 @@
+"""Shovels: their parameter, their ends, what they promise."""
