@@ -85,6 +85,7 @@ class LogLevels(Record):
     amqp10: str | None = key(LOG_LEVEL, "AMQP 1.0: logins, refused requests.", None, reload=True)
     amqp010: str | None = key(LOG_LEVEL, "AMQP 0-10: logins, refused requests.", None, reload=True)
     http: str | None = key(LOG_LEVEL, "The control endpoint: logins, changes.", None, reload=True)
+    http_client: str | None = key(LOG_LEVEL, "Requests that the node sends.", None, reload=True)
     broker: str | None = key(LOG_LEVEL, "Queues, dead letters, bindings.", None, reload=True)
     exchanges: str | None = key(LOG_LEVEL, "Exchanges and their types.", None, reload=True)
     shovel: str | None = key(LOG_LEVEL, "Shovels.", None, reload=True)

@@ -16,6 +16,7 @@ CATEGORIES: Final = (
     "amqp10",
     "amqp010",
     "http",
+    "http_client",
     "broker",
     "exchanges",
     "shovel",
