@@ -186,6 +186,8 @@ class LocalDestination(DestinationEnd):
         self._uri = uri
         self._listener = listener
         self._confirms = journey.definition.ack_mode is AckMode.ON_CONFIRM
+        # This node has checked who published what comes from it.
+        self._is_verified = all(uri.is_local for uri in journey.definition.source.uris)
         self._client: Client | None = None
         self._exchanges: dict[str, Exchange] = {}  # checked, at these two revisions
         self._revision = self._topology = -1
@@ -231,6 +233,8 @@ class LocalDestination(DestinationEnd):
         exchange = self._exchange(client, name)
         key = end.queue if end.queue is not None else message.key if end.key is None else end.key
         copy = addressed(message, exchange.name, key)
+        if copy.facts.user_id is not None and not self._is_verified:
+            client.require_user_id(copy.facts.user_id)
         if client.guards_topics(exchange):
             client.check_topics(exchange, copy.keys)
         outcome = client.broker.publish(exchange, copy)

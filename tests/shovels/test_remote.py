@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from broker_core.message import Facts, Message
 from protocols.amqp091.broker.encoding import ENCODING
+from protocols.amqp091.codec import wire
 
 from .joined import TwoBrokers
 from .yard import DURABLE
@@ -52,6 +53,17 @@ def test_messages_come_from_another_broker_in_order(both: TwoBrokers, mode: str)
     assert (source.ready, source.unsettled) == (0, 0)
     (delivery, *_) = both.yard.host.queues["to"].waiting()
     assert delivery.message.facts.durable
+
+
+def test_another_broker_cannot_say_who_published(both: TwoBrokers) -> None:
+    both.set(src_uri=THERE, reconnect_delay=100)
+    facts = Facts(durable=True, user_id="root")
+    said = Message(ENCODING, "", "from", wire.edit_properties(b"\x00\x00", {"user_id": "root"}), b"1", facts)
+    both.there.broker.publish(both.there.host.default_exchange, said)
+    both.run()
+    assert both.yard.bodies() == []
+    assert "user_id" in both.yard.shovel.reason
+    assert both.there.host.queues["from"].ready == 1
 
 
 def test_a_broker_may_be_at_both_ends(both: TwoBrokers) -> None:
