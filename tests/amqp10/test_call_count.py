@@ -99,7 +99,6 @@ def test_a_message_unlike_the_one_before_is_read_straight_down() -> None:
         "project",
         "bounds",
         "texts_at",
-        "after_plain",  # the message-id
         "Projection.holds_for",  # it may for those to come
     ]
     assert modules == {"publishing", "encoding", "sections", "section_scan"}

@@ -14,7 +14,14 @@ from broker_core import values
 from broker_core.message import LOWEST, Death, Facts, Message, Notes
 from broker_core.values import Properties
 from protocols.amqp10.broker import encoding, envelope
-from protocols.amqp10.broker.encoding import ENCODING, LOOKED_INTO_MAX, annotated, pieces, project
+from protocols.amqp10.broker.encoding import (
+    ENCODING,
+    LOOKED_INTO_MAX,
+    annotated,
+    pieces,
+    project,
+    split_pieces,
+)
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError, Ends
 from protocols.amqp10.codec.types import Array, Int, Long, Symbol, Timestamp, UInt, ULong, Value, encode
@@ -532,9 +539,9 @@ def test_a_usual_message_costs_a_handful_of_calls() -> None:
     for octets, most in ((HELLO, 2), (plain, 2), (to_somebody, 4)):
         arrived = published(octets)
         delivery = lone(arrived)
-        pieces(arrived, delivery)
+        split_pieces(arrived, delivery)
         assert calls_of(lambda octets=octets: project(octets)) <= most
-        assert calls_of(lambda arrived=arrived, delivery=delivery: pieces(arrived, delivery)) == 1
+        assert calls_of(lambda arrived=arrived, delivery=delivery: split_pieces(arrived, delivery)) == 1
 
 
 def test_what_is_remembered_is_bounded() -> None:

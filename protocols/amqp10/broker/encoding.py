@@ -182,7 +182,7 @@ def project(payload: bytes, at: int = 0) -> tuple[Facts10, bytes, bytes, str | N
     if envelope is None:
         envelope = envelope_of(begin, where[DELIVERY] - at)
     has_application = application < body_at
-    if has_application:
+    if has_application and not is_plain_map(payload, application, body_at):
         _check_application(payload, where)
     user_id = to = subject = reply_to = None
     if application - properties_at > EMPTY_SIZE:
@@ -221,8 +221,6 @@ def _copies(listed: Value) -> tuple[str, ...]:
 def _check_application(payload: bytes, where: list[int]) -> None:
     """Check that application-properties can be decoded, because they will be read later. Raises MalformedError."""
     at, end = where[APPLICATION], where[BODY]
-    if is_plain_map(payload, at, end):
-        return
     small = end - at <= REMEMBERED_SIZE_MAX
     if small and payload[at:end] in remembered_application:
         return

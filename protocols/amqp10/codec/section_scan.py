@@ -76,33 +76,24 @@ def is_plain_map(data: bytes, at: i64, end: i64) -> bool:
         if name in names or not name.isascii():
             return False
         names.append(name)
-        at = after_plain(data, at, end)
-        if at < 0:
+        code: i64 = data[at]
+        width: i64 = WIDTHS[code]
+        at += 1
+        if width >= 0:
+            at += width
+        elif width == NOT_PLAIN:
+            return False
+        else:
+            content: i64 = at + 1 if width == SMALL else at + 4
+            if content > end:
+                return False
+            at = content + (data[at] if width == SMALL else size_at(data, at))
+            if code & 3 and content < at <= end and not data[content:at].isascii():
+                return False  # a text that needs to be decoded
+        if at > end:
             return False
         left -= 2
     return at == end
-
-
-def after_plain(data: bytes, at: i64, end: i64) -> i64:
-    """Return the offset after a plain value, whose format code is at `at`, or NOT_PLAIN."""
-    code: i64 = data[at]
-    width: i64 = WIDTHS[code]
-    at += 1
-    if width >= 0:
-        at += width
-        return at if at <= end else NOT_PLAIN
-    if width == NOT_PLAIN:
-        return NOT_PLAIN
-    begin: i64 = at + 1 if width == SMALL else at + 4
-    if begin > end:
-        return NOT_PLAIN
-    size: i64 = data[at] if width == SMALL else size_at(data, at)
-    at = begin + size
-    if at > end:
-        return NOT_PLAIN
-    if code & 3 and size and not data[begin:at].isascii():  # a text; others than these need to be decoded
-        return NOT_PLAIN
-    return at
 
 
 def texts_at(data: bytes, at: i64, end: i64) -> tuple[str | None, str | None, str | None, str | None] | None:
@@ -127,15 +118,26 @@ def texts_at(data: bytes, at: i64, end: i64) -> tuple[str | None, str | None, st
             at += 1
             place += 1
             continue
-        after: i64 = after_plain(data, at, end)
-        if after < 0:
+        width: i64 = WIDTHS[code]
+        at += 1
+        if width >= 0:
+            at += width
+        elif width == NOT_PLAIN:
             return None
-        if USER_ID <= place <= REPLY_TO:
-            if found is None:
-                found = [None, None, None, None]
-            octets = data[at + 2 : after] if WIDTHS[code] == SMALL else data[at + 5 : after]
-            found[place - 1] = octets.decode("utf-8", "surrogateescape")
-        at = after
+        else:
+            content: i64 = at + 1 if width == SMALL else at + 4
+            if content > end:
+                return None
+            at = content + (data[at] if width == SMALL else size_at(data, at))
+            if at > end:
+                return None
+            octets = data[content:at]
+            if code & 3 and not octets.isascii():
+                return None  # a text that needs to be decoded
+            if USER_ID <= place <= REPLY_TO:
+                if found is None:
+                    found = [None, None, None, None]
+                found[place - 1] = octets.decode("utf-8", "surrogateescape")
         place += 1
     if at != end:
         return None
