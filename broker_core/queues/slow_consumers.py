@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 CHECK_PERIOD_MS: Final = 60_000
 
-log: Final = logging.getLogger("leveret.queues")
+log: Final = logging.getLogger("leveret.broker")
 
 
 class SlowConsumers:

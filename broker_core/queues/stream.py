@@ -309,14 +309,12 @@ class StreamQueue(Queue):
             self._answered(delivery)
 
     def accept(self, delivery: Delivery) -> None:
-        self.unsettled -= 1
-        self.accepted += 1
+        self.accepted_elsewhere(1)
         if self.owed:
             self._answered(delivery)
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
-        self.unsettled -= len(deliveries)
-        self.accepted += len(deliveries)
+        self.accepted_elsewhere(len(deliveries))
         if self.owed:
             for delivery in deliveries:
                 self._answered(delivery)

@@ -25,6 +25,7 @@ OTHERS = {
     "delivered_settled": {"session", "channel"},
     "redelivered": {"delivery", "found"},
     "refused": {"_tally"},
+    "unsettled": {"attach"},
 }
 
 

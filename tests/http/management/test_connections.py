@@ -215,6 +215,7 @@ def test_a_consumer_is_told_with_its_queue_and_channel(lobby: Lobby) -> None:
             "exclusive": True,
             "prefetch_count": 9,
             "queue": {"name": "q", "vhost": "/"},
+            "slow": False,
             "warnings": [],
         }
     ]
