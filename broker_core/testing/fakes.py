@@ -65,11 +65,10 @@ def fake_message(
 class FakeDestination(Destination):
     """A queue, or with `is_exchange` another exchange, that keeps its messages in a list."""
 
-    durable = False
-
     def __init__(self, name: str, is_exchange: bool = False) -> None:
         self.name = name
         self.is_exchange = is_exchange
+        self.durable = False
         self.messages: list[Message] = []
 
     def __repr__(self) -> str:
