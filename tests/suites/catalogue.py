@@ -75,6 +75,11 @@ SUITES: Final = (
         (*RUN_PYTEST, "-p", "running_broker", "-p", "no:asyncio", "tests"),
         requirements=AIO_TOOLS,
         certificates=("tests/certs/server.pem", "tests/certs/server.key", "tests/certs/ca.pem"),
+        left_out={
+            # Each failed in two of three runs on RabbitMQ, too.
+            "test_closing_waiter_cancellation": "fails now and then on either broker: the client's own race",
+            "test_connection_close_during_publish_drain": "fails now and then on either broker: the client's own race",
+        },
     ),
     Suite(
         "aio-pika",
