@@ -152,7 +152,7 @@ def test_status_tells_what_is_served_and_held(ask: Ask, channel: BlockingChannel
     assert told.content["virtual_hosts"] == ["/"]
     text = ask("status").out
     assert re.search(r"^queues +1$", text, re.MULTILINE)
-    assert re.search(r"127\.0\.0\.1:\d+ +http +no\n", text)
+    assert re.search(r"127\.0\.0\.1:\d+ +http +no +yes +no\n", text)
 
 
 # Who asks.

@@ -125,23 +125,27 @@ def test_the_example_for_asyncio_prints_what_it_should():
     assert done.stdout.splitlines() == ["Hello, asyncio!", "['greetings']"], done.stderr
 
 
-def test_the_example_of_tests_passes():
+OF_TESTS = {"07_pytest_fixture.py": "2 passed", "25_pytest_unix_socket.py": "1 passed"}
+
+
+@pytest.mark.parametrize("name", OF_TESTS)
+def test_the_examples_of_tests_pass(name: str):
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLES / "07_pytest_fixture.py"],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", EXAMPLES / name],
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
     )
     assert done.returncode == 0, done.stdout
-    assert "2 passed" in done.stdout
+    assert OF_TESTS[name] in done.stdout
 
 
 def test_every_example_says_how_to_run_it():
     for path in EXAMPLES.glob("*.py"):
         text = ast.get_docstring(ast.parse(path.read_text()))
         assert text is not None
-        command = "pytest" if path.name == "07_pytest_fixture.py" else "python"
+        command = "pytest" if path.name in OF_TESTS else "python"
         assert re.search(rf"[Rr]un `{command} examples/{path.name}`", text), path.name
 
 
