@@ -109,6 +109,7 @@ class Node:
         self._nursery: trio.Nursery | None = None
         self._stack = contextlib.AsyncExitStack()
         self._earlier = trio.Event()
+        self.octets_heard = 0  # bytes that front-ends were given
         self._unchecked = 0  # bytes read since the alarms were last checked because of them
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone
@@ -357,6 +358,7 @@ class Node:
         if self.keeper is not None:
             self.keeper.feed_ends(transport)
         self._unchecked += len(data)
+        self.octets_heard += len(data)
         return now
 
     def conclude(self, of_one: bool = True) -> None:

@@ -16,9 +16,12 @@ from __future__ import annotations
 import os
 import select
 import sys
+import time
 from typing import TYPE_CHECKING, Final
 
 import trio
+
+from broker_core.node.gathering import PAUSE_S, Gathering
 
 if TYPE_CHECKING:
     from broker_core.node.node import Node
@@ -44,6 +47,7 @@ class Rounds:
         ] = {}  # connections with more to read than one read takes, in the order of their turns
         self._is_staying = False  # waiting for input in the poll, not in trio
         self._interrupted = False  # in this turn
+        self.gathering = Gathering()
         self._interruption = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: stay no longer
         self._poll.register(self._interruption, select.EPOLLIN)
 
@@ -89,7 +93,18 @@ class Rounds:
             self._is_staying = False
             if not readable:
                 break
-            self._go_round(readable)
+            self._gather(readable)
+
+    def _gather(self, readable: list[tuple[int, int]]) -> None:
+        """Run a round, after a pause if that has turned out to be of use."""
+        node, gathering = self._node, self.gathering
+        if gathering.pauses:
+            time.sleep(PAUSE_S)
+        before, is_measured = node.octets_heard, gathering.measures
+        began = node.broker.tick() if is_measured else 0.0
+        self._go_round(readable)
+        now = node.broker.tick() if is_measured else node.broker.now
+        gathering.heard(node.octets_heard - before, now, now - began)
 
     def interrupt(self) -> None:
         """Have the rounds give way to other tasks now. It may be called by any thread."""

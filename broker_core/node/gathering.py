@@ -1,0 +1,104 @@
+"""Decide whether to wait a moment before reading, so that more comes with one read.
+
+A client that writes each message by itself is read from once for each as long as the node is quicker than the client,
+and a round of reading, confirming and delivering costs more than the messages in it. A pause of 0.1 ms gathers a few.
+It is no use to a client that waits for its answer, nor where the node has time: so it is tried where rounds take most
+of the time, and kept as long as a round brings more and the bytes in a second do not become fewer.
+
+    looks ── rounds without a pause ──> tries ── rounds with one ──> gathers, if that was better ──> looks ...
+                                          └── otherwise ──> rests, longer each time ──> looks ...
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+PAUSE_S: Final = 0.00005  # to which the system adds as much
+SAMPLE: Final = 32  # rounds that are compared with as many
+GLANCE: Final = 4  # rounds with a pause that show already that nothing comes of it
+GATHERING: Final = 1024  # rounds until it is tried again whether the pause is still of use
+REST_MIN: Final = 512  # rounds without a pause after it was of no use
+REST_MAX: Final = 16_384
+BUSY: Final = 0.5  # the part of the time that rounds take besides waiting; below it there is nothing to win
+LARGE: Final = 8192  # bytes in a round: enough have come together already
+GROWTH: Final = 1.5  # how much more a round with a pause has to bring
+SLOWDOWN: Final = 0.9  # of the bytes in a second, which vary
+
+
+class Phase(Enum):
+    """The purpose of the next rounds."""
+
+    LOOKING = "looking"
+    TRYING = "trying"
+    GATHERING = "gathering"
+    RESTING = "resting"
+
+
+class Gathering:
+    """Tells before each round whether to pause, and learns from what each round has brought."""
+
+    __slots__ = ("_busy_s", "_octets", "_plain_octets", "_plain_s", "_rest", "_rounds", "_since", "phase")
+
+    def __init__(self) -> None:
+        self.phase = Phase.RESTING
+        self._rest = REST_MIN
+        self._rounds = 0  # of this phase
+        self._octets = 0  # read in these
+        self._busy_s = 0.0  # what these took
+        self._since = 0.0  # monotonic seconds: when the phase began
+        self._plain_octets = 0  # of the last sample without a pause
+        self._plain_s = 0.0
+
+    @property
+    def pauses(self) -> bool:
+        """Return whether to pause before the next round."""
+        return self.phase is Phase.TRYING or self.phase is Phase.GATHERING
+
+    @property
+    def measures(self) -> bool:
+        """Return whether it has to be told how long the next round takes."""
+        return self.phase is Phase.LOOKING
+
+    def heard(self, octets: int, now: float, took_s: float = 0.0) -> None:
+        """Note what a round has brought, at its end in monotonic seconds, and how long it took."""
+        self._rounds += 1
+        self._octets += octets
+        self._busy_s += took_s
+        if self.phase is Phase.LOOKING:
+            self._look(now)
+        elif self.phase is Phase.TRYING:
+            self._try(now)
+        elif self._rounds >= (GATHERING if self.phase is Phase.GATHERING else self._rest):
+            self._begin(Phase.LOOKING, now)
+
+    def _look(self, now: float) -> None:
+        if self._rounds < SAMPLE:
+            return
+        self._plain_octets, self._plain_s = self._octets, now - self._since
+        is_small = 0 < self._octets < LARGE * SAMPLE
+        is_busy = self._busy_s >= BUSY * self._plain_s
+        self._begin(Phase.TRYING if is_small and is_busy else Phase.RESTING, now)
+
+    def _try(self, now: float) -> None:
+        wanted = GROWTH * self._plain_octets / SAMPLE * self._rounds
+        if self._rounds == GLANCE and self._octets < wanted:
+            self._rest_longer(now)
+        elif self._rounds >= SAMPLE:
+            # Both rates are compared multiplied by both times, which may be zero.
+            is_as_fast = self._octets * self._plain_s >= SLOWDOWN * self._plain_octets * (now - self._since)
+            if self._octets >= wanted and is_as_fast:
+                self._rest = REST_MIN
+                self._begin(Phase.GATHERING, now)
+            else:
+                self._rest_longer(now)
+
+    def _rest_longer(self, now: float) -> None:
+        self._rest = min(2 * self._rest, REST_MAX)
+        self._begin(Phase.RESTING, now)
+
+    def _begin(self, phase: Phase, now: float) -> None:
+        self.phase = phase
+        self._rounds = self._octets = 0
+        self._busy_s = 0.0
+        self._since = now

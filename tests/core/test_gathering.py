@@ -1,0 +1,122 @@
+"""When to wait a moment before reading: clients as functions of the pause, time passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from broker_core.node.gathering import (
+    GATHERING,
+    GLANCE,
+    LARGE,
+    REST_MAX,
+    REST_MIN,
+    SAMPLE,
+    Gathering,
+    Phase,
+)
+
+ROUND_S = 0.00003
+PAUSED_S = 0.00014
+MESSAGE = 200
+# A client tells, from the length of the round, how many bytes it has written in it and how long the round took then.
+Client = Callable[[float], tuple[int, float]]
+
+
+def streams(length_s: float) -> tuple[int, float]:
+    """Writes a message each 30 us."""
+    return round(length_s / ROUND_S) * MESSAGE, length_s
+
+
+def waits_for_its_answer(length_s: float) -> tuple[int, float]:
+    return MESSAGE, length_s
+
+
+def has_a_window_of_two(length_s: float) -> tuple[int, float]:
+    """Two messages, and then it waits for the answer: with a pause it has more in a round, and less in a second."""
+    return min(round(length_s / ROUND_S), 2) * MESSAGE, length_s
+
+
+def writes_much(length_s: float) -> tuple[int, float]:
+    return LARGE * round(length_s / ROUND_S), length_s
+
+
+class Loop:
+    """Rounds with a client."""
+
+    def __init__(self, busy: float = 0.9) -> None:
+        self.gathering = Gathering()
+        self.busy = busy  # the part of the time that rounds take
+        self.now = 100.0
+        self.paused = 0
+
+    def go(self, client: Client, rounds: int) -> Loop:
+        for _ in range(rounds):
+            pauses = self.gathering.pauses
+            self.paused += pauses
+            octets, took_s = client(PAUSED_S if pauses else ROUND_S)
+            self.now += took_s
+            self.gathering.heard(octets, self.now, took_s * self.busy)
+        return self
+
+
+def test_it_gathers_where_that_brings_more():
+    loop = Loop().go(streams, REST_MIN + 2 * SAMPLE)
+    assert loop.gathering.phase is Phase.GATHERING
+    assert loop.paused == SAMPLE
+    loop.go(streams, 20 * GATHERING)
+    assert loop.paused / (20 * GATHERING) > 0.95
+
+
+@pytest.mark.parametrize("client", [waits_for_its_answer, has_a_window_of_two, writes_much])
+def test_it_rests_where_that_brings_nothing_and_longer_each_time(client: Client):
+    loop = Loop().go(client, 10 * REST_MAX)
+    assert loop.gathering.phase is not Phase.GATHERING
+    assert loop.paused <= 15 * SAMPLE
+    before = loop.paused
+    loop.go(client, 10 * REST_MAX)
+    assert loop.paused - before <= 10 * SAMPLE
+
+
+def test_a_client_that_waits_for_its_answer_waits_a_few_times_longer():
+    loop = Loop().go(waits_for_its_answer, REST_MIN + SAMPLE + GLANCE)
+    assert (loop.gathering.phase, loop.paused) == (Phase.RESTING, GLANCE)
+    loop.go(waits_for_its_answer, 2 * REST_MIN + SAMPLE + GLANCE)
+    assert (loop.gathering.phase, loop.paused) == (Phase.RESTING, 2 * GLANCE)
+
+
+def test_a_node_that_has_time_does_not_pause():
+    assert Loop(busy=0.4).go(streams, 20 * REST_MAX).paused == 0
+
+
+def test_large_reads_are_not_waited_for():
+    assert Loop().go(writes_much, 20 * REST_MAX).paused == 0
+
+
+def test_it_stops_when_the_clients_change():
+    loop = Loop().go(streams, REST_MIN + 2 * SAMPLE)
+    loop.go(waits_for_its_answer, GATHERING + SAMPLE + GLANCE)
+    assert loop.gathering.phase is Phase.RESTING
+    loop.go(streams, REST_MAX + 2 * SAMPLE)
+    assert loop.gathering.phase is Phase.GATHERING
+
+
+def test_rounds_that_bring_nothing_are_no_reason_to_pause():
+    assert Loop().go(lambda length_s: (0, length_s), 20 * REST_MAX).paused == 0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1 << 20), st.floats(0, 1)), max_size=300), st.integers(0, 2 * REST_MIN)
+)
+def test_whatever_comes_it_pauses_for_a_bounded_number_of_rounds(reads: list[tuple[int, float]], first: int):
+    loop = Loop().go(waits_for_its_answer, first)
+    for octets, took_s in reads:
+        loop.go(lambda _, octets=octets, took_s=took_s: (octets, took_s), 1)  # type: ignore[misc]
+    paused = 0
+    while loop.gathering.pauses:
+        loop.go(lambda length_s: (0, length_s), 1)
+        paused += 1
+    assert paused <= GATHERING
