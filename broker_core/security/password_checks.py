@@ -93,19 +93,13 @@ class Waiting:
             self._told()
 
 
-class Job:
-    """A check in a thread; equal requests share it."""
+class SharedCheck:
+    """A check under way, which equal requests share."""
 
-    __slots__ = ("mark", "name", "password", "place", "tested", "waiting")
+    __slots__ = ("name", "waiting")
 
-    def __init__(
-        self, mark: bytes, name: str, password: bytes, tested: PasswordHash, place: CheckOrigin = ANYWHERE
-    ) -> None:
-        self.place = place
-        self.mark = mark
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.password = password
-        self.tested = tested
         self.waiting: dict[Waiting, None] = {}
 
     def join(self) -> Waiting:
@@ -114,8 +108,36 @@ class Job:
         self.waiting[waiting] = None
         return waiting
 
+    def end(self, user: User | None, was_tried: bool = True, has_answer: bool = True) -> None:
+        """Tell everyone who waits."""
+        waiting, self.waiting = self.waiting, {}
+        for each in waiting:
+            each.was_tried, each.has_answer = was_tried, has_answer
+            each.end(user)
+
     def _leave(self, waiting: Waiting) -> None:
         self.waiting.pop(waiting, None)
+
+
+class Job(SharedCheck):
+    """A check in a thread."""
+
+    __slots__ = ("mark", "password", "place", "tested")
+
+    def __init__(
+        self, mark: bytes, name: str, password: bytes, tested: PasswordHash, place: CheckOrigin = ANYWHERE
+    ) -> None:
+        super().__init__(name)
+        self.place = place
+        self.mark = mark
+        self.password = password
+        self.tested = tested
+
+
+def mark_of(key: bytes, name: str, secret: bytes) -> bytes:
+    """Return what stands for a user's name and secret in a cache: an HMAC under a key of this process."""
+    octets = name.encode("utf-8", "surrogatepass")
+    return hmac.digest(key, len(octets).to_bytes(4) + octets + secret, "sha256")
 
 
 class Checks:
@@ -154,7 +176,7 @@ class Checks:
             if known is None:
                 NOBODYS.matches(password)
             return None
-        mark = self._mark(name, password)
+        mark = mark_of(self._key, name, password)
         if known is not None and self._remembers(mark, known):
             return user
         return self._wait(mark, name, password, known, place)
@@ -171,10 +193,6 @@ class Checks:
             self._access.note_verifier(name, completed)
 
         self._access.off_thread(partial(hashing.with_scram, known, password), then)
-
-    def _mark(self, name: str, password: bytes) -> bytes:
-        octets = name.encode("utf-8", "surrogatepass")
-        return hmac.digest(self._key, len(octets).to_bytes(4) + octets + password, "sha256")
 
     def _remembers(self, mark: bytes, known: PasswordHash) -> bool:
         fitted = self._remembered.pop(mark, None)
@@ -222,10 +240,7 @@ class Checks:
     def _give_up(self, job: Job) -> None:
         if self._jobs.get(job.mark) is job:
             del self._jobs[job.mark]
-        waiting, job.waiting = job.waiting, {}
-        for each in waiting:
-            each.was_tried = False
-            each.end(None)
+        job.end(None, was_tried=False)
 
     def _begin(self, job: Job) -> None:
         self._running += 1
@@ -250,10 +265,7 @@ class Checks:
             return
         if self._jobs.get(job.mark) is job:
             del self._jobs[job.mark]
-        user = self._owner(job, found) if isinstance(found, PasswordHash) else None
-        waiting, job.waiting = job.waiting, {}
-        for each in waiting:
-            each.end(user)
+        job.end(self._owner(job, found) if isinstance(found, PasswordHash) else None)
 
     def _owner(self, job: Job, found: PasswordHash) -> User | None:
         """Return the user whose password was checked; None if the user is gone, or has another password by now."""

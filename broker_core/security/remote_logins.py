@@ -12,7 +12,6 @@ for every guess, and holds up nobody elsewhere.
 
 from __future__ import annotations
 
-import hmac
 import logging
 from abc import ABC, abstractmethod
 from functools import partial
@@ -25,7 +24,7 @@ from broker_core.errors import LimitReached
 from broker_core.security.access import User
 from broker_core.security.guards import Bucket, Recent
 from broker_core.security.http_requests import Ask, HttpRequest, Outcome
-from broker_core.security.password_checks import ANYWHERE, CheckOrigin, Waiting
+from broker_core.security.password_checks import ANYWHERE, CheckOrigin, SharedCheck, Waiting, mark_of
 
 log: Final = logging.getLogger("leveret.security")
 
@@ -46,25 +45,6 @@ class KnownLogin:
     until: float
 
 
-class Question:
-    """A login about which the server is being asked; equal ones share it."""
-
-    __slots__ = ("name", "waiting")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.waiting: dict[Waiting, None] = {}
-
-    def join(self) -> Waiting:
-        """Wait for this answer, too."""
-        waiting = Waiting(self._leave)
-        self.waiting[waiting] = None
-        return waiting
-
-    def _leave(self, waiting: Waiting) -> None:
-        self.waiting.pop(waiting, None)
-
-
 class RemoteLogins(ABC):
     """The logins of one server."""
 
@@ -76,7 +56,7 @@ class RemoteLogins(ABC):
         self._cache_s = cache_s
         self._cache_refusals = cache_refusals
         self._answers: dict[bytes, KnownLogin] = {}  # by mark, the oldest first
-        self._questions: dict[bytes, Question] = {}  # by mark
+        self._questions: dict[bytes, SharedCheck] = {}  # by mark
         self._rates: Recent[str, Bucket] = Recent()  # by place
 
     @abstractmethod
@@ -103,7 +83,7 @@ class RemoteLogins(ABC):
 
         Raises LimitReached if it may not be asked now.
         """
-        mark, now = self._mark(name, secret), self._clock.now()
+        mark, now = mark_of(self._key, name, secret), self._clock.now()
         known = self._answers.get(mark)
         if known is not None and now < known.until:
             self.hits += 1
@@ -111,16 +91,12 @@ class RemoteLogins(ABC):
         question = self._questions.get(mark)
         if question is None:
             self._require_room(place, now)
-            question = self._questions[mark] = Question(name)
+            question = self._questions[mark] = SharedCheck(name)
             self.asked += 1
             waiting = question.join()
             self._ask(self.request(name, secret), partial(self._answered, mark))
             return waiting
         return question.join()
-
-    def _mark(self, name: str, secret: bytes) -> bytes:
-        shown = name.encode("utf-8", "surrogatepass")
-        return hmac.digest(self._key, len(shown).to_bytes(4) + shown + secret, "sha256")
 
     def _require_room(self, place: CheckOrigin, now: float) -> None:
         bucket = self._rates.get(place.name) or Bucket(RATE, now)
@@ -139,10 +115,7 @@ class RemoteLogins(ABC):
             log.warning("login of user '%s': no answer from the server: %s", question.name, why)
         else:
             self._remember(mark, user)
-        waiting, question.waiting = question.waiting, {}
-        for each in waiting:
-            each.has_answer = has_answer
-            each.end(user)
+        question.end(user, has_answer=has_answer)
 
     def _remember(self, mark: bytes, user: User | None) -> None:
         """Remember an answer, of a user with a token no longer than that is valid."""
