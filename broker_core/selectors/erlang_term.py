@@ -46,7 +46,7 @@ from broker_core.selectors.conditions import (
     Pattern,
 )
 from broker_core.selectors.parser import DEPTH_MAX, PATTERN_MAX, Selector, of_kind
-from broker_core.selectors.tokens import END, Token, wrong
+from broker_core.selectors.tokens import END, Token, TokenReader, wrong
 
 LENGTH_MAX: Final = 16_384  # characters; a term is several times as long as the selector that it was
 DIGITS_MAX: Final = 64  # of a whole number
@@ -137,12 +137,11 @@ def _number(at: int, group: str, said: str) -> int | float:
     return -value if base.startswith("-") else value
 
 
-class TermParser:
+class TermParser(TokenReader):
     """A recursive-descent parser for the tokens of one term."""
 
     def __init__(self, found: Iterator[Token]) -> None:
-        self._tokens = list(found)
-        self._at = 0
+        super().__init__(found)
         self._depth = 0
 
     def whole(self) -> ConditionNode:
@@ -279,15 +278,6 @@ class TermParser:
             return Pattern(pattern, escape)
         except ValueError as error:
             raise wrong(at, f"the pattern is wrong: {error}") from None
-
-    @property
-    def _next(self) -> str:
-        return self._tokens[self._at].symbol
-
-    def _take(self) -> Token:
-        taken = self._tokens[self._at]
-        self._at += taken.symbol != END
-        return taken
 
     def _expect(self, *symbols: str) -> Token:
         """Take the next token, which must be one of these. Raises PreconditionFailed."""

@@ -50,7 +50,7 @@ from broker_core.selectors.conditions import (
     Pattern,
     Reading,
 )
-from broker_core.selectors.tokens import END, NAME, VALUE, Token, tokens, wrong
+from broker_core.selectors.tokens import END, NAME, VALUE, Token, TokenReader, tokens, wrong
 
 if TYPE_CHECKING:
     from broker_core.store.bloom import WantedValues
@@ -164,14 +164,13 @@ RANKS: Final = {
 INVERTING, COMPARING, SIGNING = 3, 4, 7
 
 
-class SelectorParser:
+class SelectorParser(TokenReader):
     """A recursive-descent parser for the tokens of one text."""
 
     operations: ClassVar[Operations] = ARITHMETIC
 
     def __init__(self, found: Iterable[Token]) -> None:
-        self._tokens = list(found)
-        self._at = 0
+        super().__init__(found)
         self._depth = 0
 
     def whole(self) -> ConditionNode:
@@ -187,7 +186,7 @@ class SelectorParser:
         if self._depth > DEPTH_MAX:
             raise wrong(at, f"it is nested more than {DEPTH_MAX} deep")
         left = self._operand()
-        while least < (rank := RANKS.get(self._tokens[self._at].symbol, 0)) <= most:
+        while least < (rank := RANKS.get(self._next, 0)) <= most:
             left = self._comparison(left) if rank == COMPARING else self._operation(left, at, rank)
             most = rank - (rank == COMPARING)  # comparisons do not chain: a < b < c is an error
         self._depth -= 1
@@ -251,7 +250,7 @@ class SelectorParser:
     def _pattern(self) -> Pattern:
         at = self._tokens[self._at].at
         pattern, escape = self._string(), None
-        if self._tokens[self._at].symbol == "ESCAPE":
+        if self._next == "ESCAPE":
             self._take()
             escape = self._string()
         if len(pattern) > PATTERN_MAX:
@@ -297,11 +296,6 @@ class SelectorParser:
         if node is None:
             raise wrong(token.at, f"nothing can be selected by '{name[:60]}'")
         return node
-
-    def _take(self) -> Token:
-        taken = self._tokens[self._at]
-        self._at += taken.symbol != END
-        return taken
 
     def _expect(self, *symbols: str) -> Token:
         """Take the next token, which must be one of these. Raises PreconditionFailed."""

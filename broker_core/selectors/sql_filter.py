@@ -207,7 +207,7 @@ class SqlFilterParser(SelectorParser):
 
     def _named(self, token: Token) -> ConditionNode:
         name = str(token.says)
-        if self._tokens[self._at].symbol == "(":
+        if self._next == "(":
             return self._function(name, token.at)
         if name in NOT_SUPPORTED:
             raise wrong(token.at, f"{name} is not supported")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from broker_core.errors import PreconditionFailed
@@ -41,6 +41,25 @@ class Token:
 
     def __str__(self) -> str:
         return self.symbol if self.symbol in (NAME, VALUE, END) else f"'{self.symbol}'"
+
+
+class TokenReader:
+    """The tokens of one text, of which the last is the end, for a recursive-descent parser."""
+
+    def __init__(self, found: Iterable[Token]) -> None:
+        self._tokens = list(found)
+        self._at = 0
+
+    @property
+    def _next(self) -> str:
+        """Return the symbol of the next token."""
+        return self._tokens[self._at].symbol
+
+    def _take(self) -> Token:
+        """Return the next token and go on, but never beyond the end."""
+        taken = self._tokens[self._at]
+        self._at += taken.symbol != END
+        return taken
 
 
 def tokens(text: str) -> Iterator[Token]:
