@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +12,8 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker, UnroutableError
 
 from tests.crash.node import Node
-from tests.interop.conftest import RunningNode, Start, need_module
+from tests.interop.conftest import Start, need_module
+from tests.interop.management import asked
 
 proton = need_module("proton")
 
@@ -33,18 +32,6 @@ def channel_at(port: int) -> Iterator[BlockingChannel]:
         channel = connection.channel()
         channel.confirm_delivery()
         yield channel
-
-
-def asked(node: RunningNode, method: str, path: str, content: object = None) -> object:
-    """What the management API answers."""
-    address = node.call(lambda: node.node.addresses[-1])
-    request = urllib.request.Request(f"http://{address}{path}", method=method)
-    request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
-    if content is not None:
-        request.data = json.dumps(content).encode()
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        octets = answer.read()
-    return json.loads(octets) if octets else None
 
 
 def publish(channel: BlockingChannel, colour: str, size: int = 0) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker
 
 from tests.interop.conftest import RunningNode, Start
+from tests.interop.management import asked
 
 pytestmark = pytest.mark.interop
 
@@ -28,18 +27,6 @@ def channel_of(node: RunningNode, virtual_host: str) -> Iterator[BlockingChannel
     yield connection.channel()
     if connection.is_open:
         connection.close()
-
-
-def asked(node: RunningNode, method: str, path: str, content: object = None) -> object:
-    """What the management API answers."""
-    address = node.call(lambda: node.node.addresses[-1])
-    request = urllib.request.Request(f"http://{address}{path}", method=method)
-    request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
-    if content is not None:
-        request.data = json.dumps(content).encode()
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        octets = answer.read()
-    return json.loads(octets) if octets else None
 
 
 def types(node: RunningNode) -> dict[str, object]:
