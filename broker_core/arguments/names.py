@@ -6,15 +6,16 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Final
 
+ALIKE: Final = 0.8  # of names with a common beginning, such as x-max-length and x-max-age
 NAME_MAX: Final = 100  # characters of a name that are told
 SHORT_MIN: Final = 4  # letters of a shortened name
 
 
-def meant(name: str, known: Iterable[str]) -> str:
+def meant(name: str, known: Iterable[str], alike: float = ALIKE) -> str:
     """Return `; did you mean ...?` if a known name is much like this one, or this begins it, else nothing."""
     names = list(known)
     begun = [each for each in names if len(name) >= SHORT_MIN and each.startswith(name)]
-    found = get_close_matches(name[:NAME_MAX], names, 1, 0.8) or begun
+    found = get_close_matches(name[:NAME_MAX], names, 1, alike) or begun
     return f"; did you mean {found[0]}?" if found else ""
 
 

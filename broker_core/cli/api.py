@@ -22,10 +22,16 @@ SINGULAR: Final = {
     "policies": "policy",
     "operator-policies": "operator policy",
     "connections": "connection",
+    "channels": "channel",
+    "streams": "stream",
+    "super-streams": "super stream",
+    "leases": "lease",
     "shovels": "shovel",
     "definitions": "virtual host",
 }
-ALONE: Final = frozenset({"vhosts", "users", "connections"})  # in no virtual host
+ALONE: Final = frozenset({"vhosts", "users", "connections", "channels"})  # in no virtual host
+LISTED: Final = frozenset(SINGULAR) - {"super-streams", "leases", "definitions"}  # by `leveret list`
+LIMITED: Final = {"vhost-limits": "vhosts", "user-limits": "users"}
 FORBIDDEN: Final = ("reserved prefix", "system exchange", "the default exchange")  # for all users
 
 
@@ -101,7 +107,7 @@ class Api:
         body = None if content is None else json.dumps(content).encode()
         answer = self._client.ask(method, path, timeout_s, body, headers or {})
         if answer.refused:
-            raise Refused(reason(answer, path), answer.status)
+            raise Refused(reason(answer, path, method), answer.status)
         return answer.content
 
 
@@ -116,7 +122,7 @@ def _pages(content: object) -> int:
     return count if isinstance(count, int) else 1
 
 
-def reason(answer: Answer, path: str) -> str:
+def reason(answer: Answer, path: str, method: str = "GET") -> str:
     """Return why the node refused. RabbitMQ's `Not Found` names no object, so it is taken from the path."""
     said = answer.reason
     unknown = f"the node does not have {path}: it may be older than this command, or a RabbitMQ"
@@ -128,19 +134,27 @@ def reason(answer: Answer, path: str) -> str:
         host, name = [unquote(part) for part in path.split("/")[3:5]]
         return f"there is no user '{name}' or no virtual host '{host}'"
     if answer.status == 404 and said.lower() in ("not found", "object not found", "not_found"):
-        return missing(path) or unknown
+        return missing(path, is_put=method == "PUT") or unknown
     return said
 
 
-def missing(path: str) -> str:
-    """Say in words which object of a path does not exist; empty if the path names none."""
+def missing(path: str, is_put: bool = False) -> str:
+    """Say in words which object of a path does not exist; empty if the path names none.
+
+    What is put need not exist, but its virtual host.
+    """
     section, *names = [unquote(name) for name in path.partition("?")[0].split("/")[2:]]
+    if section == "leveret":  # the part of the API that only Leveret has
+        section, *names = names
+    if section in LIMITED:
+        section, names = LIMITED[section], names[:1]
     if section == "shovels" and names[:1] == ["vhost"]:
         names = names[1:]
     if section == "bindings" and len(names) > 4:
         host, _, source, _, destination, *_ = names
         return f"there is no exchange '{source}' or no '{destination}' in vhost '{host}' for it to lead to"
-    if names and section not in ALONE and (len(names) == 1 or section == "bindings"):
+    is_host_missing = len(names) == 1 or (is_put and len(names) == 2) or section == "bindings"
+    if names and section not in ALONE and is_host_missing:
         return f"there is no virtual host '{names[0]}'; `leveret list vhosts` shows those that there are"
     if section in ("permissions", "topic-permissions") and len(names) > 1:
         return f"there is no user '{names[1]}' with permissions in vhost '{names[0]}'"
@@ -149,4 +163,5 @@ def missing(path: str) -> str:
         return ""
     where = "" if section in ALONE else f" in vhost '{names[0]}'"
     name = names[0] if section in ALONE else names[1]
-    return f"there is no {kind} '{name}'{where}; `leveret list {section}` shows those that there are"
+    shows = f"; `leveret list {section}` shows those that there are" if section in LISTED else ""
+    return f"there is no {kind} '{name}'{where}{shows}"

@@ -86,6 +86,22 @@ def table(pairs: Iterable[str]) -> dict[str, object]:
     return {name: value(text) for name, _, text in (pair.partition("=") for pair in pairs)}
 
 
+def confirming(parser: argparse.ArgumentParser) -> None:
+    """Have a command ask before it loses something; see `confirmed`."""
+    parser.add_argument("--yes", action="store_true", help="do not ask; nothing is asked without a terminal")
+
+
+def confirmed(options: argparse.Namespace, fact: str, question: str) -> bool:
+    """Ask a person at a terminal. True elsewhere, or with --yes. If the answer is no, that is reported."""
+    if options.yes or not sys.stdin.isatty():
+        return True
+    print(f"{plain(fact)} {plain(question)} [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return True
+    failed("nothing was changed")
+    return False
+
+
 def say(options: argparse.Namespace, content: object, words: str) -> None:
     """Print the outcome: JSON with --json, else a sentence."""
     print(json.dumps(content) if options.json else words)

@@ -1,21 +1,65 @@
-"""The argument parsers of commands: how a command is added, and the options that say which node to ask."""
+"""The argument parsers of commands: how a command is added, and the options that say which node to ask.
+
+A parser with subcommands prints its help if none is given, and a word that it does not know is answered with the one
+that was probably meant.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from broker_core.cli.exit_codes import USAGE
 
 CONTROL_EXAMPLES: Final = """\
 The password comes from --password-file, from the variable LEVERET_PASSWORD, or is asked for; guest's is guest.
 Exit codes: 0 done, 1 refused, 2 wrong usage, 3 the node cannot be reached or refuses the login.
 """
 
+ALIKE: Final = 0.6  # of words that were probably meant: commands are short, and have little in common
+
 Environ = Mapping[str, str]
 Command = Callable[[argparse.Namespace, Environ], int]
 Add = Callable[[argparse.ArgumentParser, Environ], None]  # gives the parser of a command its arguments
 Actions = argparse._SubParsersAction  # the type of `add_subparsers`, which argparse keeps private
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that answers an unknown word with the one that was probably meant, not with all that there are."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        options, left = super().parse_known_args(args, namespace)
+        for word in left:
+            if word.startswith("-"):
+                from broker_core.arguments.names import meant
+
+                option = word.partition("=")[0]
+                self.error(f"there is no option {option}{meant(option, self._option_string_actions, ALIKE)}")
+        return options, left
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:  # argparse's own hook
+        if action.choices is None or value in action.choices:
+            return
+        from broker_core.arguments.names import meant
+
+        known = [str(each) for each in action.choices]
+        close = meant(str(value), known, ALIKE)
+        if action.dest == argparse.SUPPRESS:  # of subcommands
+            more = close or f"; `{self.prog} --help` shows those that there are"
+            self.exit(USAGE, f"{self.prog}: there is no command {str(value)!r}{more}\n")
+        more = close or f"; choose from {', '.join(known)}"
+        raise argparse.ArgumentError(action, f"there is no {str(value)!r}{more}")
+
+
+def print_help(parser: argparse.ArgumentParser, options: argparse.Namespace, environ: Environ) -> int:
+    """Print the help of a command that is nothing without a subcommand."""
+    parser.print_help()
+    return USAGE
 
 
 def put(
@@ -31,9 +75,12 @@ def put(
     )
 
 
-def parts_of(parser: argparse.ArgumentParser) -> Actions[argparse.ArgumentParser]:
-    """Let a command consist of subcommands."""
-    return parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+def parts_of(
+    parser: argparse.ArgumentParser, kind: type[argparse.ArgumentParser] | None = None
+) -> Actions[argparse.ArgumentParser]:
+    """Let a command consist of subcommands; without one, it prints its help."""
+    parser.set_defaults(command=partial(print_help, parser))
+    return parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=kind or type(parser))
 
 
 def control(parser: argparse.ArgumentParser, environ: Environ, command: Command, examples: str = "") -> None:

@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Final
 
 from broker_core.cli import extensions
-from broker_core.cli.command_parser import Actions, Add, Environ, put
+from broker_core.cli.command_parser import Actions, Add, Environ, Parser, parts_of, put
 from broker_core.version import VERSION
 
 # By name: the module with the command in its table ADD, and one sentence.
@@ -80,7 +80,7 @@ class Version(argparse.Action):
         parser.exit()
 
 
-class CommandParser(argparse.ArgumentParser):
+class CommandParser(Parser):
     """The command line. It defines in full only the command that it is to parse."""
 
     own: Actions[argparse.ArgumentParser]
@@ -96,9 +96,7 @@ class CommandParser(argparse.ArgumentParser):
             "--version", action=Version, nargs=0, help="show the version, how it was built, and exit"
         )
         self.environ = environ
-        self.own = self.add_subparsers(
-            title="commands", metavar="COMMAND", required=True, parser_class=argparse.ArgumentParser
-        )
+        self.own = parts_of(self, Parser)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.api_commands import asking_part, say, say_with_warnings, table, warnings_of
+from broker_core.cli.api_commands import asking_part, confirming, say, say_with_warnings, table, warnings_of
 from broker_core.cli.command_parser import Actions, Add, Environ, header, parts_of, virtual_host
 from broker_core.cli.exit_codes import DONE
 from broker_core.cli.lists import list_things, pattern
+from broker_core.cli.objects import delete_user
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api
@@ -78,6 +79,7 @@ def add_user(parser: argparse.ArgumentParser, environ: Environ) -> None:
     )
     tagging = asking_part(actions, environ, "tags", set_tags, "Set the tags of a user.")
     deleting = asking_part(actions, environ, "delete", delete_user, "Delete a user.")
+    confirming(deleting)
     for part in (adding, changing, tagging, deleting):
         part.add_argument("name", metavar="NAME")
     for part in (adding, changing):
@@ -224,14 +226,6 @@ def _asked_twice(name: str) -> str:
     if getpass("Repeat the password: ") != first:
         raise ValueError("the passwords differ; nothing was changed")
     return first
-
-
-def delete_user(options: argparse.Namespace, api: Api) -> int:
-    from broker_core.cli.api import path
-
-    api.delete(path("users", options.name))
-    say(options, {"deleted": options.name}, f"user '{options.name}' is deleted")
-    return DONE
 
 
 def set_permission(options: argparse.Namespace, api: Api) -> int:

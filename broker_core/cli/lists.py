@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.arguments.names import meant
 from broker_core.cli.api_commands import Working
-from broker_core.cli.command_parser import Add, Environ, control
+from broker_core.cli.command_parser import ALIKE, Add, Environ, control
 from broker_core.cli.exit_codes import DONE
 
 if TYPE_CHECKING:
@@ -47,16 +47,39 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
         True,
         False,
     ),
-    "connections": ("connections", ("name", "user", "vhost", "protocol", "state", "channels"), False, True),
+    "connections": (
+        "connections",
+        ("name", "user_provided_name", "user", "vhost", "protocol", "state", "channels"),
+        False,
+        True,
+    ),
     "channels": (
         "channels",
-        ("name", "user", "vhost", "consumer_count", "messages_unacknowledged", "prefetch_count"),
+        (
+            "name",
+            "connection_details.user_provided_name",
+            "user",
+            "vhost",
+            "consumer_count",
+            "messages_unacknowledged",
+            "prefetch_count",
+        ),
         False,
         True,
     ),
     "consumers": (
         "consumers",
-        ("queue.vhost", "queue.name", "consumer_tag", "ack_required", "prefetch_count", "slow", "warnings"),
+        (
+            "queue.vhost",
+            "queue.name",
+            "consumer_tag",
+            "channel_details.user_provided_name",
+            "channel_details.name",
+            "ack_required",
+            "prefetch_count",
+            "slow",
+            "warnings",
+        ),
         True,
         False,
     ),
@@ -118,7 +141,7 @@ def count(text: str) -> int:
 def list_things(options: argparse.Namespace, api: Api) -> int:
     columns = options.columns.split(",") if options.columns else None
     rows = listed(options, api, columns)
-    _warn(rows, [*(columns or ()), *([options.sort] if options.sort else [])])
+    _warn(options.what, rows, [*(columns or ()), *([options.sort] if options.sort else [])])
     if options.json:
         print(json.dumps([row if columns is None else shown(row, columns) for row in rows], indent=2))
         return DONE
@@ -129,15 +152,18 @@ def list_things(options: argparse.Namespace, api: Api) -> int:
     return DONE
 
 
-def _warn(rows: Sequence[Row], columns: Iterable[str]) -> None:
+def _warn(what: str, rows: Sequence[Row], columns: Iterable[str]) -> None:
     """Warn of columns that no row has; most likely their names are misspelt."""
-    for column in columns:
+    shown = set(THINGS[what][1])
+    for column in dict.fromkeys(columns):
         if rows and not any(column.partition(".")[0] in row for row in rows):
-            close = meant(column, {name for row in rows for name in row}.union(QUEUE_COLUMNS))
+            close = meant(column, {name for row in rows for name in row} | shown | {"messages"}, ALIKE)
             print(
                 f"leveret: nothing in this list has {column!r}{close}; --json shows what there is",
                 file=sys.stderr,
             )
+        elif not rows and column not in shown and (close := meant(column, shown)):
+            print(f"leveret: there is hardly a column {column!r}{close}", file=sys.stderr)
 
 
 def listed(options: argparse.Namespace, api: Api, columns: Sequence[str] | None) -> list[Row]:
@@ -151,7 +177,21 @@ def listed(options: argparse.Namespace, api: Api, columns: Sequence[str] | None)
         rows = _listeners(api.get(below))
     else:
         rows = list(api.rows(below)) if paged else api.whole(below)
-    return _chosen(rows, options)
+    chosen = _chosen(rows, options)
+    if options.vhost and not chosen and not by_host:
+        _require_host(options.vhost, api)
+    return chosen
+
+
+def _require_host(name: str, api: Api) -> None:
+    """Raise Refused if there is no such virtual host."""
+    from broker_core.cli.api import Refused, path
+
+    try:
+        api.get(path("vhosts", name))
+    except Refused as error:
+        if error.status == 404:
+            raise
 
 
 def _query(options: argparse.Namespace, columns: Sequence[str] | None) -> dict[str, str]:

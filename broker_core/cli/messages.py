@@ -11,10 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.cli.api_commands import Working, say, table
+from broker_core.cli.api_commands import Working, confirmed, confirming, say, table
 from broker_core.cli.command_parser import Add, Environ, control, header, virtual_host
 from broker_core.cli.exit_codes import DONE, REFUSED
 from broker_core.cli.lists import count
+from broker_core.cli.objects import facts
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row
@@ -114,6 +115,7 @@ def _looked_at(parser: argparse.ArgumentParser) -> None:
 def add_purge(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(purge))
     _queue(parser)
+    confirming(parser)
 
 
 def add_move(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -275,19 +277,29 @@ def described(message: Row) -> str:
 
 def purge(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import path
+    from broker_core.cli.text import counted
 
+    row = facts(api, "queues", options.vhost, options.queue)
+    ready, held = row.get("messages_ready"), row.get("messages_unacknowledged")
+    what = counted(ready, "message") if isinstance(ready, int) else "the messages"
+    kept = f"; {counted(held, 'message')} that consumers hold stay" if isinstance(held, int) and held else ""
+    where = f"queue '{options.queue}' in vhost '{options.vhost}'"
+    if not confirmed(options, f"This drops {what} of {where}{kept}.", "Go on?"):
+        return REFUSED
     api.delete(path("queues", options.vhost, options.queue, "contents"))
-    say(options, {"purged": options.queue}, f"purged queue '{options.queue}' in vhost '{options.vhost}'")
+    told = {"purged": options.queue, **({} if ready is None else {"messages": ready})}
+    say(options, told, f"dropped {what} of {where}{kept}")
     return DONE
 
 
 def move(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import WORK_TIMEOUT_S, own_path
+    from broker_core.cli.text import counted
 
     asked = own_path("queues", options.vhost, options.queue, "move")
     answer = api.post(asked, {"to": options.to}, WORK_TIMEOUT_S)
     moved = answer.get("moved") if isinstance(answer, Mapping) else None
-    what = "the messages" if moved is None else f"{moved} messages"
+    what = counted(moved, "message") if isinstance(moved, int) else "the messages"
     say(options, answer, f"{what} of queue '{options.queue}' moved to queue '{options.to}'")
     return DONE
 
@@ -302,12 +314,12 @@ def delayed(options: argparse.Namespace, api: Api) -> int:
         for each in [""] if options.cancel_all else [f"/{each}" for each in dict.fromkeys(options.cancel)]:
             found = api.delete(below + each)
             dropped += int(str(found.get("dropped", 0))) if isinstance(found, dict) else 0
-        say(options, {"dropped": dropped}, f"{told_of(dropped)} dropped")
+        say(options, {"dropped": dropped}, f"{text.counted(dropped, 'message')} dropped")
         return DONE
     if options.deliver is not None or options.deliver_all:
         found = api.post(f"{below}/deliver", {} if options.deliver_all else {"positions": options.deliver})
         delivered = int(str(found.get("delivered", 0))) if isinstance(found, dict) else 0
-        say(options, {"delivered": delivered}, f"{told_of(delivered)} made ready")
+        say(options, {"delivered": delivered}, f"{text.counted(delivered, 'message')} made ready")
         return DONE
     found = api.get(f"{below}?count={min(options.count, 1000)}")
     assert isinstance(found, dict), "the node answers with an object"
@@ -321,10 +333,6 @@ def delayed(options: argparse.Namespace, api: Api) -> int:
         print(text.table([{**each, "due": when(each.get("due"))} for each in shown], DELAYED_COLUMNS))
         print(f"{len(shown)} of {found.get('total')}")
     return DONE
-
-
-def told_of(count: int) -> str:
-    return "1 message" if count == 1 else f"{count} messages"
 
 
 def when(ms: object) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker_core.cli.api_commands import (
     Work,
     Working,
     asking_part,
+    confirmed,
+    confirming,
     say,
     say_with_warnings,
     table,
@@ -17,7 +20,7 @@ from broker_core.cli.api_commands import (
     warnings_of,
 )
 from broker_core.cli.command_parser import Actions, Add, Environ, control, header, parts_of, virtual_host
-from broker_core.cli.exit_codes import DONE
+from broker_core.cli.exit_codes import DONE, REFUSED
 
 if TYPE_CHECKING:
     from broker_core.cli.api import Api, Row
@@ -44,6 +47,8 @@ examples:
 
 {ARGUMENTS}
 """
+
+ONE_ROW: Final = {"page": "1", "page_size": "1", "columns": "name"}
 
 
 def add_declare(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -79,8 +84,10 @@ def add_delete(parser: argparse.ArgumentParser, environ: Environ) -> None:
         virtual_host(part)
         part.add_argument("--if-unused", action="store_true", help="only if it has no consumer or binding")
     text = "Delete a virtual host, with everything that is in it."
-    _named(actions, environ, "vhost", delete_host, text)
-    _named(actions, environ, "user", delete_user, "Delete a user.")
+    host = _named(actions, environ, "vhost", delete_host, text)
+    user = _named(actions, environ, "user", delete_user, "Delete a user.")
+    for part in (queue, exchange, host, user):
+        confirming(part)
 
 
 def add_bind(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -178,38 +185,87 @@ def declare_host(options: argparse.Namespace, api: Api) -> int:
 
 
 def delete_queue(options: argparse.Namespace, api: Api) -> int:
-    return _deleted(options, api, "queues", options.if_empty, options.if_unused)
+    row = facts(api, "queues", options.vhost, options.name)
+    counts = {name: row.get(name) for name in ("messages", "consumers")}
+    return _deleted(options, api, "queues", counts, options.if_empty, options.if_unused)
 
 
 def delete_exchange(options: argparse.Namespace, api: Api) -> int:
-    return _deleted(options, api, "exchanges", False, options.if_unused)
+    from broker_core.cli.api import Refused, path
+
+    try:
+        leading = path("exchanges", options.vhost, options.name, "bindings", "source")
+        counts: dict[str, object] = {"bindings": len(api.whole(leading))}
+    except Refused as error:
+        if error.status == 404:
+            raise
+        counts = {}
+    return _deleted(options, api, "exchanges", counts, False, options.if_unused)
 
 
-def _deleted(options: argparse.Namespace, api: Api, section: str, if_empty: bool, if_unused: bool) -> int:
-    from broker_core.cli.api import SINGULAR, path
+def delete_host(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import Refused, path
 
+    counts = {"messages": facts(api, "vhosts", options.name).get("messages")}
+    with contextlib.suppress(Refused):  # an administrator need not have permissions in it
+        counts = {"queues": _total(api.get(path("queues", options.name), ONE_ROW)), **counts}
+    return _deleted(options, api, "vhosts", counts)
+
+
+def delete_user(options: argparse.Namespace, api: Api) -> int:
+    facts(api, "users", options.name)
+    return _deleted(options, api, "users", {})
+
+
+def facts(api: Api, section: str, *names: str) -> Row:
+    """Return an object; empty if the user may not see it. Raises Refused if it does not exist."""
+    from broker_core.cli.api import Refused, path
+
+    try:
+        found = api.get(path(section, *names))
+    except Refused as error:
+        if error.status == 404:
+            raise
+        return {}
+    return found if isinstance(found, Mapping) else {}
+
+
+def _total(page: object) -> object:
+    return page.get("filtered_count") if isinstance(page, Mapping) else None
+
+
+def contents(counts: Mapping[str, object]) -> str:
+    """Return counts as text: `2,001 messages and 1 consumer`; those that are unknown or 0 are left out."""
+    from broker_core.cli.text import counted
+
+    return " and ".join(
+        counted(count, name.removesuffix("s"))
+        for name, count in counts.items()
+        if isinstance(count, int) and count
+    )
+
+
+def _deleted(
+    options: argparse.Namespace,
+    api: Api,
+    section: str,
+    counts: Mapping[str, object],
+    if_empty: bool = False,
+    if_unused: bool = False,
+) -> int:
+    from broker_core.cli.api import ALONE, SINGULAR, path
+
+    within = [] if section in ALONE else [options.vhost]
+    what = f"{SINGULAR[section]} '{options.name}'" + (f" in vhost '{within[0]}'" if within else "")
+    lost = f" with {inside}" if (inside := contents(counts)) else ""
+    if not confirmed(options, f"This deletes {what}{lost}.", "Go on?"):
+        return REFUSED
     query = {name: "true" for name, wanted in (("if-empty", if_empty), ("if-unused", if_unused)) if wanted}
-    api.delete(path(section, options.vhost, options.name), query)
-    what = f"{SINGULAR[section]} '{options.name}' in vhost '{options.vhost}' is deleted"
-    say(options, {"deleted": options.name, "vhost": options.vhost}, what)
+    api.delete(path(section, *within, options.name), query)
+    known = {name: count for name, count in counts.items() if count is not None}
+    told = {"deleted": options.name, **({"vhost": within[0]} if within else {}), **known}
+    say(options, told, f"{what}{lost} is deleted")
     return DONE
-
-
-def _delete_alone(section: str) -> Callable[[argparse.Namespace, Api], int]:
-    """Return the command for deleting objects that are in no virtual host."""
-
-    def delete(options: argparse.Namespace, api: Api) -> int:
-        from broker_core.cli.api import SINGULAR, path
-
-        api.delete(path(section, options.name))
-        say(options, {"deleted": options.name}, f"{SINGULAR[section]} '{options.name}' is deleted")
-        return DONE
-
-    return delete
-
-
-delete_host: Final = _delete_alone("vhosts")
-delete_user: Final = _delete_alone("users")
 
 
 def bind(options: argparse.Namespace, api: Api) -> int:
@@ -294,10 +350,12 @@ def forget_of_queue(options: argparse.Namespace, api: Api) -> int:
 
 def _forgotten(options: argparse.Namespace, api: Api, section: str) -> int:
     from broker_core.cli.api import SINGULAR, own_path
+    from broker_core.cli.text import counted
 
     answer = api.delete(own_path(section, options.vhost, options.name, "deduplication"))
     forgotten = answer.get("forgotten") if isinstance(answer, Mapping) else None
-    say(options, answer, f"{forgotten} ids of {SINGULAR[section]} '{options.name}' are forgotten")
+    what = counted(forgotten, "id") if isinstance(forgotten, int) else "the ids"
+    say(options, answer, f"forgot {what} of {SINGULAR[section]} '{options.name}'")
     return DONE
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker_core.cli.api_commands import confirmed, confirming
 from broker_core.cli.command_parser import Add, Environ, control, group, header, parts_of, put, virtual_host
 from broker_core.cli.exit_codes import DONE, REFUSED, UNREACHABLE, failed
 
@@ -84,6 +85,8 @@ def add_streams(parser: argparse.ArgumentParser, environ: Environ) -> None:
     for command, asking in group(parser, environ, parts):
         if command is not list_streams:
             asking.add_argument("name", metavar="NAME")
+        if command is delete_super_stream:
+            confirming(asking)
         if command is add_super_stream:
             asking.add_argument("--partitions", metavar="N", type=int, required=True, help="how many streams")
 
@@ -161,6 +164,9 @@ def add_super_stream(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def delete_super_stream(options: argparse.Namespace, environ: Environ) -> int:
+    fact = f"This deletes super stream '{options.name}' in vhost '{options.vhost}', its streams and their messages."
+    if not confirmed(options, fact, "Go on?"):
+        return REFUSED
     return asked(options, environ, "DELETE", _super_stream(options))
 
 

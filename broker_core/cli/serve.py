@@ -129,7 +129,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
         if options.json:
             print(text.problems_json(error.problems))
             return REFUSED
-        return failed(f"{options.file} has {len(error.problems)} problem(s)\n{error}")
+        return failed(f"{options.file} has {text.counted(len(error.problems), 'problem')}\n{error}")
     if options.json:
         print(text.summary_json(config, warnings))
         return DONE

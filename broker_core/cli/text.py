@@ -106,7 +106,7 @@ def _lines(content: object, indent: str = "") -> Iterator[str]:
         )
         return
     single = {name: value for name, value in content.items() if not _nested(value)}
-    yield from _columns([(_label(name), _cell(value)) for name, value in single.items()], indent)
+    yield from _columns([_entry(name, value) for name, value in single.items()], indent)
     for name, value in content.items():
         if not _nested(value):
             continue
@@ -117,11 +117,62 @@ def _lines(content: object, indent: str = "") -> Iterator[str]:
             yield from _lines(value, f"{indent}  ")
 
 
+def _entry(name: str, value: object) -> tuple[str, str]:
+    """Return a name and its value; seconds become a time for people."""
+    if name.endswith("_s") and isinstance(value, int | float):
+        return _label(name.removesuffix("_s")), duration(value)
+    return _label(name), _cell(value)
+
+
 def _nested(value: object) -> bool:
     return bool(value) and (
         isinstance(value, Mapping)
         or (isinstance(value, list) and any(isinstance(item, Mapping) for item in value))
     )
+
+
+def counted(count: int, what: str) -> str:
+    """Return `1 queue`, `2,001 queues`."""
+    if count == 1:
+        return f"1 {what}"
+    return f"{count:,} {what[:-1] + 'ies' if what.endswith('y') and not what.endswith('ey') else what + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people, in its two largest units: `3 d 4 h`, `13 min 34 s`, `4.5 s`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    left = round(seconds)
+    units = [("d", left // 86_400), ("h", left // 3600 % 24), ("min", left // 60 % 60), ("s", left % 60)]
+    first = next(at for at, (_, count) in enumerate(units) if count)
+    return " ".join(f"{count} {unit}" for unit, count in units[first : first + 2] if count)
+
+
+def width(text: str) -> int:
+    """Return how many columns of a terminal a text takes: East Asian letters take two, and marks on letters none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(each) else 2 if east_asian_width(each) in "WF" else 1 for each in text)
+
+
+def padded(text: str, room: int) -> str:
+    """Return a text with spaces behind it, up to this many columns."""
+    return text + " " * (room - width(text))
+
+
+def fitted(text: str, room: int) -> str:
+    """Return a text cut to this many columns; one that is too long ends in an ellipsis."""
+    if width(text) <= room:
+        return text
+    kept, taken = "", 0
+    for each in text:
+        taken += width(each)
+        if taken >= room:
+            break
+        kept += each
+    return kept + "…"
 
 
 def table(rows: Sequence[Object], columns: Sequence[str]) -> str:
@@ -142,7 +193,7 @@ def _columns(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
     if not rows:
         return
     widths = [
-        max((len(line) for cell in column for line in cell.splitlines()), default=0)
+        max((width(line) for cell in column for line in cell.splitlines()), default=0)
         for column in zip(*rows, strict=True)
     ]
     for row in rows:
@@ -150,7 +201,7 @@ def _columns(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
         for line in range(max(map(len, cells))):
             parts = (cell[line] if line < len(cell) else "" for cell in cells)
             yield (
-                indent + "  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True))
+                indent + "  ".join(padded(part, room) for part, room in zip(parts, widths, strict=True))
             ).rstrip()
 
 

@@ -50,7 +50,7 @@ QUEUES: Final[Columns] = (
     ("ACK/S", ACK, 9),
 )
 CONNECTIONS: Final[Columns] = (
-    ("CONNECTION", "name", 0),
+    ("CONNECTION", "client", 0),
     ("USER", "user", 10),
     ("PROTOCOL", "protocol", 13),
     ("STATE", "state", 9),
@@ -132,6 +132,8 @@ def sample(api: Api, rows: int, sort: str) -> Sample:
 
 def frame(found: Sample, width: int, height: int, sort: str, note: str = "") -> list[str]:
     """Return the lines of a screen of this size, cut to its width. Queues get two thirds of the rows."""
+    from broker_core.cli.text import fitted
+
     width, height = max(width, LEAST[0]), max(height, LEAST[1])
     head = [*_totals(found.overview), note or f"queues by {sort}; s: by the other, q: end", ""]
     left = height - len(head) - 3  # two headings, and a line between
@@ -142,7 +144,7 @@ def frame(found: Sample, width: int, height: int, sort: str, note: str = "") -> 
         "",
         *_table(CONNECTIONS, found.connections, fewer, width),
     ]
-    return [line[:width] for line in lines[:height]]
+    return [fitted(line, width) for line in lines[:height]]
 
 
 def _totals(overview: Row) -> Iterator[str]:
@@ -167,17 +169,26 @@ def _table(columns: Columns, rows: Sequence[Row], count: int, width: int) -> Ite
     rest = max(width - sum(fixed + 1 for _, _, fixed in columns), 8)
     yield _line([title for title, _, _ in columns], columns, rest)
     for row in rows[: max(count, 0)]:
-        yield _line([_text(cell(row, column)) for _, column, _ in columns], columns, rest)
+        named = {**row, "client": client_of(row)}
+        yield _line([_text(cell(named, column)) for _, column, _ in columns], columns, rest)
+
+
+def client_of(connection: Row) -> object:
+    """Return the name that a client gives itself, and its address; without one, the name of its connection."""
+    name, given = connection.get("name"), connection.get("user_provided_name")
+    return f"{given} ({str(name).partition(' -> ')[0]})" if given else name
 
 
 def _line(cells: Sequence[str], columns: Columns, rest: int) -> str:
     """Return a row: text to the left, numbers to the right; a text that is too long ends in an ellipsis."""
+    from broker_core.cli.text import fitted, padded
+
     parts = []
     for text, (_, column, fixed) in zip(cells, columns, strict=True):
         room = fixed or rest
-        short = text if len(text) <= room else f"{text[: room - 1]}…"
-        left = column in ("name", "vhost", "user", "protocol", "state")
-        parts.append(short.ljust(room) if left else short.rjust(room))
+        short = fitted(text, room)
+        left = column in ("name", "client", "vhost", "user", "protocol", "state")
+        parts.append(padded(short, room) if left else short.rjust(room))
     return " ".join(parts)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import secrets
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -66,7 +67,14 @@ def _switched(options: argparse.Namespace, api: Api, on: bool) -> int:
 def follow(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import path
     from broker_core.cli.objects import between
+    from broker_core.cli.text import plain
 
+    host = api.get(path("vhosts", options.vhost))
+    if isinstance(host, Mapping) and host.get("tracing") is False:
+        print(
+            f"leveret: vhost '{plain(options.vhost)}' copies no messages yet: `leveret trace on` begins; waiting",
+            file=sys.stderr,
+        )
     name = f"leveret.trace.{secrets.token_hex(8)}"
     queue = path("queues", options.vhost, name)
     api.put(queue, {"durable": False, "auto_delete": False, "arguments": KEPT})

@@ -61,6 +61,68 @@ def test_what_is_deleted_is_gone(node: Node, capsys: Captured):
     assert "gone" not in {*node.host.queues, *node.host.exchanges, *(h.name for h in node.broker.hosts())}
 
 
+def test_what_is_deleted_is_told_with_what_was_in_it(node: Node, capsys: Captured):
+    said(node, capsys, "declare", "vhost", "prod")
+    for name in ("q", "r"):
+        node.broker.virtual_host("prod").declare_queue(name)
+    assert "virtual host 'prod' with 2 queues is deleted" in said(node, capsys, "delete", "vhost", "prod")
+    queue = node.host.declare_queue("q")
+    node.host.bind(node.host.exchange("amq.topic"), queue, "k")
+    for _ in range(2):
+        said(node, capsys, "publish", "--key", "q", "x")
+    told = json.loads(said(node, capsys, "purge", "q", "--json"))
+    assert told == {"purged": "q", "messages": 2}
+    said(node, capsys, "publish", "--key", "q", "x")
+    assert "dropped 1 message of queue 'q' in vhost '/'\n" in said(node, capsys, "purge", "q")
+    for _ in range(2):
+        said(node, capsys, "publish", "--key", "q", "x")
+    assert "queue 'q' in vhost '/' with 2 messages is deleted" in said(node, capsys, "delete", "queue", "q")
+
+
+class Typed(io.StringIO):
+    """A terminal at which somebody types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("command", "question"),
+    [
+        (("delete", "queue", "q"), "This deletes queue 'q' in vhost '/' with 1 message. Go on? [y/N]"),
+        (("purge", "q"), "This drops 1 message of queue 'q' in vhost '/'. Go on? [y/N]"),
+        (("delete", "vhost", "/"), "This deletes virtual host '/' with 1 queue and 1 message. Go on? [y/N]"),
+        (("user", "delete", "guest"), "This deletes user 'guest'. Go on? [y/N]"),
+        (("delete", "exchange", "x"), "This deletes exchange 'x' in vhost '/' with 1 binding. Go on? [y/N]"),
+    ],
+)
+def test_a_person_is_asked_before_something_is_lost(
+    command: tuple[str, ...], question: str, node: Node, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+):
+    queue = node.host.declare_queue("q")
+    said(node, capsys, "declare", "exchange", "x")
+    node.host.bind(node.host.exchange("x"), queue, "")
+    said(node, capsys, "publish", "--key", "q", "x")
+    for answer in ("n\n", "\n", ""):
+        monkeypatch.setattr("sys.stdin", Typed(answer))
+        assert node.run(*command) == cli.REFUSED
+        err = capsys.readouterr().err
+        assert question in err
+        assert "nothing was changed" in err
+    assert node.host.queue("q").ready == 1
+    assert node.broker.access.user("guest") is not None
+    monkeypatch.setattr("sys.stdin", Typed(""))
+    assert node.run(*command, "--yes") == cli.DONE
+    assert "Go on?" not in capsys.readouterr().err
+
+
+def test_an_answer_in_the_affirmative_deletes(node: Node, capsys: Captured, monkeypatch: pytest.MonkeyPatch):
+    node.host.declare_queue("q")
+    monkeypatch.setattr("sys.stdin", Typed("y\n"))
+    said(node, capsys, "delete", "queue", "q")
+    assert "q" not in node.host.queues
+
+
 def test_a_queue_with_messages_stays_if_only_an_empty_one_was_to_go(node: Node, capsys: Captured):
     said(node, capsys, "declare", "queue", "q")
     said(node, capsys, "publish", "--key", "q", "x")
@@ -90,6 +152,13 @@ def test_what_differs_is_refused_in_the_words_of_the_node(node: Node, capsys: Ca
         (["lint", "--live", "--vhost", "nope"], "there is no virtual host 'nope'; there are /"),
         (["permission", "clear", "nope"], "there is no user 'nope' with permissions in vhost '/'"),
         (["limit", "set", "max-channels", "1", "--of-user", "nope"], "leveret: no such user: nope"),
+        (["limit", "set", "max-queues", "1", "--vhost", "nope"], "there is no virtual host 'nope'"),
+        (["limit", "clear", "max-queues", "--vhost", "nope"], "there is no virtual host 'nope'"),
+        (["list", "limits", "--vhost", "nope"], "there is no virtual host 'nope'"),
+        (["declare", "queue", "q", "--vhost", "nope"], "there is no virtual host 'nope'"),
+        (["policy", "set", "p", "^q", "--set", "expires=1", "--vhost", "nope"], "no virtual host 'nope'"),
+        (["renew", "nope"], "there is no channel 'nope'"),
+        (["forget-ids", "queue", "nope"], "there is no queue 'nope' in vhost '/'"),
         (["permission", "set", "nope"], "there is no user 'nope' or no virtual host '/'"),
         (["import", "/nope/x.json"], "leveret: /nope/x.json: No such file or directory"),
         (["close", "connection", "x", "--reason", "a\nb"], "printable"),
@@ -148,6 +217,15 @@ def test_columns_that_nothing_has_are_told(node: Node, capsys: Captured):
         capsys.readouterr().err
         == "leveret: nothing in this list has 'mesages'; did you mean messages?; --json shows what there is\n"
     )
+
+
+@pytest.mark.parametrize("flag", ["--sort", "--columns"])
+def test_a_column_that_is_not_there_is_told_also_of_an_empty_list(flag: str, node: Node, capsys: Captured):
+    assert node.run("list", "queues", flag, "mesages") == cli.DONE
+    assert "'mesages'; did you mean messages?" in capsys.readouterr().err
+    node.host.declare_queue("q")
+    assert node.run("list", "queues", flag, "mesages") == cli.DONE
+    assert "'mesages'; did you mean messages?" in capsys.readouterr().err
 
 
 def test_more_than_a_page_is_listed_to_the_end(node: Node, capsys: Captured, monkeypatch: pytest.MonkeyPatch):

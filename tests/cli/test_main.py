@@ -37,13 +37,46 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["hop"], ["serve", "--data", "x", "--memory"], ["explain", "--header", "=x"], ["check"]]
+    "arguments", [["serve", "--data", "x", "--memory"], ["explain", "--header", "=x"], ["check"]]
 )
 def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments, {})
     assert caught.value.code == cli.USAGE
     assert "usage: leveret" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["lsit"], "leveret: there is no command 'lsit'; did you mean list?\n"),
+        (["zzz"], "leveret: there is no command 'zzz'; `leveret --help` shows those that there are\n"),
+        (["log", "levle"], "leveret log: there is no command 'levle'; did you mean level?\n"),
+        (["list", "quues"], "argument WHAT: there is no 'quues'; did you mean queues?\n"),
+        (
+            ["list", "queues", "--colums=name"],
+            "leveret list: error: there is no option --colums; did you mean --columns?\n",
+        ),
+        (["log", "level", "loud"], "there is no 'loud'; choose from debug, info, warning, error, none\n"),
+    ],
+)
+def test_an_unknown_word_is_answered_with_the_one_that_was_meant(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments, {})
+    assert caught.value.code == cli.USAGE
+    assert capsys.readouterr().err.endswith(words)
+
+
+@pytest.mark.parametrize("arguments", [[], ["log"], ["user"], ["streams"]])
+def test_a_command_that_is_nothing_without_another_prints_its_help(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+):
+    assert cli.main(arguments, {}) == cli.USAGE
+    out = capsys.readouterr().out
+    assert out.startswith(f"usage: {' '.join(['leveret', *arguments])} [-h]")
+    assert "\ncommands:\n" in out
 
 
 def test_a_good_file_is_ok_with_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -63,7 +96,7 @@ def test_all_problems_of_a_file_are_listed(tmp_path: Path, capsys: pytest.Captur
     assert cli.main(["check", str(file)], {}) == cli.REFUSED
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert "3 problem(s)" in captured.err
+    assert "3 problems" in captured.err
     assert "memory.watermark: found -1" in captured.err
     assert "did you mean 'http'?" in captured.err
     assert "471147" not in captured.err

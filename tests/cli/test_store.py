@@ -51,7 +51,7 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
     assert f"usage: leveret store {command}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["hop"], ["verify"], ["backup", "a"], ["restore", "a"]])
+@pytest.mark.parametrize("arguments", [["hop"], ["verify"], ["backup", "a"], ["restore", "a"]])
 def test_wrong_usage_is_exit_code_2(arguments: list[str]):
     with pytest.raises(SystemExit) as caught:
         run(*arguments)

@@ -16,6 +16,7 @@ import time
 import pytest
 
 from broker_core import cli
+from broker_core.cli.text import width
 from broker_core.cli.top import Sample, frame, number
 from tests.cli.answering import serving
 from tests.cli.node import Node
@@ -27,6 +28,16 @@ OVERVIEW = {
     "object_totals": {"connections": 2, "channels": 3, "queues": 40, "consumers": 5},
     "queue_totals": {"messages_ready": 12345, "messages_unacknowledged": 0},
     "message_stats": {"publish_details": {"rate": 1500.0}, "deliver_get_details": {"rate": 0.4}},
+}
+
+
+NAMED = {
+    "name": "10.0.0.7:4 -> 10.0.0.1:5672",
+    "user_provided_name": "worker",
+    "user": "guest",
+    "protocol": "AMQP 0-9-1",
+    "state": "running",
+    "channels": 1,
 }
 
 
@@ -51,12 +62,12 @@ FOUND = Sample(
 
 
 def test_a_frame_tells_totals_queues_and_connections():
-    lines = frame(Sample(OVERVIEW, [queue("orders", 7)], [connection("here")]), 100, 20, "rate")
+    lines = frame(Sample(OVERVIEW, [queue("orders", 7)], [NAMED]), 100, 20, "rate")
     assert lines[0] == "Leveret 1.0  leveret@here"
     assert lines[1] == "connections 2  channels 3  queues 40  consumers 5"
     assert lines[2] == "ready 12.3k  unacknowledged 0  in 1500.0/s  out 0.4/s  ack -/s"
     assert lines[6].split() == ["orders", "/", "7", "1", "2", "3.2", "-", "-"]
-    assert lines[9].split() == ["here", "guest", "AMQP", "0-9-1", "running", "1", "-", "-"]
+    assert lines[9].split() == ["worker", "(10.0.0.7:4)", "guest", "AMQP", "0-9-1", "running", "1", "-", "-"]
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 12), (80, 24), (100, 30), (300, 100)])
@@ -66,6 +77,15 @@ def test_a_frame_never_leaves_its_screen(width: int, height: int):
     assert max(map(len, lines)) <= width
     assert any(line.startswith("q0") for line in lines)
     assert any(line.startswith("127.0") for line in lines)
+
+
+def test_wide_letters_and_marks_keep_the_columns():
+    names = ["注文キュー", "e\u0301te\u0301", "plain", "注文" * 40]
+    lines = frame(Sample(OVERVIEW, [queue(name, 7) for name in names], []), 100, 30, "rate")
+    assert len({width(line[: line.rindex(" 7 ")]) for line in lines[6:10]}) == 1
+    assert max(map(width, lines)) <= 100
+    assert lines[9].startswith("注文注文")
+    assert "…  /" in lines[9]
 
 
 def test_queues_get_what_connections_leave_free():

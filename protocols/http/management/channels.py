@@ -13,7 +13,7 @@ from broker_core.observability.counts import CHANNEL as CHANNEL_COUNTS
 from broker_core.observability.counts import channel_counts
 from broker_core.values import Json
 from protocols.http.connection import Later, Response
-from protocols.http.management.connections import Open, connection_named, open_connections
+from protocols.http.management.connections import Open, connection_named, open_connections, provided_name
 from protocols.http.management.consumers import attached_in, is_on, rows
 from protocols.http.management.lists import Fields, listed, told
 from protocols.http.management.rates import TOLD_CHANNEL, Rates
@@ -76,7 +76,12 @@ CHANNEL: Final[Fields[OpenChannel]] = {
 
 def connection_details(each: Open) -> dict[str, Json]:
     peer = each.connected.peer
-    return {"name": each.name, "peer_host": peer.host, "peer_port": peer.port}
+    return {
+        "name": each.name,
+        "peer_host": peer.host,
+        "peer_port": peer.port,
+        "user_provided_name": provided_name(each.facts),
+    }
 
 
 def fields(asked: Asked) -> Fields[OpenChannel]:

@@ -231,14 +231,23 @@ class Directory:
             {} if operations is None else {each.peer.name: each for each in operations.connections()}
         )
         self.user_of = cache(self._user_of)
+        self.given_to = cache(self._given_to)
 
     def find(self, name: str) -> Connected | None:
         return self._connected.get(name)
 
     def _user_of(self, name: str) -> str:
-        connected = self.find(name)
-        facts = None if connected is None or connected.front is None else connected.front.facts()
+        facts = self._facts_of(name)
         return "" if facts is None else facts.user
+
+    def _given_to(self, name: str) -> Json:
+        """Return the client's own name for a connection."""
+        facts = self._facts_of(name)
+        return None if facts is None else provided_name(facts)
+
+    def _facts_of(self, name: str) -> ConnectionFacts | None:
+        connected = self.find(name)
+        return None if connected is None or connected.front is None else connected.front.facts()
 
 
 ROUTES: Final = (

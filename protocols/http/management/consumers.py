@@ -98,6 +98,7 @@ def channel_details(facts: ConsumerFacts, directory: Directory) -> dict[str, Jso
         "peer_host": connected.peer.host,
         "peer_port": connected.peer.port,
         "user": directory.user_of(facts.connection),
+        "user_provided_name": directory.given_to(facts.connection),
     }
 
 

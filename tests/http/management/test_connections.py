@@ -210,6 +210,7 @@ def test_a_consumer_is_told_with_its_queue_and_channel(lobby: Lobby) -> None:
                 "peer_host": "127.0.0.1",
                 "peer_port": 40000,
                 "user": "guest",
+                "user_provided_name": None,
             },
             "consumer_tag": "tag",
             "exclusive": True,

@@ -80,7 +80,11 @@ SHAPES: Final = {
         "",
         "slow warnings",
     ),
-    "channel_details": ("connection_name name node number peer_host peer_port user", "", ""),
+    "channel_details": (
+        "connection_name name node number peer_host peer_port user",
+        "",
+        "user_provided_name",
+    ),
     "overview": (
         "management_version rates_mode sample_retention_policies exchange_types product_version product_name "
         "rabbitmq_version cluster_name erlang_version erlang_full_version release_series_support_status "
