@@ -118,6 +118,12 @@ class Operations(ABC):
     def status(self) -> Mapping[str, Json]:
         """Return version, uptime, listeners, alarms and counts, as JSON values."""
 
+    def log_lines(
+        self, after: int, level: int, category: str, text: str, count: int
+    ) -> Mapping[str, Json] | None:
+        """Return the last lines of the log that suit (`RecentLog.lines`); None if none are kept."""
+        return None
+
     @abstractmethod
     def reload(self) -> Reloaded:
         """Read the configuration again and apply what can be applied without a restart."""

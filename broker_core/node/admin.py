@@ -131,6 +131,12 @@ class NodeAdmin(Operations):
             "messages_unacknowledged": sum(queue.unsettled for queue in queues),
         }
 
+    def log_lines(
+        self, after: int, level: int, category: str, text: str, count: int
+    ) -> Mapping[str, Json] | None:
+        targets = self._node.log_targets
+        return None if targets is None else targets.recent.lines(after, level, category, text, count)
+
     def reload(self) -> Reloaded:
         if self._reread is None:
             return Reloaded(

@@ -23,6 +23,7 @@ import attrs
 
 from broker_core.config.load import ConfigError
 from broker_core.config.types import Problem, printed
+from broker_core.node.recent_log import RecentLog
 from broker_core.observability import log_levels
 
 if TYPE_CHECKING:
@@ -37,10 +38,15 @@ LOGGER: Final = logging.getLogger("leveret")
 
 
 class LogTargets:
-    """The places that a process writes its log to: standard error, a file, or both. A reload changes them."""
+    """The places that a process writes its log to: standard error, a file, or both. A reload changes them.
+
+    The last lines are kept in memory as well (`recent`).
+    """
 
     def __init__(self, settings: LogSettings) -> None:
         """Start to log. Raises ConfigError if the file cannot be opened."""
+        self.recent = RecentLog(JsonLines().line)
+        LOGGER.addHandler(self.recent)
         self._console: logging.Handler | None = None
         self._file: FileTarget | None = None
         self._settings: LogSettings | None = None
@@ -74,7 +80,7 @@ class LogTargets:
     def say_whose(self, node: Operations) -> None:
         """From now on, add the source of the input that the node is processing. Call it in the node's own thread."""
         self._whose = Whose(node)
-        for handler in (self._console, self._file):
+        for handler in (self._console, self._file, self.recent):
             if handler is not None:
                 handler.addFilter(self._whose)
 
@@ -82,6 +88,7 @@ class LogTargets:
         """Write what waits, and log no more."""
         self._console = self._replaced(self._console, None)
         self._file = self._replaced(self._file, None)
+        LOGGER.removeHandler(self.recent)
 
     def _replaced(self, before: logging.Handler | None, after: H) -> H:
         if after is not None:
@@ -155,7 +162,8 @@ class Lines(logging.Formatter):
 class JsonLines(Lines):
     """One JSON object a line."""
 
-    def format(self, record: logging.LogRecord) -> str:
+    def line(self, record: logging.LogRecord) -> dict[str, str]:
+        """Return the record as names and texts."""
         line = {
             "time": self.formatTime(record),
             "level": record.levelname.lower(),
@@ -165,7 +173,10 @@ class JsonLines(Lines):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
+        return line
+
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps(self.line(record))
 
 
 class TextLines(Lines):

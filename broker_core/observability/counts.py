@@ -29,7 +29,7 @@ CHURN: Final = (
     "queue_deleted",
 )
 TOTAL: Final = (*HOST, "confirm", "return_unroutable", *CHURN)
-NODE: Final = ("mem_used", "fd_used", "sockets_used", "disk_free")
+NODE: Final = ("mem_used", "fd_used", "sockets_used", "disk_free", "processor_ms")
 
 
 def queue_counts(queue: Queue) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ def set_levels(level: str, by_category: Mapping[str, str | None]) -> None:
 def set_level(category: str | None, level: str | None) -> None:
     """Set the level of a category, or of the whole log (None), to one of LEVELS."""
     logger = logging.getLogger(ROOT if category is None else f"{ROOT}.{category}")
-    logger.setLevel(logging.NOTSET if level is None else _number(level))
+    logger.setLevel(logging.NOTSET if level is None else number(level))
 
 
 def levels() -> dict[str, str]:
@@ -55,9 +55,10 @@ def level() -> str:
     return _word(logging.getLogger(ROOT).getEffectiveLevel())
 
 
-def _number(level: str) -> int:
+def number(level: str) -> int:
+    """Return the number that `logging` has for one of LEVELS."""
     return NONE if level == "none" else int(logging.getLevelNamesMapping()[level.upper()])
 
 
-def _word(number: int) -> str:
-    return next((level for level in LEVELS if number <= _number(level)), "none")
+def _word(given: int) -> str:
+    return next((level for level in LEVELS if given <= number(level)), "none")

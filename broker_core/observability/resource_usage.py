@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -28,11 +29,12 @@ class Measured:
     sockets: int
     disk_free: int
     threads: int
+    processor_ms: int  # processor time of all threads since the start
 
     @property
     def counts(self) -> tuple[int, ...]:
         """The columns of `counts.NODE`."""
-        return self.memory, self.descriptors, self.sockets, self.disk_free
+        return self.memory, self.descriptors, self.sockets, self.disk_free, self.processor_ms
 
 
 def measured(operations: Operations) -> Measured:
@@ -45,6 +47,7 @@ def measured(operations: Operations) -> Measured:
         sockets=sockets,
         disk_free=free_octets(operations.data_folder or Path()) or 0,
         threads=running_threads(),
+        processor_ms=time.process_time_ns() // 1_000_000,
     )
 
 

@@ -50,6 +50,7 @@ OURS: Final[dict[str, Row]] = {
     "GET /api/leveret/plugins": Row("monitoring"),
     "POST /api/leveret/plugins/reload": Row("administrator"),
     "GET /api/leveret/log": Row("monitoring"),
+    "GET /api/leveret/log/lines": Row("administrator", otherwise=404),  # a broker without a process has none
     "PUT /api/leveret/log/level/{level}": Row("administrator", target="/api/leveret/log/level/info"),
     "GET /api/leveret/logins": Row("monitoring"),
     "DELETE /api/leveret/logins": Row("administrator"),

@@ -10,6 +10,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pika
@@ -328,3 +329,17 @@ def test_explain_tells_a_refusal(ask: Ask, orders: BlockingChannel) -> None:
         "dropped: write access to exchange 'audit' in vhost '/' refused for user 'shop'\n"
     )
     assert ask("explain", "--exchange", "none").err == "leveret: no exchange 'none' in vhost '/'\n"
+
+
+def asked_for(served: Served, path: str) -> Any:
+    request = urllib.request.Request(served.url + path)
+    request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")  # guest:guest
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)
+
+
+def test_the_last_lines_of_the_log_are_told_over_http(served: Served) -> None:
+    found = asked_for(served, "/api/leveret/log/lines?category=node&level=info")
+    assert found["last"] >= len(found["lines"]) > 0
+    assert {line["logger"] for line in found["lines"]} == {"leveret.node"}
+    assert asked_for(served, f"/api/leveret/log/lines?after={found['last']}&level=error")["lines"] == []

@@ -119,6 +119,7 @@ def node_fields(asked: Asked) -> Fields[Operations]:
         "partitions": [],
         "proc_total": limit_of(resource.RLIMIT_NPROC),
         "proc_used": now.threads,
+        "processor_ms": now.processor_ms,
         "processors": os.cpu_count(),
         "rates_mode": "basic",
         "run_queue": len(broker.touched),

@@ -22,6 +22,10 @@ from protocols.http.management.requester import sees_all, visible_hosts
 from protocols.http.server.request import Asked, Level, Refused, Route
 from protocols.http.server.router import Tree
 
+LOG_LINES: Final = 200  # unless the request has a count
+LOG_LINES_MAX: Final = 2000
+LOG_ID_MAX: Final = (1 << 63) - 1
+
 # The functions.
 
 
@@ -78,12 +82,34 @@ def log(asked: Asked) -> Json:
     return {"level": log_levels.level(), "levels": log_levels.levels()}
 
 
+def log_lines(asked: Asked) -> Json:
+    """Return the last lines of the log, which are kept in memory. Raises NotFound if this node keeps none."""
+    asked.only("after", "level", "category", "text", "count")
+    level = asked.one("level", "debug")
+    if level not in log_levels.LEVELS:
+        raise no_level(level)
+    found = asked.operations.log_lines(
+        asked.number("after", 0, 0, LOG_ID_MAX),
+        log_levels.number(level),
+        asked.one("category", ""),
+        asked.one("text", "").lower(),
+        asked.number("count", LOG_LINES, 1, LOG_LINES_MAX),
+    )
+    if found is None:
+        raise NotFound("this node runs in a program of its own log, and keeps no lines of it")
+    return {**found}
+
+
+def no_level(level: str) -> PreconditionFailed:
+    return PreconditionFailed(f"'{level[:40]}' is no level of the log; {', '.join(log_levels.LEVELS)} are")
+
+
 def set_log_level(asked: Asked) -> Json:
     """Set the level of the log, or of one category, until the next reload or start."""
     asked.only("category")
     level, category = asked.arguments["level"], asked.one("category", "")
     if level not in log_levels.LEVELS:
-        raise PreconditionFailed(f"'{level[:40]}' is no level of the log; {', '.join(log_levels.LEVELS)} are")
+        raise no_level(level)
     if category and category not in log_levels.CATEGORIES:
         known = ", ".join(log_levels.CATEGORIES)
         raise NotFound(f"the log has no category '{category[:40]}'; it has {known}")
@@ -135,6 +161,7 @@ ROUTES: Final = (
     Route("GET", "/api/leveret/plugins", Level.MONITORING, plugins),
     Route("POST", "/api/leveret/plugins/reload", Level.ADMINISTRATOR, reload_plugins),
     Route("GET", "/api/leveret/log", Level.MONITORING, log),
+    Route("GET", "/api/leveret/log/lines", Level.ADMINISTRATOR, log_lines),
     Route("PUT", "/api/leveret/log/level/{level}", Level.ADMINISTRATOR, set_log_level),
     Route("GET", "/api/leveret/logins", Level.MONITORING, logins),
     Route("DELETE", "/api/leveret/logins", Level.ADMINISTRATOR, forget_logins),

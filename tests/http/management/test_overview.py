@@ -135,6 +135,7 @@ def test_the_node_tells_what_it_takes_up(lobby: Lobby) -> None:
     assert 0 < told["fd_used"] < told["fd_total"]
     assert told["sockets_used"] == 2  # a connection and a listener
     assert told["disk_free"] > 0
+    assert told["processor_ms"] > 0
     assert (told["name"], told["running"], told["type"]) == ("leveret", True, "ram")
     assert lobby.get("/api/nodes/leveret/memory")["memory"]["total"]["rss"] > 1 << 20
 

@@ -128,7 +128,7 @@ SHAPES: Final = {
         "queue_declared queue_declared_details queue_created queue_created_details queue_deleted "
         "queue_deleted_details",
         "",
-        "",
+        "processor_ms processor_ms_details",
     ),
 }
 
