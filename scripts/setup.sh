@@ -3,7 +3,8 @@
 #   setup.sh run      .venv with Leveret in it
 #   setup.sh compile  build/compiled: the packages with their hot modules compiled, if there is a C compiler
 #   setup.sh test     .venv with the tools and the Python clients of the tests, too
-#   setup.sh peers    clients that are not ours or not Python: rabbitmq-c's tools, rabbitmqadmin, Node.js with amqplib and rhea
+#   setup.sh peers    what is not ours or not Python: PostgreSQL, a browser, rabbitmq-c's tools, rabbitmqadmin, Node.js with
+#                     amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -136,6 +137,16 @@ install_browser() {
     has_browser || without "as root: apt-get install chromium"
 }
 
+has_postgres() { command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; }
+
+# The tests of the store in PostgreSQL start servers of their own; Debian's package brings the programs for that.
+install_postgres() {
+    if ! has_postgres && can_install; then
+        install_packages postgresql || true
+    fi
+    has_postgres || without "as root: apt-get install postgresql"
+}
+
 install_peers() {
     local missing
     mapfile -t missing < <(missing_packages)
@@ -194,6 +205,7 @@ case "${1:-}" in
         ;;
     peers)
         install_browser
+        install_postgres
         install_peers
         fetch_rabbitmqadmin
         ;;

@@ -10,6 +10,10 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.harness.postgres import database, own_pair, postgres_pair
+
+__all__ = ["database", "own_pair", "postgres_pair"]
+
 settings.register_profile("dev", max_examples=50, deadline=None)
 # A build says the same twice: what it tries does not depend on chance. The nightly run looks further.
 settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True)

@@ -32,6 +32,10 @@ class StoreError(Exception):
     """The store cannot be trusted any more: nothing may be confirmed from here on. The text says why."""
 
 
+class FencedError(StoreError):
+    """Another node has taken the store over: this one may confirm and deliver nothing more, and need not end."""
+
+
 class NoSpaceError(Exception):
     """There was no room for a commit. Nothing of it is kept; the same commit may be tried again."""
 

@@ -1,0 +1,284 @@
+"""A PostgreSQL with a synchronous standby in a temporary folder, from Debian's package `postgresql`.
+
+One pair serves all workers of a run. The servers run as the user `postgres` where the tests run as root, as PostgreSQL
+refuses root. A test gets a schema of its own, which is quick to make and to drop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from broker_core.store.postgres.session import Database
+
+START_S: Final = 30.0
+POSTGRES: Final = "postgres"
+MISSING: Final = "needs PostgreSQL's servers; as root: apt-get install postgresql"
+QUICK: Final = (
+    "shared_buffers=64MB", "max_connections=80", "wal_level=replica", "max_wal_senders=8", "hot_standby=on",
+    "wal_receiver_status_interval=1s", "wal_retrieve_retry_interval=100ms", "logging_collector=off",
+    "log_min_messages=warning", "log_checkpoints=off", "max_wal_size=512MB", "min_wal_size=80MB",
+)  # fmt: skip
+
+
+def programs() -> Path | None:
+    """The folder of PostgreSQL's programs, where there is one."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda each: int(each.parts[4]))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    return Path(on_path).resolve().parent if on_path else None
+
+
+def account() -> str | None:
+    """The user that the servers run as; None: the one that runs the tests."""
+    if os.getuid():
+        return None
+    pwd.getpwnam(POSTGRES)  # Debian's package makes it
+    return POSTGRES
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+def run(command: list[Path | str], folder: Path) -> None:
+    """Run one of PostgreSQL's programs as the servers' user, in a folder that this may read."""
+    subprocess.run(
+        command, check=True, user=account(), cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+
+
+class Server:
+    """One server, by its data folder and port. It may run in another process than this one."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.port = port
+
+    @property
+    def dsn(self) -> str:
+        """A connection string for the database `postgres`, over TCP."""
+        return f"host=127.0.0.1 port={self.port} user={POSTGRES} dbname=postgres"
+
+    def start(self, *settings: str) -> None:
+        """Start it, and wait until it answers."""
+        bin_ = programs()
+        assert bin_ is not None, MISSING
+        options = [f"-p {self.port}", f"-k {self.folder.parent}", "-c listen_addresses=127.0.0.1"]
+        options += [f"-c {each}" for each in (*QUICK, *settings)]
+        command = [bin_ / "pg_ctl", "start", "-W", "-s", "-D", self.folder, "-l", f"{self.folder}.log"]
+        run([*command, "-o", " ".join(options)], self.folder.parent)
+        self._wait(lambda: self._answers("select 1") == "1")
+
+    @property
+    def pid(self) -> int:
+        return int((self.folder / "postmaster.pid").read_text().splitlines()[0])
+
+    def processes(self) -> list[int]:
+        """The postmaster, and all of its children."""
+        found = [self.pid]
+        for each in Path("/proc").glob("[0-9]*/stat"):
+            with contextlib.suppress(OSError, ValueError):
+                if int(each.read_text().rpartition(")")[2].split()[1]) == found[0]:
+                    found.append(int(each.parent.name))
+        return found
+
+    def pause(self) -> None:
+        """Freeze it: its connections stay, and nothing answers."""
+        self._tell(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._tell(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it as a machine that loses its power does, except that the disk keeps what was written."""
+        self._tell(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it at once, without a checkpoint."""
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(self.pid, signal.SIGQUIT)
+            self._wait(lambda: not (self.folder / "postmaster.pid").exists())
+
+    def promote(self) -> None:
+        """Make a primary of a standby."""
+        self.ask("select pg_promote(true, 30)")
+
+    def ask(self, sql: str, database: str = POSTGRES) -> str:
+        """The first value that a statement returns, as text; the connection is closed again."""
+        import psycopg
+
+        with psycopg.connect(self.dsn, dbname=database, autocommit=True, connect_timeout=5) as connection:
+            found = connection.execute(sql.encode())
+            row = found.fetchone() if found.description else None
+        return "" if row is None else str(row[0])
+
+    def _answers(self, sql: str) -> str:
+        try:
+            return self.ask(sql)
+        except Exception:
+            return ""
+
+    def _tell(self, number: int) -> None:
+        for each in self.processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(each, number)
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        end = time.monotonic() + START_S
+        while not done():
+            assert time.monotonic() < end, f"see {self.folder}.log"
+            time.sleep(0.02)
+
+
+class Pair:
+    """A primary, and a standby that each of its commits waits for."""
+
+    def __init__(self, folder: Path, primary_port: int, standby_port: int) -> None:
+        self.folder = folder
+        self.primary = Server(folder / "primary", primary_port)
+        self.standby = Server(folder / "standby", standby_port)
+
+    @classmethod
+    def made(cls) -> Pair:
+        """Make one in a new folder, and start it."""
+        bin_ = programs()
+        assert bin_ is not None, MISSING
+        folder = Path(tempfile.mkdtemp(prefix="leveret-pg-", dir="/tmp"))
+        folder.chmod(0o755)
+        if user := account():
+            shutil.chown(folder, user)
+        pair = cls(folder, free_port(), free_port())
+        initdb = [bin_ / "initdb", "-D", pair.primary.folder, "-A", "trust", "-U", POSTGRES, "-N"]
+        run([*initdb, "--no-locale", "-E", "UTF8"], folder)
+        pair.primary.start("synchronous_standby_names=standby")
+        copy = [bin_ / "pg_basebackup", "-D", pair.standby.folder, "-R", "-c", "fast", "-N"]
+        copy += ["-d", f"{pair.primary.dsn} application_name=standby"]
+        run(copy, folder)
+        pair.standby.start()
+        pair.wait()
+        return pair
+
+    def wait(self) -> None:
+        """Wait until commits are replicated."""
+        asked = "select count(*) from pg_stat_replication where sync_state = 'sync'"
+        self.primary._wait(lambda: self.primary._answers(asked) == "1")
+
+    @property
+    def dsn(self) -> str:
+        return self.primary.dsn
+
+    def end(self) -> None:
+        """Stop both, and remove their folder."""
+        for server in (self.standby, self.primary):
+            with contextlib.suppress(OSError, ValueError):
+                server.go_on()
+            server.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def shared(folder: Path) -> Iterator[Pair]:
+    """The pair of a run: the first process that asks makes it, the last one that leaves ends it.
+
+    `folder` is the same for all processes of the run.
+    """
+    note, lock = folder / "postgres.json", folder / "postgres.lock"
+
+    @contextlib.contextmanager
+    def noted() -> Iterator[dict[str, object]]:
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            known = json.loads(note.read_text()) if note.exists() else {"users": 0}
+            yield known
+            note.write_text(json.dumps(known))
+
+    with noted() as known:
+        if not known["users"]:
+            made = Pair.made()
+            known |= {"folder": str(made.folder), "ports": [made.primary.port, made.standby.port]}
+        known["users"] = int(str(known["users"])) + 1
+        ports = known["ports"]
+        assert isinstance(ports, list)
+        pair = Pair(Path(str(known["folder"])), *ports)
+    try:
+        yield pair
+    finally:
+        with noted() as known:
+            known["users"] = int(str(known["users"])) - 1
+            if not known["users"]:
+                pair.end()
+
+
+# Fixtures.
+
+
+@pytest.fixture(scope="session")
+def postgres_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """A pair for tests that leave it as it was: it is shared by all workers."""
+    need_postgres()
+    base = tmp_path_factory.getbasetemp()
+    with shared(base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) as pair:
+        yield pair
+
+
+@pytest.fixture
+def own_pair() -> Iterator[Pair]:
+    """A pair for a test that kills servers: nobody else uses it."""
+    need_postgres()
+    pair = Pair.made()
+    yield pair
+    pair.end()
+
+
+SCHEMAS: Final = count(1)
+
+
+@pytest.fixture
+def database(postgres_pair: Pair) -> Iterator[Database]:
+    """An empty store in the shared pair."""
+    with schema_in(postgres_pair) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def schema_in(pair: Pair) -> Iterator[Database]:
+    """An empty store in a schema of its own, which is dropped at the end."""
+    from broker_core.store.postgres import schema
+    from broker_core.store.postgres.session import Database, Session
+
+    made = Database(pair.dsn, f"test {os.getpid()}_{next(SCHEMAS)}")
+    session = Session(made, "test")
+    try:
+        schema.create(session)
+        yield made
+        session.connection.execute(session.statement("drop schema {s} cascade"))
+    finally:
+        session.close()
+
+
+def need_postgres() -> None:
+    """Skip the test without PostgreSQL, which on a build server is a failure."""
+    if programs() is None:
+        if os.environ.get("CI"):
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
