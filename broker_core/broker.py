@@ -22,7 +22,7 @@ from broker_core.arguments.row import Row
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.config.compat import Compat
 from broker_core.delivery import UNLIMITED
-from broker_core.errors import NotFound
+from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.exchanges.answer import WrongAnswer, described, source_file
 from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType, Selected
 from broker_core.exchanges.routing import Route, identity_at, is_duplicate, route, walk
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from broker_core.durability.journal import Journal
     from broker_core.durability.paging import Paging
     from broker_core.durable_objects import Catalogue
+    from broker_core.interceptors.chain import Chain
     from broker_core.observability.audit import Audit
     from broker_core.observability.history import History
     from broker_core.operations import Operations
@@ -121,7 +122,9 @@ class Broker:
         self.work = 0  # copies of messages made in this batch, where one became several
         self.touched: list[Queue] = []  # queues to dispatch in the next settle
         self.publishers: list[Publisher] = []  # to be told at the end of the next settle
-        self.refused_by = ""  # the name of the last queue that was full
+        self.refused_by = ""  # the name of the queue that refused the last message; empty: an interceptor did
+        self.refused_for = ""  # the reason that the interceptor gave
+        self.interceptors: Chain | None = None  # see each published message first
         self.overfull: dict[Overfull, None] = {}  # of queues that got too long in this batch
         self.flow_credit: int | None = (
             None  # messages that may wait in a queue without limits before publishers wait
@@ -147,6 +150,13 @@ class Broker:
         # Makes the ends of shovels on other brokers; None: no protocol of this node can.
         self.remote_ends: Callable[[], RemoteEnds] | None = None
         self._kept: dict[tuple[type[object], str], object] = {}
+
+    def intercept(self, interceptors: Chain | None) -> None:
+        """Have these interceptors, or none, see each message that is published from now on."""
+        self.interceptors = interceptors
+        for host in self.virtual_hosts.values():
+            for exchange in host.exchanges.values():
+                exchange.prepare()
 
     # Virtual hosts.
 
@@ -217,8 +227,11 @@ class Broker:
     def publish(self, exchange: Exchange, message: Message) -> Outcome:
         """Route a message from `exchange` and put it into its queues."""
         exchange.published += 1
-        if exchange.reads_delays:
-            self.put_off(message)
+        if exchange.prepares:
+            prepared = self.prepare(exchange, message)
+            if prepared is None:
+                return REFUSED
+            message = prepared
         if exchange.deduplication is not None:
             return self._publish_once(exchange, message)
         found = exchange.routes.get(message.key)
@@ -239,6 +252,25 @@ class Broker:
             return TAKEN if taken else REFUSED
         exchange.unroutable += 1
         return UNROUTABLE
+
+    def prepare(self, exchange: Exchange, message: Message) -> Message | None:
+        """Return a published message as interceptors want it to be routed; None if one of them has refused it.
+
+        A message that its headers put off will wait in the queues that get it.
+        """
+        try:
+            return self.prepared(exchange, message)
+        except PreconditionFailed as refusal:
+            self.refused_by, self.refused_for = "", str(refusal)
+            return None
+
+    def prepared(self, exchange: Exchange, message: Message) -> Message:
+        """Return what `prepare` does. Raises PreconditionFailed if an interceptor has refused the message."""
+        if self.interceptors is not None:
+            message = self.interceptors.incoming(exchange, message)
+        if exchange.reads_delays:
+            self.put_off(message)
+        return message
 
     def put_off(self, message: Message) -> None:
         """Have a message wait in the queues that get it, if its headers say that it is for later."""
@@ -290,7 +322,7 @@ class Broker:
             or facts.cc
             or facts.bcc
             or exchange.routes_revision != exchange.virtual_host.revision
-            or exchange.reads_delays
+            or exchange.prepares
         ):
             return 0
         known = exchange.deduplication
@@ -318,8 +350,12 @@ class Broker:
 
     def publish_if_room(self, exchange: Exchange, message: Message) -> Outcome | None:
         """Publish a message, unless a queue has no room for it: then return None, with nothing changed."""
-        if exchange.reads_delays:
-            self.put_off(message)
+        if exchange.prepares:
+            prepared = self.prepare(exchange, message)
+            if prepared is None:
+                exchange.published += 1
+                return REFUSED
+            message = prepared
         found = self.route(exchange, message)
         if exchange.deduplication is None or not is_duplicate(exchange, message):
             for queue in found.queues:
@@ -340,7 +376,7 @@ class Broker:
 
     def sole_queue(self, exchange: Exchange, message: Message) -> Queue | None:
         """Return the queue that messages like this one go to, if it alone gets them and is never full; else None."""
-        if exchange.deduplication is not None:
+        if exchange.deduplication is not None or self.interceptors is not None:
             return None
         found = self.route(exchange, message)
         only = found.only
@@ -359,8 +395,11 @@ class Broker:
     def publish_immediate(self, exchange: Exchange, message: Message) -> Outcome:
         """Publish a message, but only into queues that can deliver it to a consumer at once (S086, S142)."""
         exchange.published += 1
-        if exchange.reads_delays:
-            self.put_off(message)
+        if exchange.prepares:
+            prepared = self.prepare(exchange, message)
+            if prepared is None:
+                return REFUSED
+            message = prepared
         identity = None if exchange.deduplication is None else identity_at(exchange, message)
         if identity is not None and self.drops(exchange, identity):
             return TAKEN

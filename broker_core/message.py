@@ -17,6 +17,7 @@ from broker_core.arguments.checks import text
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.values import Properties, Table, Value, printed, type_name
 
+RECEIVED: Final = "timestamp_in_ms"  # the header with the time of arrival
 LOWEST: Final = -1  # the priority of a message that was given the priority 0
 
 
@@ -249,6 +250,19 @@ class Encoding(ABC):
         """Return the properties with these headers added; headers that are there already are replaced."""
         before = self.read(properties)
         return self.write(attrs.evolve(before, headers={**(before.headers or {}), **headers}))
+
+    def received_at(self, properties: bytes, now_ms: int, overwrites: bool) -> bytes:
+        """Return the properties with the time of arrival, in ms since 1970-01-01 UTC; the same object if they have one
+        already, unless that is overwritten. To be overridden by protocols that have an annotation for it.
+        """
+        before = self.read(properties)
+        timestamp = now_ms // 1000 if overwrites or before.timestamp is None else before.timestamp
+        headers = before.headers or {}
+        if overwrites or headers.get(RECEIVED) is None:
+            headers = {**headers, RECEIVED: now_ms}
+        elif timestamp == before.timestamp:
+            return properties
+        return self.write(attrs.evolve(before, timestamp=timestamp, headers=headers))
 
     def restored(self, facts: Facts, properties: bytes) -> Facts:
         """Return the facts of a message that comes back from the store, as this encoding would have projected them.

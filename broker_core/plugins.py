@@ -1,8 +1,8 @@
-"""Load plug-ins: entry points, folders and decorators fill two registries, of exchange types and of protocols.
+"""Load plug-ins: entry points, folders and decorators fill three registries: exchange types, protocols, interceptors.
 
-    installed packages   entry point groups `leveret.exchanges` and `leveret.protocols`
+    installed packages   entry point groups `leveret.exchanges`, `leveret.protocols` and `leveret.interceptors`
     plugin folders       each `*.py` without a leading underscore; its public types and protocols are found
-    imported code        `@exchange_type`, `register_exchange_type(cls)`, `register_protocol(protocol)`
+    imported code        `@exchange_type`, `@interceptor`, `register_exchange_type(cls)`, `register_protocol(protocol)`
 
 `Plugins` owns the registries of one node. At boot anything wrong with a plugin is a fatal error that names the plugin:
 a name taken twice, a name without `x-`, a method that cannot be called as the contract says (X014). Later, `reload`
@@ -19,12 +19,12 @@ import importlib.metadata
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 import attrs
 
@@ -33,8 +33,10 @@ from broker_core.exchanges.exchange import Exchange, ExchangeType, LooksAt
 from broker_core.exchanges.missing import Missing
 from broker_core.exchanges.standard import STANDARD
 from broker_core.frontend import Protocol
+from broker_core.interceptors.interceptor import Interceptor
+from broker_core.interceptors.standard import STANDARD as INTERCEPTORS
 
-GROUPS: Final = ("leveret.exchanges", "leveret.protocols")
+GROUPS: Final = ("leveret.exchanges", "leveret.protocols", "leveret.interceptors")
 NO_FOLDER: Final = "there is no such plugin folder"
 STANDARD_SOURCE: Final = "leveret"  # the source of the standard types
 FIRST_BYTES_MAX: Final = 8
@@ -55,9 +57,10 @@ METHODS: Final = {
     "equivalent": 1,
 }
 
-Plugin: TypeAlias = type[ExchangeType] | Protocol
+Plugin: TypeAlias = type[ExchangeType] | type[Interceptor] | Protocol
 EntryPoints: TypeAlias = Callable[[str], Iterable[importlib.metadata.EntryPoint]]
 ExchangeClass = TypeVar("ExchangeClass", bound=type[ExchangeType])
+InterceptorClass = TypeVar("InterceptorClass", bound=type[Interceptor])
 
 
 class BadPlugin(Exception):  # noqa: N818 - `raise BadPlugin` says it
@@ -85,6 +88,12 @@ def exchange_type(cls: ExchangeClass) -> ExchangeClass:
     return cls
 
 
+def interceptor(cls: InterceptorClass) -> InterceptorClass:
+    """Offer the decorated class as an interceptor to every node that starts in this process from now on."""
+    _announced.append((cls.__module__, cls))
+    return cls
+
+
 def register_exchange_type(cls: type[ExchangeType]) -> None:
     """Offer a class as `exchange_type` does, for classes that are defined elsewhere."""
     exchange_type(cls)
@@ -98,7 +107,7 @@ def register_protocol(protocol: Protocol) -> None:
 
 @attrs.frozen
 class ReloadReport:
-    """The result of a reload. Names are those of exchange types and protocols."""
+    """The result of a reload. Names are those of exchange types, protocols and interceptors."""
 
     loaded: tuple[str, ...]  # from files that are new or have changed
     unchanged: tuple[str, ...]  # from files that have not changed
@@ -113,16 +122,16 @@ class Listed:
     """A plugin as operators see it."""
 
     name: str
-    kind: str  # `exchange type` or `protocol`
+    kind: str  # `exchange type`, `protocol` or `interceptor`
     source: str  # entry point, file or module
     disabled: bool
 
 
 class Plugins:
-    """The registries of one node by name, `exchange_types` and `protocols`. Both are live; only this class edits them.
+    """The registries of one node by name: `exchange_types`, `protocols` and `interceptors`.
 
-    `folders` are the plugin folders; names in `disabled` are left out of the registries. `standard` are the exchange
-    types that need no `x-` and cannot be disabled.
+    They are live; only this class edits them. `folders` are the plugin folders; names in `disabled` are left out of the
+    registries. `standard` are the exchange types that need no `x-` and, as the standard interceptors, are always there.
     """
 
     def __init__(
@@ -134,10 +143,13 @@ class Plugins:
     ) -> None:
         self.exchange_types: dict[str, type[ExchangeType]] = dict(standard)
         self.protocols: dict[str, Protocol] = {}
+        self.interceptors: dict[str, type[Interceptor]] = dict(INTERCEPTORS)
         self._folders = tuple(folders)
         self._disabled = frozenset(disabled)
         self._entry_points = entry_points
-        self._offers: dict[str, tuple[Plugin, ...]] = {STANDARD_SOURCE: tuple(standard.values())}  # by source
+        self._offers: dict[str, tuple[Plugin, ...]] = {  # by source
+            STANDARD_SOURCE: (*standard.values(), *INTERCEPTORS.values())
+        }
         self._contents: dict[Path, bytes] = {}  # of the files whose offers are in force
         self._stamps: dict[Path, tuple[int, int]] = {}  # of all files at the last look, refused ones included
 
@@ -166,7 +178,7 @@ class Plugins:
         return [
             Listed(
                 plugin.name,
-                "exchange type" if is_type(plugin) else "protocol",
+                kind_of(plugin),
                 source,
                 self._is_off(source, plugin),
             )
@@ -238,7 +250,9 @@ class Plugins:
             p for source, plugins in self._offers.items() for p in plugins if not self._is_off(source, p)
         ]
         self.exchange_types.clear()
-        self.exchange_types.update({plugin.name: plugin for plugin in in_force if isinstance(plugin, type)})
+        self.exchange_types.update({plugin.name: plugin for plugin in in_force if is_exchange_type(plugin)})
+        self.interceptors.clear()
+        self.interceptors.update({plugin.name: plugin for plugin in in_force if is_interceptor(plugin)})
         self.protocols.clear()
         self.protocols.update({plugin.name: plugin for plugin in in_force if isinstance(plugin, Protocol)})
 
@@ -246,7 +260,7 @@ class Plugins:
         return plugin.name in self._disabled and source != STANDARD_SOURCE
 
     def _names(self) -> set[str]:
-        return {*self.exchange_types, *self.protocols}
+        return {*self.exchange_types, *self.protocols, *self.interceptors}
 
     def _forget_deleted_files(self) -> None:
         for path in [path for path in self._contents if path not in self._stamps]:
@@ -298,12 +312,23 @@ def require_distinct_names(source: str, offers: Mapping[str, tuple[Plugin, ...]]
     for plugin in offers[source]:
         for other_source, others in offers.items():
             for other in others:
-                if other is not plugin and other.name == plugin.name and is_type(other) == is_type(plugin):
+                if other is not plugin and other.name == plugin.name and kind_of(other) == kind_of(plugin):
                     raise BadPlugin(source, f"'{plugin.name}' is offered by {other_source} too")
 
 
-def is_type(plugin: Plugin) -> bool:
-    return isinstance(plugin, type)
+def is_exchange_type(plugin: object) -> TypeGuard[type[ExchangeType]]:
+    return isinstance(plugin, type) and issubclass(plugin, ExchangeType)
+
+
+def is_interceptor(plugin: object) -> TypeGuard[type[Interceptor]]:
+    return isinstance(plugin, type) and issubclass(plugin, Interceptor)
+
+
+def kind_of(plugin: Plugin) -> str:
+    """Return the kind of a plug-in as operators call it."""
+    if isinstance(plugin, Protocol):
+        return "protocol"
+    return "interceptor" if is_interceptor(plugin) else "exchange type"
 
 
 def stamps_in(folders: Iterable[Path]) -> dict[Path, tuple[int, int]]:
@@ -336,7 +361,7 @@ def fresh_module(path: Path) -> Iterator[ModuleType]:
 
 
 def offers_of(module: ModuleType, content: bytes) -> tuple[Plugin, ...]:
-    """Execute a plugin file; return its public exchange types and protocols, and the plugins it announces."""
+    """Execute a plugin file; return its public types, protocols and interceptors, and the plugins it announces."""
     already = len(_announced)
     try:
         exec(compile(content, str(module.__file__), "exec"), module.__dict__)
@@ -358,13 +383,13 @@ def taken_back(module: str, start: int) -> list[Plugin]:
 
 def public_plugins(module: ModuleType) -> Iterable[Plugin]:
     for name, value in vars(module).items():
-        if not name.startswith("_") and (isinstance(value, Protocol) or is_exchange_type_of(module, value)):
+        if not name.startswith("_") and (isinstance(value, Protocol) or is_defined_in(module, value)):
             yield value
 
 
-def is_exchange_type_of(module: ModuleType, value: object) -> bool:
-    """True if `value` is an exchange type defined in this module, not imported into it."""
-    return isinstance(value, type) and issubclass(value, ExchangeType) and value.__module__ == module.__name__
+def is_defined_in(module: ModuleType, value: object) -> bool:
+    """True if `value` is an exchange type or an interceptor defined in this module, not imported into it."""
+    return (is_exchange_type(value) or is_interceptor(value)) and value.__module__ == module.__name__
 
 
 def traceback_of(error: BaseException) -> str:
@@ -372,12 +397,14 @@ def traceback_of(error: BaseException) -> str:
 
 
 def faults(plugin: object) -> Iterable[str]:
-    """Return every reason why `plugin` is no valid exchange type or protocol; nothing if it is fine."""
+    """Return every reason why `plugin` cannot be used; nothing if it is fine."""
     if isinstance(plugin, Protocol):
         return protocol_faults(plugin)
-    if isinstance(plugin, type) and issubclass(plugin, ExchangeType):
+    if is_exchange_type(plugin):
         return exchange_type_faults(plugin)
-    return [f"{plugin!r} is neither a subclass of ExchangeType nor a Protocol"]
+    if is_interceptor(plugin):
+        return interceptor_faults(plugin)
+    return [f"{plugin!r} is neither a subclass of ExchangeType or Interceptor nor a Protocol"]
 
 
 def protocol_faults(protocol: Protocol) -> Iterable[str]:
@@ -390,12 +417,26 @@ def protocol_faults(protocol: Protocol) -> Iterable[str]:
             yield f"protocol '{protocol.name}': first bytes {prefix!r} are not 1 to {FIRST_BYTES_MAX} octets"
 
 
-def exchange_type_faults(cls: type[ExchangeType]) -> Iterable[str]:
+def name_faults(cls: type, free: Container[str]) -> Iterable[str]:
+    """Yield a fault if a class has no name that a plug-in may have; those in `free` need no `x-`."""
     name: object = getattr(cls, "name", None)
     if not isinstance(name, str):
         yield f"{cls.__name__} has no name"
-    elif name not in DRAFTED and (not name.startswith("x-") or name == "x-"):
+    elif name not in free and (not name.startswith("x-") or name == "x-"):
         yield f"{cls.__name__}: the name '{name}' does not start with 'x-'"
+
+
+def interceptor_faults(cls: type[Interceptor]) -> Iterable[str]:
+    yield from name_faults(cls, ())
+    if inspect.isabstract(cls):
+        yield f"{cls.__name__} does not define {', '.join(sorted(cls.__abstractmethods__))}"
+    if not can_be_called(cls, 2):
+        yield f"{cls.__name__}: the constructor does not take just the options and the node's name"
+    yield from method_faults(cls, {"incoming": 3})
+
+
+def exchange_type_faults(cls: type[ExchangeType]) -> Iterable[str]:
+    yield from name_faults(cls, DRAFTED)
     # A compiled contract has no `__abstractmethods__`.
     missing = {"route"} if cls.route is ExchangeType.route else set()
     if inspect.isabstract(cls):
@@ -414,7 +455,12 @@ def call_faults(cls: type[ExchangeType]) -> Iterable[str]:
         yield f"{cls.__name__}: the constructor does not take just the exchange"
     if not can_be_called(cls.validate, 1):
         yield f"{cls.__name__}.validate is not a classmethod with one argument"
-    for name, count in METHODS.items():
+    yield from method_faults(cls, METHODS)
+
+
+def method_faults(cls: type, methods: Mapping[str, int]) -> Iterable[str]:
+    """Yield a fault for each of these methods that does not take its number of arguments, or that waits."""
+    for name, count in methods.items():
         method = getattr(cls, name)
         if not can_be_called(method, count + 1):  # and self
             yield f"{cls.__name__}.{name} does not take {count} argument{'' if count == 1 else 's'} besides self"

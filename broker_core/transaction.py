@@ -32,10 +32,13 @@ class Transaction:
         self.copies = 0  # messages that a commit would put into queues
 
     def publish(self, broker: Broker, exchange: Exchange, message: Message) -> bool:
-        """Route a message now, to be put into its queues at commit. False: it is unroutable now."""
+        """Route a message now, to be put into its queues at commit. False: it is unroutable now.
+
+        Raises PreconditionFailed if an interceptor refuses the message.
+        """
         exchange.published += 1
-        if exchange.reads_delays:
-            broker.put_off(message)
+        if exchange.prepares:
+            message = broker.prepared(exchange, message)
         identity = None if exchange.deduplication is None else identity_at(exchange, message)
         if identity is not None and broker.drops(exchange, identity):
             return True

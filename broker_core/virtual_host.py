@@ -554,6 +554,7 @@ class VirtualHost(Traced):
             exchange.arguments.get("x-delayed-exchange"),
             definition.get("delayed-message"),
         )
+        exchange.prepare()
         asked = settings_of(exchange.arguments, definition, exchange.type.deduplicates)
         if asked is not None or exchange.deduplication is not None:
             self._deduplicate(exchange, asked)

@@ -37,6 +37,7 @@ from broker_core.config.sections import (
     DiskSettings,
     EventsSettings,
     FlowSettings,
+    InterceptorEntry,
     LimitsSettings,
     LogSettings,
     MemorySettings,
@@ -85,6 +86,9 @@ class Config(Record):
     disk: DiskSettings = key(RecordOf(DiskSettings), "The disk alarm.", DiskSettings())
     flow: FlowSettings = key(RecordOf(FlowSettings), "Flow control.", FlowSettings())
     plugins: PluginsSettings = key(RecordOf(PluginsSettings), "Plug-ins.", PluginsSettings())
+    interceptors: tuple[InterceptorEntry, ...] = key(
+        ListOf(RecordOf(InterceptorEntry)), "Interceptors of published messages.", (), reload=True
+    )
     auth_http: HttpAuthSettings = key(
         RecordOf(HttpAuthSettings), "A server for passwords.", HttpAuthSettings()
     )

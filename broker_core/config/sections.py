@@ -317,6 +317,21 @@ class PluginsSettings(Record):
 
 
 @attrs.frozen(kw_only=True)
+class InterceptorEntry(Record):
+    """An interceptor, which sees each published message before it is routed, in the order of these entries."""
+
+    name: str = key(
+        Text(), "Its name: `set_header_timestamp`, `set_header_routing_node`, or that of a plug-in."
+    )
+    options: Table = key(
+        FREE_TABLE,
+        "Whatever the interceptor documents; those named here take `overwrite`.",
+        NO_ROWS,
+        rest=True,
+    )
+
+
+@attrs.frozen(kw_only=True)
 class PermissionEntry(Record):
     """A user's permissions in a virtual host: a regular expression on names for each kind of operation."""
 

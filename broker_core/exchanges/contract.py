@@ -56,6 +56,10 @@ class Surroundings(Protocol):
     def clock(self) -> Clock: ...
 
     @property
+    def interceptors(self) -> object:
+        """The interceptors of published messages; None if there are none."""
+
+    @property
     def timers(self) -> Timers: ...
 
     @property

@@ -260,6 +260,7 @@ class Exchange(Destination):
         "internal",
         "is_watched",
         "name",
+        "prepares",
         "published",
         "reads_delays",
         "route_errors",
@@ -295,6 +296,7 @@ class Exchange(Destination):
         self.bindings_by_identity: dict[tuple[object, ...], Binding] = {}
         self.selecting = 0  # bindings with a selector
         self.reads_delays = False  # headers of messages may say that these are for later
+        self.prepares = False  # there is something to do with a message before it is routed
         self.deduplication: RecentMessages | None = None  # the ids that it knows, if it drops duplicates
         self.alternate: str | None = None  # from argument or policy; the exchange need not exist
         self.warned_alternate: str | None = None  # the missing alternate that has been logged
@@ -309,6 +311,11 @@ class Exchange(Destination):
         self.is_watched = not is_ours(type_class)  # `begins` and `ends` are called around the type's code
         self.holding: Holding | None = None  # the messages it holds; None until it first holds one
         self.type = type_class(self)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Note whether there is anything to do with messages before they are routed."""
+        self.prepares = self.reads_delays or self.virtual_host.broker.interceptors is not None
 
     def told(self) -> Table:
         """Return the exchange's facts for events."""

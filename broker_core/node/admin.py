@@ -155,6 +155,7 @@ class NodeAdmin(Operations):
         self._plugins.configure(new.plugins.folders, new.plugins.disabled)
         self.watch_plugins()
         refused = [name for name, _ in self._reload_plugins().refused]
+        refused += self._reload_interceptors()
         held = dict.fromkeys(each.entrance.certificates for each in self._node.listening)
         refused += (each.where for each in held if each is not None and not each.reload())
         refused += self._reload_tokens()
@@ -206,11 +207,34 @@ class NodeAdmin(Operations):
                 for name in sorted(types)
             ],
             "protocols": sorted(self._plugins.protocols),
+            "interceptors": self._interceptors(),
             "folders": [str(folder) for folder in self._node.config.plugins.folders],
         }
 
+    def _interceptors(self) -> list[Json]:
+        """Return the registered interceptors; those in use have a place, in the order in which they are asked."""
+        chain, kinds = self._broker.interceptors, self._plugins.interceptors
+        links = () if chain is None else chain.links
+        used: list[Json] = [
+            {
+                "name": link.interceptor.name,
+                "from": type(link.interceptor).__module__,
+                "place": place,
+                "refused": link.refused,
+                "errors": link.errors,
+                "slow_calls": link.slow_calls,
+                "slowest_ms": round(link.slowest_s * 1000),
+            }
+            for place, link in enumerate(links, start=1)
+        ]
+        names = {link.interceptor.name for link in links}
+        return used + [
+            {"name": name, "from": kinds[name].__module__} for name in sorted(kinds) if name not in names
+        ]
+
     def reload_plugins(self) -> Mapping[str, Json]:
         report = self._reload_plugins()
+        self._reload_interceptors()
         return {**attrs.asdict(report), "refused": [{"name": n, "traceback": t} for n, t in report.refused]}
 
     def _reload_plugins(self) -> ReloadReport:
@@ -220,6 +244,16 @@ class NodeAdmin(Operations):
         if report.loaded:
             log.info("plugins loaded: %s", ", ".join(report.loaded))
         return report
+
+    def _reload_interceptors(self) -> list[str]:
+        """Set up the interceptors anew, and return what was refused; the previous ones then stay."""
+        try:
+            assembly.intercept(self._broker, self._node.config, self._plugins)
+        except ConfigError as failure:
+            for problem in failure.problems:
+                log.error("the interceptors stay as they were: %s", problem)
+            return [problem.where for problem in failure.problems]
+        return []
 
     def watch_plugins(self) -> None:
         """Check the plug-in folders for changes from time to time, for as long as the configuration asks for it."""

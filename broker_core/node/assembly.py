@@ -35,6 +35,7 @@ from broker_core.durable_objects import PERMISSIONS, TOPIC_PERMISSIONS, USER, VI
 from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol, queue_arguments_of
+from broker_core.interceptors.chain import BadEntry, chain_of
 from broker_core.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
 from broker_core.node import logs
 from broker_core.node.build_info import built
@@ -80,6 +81,22 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
     made.publish_rates.set_per_connection(config.limits.publish_rate_per_connection)
     made.flow_credit = config.flow.credit
     return made
+
+
+def intercept(broker: Broker, config: Config, plugins: Plugins) -> None:
+    """Have the interceptors of the settings see what is published from now on; those that stay keep their counters.
+
+    Raises ConfigError; then nothing has changed.
+    """
+    entries = tuple((entry.name, entry.options) for entry in config.interceptors)
+    try:
+        chain = chain_of(entries, plugins.interceptors, config.node.name, broker.clock, broker.slow_call_s)
+    except BadEntry as failure:
+        raise ConfigError([Problem(f"interceptors[{failure.index}]", str(failure))]) from None
+    before = broker.interceptors
+    if chain is not None and before is not None:
+        chain.go_on(before)
+    broker.intercept(chain)
 
 
 def observe(broker: Broker, config: Config) -> None:
@@ -473,6 +490,7 @@ def rehearse(config: Config) -> list[str]:
     rehearsed.notices.tell = warnings.append
     steps: list[Callable[[], object]] = [
         partial(populate, rehearsed, config),
+        partial(intercept, rehearsed, config, plugins),
         lambda: warnings.extend(logs.check(config.log)),
     ]
     for where, entry in entries(config, plugins.protocols):

@@ -165,6 +165,7 @@ class Node:
         if self.keeper is not None:
             assembly.page(self.broker, self.config)
             self.keeper.restore()
+        assembly.intercept(self.broker, self.config, self._plugins)
         assembly.populate(self.broker, self.config)
         if self.keeper is not None:
             self.keeper.recover()

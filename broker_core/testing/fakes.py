@@ -82,6 +82,7 @@ class FakeBroker(Broker):
         self.clock = self.hands = ManualClock()
         self.timers = Timers()
         self.exchange_types = exchange_types
+        self.interceptors = None
         self.journal: Journal | None = None
         self.catalogue: Catalogue | None = None
 

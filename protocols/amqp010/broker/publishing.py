@@ -115,6 +115,8 @@ class Publishing:
     def _refused(self) -> None:
         self._broker.settle()  # the commands before it have taken effect and are reported
         host, queue = self._host.name, self._broker.refused_by
+        if not queue:
+            raise SessionError(c.ERROR_CODE_PRECONDITION_FAILED, self._broker.refused_for)
         raise SessionError(
             c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED,
             f"queue '{queue}' in vhost '{host}' is full and takes no more",

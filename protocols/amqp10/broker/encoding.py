@@ -64,6 +64,7 @@ from protocols.amqp10.codec.types import (
 )
 
 EMPTY_SIZE: Final = 4  # bytes of properties that are an empty list
+RECEIVED_TIME: Final = "x-opt-rabbitmq-received-time"  # an annotation: ms since 1970-01-01 UTC
 AS_SECTIONS: Final = "amqp-1.0"  # the type of messages whose bodies are sections in every protocol (S232)
 
 
@@ -120,6 +121,11 @@ class Encoding10(Encoding):
                 except ValueError:
                     continue
         return _with_annotations(properties, said)
+
+    def received_at(self, properties: bytes, now_ms: int, overwrites: bool) -> bytes:
+        if not overwrites and self.header(properties, RECEIVED_TIME) is not None:
+            return properties
+        return self.with_headers(properties, {RECEIVED_TIME: now_ms})
 
 
 ENCODING: Final = Encoding10()

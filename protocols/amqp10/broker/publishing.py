@@ -39,6 +39,7 @@ from protocols.amqp10.machine.contract import IncomingOwner
 from protocols.amqp10.machine.receiving import IncomingLink
 
 if TYPE_CHECKING:
+    from broker_core.broker import Broker
     from broker_core.client import Client
     from protocols.amqp10.broker.session import ServedSession
 
@@ -260,7 +261,7 @@ class Publishing(IncomingOwner):
             unwanted = outcome is UNROUTABLE
             self._session.returned += unwanted
             self.broker.returned += unwanted
-            self._answer_later(delivery_id, RELEASED if unwanted else rejected_by(self.broker.refused_by))
+            self._answer_later(delivery_id, RELEASED if unwanted else refused_by(self.broker))
             return
         if facts.durable:
             self._session.persistent = True
@@ -548,8 +549,11 @@ class Anonymous(Publishing):
         raise self._last_word(error)
 
 
-def rejected_by(queue: str) -> p.Rejected:
-    """Return the rejected outcome for a message that a full queue has refused (X066)."""
+def refused_by(broker: Broker) -> p.Rejected:
+    """Return the rejected outcome for the message that a full queue (X066) or an interceptor has just refused."""
+    queue = broker.refused_by
+    if not queue:
+        return rejected(AmqpError(p.PRECONDITION_FAILED, broker.refused_for))
     info: dict[str, Value] = {"queue": queue, "reason": Symbol("maxlen")}
     return rejected(
         AmqpError(p.RESOURCE_LIMIT_EXCEEDED, f"queue '{queue}' exceeded maximum length", info=info)

@@ -12,7 +12,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.broker import TAKEN
+from broker_core.broker import REFUSED, TAKEN
 from broker_core.client import Client
 from broker_core.delivery import Delivery
 from broker_core.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
@@ -61,6 +61,8 @@ def publish(asked: Asked) -> Later:
     require_no_alarm(asked.broker)
     rates = rates_with_room(asked, host)
     outcome = asked.broker.publish(exchange, message)
+    if outcome is REFUSED and not asked.broker.refused_by:
+        raise bad(f"406 PRECONDITION_FAILED - {asked.broker.refused_for}")
     taken(rates, 1, asked.broker.now)
     OnDisk(asked.broker, later, {"routed": outcome is TAKEN})
     return later

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import resource
 import time
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +18,7 @@ from protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, l
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
+    from broker_core.interceptors.chain import Chain
     from broker_core.operations import Operations
 
 CHURN: Final = "connection_churn_metrics"
@@ -37,9 +40,42 @@ def families(broker: Broker, groups: frozenset[str] | None) -> Iterator[tuple[Fa
     if groups is None or OVERVIEW in groups:
         counts = sorted(broker.events.counts.items())
         yield EVENTS, [(labelled({"event": name}), count) for name, count in counts]
+        if broker.interceptors is not None:
+            yield from _intercepted(broker.interceptors)
 
 
 EVENTS: Final = Family("leveret_events_total", COUNTER, "Events by name, such as queue.created.")
+
+
+INTERCEPTED: Final = (
+    (
+        Family(
+            "leveret_interceptor_messages_refused_total", COUNTER, "Messages that an interceptor refused."
+        ),
+        attrgetter("refused"),
+    ),
+    (
+        Family(
+            "leveret_interceptor_errors_total", COUNTER, "Failures of an interceptor, each a refused message."
+        ),
+        attrgetter("errors"),
+    ),
+    (
+        Family(
+            "leveret_interceptor_slow_calls_total", COUNTER, "Calls of an interceptor that held the node up."
+        ),
+        attrgetter("slow_calls"),
+    ),
+)
+
+
+def _intercepted(chain: Chain) -> Iterator[tuple[Family, list[Sample]]]:
+    """Yield what the interceptors have done, by name."""
+    for family, count_of in INTERCEPTED:
+        counts: Counter[str] = Counter()
+        for link in chain.links:
+            counts[link.interceptor.name] += count_of(link)
+        yield family, [(labelled({"interceptor": name}), count) for name, count in counts.items()]
 
 
 def _counted(broker: Broker) -> Iterator[Found]:
