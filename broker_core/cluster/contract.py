@@ -1,0 +1,59 @@
+"""Define what nodes see of the row of a shard: the node that serves, its epoch, and its signs of life.
+
+`broker_core/store/postgres/shard.py` has the row that lasts. All methods of a shard wait for the database, so that a
+thread calls them, and only one at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class RowView(Protocol):
+    """A shard's row at one moment."""
+
+    @property
+    def epoch(self) -> int:
+        """One more with each takeover."""
+
+    @property
+    def owner(self) -> str | None:
+        """The name of the node that serves; None: the last one has released the row, or there never was one."""
+
+    @property
+    def address(self) -> str | None:
+        """The owner's own text about where it is; of a released row: the node that is to take over, if any."""
+
+    @property
+    def beat(self) -> int:
+        """Changed by the owner from time to time."""
+
+    @property
+    def number(self) -> int:
+        """The number of the owner's last commit."""
+
+    @property
+    def session(self) -> bool:
+        """Return whether the owner has a session at the database."""
+
+
+class ShardView(Protocol):
+    """The row of one shard, over a connection of its own. The methods raise UnreachableError and BadDatabase."""
+
+    def observe(self) -> RowView:
+        """Return the row as it is now."""
+
+    def claim(self, epoch: int, node: str, address: str) -> int | None:
+        """Make this node the owner if the epoch is still `epoch`, and return the new one; None: another was quicker.
+
+        After an error the row may be this node's, and is left to be claimed again.
+        """
+
+    def beat(self, epoch: int) -> bool:
+        """Give a sign of life in place of a commit; False: another node has taken over."""
+
+    def release(self, epoch: int, heir: str = "") -> bool:
+        """Leave the row without an owner, for `heir` or any node to claim. Return whether the epoch lasted."""
+
+    def close(self) -> None:
+        """Close the connection. Never raises."""
