@@ -16,6 +16,11 @@ from protocols.http.server.routes import find
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 CONTAINER = (DEPLOY / "Containerfile").read_text()
+SERVICE = (DEPLOY / "leveret.service").read_text()
+
+needs_systemd = pytest.mark.skipif(
+    not shutil.which("systemd-analyze"), reason="needs systemd-analyze (Debian: systemd)"
+)
 
 
 def settings(text: str) -> dict[str, str]:
@@ -31,7 +36,7 @@ def test_the_settings_of_the_container_are_those_of_a_node():
     assert config.node.data_dir == Path("/var/lib/leveret")
 
 
-@pytest.mark.parametrize("name", ["compose.yaml", "kubernetes.yaml", "leveret.service"])
+@pytest.mark.parametrize("name", ["compose.yaml", "kubernetes.yaml"])
 def test_the_settings_around_the_container_are_those_of_a_node(name: str):
     given = settings((DEPLOY / name).read_text())
     assert given
@@ -61,13 +66,45 @@ def test_systemd_opens_the_addresses_that_a_node_has_without_a_configuration():
     assert opened == [*(str(entry.address) for entry in Config().listeners), str(Config().http.address)]
 
 
-@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze (Debian: systemd)")
-def test_systemd_finds_nothing_to_say_about_the_units(tmp_path: Path):
+def test_the_service_sets_nothing_that_would_outrank_its_file():
+    assert settings(SERVICE) == {}
+    assert "Environment" not in SERVICE
+
+
+def test_what_the_file_of_the_service_has_written_lies_in_folders_that_systemd_makes_writable():
+    made = {unit: re.search(rf"^{unit}Directory=(.*)$", SERVICE, re.M)[1] for unit in ("State", "Logs")}
+    config = parse((DEPLOY / "leveret.toml").read_text())
+    assert config.node.data_dir == Path("/var/lib", made["State"])
+    assert Path(config.log.audit or "").parent == Path("/var/log", made["Logs"])
+    assert [str(entry.address) for entry in config.listeners] == [str(e.address) for e in Config().listeners]
+    for page in ("docs/monitoring.md", "docs/configuration.md"):
+        for path in re.findall(r'"(/var/log/[^"]+)"', (ROOT / page).read_text()):
+            assert Path(path).parent == Path("/var/log", made["Logs"]), page
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> list[str]:
+    """The units, with a program in place of Leveret that is here."""
     for name in ("leveret.socket", "leveret.service"):
         text = (DEPLOY / name).read_text().replace("/opt/leveret/bin/leveret", shutil.which("true") or "")
         (tmp_path / name).write_text(text)
-    units = [str(tmp_path / "leveret.socket"), str(tmp_path / "leveret.service")]
+    return [str(tmp_path / "leveret.socket"), str(tmp_path / "leveret.service")]
+
+
+def analyzed(*arguments: str) -> tuple[int, str]:
+    """The exit code of systemd-analyze, and what it wrote."""
     done = subprocess.run(
-        ["systemd-analyze", "verify", *units], capture_output=True, text=True, timeout=60, check=False
+        ["systemd-analyze", *arguments], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    return done.returncode, done.stdout + done.stderr
+
+
+@needs_systemd
+def test_systemd_finds_nothing_to_say_about_the_units(units: list[str]):
+    assert analyzed("verify", *units) == (0, "")
+
+
+@needs_systemd
+def test_systemd_finds_little_that_the_service_may_do(units: list[str]):
+    code, said = analyzed("security", "--offline=yes", "--threshold=15", "--no-pager", units[1])
+    assert code == 0, said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,8 +23,13 @@ examples:
   leveret serve --listen 0.0.0.0:5672 --listen [::]:5672
   LEVERET_LOG__LEVEL=debug leveret serve        every key of the file can be set like this
 
-Flags win over environment variables, these over the file. SIGHUP makes the node reread the file.
+Flags win over environment variables, these over the file. Where none names a folder for data, a service of systemd
+takes the StateDirectory= of its unit. SIGHUP makes the node reread the file.
 """
+
+ELSEWHERE: Final = (
+    "choose other addresses, for example: leveret serve --listen 127.0.0.1:5673 --http 127.0.0.1:15673"
+)
 
 
 def add_serve(serving: argparse.ArgumentParser, environ: Environ) -> None:
@@ -51,7 +57,8 @@ def add_serve(serving: argparse.ArgumentParser, environ: Environ) -> None:
         "--data",
         metavar="DIR",
         type=Path,
-        help="the folder for durable data, created if missing (default: keep everything in memory only)",
+        help="the folder for durable data, created if missing (default: that of the file, else everything is in memory "
+        "only)",
     )
     where.add_argument("--memory", action="store_true", help="keep everything in memory only")
 
@@ -86,16 +93,33 @@ def _serve(options: argparse.Namespace, environ: Environ) -> int:
         return failed(error.told())
     except (BadFolder, StoreError) as error:
         return failed(str(error))
-    except OSError as error:  # an address is taken
-        return failed(error.strerror or str(error))
+    except OSError as error:
+        return failed(_advised(error))
     return DONE
 
 
+def _advised(error: OSError) -> str:
+    """Return what the error says, and what to do about an address that is taken."""
+    text = error.strerror or str(error)
+    if error.errno != errno.EADDRINUSE or "unix:" in text:
+        return text
+    return f"{text} by another program, such as a broker: stop that one, or {ELSEWHERE}"
+
+
 def configured(options: argparse.Namespace, environ: Environ) -> Config:
-    """Return the configuration from file, environment and flags of `leveret serve`. Raises ConfigError."""
+    """Return the configuration from file, environment and flags of `leveret serve`. Raises ConfigError.
+
+    Where none of them names a data folder, and a unit of systemd has a StateDirectory=, data is kept there
+    (systemd.exec(5)): a service should not lose what clients call durable because of a line that is missing.
+    """
     from broker_core.config.load import load
 
-    return load(options.config, environ, _overrides(options))
+    overrides = _overrides(options)
+    config = load(options.config, environ, overrides)
+    state = environ.get("STATE_DIRECTORY", "").split(":")[0]
+    if not state or options.memory or config.node.data_dir is not None:
+        return config
+    return load(options.config, environ, {**overrides, "node.data_dir": Path(state)})
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, object]:

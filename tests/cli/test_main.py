@@ -124,6 +124,32 @@ def test_the_flags_of_serve_override_keys(flags: list[str], config: Config):
     assert serve.configured(cli.parser({}).parse_args(["serve", *flags]), {}) == config
 
 
+@pytest.mark.parametrize(
+    ("more", "flags", "folder"),
+    [
+        ({}, [], "/var/lib/state"),
+        ({"STATE_DIRECTORY": "/var/lib/first:/var/lib/second"}, [], "/var/lib/first"),
+        ({"LEVERET_NODE__DATA_DIR": "/variable"}, [], "/variable"),
+        ({"LEVERET_CONFIG": "file.toml"}, [], "/file"),
+        ({}, ["--data", "/flag"], "/flag"),
+        ({}, ["--memory"], None),
+    ],
+    ids=["the folder", "the first of them", "a variable", "a file", "a flag", "no data"],
+)
+def test_a_service_keeps_its_data_in_the_folder_of_its_unit_unless_told_otherwise(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    more: dict[str, str],
+    flags: list[str],
+    folder: str | None,
+):
+    monkeypatch.chdir(tmp_path)
+    Path("file.toml").write_text('[node]\ndata_dir = "/file"\n')
+    environ = {"STATE_DIRECTORY": "/var/lib/state", **more}
+    options = commands.parser(environ).parse_args(["serve", *flags])
+    assert serve.configured(options, environ).node.data_dir == (folder and Path(folder))
+
+
 def test_serve_takes_its_file_from_a_flag_or_the_environment(tmp_path: Path):
     file = tmp_path / "leveret.toml"
     file.write_text('node.name = "of-file"\nnode.data_dir = "data"')

@@ -33,6 +33,21 @@ def test_the_ten_lines_of_the_readme_run(serve: Serve):
     assert (done.stdout, done.returncode) == ("Hello, hare!\n", 0), done.stderr
 
 
+@pytest.mark.parametrize("flag", ["--listen", "--http"])
+def test_an_address_that_is_taken_is_told_in_a_line_with_what_to_do(serve: Serve, flag: str):
+    other = {"--listen": "--http", "--http": "--listen"}[flag]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        node = serve(flag, address, other, "127.0.0.1:0")
+        _, errors = node.communicate(timeout=60)
+    assert node.returncode == 1
+    assert errors.splitlines()[-1] == (
+        f"leveret: cannot listen on {address}: Address already in use by another program, such as a broker: stop "
+        "that one, or choose other addresses, for example: "
+        "leveret serve --listen 127.0.0.1:5673 --http 127.0.0.1:15673"
+    )
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_node(serve: Serve, ending: signal.Signals):
     node = serve("--listen", "127.0.0.1:0")
