@@ -18,7 +18,7 @@ SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_pr
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile format bench crash points power rounds suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile wheel format bench crash points power rounds suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -58,6 +58,9 @@ lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/lint-imports
 
 compile: $(COMPILED)/.ready ## compile the hot modules into build/compiled, if there is a C compiler
+
+wheel: $(VENV)/.ready-to-test $(COMPILED)/.ready ## pack what is compiled as a wheel into dist/
+	$(BIN)/python scripts/wheel.py $(ARGS)
 
 format: $(VENV)/.ready-to-test ## format the code and sort the imports
 	$(BIN)/ruff check --fix

@@ -1,6 +1,7 @@
-"""What `pip` makes of the project: compiled where it can be, plain where not, and either way it is said truly.
+"""What `pip` and `build` make of the project: compiled where it can be, plain where not, and it is said truly.
 
-Of a copy that compiles two small modules: that all of them compile is what `make test-compiled` shows.
+Of a copy that compiles two small modules: that all of them compile is what `make test-compiled` shows. A wheel of all
+of them is packed from what `make compile` has compiled, installed, and tried.
 """
 
 from __future__ import annotations
@@ -10,12 +11,18 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
+
+import broker_core
+from broker_core.version import VERSION
+
+from .sources import sources
 
 ROOT = Path(__file__).parents[1]
 COPIED = ["LICENSE", "README.md", "pyproject.toml", "pyspark_amqp.py", "setup.py"]
@@ -130,14 +137,79 @@ def test_what_cannot_be_built_as_asked_is_not_built(
     assert list(tmp_path.glob("*.whl")) == []
 
 
-def test_a_source_distribution_can_be_built_from(project: Path, tmp_path: Path):
-    code = "from setuptools.build_meta import build_sdist; build_sdist(r'" + str(tmp_path) + "')"
-    subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All that the project has, where builds may write."""
+    folder = tmp_path_factory.mktemp("whole")
+    for path in sources():
+        copy = folder / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    return folder
+
+
+def ran(*command: object, **environment: str) -> str:
+    done = subprocess.run(
+        [*map(str, command)],
+        env={**environ(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def tried(wheel: Path, folder: Path, how: str) -> str:
+    """What scripts/installed.py says of an environment with that wheel, and the packages that are here for the rest."""
+    ran(sys.executable, "-m", "venv", "--without-pip", folder)
+    python = folder / "bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    ran(*pip, "install", "--no-deps", "--no-index", "--no-compile", wheel)
+    (library,) = folder.glob("lib/python*/site-packages")
+    (library / "here.pth").write_text(sysconfig.get_path("purelib"))
+    return ran(python, "-P", ROOT / "scripts/installed.py", how)
+
+
+def test_a_source_distribution_is_all_of_the_project_and_a_plain_wheel_of_it_serves(
+    whole: Path, tmp_path: Path
+):
+    ran(sys.executable, "-m", "build", "--no-isolation", "--outdir", tmp_path, whole, LEVERET_COMPILE="never")
     (packed,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(packed) as archive:
-        archive.extractall(tmp_path, filter="data")
-    (source,) = [path for path in tmp_path.iterdir() if path.is_dir()]
-    for name in (*COPIED, *COMPILED):
-        assert (source / name).exists(), name
-    done = built(source, tmp_path, {"LEVERET_COMPILE": "never"})
-    assert done.returncode == 0, done.stdout + done.stderr
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {str(path.relative_to(ROOT)) for path in sources()} - names == set()
+    wheel = the_wheel(tmp_path)
+    assert wheel.name.endswith("-py3-none-any.whl")
+    said = tried(wheel, tmp_path / "venv", "plain")
+    assert (
+        said
+        == f"leveret {VERSION} (plain Python, several times slower: LEVERET_COMPILE is never when it was built)\n"
+    )
+
+
+@pytest.mark.skipif(os.environ.get("LEVERET_TESTED") != "compiled", reason="runs with `make test-compiled`")
+def test_a_wheel_of_what_is_compiled_serves_with_what_is_in_it(whole: Path, tmp_path: Path):
+    compiled = Path(broker_core.__file__).parents[1]
+    script = [sys.executable, whole / "scripts/wheel.py", "--source", whole]
+    ran(*script, "--compiled", compiled, "--out", tmp_path)
+    wheel = the_wheel(tmp_path)
+    tags = sys.implementation.cache_tag.replace("cpython-", "cp")
+    assert f"-{tags}-{tags}-" in wheel.name
+    assert [name for name in ZipFile(wheel).namelist() if "__pycache__" in name or name.startswith(".")] == []
+    assert tried(wheel, tmp_path / "venv", "compiled") == f"leveret {VERSION} (compiled)\n"
+
+
+@pytest.mark.parametrize(
+    ("system", "machines"), [("linux", ["x86_64", "aarch64"]), ("macos", ["x86_64", "arm64"])]
+)
+def test_cibuildwheel_would_build_for_these_machines(system: str, machines: list[str]):
+    listed = ran(
+        *(sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", system),
+        *("--archs", ",".join(machines), ROOT),
+    ).split()
+    pythons = {each.partition("-")[0] for each in listed}
+    assert {"cp311", "cp312", "cp313"} <= pythons
+    assert {each.partition("-")[2].partition("_")[2] for each in listed} == set(machines)
+    assert len(listed) == len(pythons) * len(machines)
