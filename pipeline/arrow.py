@@ -130,6 +130,12 @@ def variants_of(values: Sequence[VariantVal | None], kind: Kind) -> Array:
     return array
 
 
+def filtered(batch: Batch, flags: Array) -> Batch:
+    """Return the rows whose flag is set."""
+    found: Batch = pc.filter(batch, flags)
+    return found
+
+
 def batch_of(columns: Sequence[Array], schema: Schema) -> Batch:
     batch: Batch = pa.RecordBatch.from_arrays(columns, schema=schema)
     return batch

@@ -32,6 +32,7 @@ from pipeline.arrow import (
     binary_of,
     counted,
     fields_of,
+    filtered,
     flags_of,
     is_struct,
     joined,
@@ -41,6 +42,7 @@ from pipeline.arrow import (
     struct_of,
     variants_of,
 )
+from pipeline.filters import Conditions, rows_of
 from pipeline.texts import PROPERTY, readable, said, variant
 from protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from protocols.amqp091.broker.encoding import ENCODING as AMQP091
@@ -167,19 +169,49 @@ def runs(found: Iterator[Piece]) -> Iterator[list[Piece]]:
 class Decoder:
     """Decodes batches of one partition of a stream, with the columns of a schema."""
 
-    def __init__(self, schema: Schema, columns: str, stream: str, partition: int) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        columns: str,
+        stream: str,
+        partition: int,
+        conditions: Conditions | None = None,
+    ) -> None:
+        """Make a decoder. With `conditions`, rows that do not fulfil them may be left out."""
+        self.is_over = False  # a block was seen behind which nothing fulfils the conditions
+        self._conditions = conditions
         self._schema = schema
         self._columns = [(COLUMNS[columns][field.name], field.type) for field in schema]
         self._stream = stream
         self._partition = partition
         self._remembered: dict[Looks, Properties] = {}
 
-    def batches(self, octets: bytes, first: int, until: int) -> Iterator[tuple[Batch, int, int]]:
-        """Yield each batch with its first offset and the offset behind its last. Raises DamagedError."""
+    def batches(self, octets: bytes, first: int, until: int) -> Iterator[tuple[Batch | None, int, int]]:
+        """Yield each batch with its first offset and the offset behind its last. Raises DamagedError.
+
+        None is for messages of which none fulfils the conditions.
+        """
         for run in runs(pieces(octets, first, until)):
-            rows = Rows(run, self._stream, self._partition, self._remembered)
-            made = batch_of([column(rows, kind) for column, kind in self._columns], self._schema)
+            made = self._made(run) if self._conditions is None else self._chosen(run, self._conditions)
             yield made, run[0].first, run[-1].next
+
+    def _made(self, run: Sequence[Piece]) -> Batch:
+        rows = Rows(run, self._stream, self._partition, self._remembered)
+        return batch_of([column(rows, kind) for column, kind in self._columns], self._schema)
+
+    def _chosen(self, run: Sequence[Piece], conditions: Conditions) -> Batch | None:
+        """Return the rows of those pieces that may fulfil the conditions."""
+        found = [(piece, wanted) for piece in run if any(wanted := conditions.origins(piece.block))]
+        self.is_over = conditions.is_over(run[-1].block.header.arrived)
+        if not found:
+            return None
+        made = self._made([piece for piece, _ in found])
+        if all(all(wanted) for _, wanted in found):
+            return made
+        flags = array("B")
+        for piece, wanted in found:
+            flags.extend(rows_of(piece.block, piece.low, piece.high, wanted))
+        return filtered(made, flags_of(memoryview(flags)))
 
 
 @attrs.define(slots=False)
@@ -342,7 +374,10 @@ def partition(rows: Rows, kind: Kind) -> Array:
 
 
 def offset(rows: Rows, kind: Kind) -> Array:
-    return counted(rows.pieces[0].first, rows.count)  # there are no gaps
+    found = rows.pieces
+    if found[-1].next - found[0].first == rows.count:
+        return counted(found[0].first, rows.count)
+    return joined([counted(piece.first, len(piece)) for piece in found])  # some were left out
 
 
 def timestamp(rows: Rows, kind: Kind) -> Array:

@@ -147,6 +147,13 @@ def names(given: str) -> tuple[str, ...]:
     return found
 
 
+def column_names(given: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in given.split(","))
+    if not all(found) or len(set(found)) < len(found):
+        raise ValueError("must name columns with commas between them, each once")
+    return found
+
+
 def pattern(given: str) -> re.Pattern[str]:
     try:
         return re.compile(text(given))
@@ -366,6 +373,12 @@ class Options(Connection):
     )
     columns: str = option(
         "schema", one_of("amqp", "kafka"), "amqp", "the columns: ours, or those of Spark's Kafka source"
+    )
+    chosen: tuple[str, ...] | None = option(
+        "columns",
+        column_names,
+        None,
+        "the columns that the query needs, with commas between them: others are not decoded, and not there",
     )
     fetch_octets: int = option(
         "fetchBytes", whole(FETCH_MIN, FETCH_MAX), 4 << 20, "bytes that a task asks for at once"

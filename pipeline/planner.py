@@ -15,6 +15,7 @@ import attrs
 
 from pipeline.client import Listed, Stream
 from pipeline.errors import BadOption, DataLoss, Missing, NoStream
+from pipeline.filters import Conditions
 from pipeline.leases import OCTETS_MAX, Leases
 from pipeline.offsets import Mark, Marks, Partition, Range, admitted, read_between, split
 from pipeline.options import EARLIEST, LATEST, Edge, Numbers, Offsets, Options, Position, Since, SinceEach
@@ -68,18 +69,35 @@ class Planner:
 
     # Batch reads.
 
-    def batch(self) -> list[Range]:
-        """Return the ranges that `spark.read` reads."""
+    def batch(self, conditions: Conditions | None = None) -> list[Range]:
+        """Return the ranges that `spark.read` reads, without what the conditions exclude."""
         streams = self._streams()
         starting = self._options.starting or Edge.EARLIEST
         start = self._resolved("starting", starting, streams, Edge.EARLIEST)
         end = self._resolved("ending", self._options.ending, streams, Edge.LATEST)
+        if conditions is not None:
+            self._narrow(conditions, streams, start, end)
         marks = {
             each: Mark(end[each], stream.incarnation, start[each])
             for each, stream in streams.items()
             if start[each] < end[each]
         }
         return self._ranges({}, marks, streams)
+
+    def _narrow(
+        self,
+        conditions: Conditions,
+        streams: Streams,
+        start: dict[Partition, int],
+        end: dict[Partition, int],
+    ) -> None:
+        """Move the ends of each partition towards each other, as far as the conditions exclude what is there."""
+        offsets, since = conditions.offsets, conditions.arrivals.low // 1000
+        for each, stream in streams.items():
+            end[each] = min(end[each], offsets.high) if conditions.admit(each) else 0
+            start[each] = max(start[each], offsets.low)
+            if each[0] not in self._queues and since and start[each] < end[each]:
+                start[each] = max(start[each], self._broker.offset_since(stream.name, since))
 
     # Streaming reads.
 

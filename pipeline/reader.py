@@ -22,7 +22,7 @@ class Blocks(Protocol):
 
 
 def read(options: Options, source: Blocks, decoder: Decoder, asked: Range) -> Iterator[Batch]:
-    """Yield every message of the range once, in order. Raises PipelineError."""
+    """Yield every message of the range once, in order, but for what the decoder leaves out. Raises PipelineError."""
     at = asked.first
     while at < asked.until:
         try:
@@ -41,11 +41,14 @@ def read(options: Options, source: Blocks, decoder: Decoder, asked: Range) -> It
         try:
             for batch, begin, end in decoder.batches(fetched.octets, at, following):
                 _gap(options, asked, at, begin, "they are not among the blocks the broker gives")
-                yield batch
+                if batch is not None:
+                    yield batch
                 at = end
         except DamagedError as damaged:
             raise PipelineError(f"{_where(asked)}, after offset {at}: {damaged}") from None
         _gap(options, asked, at, following, "they are not among the blocks the broker gives")
+        if decoder.is_over:
+            return
         at = following
 
 

@@ -1,7 +1,7 @@
 """The columns of the source: all of them, or those that a query's own schema names.
 
-Spark gives a source the whole schema even if a query uses two of its columns. `spark.read.schema("body binary, offset
-bigint")` tells us what is needed, and nothing else is decoded.
+Spark gives a Python source the whole schema even if a query uses two of its columns. The option `columns`, or
+`spark.read.schema("body binary, offset bigint")`, tells us what is needed, and nothing else is decoded.
 """
 
 from __future__ import annotations
@@ -74,7 +74,22 @@ VARIANT: Final = StructField("headers", VariantType())
 
 
 def full(options: Options) -> StructType:
-    """Return all columns, unless the query's own schema names more."""
+    """Return all columns, or those that the option `columns` names, unless the query has a schema of its own. Raises
+    BadOption.
+    """
+    if options.chosen is None:
+        return every(options)
+    known = {field.name: field for field in every(options).fields}
+    if options.columns == "amqp":
+        known.setdefault(ANNOTATIONS.name, ANNOTATIONS)
+    for name in options.chosen:
+        if name not in known:
+            raise BadOption(f"option columns names '{name}'; known are {', '.join(known)}")
+    return StructType([known[name] for name in options.chosen])
+
+
+def every(options: Options) -> StructType:
+    """Return all columns, but for `annotations` unless an option asks for it."""
     fields = list(SCHEMAS[options.columns].fields)
     if options.headers == "none":
         fields = [field for field in fields if field.name != "headers"]
@@ -85,7 +100,7 @@ def full(options: Options) -> StructType:
 
 def check(wanted: StructType, options: Options) -> None:
     """Raise BadOption for a column that does not exist or has another type."""
-    known = {field.name: field.dataType for field in full(options).fields}
+    known = {field.name: field.dataType for field in every(options).fields}
     if options.columns == "amqp":
         known.setdefault(ANNOTATIONS.name, ANNOTATIONS.dataType)
     if not wanted.fields:

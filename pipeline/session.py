@@ -31,10 +31,12 @@ exec "{java}" "$@"
 """
 
 
+PUSH: Final = "spark.sql.python.filterPushdown.enabled"
 LOCAL: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
+    PUSH: "true",
 }
 
 
@@ -55,14 +57,21 @@ def session(
 
     from pyspark.sql import SparkSession
 
-    from pipeline.source import AmqpSource
-
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in {**LOCAL, **(settings or {})}.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
-    made.dataSource.register(AmqpSource)
+    register(made, push=False)  # the setting is there, or the caller wants another
     return made
+
+
+def register(spark: SparkSession, push: bool = True) -> None:
+    """Make `format("amqp")` known to a session, and, unless `push` is False, let it hand over conditions of WHERE."""
+    from pipeline.source import AmqpSource
+
+    spark.dataSource.register(AmqpSource)
+    if push:
+        spark.conf.set(PUSH, "true")
 
 
 def find_java(environ: Mapping[str, str], shims: Path) -> Path | None:

@@ -7,10 +7,16 @@ options, and connect where they run. The password is not pickled; each process r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -26,11 +32,12 @@ from pipeline.client import Client
 from pipeline.columns import columns_of
 from pipeline.decode import Decoder
 from pipeline.errors import BadOption
+from pipeline.filters import Conditions
 from pipeline.leases import LeasedBlocks, Leases
 from pipeline.offsets import Json, Range, from_json, to_json
 from pipeline.options import Options, Use, read_options
 from pipeline.planner import Limit, Planner
-from pipeline.reader import read
+from pipeline.reader import Blocks, read
 from pipeline.sink import BatchWriter, StreamWriter, Writing
 from pipeline.sink_options import read_sink_options
 
@@ -81,7 +88,9 @@ class ReadTask(InputPartition):
         self.asked = asked
 
 
-def batches(options: Options, schema: StructType, partition: InputPartition) -> Iterator[Batch]:
+def batches(
+    options: Options, schema: StructType, partition: InputPartition, conditions: Conditions | None = None
+) -> Iterator[Batch]:
     """Yield the rows of a task, in an executor."""
     assert isinstance(partition, ReadTask)
     asked = partition.asked
@@ -89,11 +98,28 @@ def batches(options: Options, schema: StructType, partition: InputPartition) -> 
         return
     client = Client(options)
     try:
-        source = client if asked.fence is None else LeasedBlocks(client, asked.fence)
-        decoder = Decoder(schema_of(schema), options.columns, asked.stream, asked.partition)
+        source: Blocks = client
+        if asked.fence is not None:
+            source, conditions = LeasedBlocks(client, asked.fence), None
+        decoder = Decoder(schema_of(schema), options.columns, asked.stream, asked.partition, conditions)
         yield from read(options, source, decoder, asked)
     finally:
         client.close()
+
+
+class OptionalPush:
+    """The method `pushFilters` of a reader that also does without.
+
+    Spark only calls it with the setting `spark.sql.python.filterPushdown.enabled`. Without the setting, it refuses a
+    reader whose `pushFilters` is another function than that of its base class, by this attribute.
+    """
+
+    def __init__(self, reader: BatchReader) -> None:
+        self.__func__ = DataSourceReader.pushFilters
+        self._reader = reader
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        return self._reader.push(filters)
 
 
 class BatchReader(DataSourceReader):
@@ -102,17 +128,27 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
+        self._conditions: Conditions | None = None
+
+    @property
+    def pushFilters(self) -> OptionalPush:
+        return OptionalPush(self)
+
+    def push(self, filters: list[Filter]) -> list[Filter]:
+        """Take conditions of the query's WHERE into account, and return those that Spark has to test."""
+        self._conditions = Conditions(self._options.columns)
+        return self._conditions.push(filters)
 
     def partitions(self) -> list[InputPartition]:
         client = Client(self._options)
         try:
-            ranges = Planner(self._options, client).batch()
+            ranges = Planner(self._options, client).batch(self._conditions)
         finally:
             client.close()
         return [ReadTask(each) for each in ranges] or [ReadTask(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Batch]:
-        return batches(self._options, self._schema, partition)
+        return batches(self._options, self._schema, partition, self._conditions)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

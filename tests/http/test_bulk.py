@@ -241,6 +241,17 @@ def test_arrow_has_exactly_what_was_asked_for(stand: Stand) -> None:
     assert (table(response), told(response)[1:]) == ([(1, b"b"), (2, b"c")], (3, 4))
 
 
+def test_arrow_has_only_the_columns_that_were_asked_for(stand: Stand) -> None:
+    pa = pytest.importorskip("pyarrow")
+    stand.publish(*(b"%d" % n for n in range(4)))
+    answer = stand.blocks("from=1&until=3&format=arrow&columns=body,offset")
+    assert pa.ipc.open_stream(answer.body).read_all().to_pylist() == [
+        {"body": b"1", "offset": 1},
+        {"body": b"2", "offset": 2},
+    ]
+    assert len(answer.body) < len(stand.blocks("from=1&until=3&format=arrow").body)
+
+
 def test_arrow_is_made_in_the_thread_that_reads() -> None:
     pytest.importorskip("pyarrow")
     site = Site(config=CONFIG)

@@ -72,6 +72,15 @@ REFUSED = {
     "/s/blocks?from=1&until=1": no_number("until", "1", 2, LAST_OFFSET),
     "/s/blocks?from=0&max_octets=16777217": no_number("max_octets", "16777217", 1, 16777216),
     "/s/blocks?from=0&wait_ms=30001": no_number("wait_ms", "30001", 0, 30000),
+    "/s/blocks?from=0&columns=body": (
+        400,
+        "parameter 'columns' is for format=arrow: blocks are sent as they are",
+    ),
+    "/s/blocks?from=0&format=arrow&columns=body,bodies": (
+        400,
+        "parameter 'columns' is 'body,bodies', not some of offset, timestamp, exchange, routing_key, body, properties,"
+        " encoding, each once",
+    ),
     "/s/blocks?from=0&format=csv": (400, "parameter 'format' is 'csv', not one of blocks, arrow"),
     "/s/blocks?from=2": (416, "queue 's' in vhost '/' has no offset 2 yet; its next is 1"),
     "/s/blocks?from=0&incarnation=x": (409, "queue 's' in vhost '/' has another incarnation than 'x'"),

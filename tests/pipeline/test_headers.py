@@ -201,3 +201,16 @@ def test_annotations_are_there_if_an_option_or_a_schema_names_them():
 def test_kafkas_columns_are_kafkas(given: dict[str, str]):
     with pytest.raises(BadOption, match="are for schema=amqp"):
         options(schema="kafka", **given)
+
+
+def test_only_the_columns_that_an_option_names_are_there():
+    assert full(options(columns="offset, body")).names == ["offset", "body"]
+    assert full(options(columns="annotations,headers", headersFormat="variant")).names == [
+        "annotations",
+        "headers",
+    ]
+    assert full(options(columns="topic", schema="kafka")).names == ["topic"]
+    with pytest.raises(BadOption, match="option columns names 'bodies'; known are body, exchange"):
+        full(options(columns="bodies"))
+    with pytest.raises(BadOption, match="option columns is 'body,,offset': must name columns"):
+        options(columns="body,,offset")

@@ -4,7 +4,7 @@ needed."""
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
 ROW_OCTETS: Final = 48  # bytes of a row besides texts, properties and body, roughly
+COLUMNS: Final = ("offset", "timestamp", "exchange", "routing_key", "body", "properties", "encoding")
+PLACES: Final = {"exchange": -2, "routing_key": -1, "encoding": 0}  # in an origin of a block
 
 
 def is_there() -> bool:
@@ -24,9 +26,15 @@ def is_there() -> bool:
 
 
 def made(
-    octets: bytes, offset: int, until: int | None, octets_max: int, encoding_of: EncodingOf
+    octets: bytes,
+    offset: int,
+    until: int | None,
+    octets_max: int,
+    encoding_of: EncodingOf,
+    columns: Sequence[str] = COLUMNS,
 ) -> tuple[bytes, int]:
-    """Return an Arrow IPC stream of the messages from `offset` on, and the offset to go on at.
+    """Return an Arrow IPC stream of the messages from `offset` on, and the offset to go on at. It has those of
+    `COLUMNS` that are asked for, in that order.
 
     A block may say in a few bytes what becomes a long column. Messages that would exceed `octets_max`, not counting
     bodies and other data that the block has for each message, are left for the next request; the first is always
@@ -36,7 +44,7 @@ def made(
 
     sink = pa.BufferOutputStream()
     at, room = 0, octets_max
-    with pa.ipc.new_stream(sink, schema()) as writer:
+    with pa.ipc.new_stream(sink, schema(columns)) as writer:
         while at < len(octets) and room > 0:
             block = Block(octets, at)
             head = block.header
@@ -45,51 +53,58 @@ def made(
             end = head.next if until is None else min(head.next, until)
             if begin >= end:
                 continue
-            rows = min(end - begin, max(1, room // row_octets(block)))
-            writer.write_batch(batch(block, begin - head.first, rows, encoding_of))
-            room = room - rows * row_octets(block) if rows == end - begin else 0
+            each = row_octets(block, columns)
+            rows = min(end - begin, max(1, room // each))
+            writer.write_batch(batch(block, begin - head.first, rows, encoding_of, columns))
+            room = room - rows * each if rows == end - begin else 0
             offset = begin + rows
     return sink.getvalue().to_pybytes(), offset
 
 
-def row_octets(block: Block) -> int:
+def row_octets(block: Block, columns: Sequence[str]) -> int:
     """Return how many bytes a message takes up of data that the block has once for several messages."""
-    texts = max(sum(len(str(each)) for each in (origin[0], *origin[-2:])) for origin in block.origins)
-    return ROW_OCTETS + 4 * texts + (len(block.properties) if block.property_ends is None else 0)
+    places = [place for name, place in PLACES.items() if name in columns]
+    texts = max(sum(len(str(origin[place])) for place in places) for origin in block.origins)
+    shared = len(block.properties) if block.property_ends is None and "properties" in columns else 0
+    return ROW_OCTETS + 4 * texts + shared
 
 
-def schema() -> pyarrow.Schema:
+def schema(columns: Sequence[str] = COLUMNS) -> pyarrow.Schema:
     import pyarrow as pa
 
-    return pa.schema(
-        [
-            ("offset", pa.int64()),
-            ("timestamp", pa.timestamp("ms", "UTC")),
-            ("exchange", pa.string()),
-            ("routing_key", pa.string()),
-            ("body", pa.binary()),
-            ("properties", pa.binary()),
-            ("encoding", pa.string()),
-        ]
-    )
+    kinds = {
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("ms", "UTC"),
+        "body": pa.binary(),
+        "properties": pa.binary(),
+    }
+    return pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
 
 
-def batch(block: Block, begin: int, rows: int, encoding_of: EncodingOf) -> pyarrow.RecordBatch:
+def batch(
+    block: Block, begin: int, rows: int, encoding_of: EncodingOf, columns: Sequence[str]
+) -> pyarrow.RecordBatch:
     """Return some messages of a block as a batch. Columns that the block has for each message are not copied."""
     import pyarrow as pa
 
+    made = [_column(name, block, begin, rows, encoding_of) for name in columns]
+    return pa.RecordBatch.from_arrays(made, schema=schema(columns))
+
+
+def _column(name: str, block: Block, begin: int, rows: int, encoding_of: EncodingOf) -> pyarrow.Array:
+    import pyarrow as pa
+
+    if name in PLACES:
+        return _texts(block, PLACES[name], begin, rows)
+    if name == "body":
+        return _bodies(block, begin, rows, encoding_of)
+    if name == "properties":
+        return _properties(block, begin, rows)
+    if name == "timestamp":
+        return pa.repeat(pa.scalar(block.header.arrived, pa.timestamp("ms", "UTC")), rows)
     first = block.header.first + begin
     offsets = pa.py_buffer(array("q", range(first, first + rows)))
-    columns = [
-        pa.Array.from_buffers(pa.int64(), rows, [None, offsets]),
-        pa.repeat(pa.scalar(block.header.arrived, pa.timestamp("ms", "UTC")), rows),
-        _texts(block, -2, begin, rows),
-        _texts(block, -1, begin, rows),
-        _bodies(block, begin, rows, encoding_of),
-        _properties(block, begin, rows),
-        _texts(block, 0, begin, rows),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema())
+    return pa.Array.from_buffers(pa.int64(), rows, [None, offsets])
 
 
 def _texts(block: Block, place: int, begin: int, rows: int) -> pyarrow.Array:

@@ -54,7 +54,7 @@ class Wanted:
     octets: int
     incarnation: str | None  # any, if None
     wait_s: float
-    arrow: bool = False
+    arrow: tuple[str, ...] = ()  # columns, if Arrow is wanted
 
 
 class Readable(Protocol):
@@ -229,7 +229,7 @@ class BulkAnswer:
         encoding_of = self._encodings_at_hand().get if journal is None else journal.encoding
 
         def job(_: object = None) -> tuple[bytes, int]:
-            return arrow.made(blocks, wanted.offset, wanted.until, wanted.octets, encoding_of)
+            return arrow.made(blocks, wanted.offset, wanted.until, wanted.octets, encoding_of, wanted.arrow)
 
         def then(made: tuple[bytes, int] | Exception) -> None:
             self._guarded(self._take_arrow, made)

@@ -30,7 +30,7 @@ WAIT_MS_MAX: Final = 30_000
 OFFSET_MAX: Final = (1 << 63) - 1
 READERS_MAX: Final = 1000  # listed for one stream
 TIMESTAMP_MAX: Final = 253_402_300_800_000  # the year 10000
-PARAMETERS: Final = ("from", "until", "max_octets", "wait_ms", "incarnation", "format")
+PARAMETERS: Final = ("from", "until", "max_octets", "wait_ms", "incarnation", "format", "columns")
 FORMATS: Final = ("blocks", "arrow")
 
 
@@ -101,8 +101,25 @@ def wanted_blocks(asked: Asked) -> Wanted:
         asked.number("max_octets", OCTETS, 1, OCTETS_MAX),
         asked.one("incarnation", "") or None,
         asked.number("wait_ms", 0, 0, WAIT_MS_MAX) / 1000,
-        kind == "arrow",
+        wanted_columns(asked, kind),
     )
+
+
+def wanted_columns(asked: Asked, kind: str) -> tuple[str, ...]:
+    """Return the columns of an answer in Arrow; none for blocks. Raises PreconditionFailed for a name that is unknown
+    or repeated.
+    """
+    if "columns" not in asked.query:
+        return arrow.COLUMNS if kind == "arrow" else ()
+    given = asked.one("columns", "")
+    if kind != "arrow":
+        raise PreconditionFailed("parameter 'columns' is for format=arrow: blocks are sent as they are")
+    names = tuple(given.split(","))
+    if not set(names) <= set(arrow.COLUMNS) or len(set(names)) < len(names):
+        raise PreconditionFailed(
+            f"parameter 'columns' is '{given}', not some of {', '.join(arrow.COLUMNS)}, each once"
+        )
+    return names
 
 
 class StreamSource(Source):

@@ -1,0 +1,177 @@
+"""What a query's WHERE asks for is what the broker is asked for, and no row that fulfils it is left out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.interop.conftest import need_module
+from tests.pipeline.bulk import FakeBroker, message
+
+datasource = need_module("pyspark.sql.datasource")
+
+from pyspark.sql.datasource import (  # noqa: E402
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
+
+from pipeline.source import AmqpSource, BatchReader  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MINUTE_MS = 60_000
+
+
+def reader(broker: FakeBroker, **given: str) -> BatchReader:
+    source = AmqpSource({"endpoints": broker.url, "subscribe": "orders", **given})
+    return source.reader(source.schema())
+
+
+def read(
+    broker: FakeBroker, *conditions: Filter, **given: str
+) -> tuple[list[tuple[object, ...]], list[Filter]]:
+    """The (partition, offset) of what is read, and the conditions that are left for Spark."""
+    made = reader(broker, **given)
+    left = list(made.pushFilters(list(conditions)))
+    found = [
+        (row["partition"], row["offset"])
+        for task in made.partitions()
+        for batch in made.read(task)
+        for row in batch.to_pylist()
+    ]
+    return found, left  # type: ignore[return-value]
+
+
+def blocks_asked(broker: FakeBroker) -> list[str]:
+    return [each.partition("?")[0].split("/")[-2] for each in broker.asked if "/blocks?" in each]
+
+
+@pytest.mark.parametrize(
+    ("condition", "offsets", "is_done"),
+    [
+        (GreaterThanOrEqual(("offset",), 990), range(990, 1000), True),
+        (GreaterThan(("offset",), 990), range(991, 1000), True),
+        (LessThan(("offset",), 3), range(3), True),
+        (LessThanOrEqual(("offset",), 3), range(4), True),
+        (EqualTo(("offset",), 7), range(7, 8), True),
+        (In(("offset",), (7, 9)), range(7, 10), False),  # type: ignore[arg-type]
+        (GreaterThan(("offset",), 5000), range(0), True),
+        (Not(EqualTo(("offset",), 7)), range(1000), False),
+        (EqualTo(("offset",), -1), range(0), True),
+    ],
+)
+def test_a_condition_on_offsets_is_a_range_that_is_asked_for(
+    broker: FakeBroker, condition: Filter, offsets: range, is_done: bool
+):
+    broker.stream("orders").fill(1000, commit=1000)
+    found, left = read(broker, condition)
+    assert found == [(0, each) for each in offsets]
+    assert left == ([] if is_done else [condition])
+    assert all(
+        f"from={offsets.start}&until={offsets.stop}&" in each for each in broker.asked if "/blocks?" in each
+    )
+
+
+def test_conditions_narrow_what_options_have_chosen(broker: FakeBroker):
+    broker.stream("orders").fill(100)
+    both = GreaterThanOrEqual(("offset",), 10), LessThan(("offset",), 50)
+    found, _ = read(broker, *both, startingOffsets='{"orders":{"0":45}}')
+    assert found == [(0, each) for each in range(45, 50)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "asked"),
+    [
+        (EqualTo(("partition",), 1), ["orders-1"]),
+        (In(("partition",), [0, 2]), ["orders-0", "orders-2"]),  # type: ignore[arg-type]
+        (Not(EqualTo(("partition",), 1)), ["orders-0", "orders-2"]),
+        (EqualTo(("stream",), "other"), []),
+        (StringStartsWith(("stream",), "ord"), ["orders-0", "orders-1", "orders-2"]),
+    ],
+)
+def test_partitions_that_are_not_wanted_are_not_read(broker: FakeBroker, condition: Filter, asked: list[str]):
+    for each in broker.super_stream("orders", 3):
+        each.fill(5)
+    _, left = read(broker, condition)
+    assert (blocks_asked(broker), left) == (asked, [])
+
+
+def at(ms: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)
+
+
+def test_a_condition_on_times_begins_at_the_first_and_stops_behind_the_last(broker: FakeBroker):
+    stream = broker.stream("orders")
+    for minute in range(60):
+        stream.publish(message(b"x"), message(b"y"), arrived=minute * MINUTE_MS)
+    early = GreaterThanOrEqual(("timestamp",), at(20 * MINUTE_MS))
+    late = LessThan(("timestamp",), at(30 * MINUTE_MS))
+    found, left = read(broker, early, late, fetchBytes="65536", minPartitions="1")
+    assert found == [(0, each) for each in range(40, 60)]
+    assert left == [early, late]  # of a block, not of a row: Spark tests them, too
+    assert any("timestamp=1200000" in each for each in broker.asked)
+    exactly = EqualTo(("timestamp",), at(5 * MINUTE_MS))
+    assert read(broker, exactly)[0] == [(0, 10), (0, 11)]
+
+
+def test_of_a_block_only_the_rows_with_the_routing_key_are_given(broker: FakeBroker):
+    stream = broker.stream("orders")
+    stream.publish(*(message(b"x", "shop", "eu" if n % 3 else "us") for n in range(9)))
+    stream.publish(*(message(b"x", "shop", "asia") for _ in range(9)))
+    stream.publish(*(message(b"x", "shop", "us") for _ in range(2)))
+    american = EqualTo(("routing_key",), "us")
+    found, left = read(broker, american, IsNotNull(("routing_key",)), EqualTo(("exchange",), "shop"))
+    assert (found, left) == ([(0, 0), (0, 3), (0, 6), (0, 18), (0, 19)], [])
+    assert len(read(broker, Not(american))[0]) == 15
+    assert read(broker, EqualTo(("key",), b"us"), schema="kafka")[0] == found
+    assert read(broker, american, EqualTo(("exchange",), "other"))[0] == []
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        EqualTo(("body",), b"x"),
+        EqualTo(("properties", "content_type"), "text/plain"),
+        IsNotNull(("headers",)),
+        EqualTo(("routing_key",), None),
+        In(("routing_key",), ["us", None]),  # type: ignore[arg-type]
+        EqualTo(("offset",), "7"),
+    ],
+)
+def test_what_the_broker_cannot_tell_is_left_to_spark(broker: FakeBroker, condition: Filter):
+    broker.stream("orders").fill(10)
+    found, left = read(broker, condition)
+    assert (len(found), left) == (10, [condition])
+
+
+def test_a_session_without_push_down_may_use_the_reader_all_the_same(broker: FakeBroker):
+    """PySpark refuses a reader with a `pushFilters` of its own unless the setting is on."""
+    found = reader(broker).pushFilters
+    assert getattr(found, "__func__", None) is DataSourceReader.pushFilters
+
+
+@pytest.mark.interop
+@pytest.mark.timeout(300)
+def test_where_in_spark_asks_for_what_it_names_and_gives_what_it_should(
+    spark: SparkSession, broker: FakeBroker
+):
+    broker.stream("orders").fill(1000)
+    rows = spark.read.format("amqp").options(endpoints=broker.url, subscribe="orders").load()
+    for setting, asked in (("false", "from=0&"), ("true", "from=995&")):
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", setting)
+        broker.asked.clear()
+        chosen = rows.where("offset >= 995 and routing_key = 'orders' and length(body) = 3").select("offset")
+        assert [row.offset for row in chosen.collect()] == [995, 996, 997, 998, 999]
+        assert asked in next(each for each in broker.asked if "/blocks?" in each)
