@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from broker_core.interceptors.chain import Chain
     from broker_core.observability.audit import Audit
     from broker_core.observability.history import History
+    from broker_core.observability.tracer import SpanRecorder
     from broker_core.operations import Operations
     from broker_core.queues.overfull import Overfull
     from broker_core.shovels.ends import RemoteEnds
@@ -146,6 +147,9 @@ class Broker:
         self.encodings: Mapping[
             str, Callable[[], Encoding]
         ] = {}  # by the protocol's name: makes the encoding of its messages
+        self.spans: SpanRecorder | None = (
+            None  # records spans of messages whose publishers have begun a trace
+        )
         self.shovels: Shovels | None = None  # made with the first of them
         # Makes the ends of shovels on other brokers; None: no protocol of this node can.
         self.remote_ends: Callable[[], RemoteEnds] | None = None

@@ -31,7 +31,7 @@ from broker_core.exchanges.answer import mistakes_refused
 from broker_core.exchanges.default import ByQueueName
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, inequivalent
 from broker_core.limits import Overflow, QueueType, VirtualHostLimits, with_credit
-from broker_core.observability.firehose import Traced
+from broker_core.observability.tracer import Traced
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queues import default_type
 from broker_core.queues.factory import new_queue
@@ -114,6 +114,8 @@ class VirtualHost(Traced):
         # a front-end that refers to it, since users come and go.
         self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
         self._kept: dict[type[FrontEndState], FrontEndState] = {}
+        if broker.spans is not None:
+            self.record_spans(broker.spans)
         self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self.default_exchange = Exchange(self, "", ByQueueName, durable=True)

@@ -42,6 +42,7 @@ from broker_core.config.sections import (
     LogSettings,
     MemorySettings,
     NodeSettings,
+    OpenTelemetrySettings,
     PluginsSettings,
     PolicyEntry,
     SecuritySettings,
@@ -80,6 +81,9 @@ class Config(Record):
     http: HttpSettings = key(RecordOf(HttpSettings), "The control endpoint.", HttpSettings())
     prometheus: PrometheusSettings = key(
         RecordOf(PrometheusSettings), "Metrics for Prometheus.", PrometheusSettings()
+    )
+    opentelemetry: OpenTelemetrySettings = key(
+        RecordOf(OpenTelemetrySettings), "Traces.", OpenTelemetrySettings()
     )
     limits: LimitsSettings = key(RecordOf(LimitsSettings), "Limits.", LimitsSettings())
     memory: MemorySettings = key(RecordOf(MemorySettings), "The memory alarm.", MemorySettings())

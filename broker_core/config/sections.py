@@ -33,6 +33,7 @@ from broker_core.config.types import (
     Whole,
     printed,
 )
+from broker_core.config.urls import HttpUrl
 from broker_core.errors import PreconditionFailed
 from broker_core.policy import ApplyTo, Policy, check, check_operator
 from broker_core.security import passwords
@@ -154,6 +155,19 @@ class EventsSettings(Record):
         "The virtual host with the exchange `amq.rabbitmq.event`.",
         "/",
     )
+
+
+@attrs.frozen(kw_only=True)
+class OpenTelemetrySettings(Record):
+    """Spans for messages whose publishers have begun a trace; needs the extra `opentelemetry`."""
+
+    endpoint: str | None = key(
+        HttpUrl(secure=False),
+        "The URL at which a collector takes traces over OTLP/HTTP, such as http://127.0.0.1:4318/v1/traces; without it "
+        "nothing is recorded.",
+        None,
+    )
+    service: str = key(Text(), "The name of the service in traces.", "leveret")
 
 
 @attrs.frozen(kw_only=True)

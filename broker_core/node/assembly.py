@@ -99,6 +99,19 @@ def intercept(broker: Broker, config: Config, plugins: Plugins) -> None:
     broker.intercept(chain)
 
 
+def record_spans(broker: Broker, config: Config) -> None:
+    """Record spans if the settings ask for it; called before there are virtual hosts. Raises ConfigError."""
+    endpoint, service = config.opentelemetry.endpoint, config.opentelemetry.service
+    if endpoint is None:
+        return
+    try:
+        from broker_core.observability.spans import exporting
+    except ImportError:
+        text = "traces need more packages: pip install 'leveret[opentelemetry]'"
+        raise ConfigError([Problem("opentelemetry.endpoint", text)]) from None
+    broker.spans = exporting(endpoint, service, broker.clock)
+
+
 def observe(broker: Broker, config: Config) -> None:
     """Start to emit events and to write the audit log, after the objects are in place. Raises ConfigError."""
     if config.events.virtual_host:

@@ -157,6 +157,7 @@ class Node:
             self.broker.notices.tell(warning)
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
         self.broker.remote_ends = remote_ends_of(self._plugins.protocols.values())
+        assembly.record_spans(self.broker, self.config)
         self.keeper = self._keeper()
         self.admin = NodeAdmin(self, self._plugins, self._reread, began)
         self.broker.operations = self.admin
@@ -212,6 +213,9 @@ class Node:
                 self._close_store(self.keeper, crashed)
             self.broker.let_go()
             assembly.audit(self.broker, "")
+            if self.broker.spans is not None:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(self.broker.spans.close)
         if self._failure is not None:
             raise self._failure
         return swallowed
