@@ -1,11 +1,11 @@
-"""Archive orders in Parquet, each exactly once; measure how far the archive is behind; and replay some of them.
+"""Archive orders in a Delta table, each exactly once; measure how far the archive is behind; and replay some of them.
 
-    pika ──> stream "orders" ──archive──> Parquet ──replay──> exchange "rehearsal" ──> queue "till"
+    pika ──> stream "orders" ──archive──> Delta table ──replay──> exchange "rehearsal" ──> queue "till"
 
 The same from the command line: `leveret pipeline archive`, `lag` and `replay`.
 
-Run `python examples/18_archive_and_replay.py`; nothing else has to run. It needs `pip install 'leveret[spark]'`, pika
-and Java.
+Run `python examples/18_archive_and_replay.py`; nothing else has to run. It needs `pip install 'leveret[spark,delta]'`,
+pika and Java.
 """
 
 import json
@@ -21,6 +21,7 @@ from pipeline.jobs.endpoint import BrokerEndpoint
 from pipeline.jobs.lag import measure
 from pipeline.jobs.replay import Asked
 from pipeline.jobs.replay_batches import Pace, replay
+from pipeline.jobs.table import table
 from pipeline.session import session
 
 STREAM = {"x-queue-type": "stream"}
@@ -50,7 +51,7 @@ def archive_what_is_there(spark, reach: BrokerEndpoint, lake: Path) -> None:
     reading = reach.reading(["orders"], {"startingOffsets": "earliest"})
     rows = spark.readStream.format("amqp").options(**reading).load()
     archive(rows, Target(str(lake), by=("day",))).awaitTermination()
-    print(f"{spark.read.parquet(str(lake)).count()} orders in the lake")
+    print(f"{table(spark, str(lake)).count()} orders in the lake")
 
 
 def show_lag(reach: BrokerEndpoint, lake: Path) -> None:

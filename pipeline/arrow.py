@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType, VariantVal
 
 from broker_core.store.block import Column
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType, VariantVal
 
 
 class Kind(Protocol):
@@ -44,6 +45,8 @@ class Batch(Protocol):
 
 def schema_of(columns: StructType) -> Schema:
     """Return the Arrow schema of these columns, with which Spark compares the first batch."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
     schema: Schema = to_arrow_schema(columns, timezone="UTC")
     return schema
 

@@ -22,9 +22,9 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the broker cannot be r
 """
 ARCHIVE: Final = """\
 examples:
-  leveret pipeline archive orders /lake/orders                     all messages there are; a second run: the new ones
+  leveret pipeline archive orders /lake/orders --once              all messages there are; a second run: the new ones
   leveret pipeline archive orders /lake/orders --continuous --every 30s
-  leveret pipeline archive orders refunds /lake/all --partition-by day,stream --format delta
+  leveret pipeline archive orders refunds /lake/all --partition-by day,stream
   leveret pipeline archive jobs /lake/jobs --reader archive        a queue: its messages move to the lake
 """
 REPLAY: Final = """\
@@ -82,11 +82,22 @@ COMMAND: Final = Pipeline()
 
 
 def _add_archive(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
-    text = "Write streams and queues to a folder of Parquet or a Delta table, each message exactly once."
+    text = "Write streams and queues to a Delta table, each message exactly once."
     adding = _add(actions, environ, "archive", text, ARCHIVE)
     adding.add_argument("sources", metavar="SOURCE", nargs="+", help="a stream, super stream, or queue")
-    adding.add_argument("target", metavar="TARGET", help="the folder of the table; a URI that Spark knows")
-    adding.add_argument("--format", choices=["parquet", "delta"], default="parquet", help="default: parquet")
+    adding.add_argument("target", metavar="TARGET", help="the folder of the table, or a URI")
+    adding.add_argument(
+        "--format",
+        choices=["delta", "parquet"],
+        help="default: that of an existing table, else delta; parquet is a folder that only Spark reads rightly",
+    )
+    adding.add_argument(
+        "--engine",
+        choices=["auto", "pyarrow", "spark"],
+        default="auto",
+        help="what reads and writes: this process with pyarrow, or Spark (default: the former up to 10,000,000"
+        " messages or 4 GiB, as Spark takes ten seconds to start)",
+    )
     adding.add_argument(
         "--partition-by",
         metavar="COLUMNS",
@@ -243,7 +254,10 @@ def _add_query(adding: argparse.ArgumentParser, checkpoint: str | None) -> None:
     )
     when = adding.add_mutually_exclusive_group()
     when.add_argument(
-        "--available-now", action="store_true", help="end with the messages that exist at the start (default)"
+        "--once",
+        "--available-now",
+        action="store_true",
+        help="end with the messages that exist at the start (default)",
     )
     when.add_argument("--continuous", action="store_true", help="go on until Ctrl-C")
     adding.add_argument(

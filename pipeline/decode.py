@@ -13,7 +13,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
 
@@ -42,7 +42,6 @@ from pipeline.arrow import (
     struct_of,
     variants_of,
 )
-from pipeline.filters import Conditions, rows_of
 from pipeline.texts import PROPERTY, readable, said, variant
 from protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from protocols.amqp091.broker.encoding import ENCODING as AMQP091
@@ -51,6 +50,9 @@ from protocols.amqp10.broker.conversion import message_annotations
 from protocols.amqp10.broker.encoding import AS_SECTIONS
 from protocols.amqp10.broker.encoding import ENCODING as AMQP10
 from protocols.amqp10.codec.sections import octets_of
+
+if TYPE_CHECKING:
+    from pipeline.filters import Conditions
 
 MANY_ROWS: Final = (
     8  # of a block, on average; from here on its bodies are one slice, 10 us, not copied one by one
@@ -201,6 +203,8 @@ class Decoder:
 
     def _chosen(self, run: Sequence[Piece], conditions: Conditions) -> Batch | None:
         """Return the rows of those pieces that may fulfil the conditions."""
+        from pipeline.filters import rows_of  # which needs PySpark, as its conditions do
+
         found = [(piece, wanted) for piece in run if any(wanted := conditions.origins(piece.block))]
         self.is_over = conditions.is_over(run[-1].block.header.arrived)
         if not found:

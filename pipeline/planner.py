@@ -9,16 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import attrs
 
 from pipeline.client import Listed, Stream
 from pipeline.errors import BadOption, DataLoss, Missing, NoStream
-from pipeline.filters import Conditions
 from pipeline.leases import OCTETS_MAX, Leases
 from pipeline.offsets import Mark, Marks, Partition, Range, admitted, read_between, split
 from pipeline.options import EARLIEST, LATEST, Edge, Numbers, Offsets, Options, Position, Since, SinceEach
+
+if TYPE_CHECKING:
+    from pipeline.filters import Conditions
 
 log: Final = logging.getLogger("leveret.pipeline")
 Streams: TypeAlias = dict[Partition, Stream]
@@ -115,6 +117,15 @@ class Planner:
     def newest(self) -> Marks:
         """Return the ends of all streams."""
         return {each: Mark(found.next, found.incarnation) for each, found in self._streams(known={}).items()}
+
+    def outstanding(self, start: Marks) -> tuple[int, int]:
+        """Return how many messages there are to read from `start` on, and the bytes of their bodies, about."""
+        streams = self._streams(known=start, done=start)
+        available = {
+            each: self._available(each, self._begin(each, start.get(each), stream), stream)
+            for each, stream in streams.items()
+        }
+        return sum(available.values()), self._octets(streams, available)
 
     def latest(self, start: Marks, limit: Limit) -> Marks:
         """Return where the micro-batch that begins at `start` ends; `start` itself, if there is nothing to read.
@@ -333,14 +344,19 @@ class Planner:
         """Return the limit in messages; a limit in bytes is divided by the average size of what there is to read."""
         if limit.octets is None:
             return limit.messages
-        octets = sum(
-            count * streams[each].octets // max(streams[each].messages, 1)
-            for each, count in available.items()
-        )
+        octets = self._octets(streams, available)
         if octets <= limit.octets:
             return limit.messages
         messages = max(1, sum(available.values()) * limit.octets // octets)
         return messages if limit.messages is None else min(messages, limit.messages)
+
+    @staticmethod
+    def _octets(streams: Streams, available: Mapping[Partition, int]) -> int:
+        """Return the bytes of so many messages of each, by the average size of what there is."""
+        return sum(
+            count * streams[each].octets // max(streams[each].messages, 1)
+            for each, count in available.items()
+        )
 
     def _reserved(
         self, begins: Mapping[Partition, int], shares: Mapping[Partition, int], limit: Limit

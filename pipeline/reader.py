@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from broker_core.store.contract import DamagedError
-from pipeline.arrow import Batch
-from pipeline.client import Fetched
+from pipeline.arrow import Batch, Schema
+from pipeline.client import Client, Fetched
 from pipeline.decode import Decoder
 from pipeline.errors import Ahead, Expired, Missing, PipelineError, Remade
+from pipeline.leases import LeasedBlocks
 from pipeline.offsets import Range
 from pipeline.options import Options
 from pipeline.planner import lost
+
+if TYPE_CHECKING:
+    from pipeline.filters import Conditions
 
 
 class Blocks(Protocol):
     """The source of blocks: a `Client`, or `LeasedBlocks`."""
 
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched: ...
+
+
+def rows_of(
+    options: Options, columns: Schema, asked: Range, conditions: Conditions | None = None
+) -> Iterator[Batch]:
+    """Yield the rows of a range, which are fetched from the broker. Raises PipelineError."""
+    client = Client(options)
+    try:
+        source: Blocks = client
+        if asked.fence is not None:
+            source, conditions = LeasedBlocks(client, asked.fence), None
+        decoder = Decoder(columns, options.columns, asked.stream, asked.partition, conditions)
+        yield from read(options, source, decoder, asked)
+    finally:
+        client.close()
 
 
 def read(options: Options, source: Blocks, decoder: Decoder, asked: Range) -> Iterator[Batch]:

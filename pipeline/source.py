@@ -30,14 +30,13 @@ from pipeline import schema as schemas
 from pipeline.arrow import Batch, schema_of
 from pipeline.client import Client
 from pipeline.columns import columns_of
-from pipeline.decode import Decoder
 from pipeline.errors import BadOption
 from pipeline.filters import Conditions
-from pipeline.leases import LeasedBlocks, Leases
+from pipeline.leases import Leases
 from pipeline.offsets import Json, Range, from_json, to_json
 from pipeline.options import Options, Use, read_options
 from pipeline.planner import Limit, Planner
-from pipeline.reader import Blocks, read
+from pipeline.reader import rows_of
 from pipeline.sink import BatchWriter, StreamWriter, Writing
 from pipeline.sink_options import read_sink_options
 
@@ -93,18 +92,8 @@ def batches(
 ) -> Iterator[Batch]:
     """Yield the rows of a task, in an executor."""
     assert isinstance(partition, ReadTask)
-    asked = partition.asked
-    if asked is None:
-        return
-    client = Client(options)
-    try:
-        source: Blocks = client
-        if asked.fence is not None:
-            source, conditions = LeasedBlocks(client, asked.fence), None
-        decoder = Decoder(schema_of(schema), options.columns, asked.stream, asked.partition, conditions)
-        yield from read(options, source, decoder, asked)
-    finally:
-        client.close()
+    if partition.asked is not None:
+        yield from rows_of(options, schema_of(schema), partition.asked, conditions)
 
 
 class OptionalPush:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from pyspark.sql.types import VariantVal
-
 from broker_core.values import Properties, Table, Value, printed
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import VariantVal
 
 SECONDS_MAX: Final = 253_402_300_799  # the end of the year 9999: Python cannot represent a later time
 PRIORITY_MAX: Final = (1 << 31) - 1
@@ -40,6 +41,8 @@ def plain(value: Value) -> object:
 
 def variant(headers: Table) -> VariantVal:
     """Return headers with their types, as a variant, which is Spark's own form of JSON."""
+    from pyspark.sql.types import VariantVal
+
     return VariantVal.parseJson(json.dumps(plain(headers), ensure_ascii=False))
 
 

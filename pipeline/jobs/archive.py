@@ -1,11 +1,13 @@
-"""Write streams and queues to a folder of Parquet or to a Delta table, each message exactly once.
+"""Write streams and queues to a Delta table, each message exactly once, with Spark.
 
-Spark's own file sink writes Parquet, and its log in the folder (`_spark_metadata`) says which files count; Delta is
-written by `pipeline.jobs.delta`.
+Tasks write data files, and the driver commits their names with the number of the micro-batch (`pipeline.jobs.delta`).
+So every reader of the table sees each message once, whatever was killed. A folder of Parquet is written by Spark's own
+file sink, whose log in the folder (`_spark_metadata`) only Spark heeds.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,15 +15,18 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from pipeline.errors import BadOption, PipelineError
+from pipeline.jobs import delta
+from pipeline.jobs.delta import folder_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 PARQUET, DELTA = "parquet", "delta"
-FORMATS: Final = (PARQUET, DELTA)
+FORMATS: Final = (DELTA, PARQUET)
 LOG: Final = "_spark_metadata"
+PARTITIONS: Final = ("day", "hour", "stream", "routing_key")
 
 
 def _day() -> Column:
@@ -38,33 +43,46 @@ def _hour() -> Column:
 
 
 ADDED: Final[Mapping[str, Callable[[], Column]]] = {"day": _day, "hour": _hour}
-PARTITIONS: Final = (*ADDED, "stream", "routing_key")
 
 
 def partitioned(rows: DataFrame, by: Sequence[str]) -> DataFrame:
     """Add a column for each of `by`: `day` and `hour` come from the column `timestamp` (UTC in our sessions)."""
+    require_partitions(by)
     for name in by:
-        if name not in PARTITIONS:
-            raise BadOption(f"cannot partition by '{name}', only by {', '.join(PARTITIONS)}")
         if name in ADDED:
             rows = rows.withColumn(name, ADDED[name]())
     return rows
+
+
+def require_partitions(by: Sequence[str]) -> None:
+    """Check names of columns to partition by. Raises BadOption."""
+    for name in by:
+        if name not in PARTITIONS:
+            raise BadOption(f"cannot partition by '{name}', only by {', '.join(PARTITIONS)}")
 
 
 @attrs.frozen
 class Target:
     """A table in a lake."""
 
-    where: str  # a folder, or a URI that Spark knows
-    format: str = PARQUET
+    where: str  # a folder, or a URI
+    format: str = DELTA
     by: tuple[str, ...] = ("day",)
 
     @property
     def folder(self) -> Path | None:
         """The folder on this machine; None if the table is elsewhere."""
-        if self.where.startswith("file:"):
-            return Path("/" + self.where.removeprefix("file:").lstrip("/"))
-        return None if "://" in self.where else Path(self.where)
+        return folder_of(self.where)
+
+
+def format_of(where: str) -> str | None:
+    """Return the format of a table on this machine; None if there is none yet, or it is elsewhere."""
+    folder = folder_of(where)
+    if folder is None:
+        return None
+    if (folder / delta.LOG).is_dir():
+        return DELTA
+    return PARQUET if (folder / LOG).is_dir() else None
 
 
 def checkpoint_of(target: str) -> str:
@@ -94,19 +112,74 @@ def archive(
     """Start a query that adds the rows of a streaming read to a table. Raises PipelineError.
 
     It ends with the rows that exist when it starts; with `every`, such as `10 seconds`, it goes on with a micro-batch
-    at such intervals.
+    at such intervals. `archive_messages` is quicker where rows are messages as they came.
     """
     checkpoint = checkpoint or checkpoint_of(target.where)
     require_checkpoint(target, checkpoint)
-    writing = written(partitioned(rows, target.by), target).option("checkpointLocation", checkpoint)
+    writing = written(rows, target).option("checkpointLocation", checkpoint)
     triggered = writing.trigger(processingTime=every) if every else writing.trigger(availableNow=True)
     return triggered.start()
 
 
 def written(rows: DataFrame, target: Target) -> DataStreamWriter:
     if target.format == PARQUET:
-        writing = rows.writeStream.format("parquet").option("path", target.where)
+        writing = partitioned(rows, target.by).writeStream.format("parquet").option("path", target.where)
         return writing.partitionBy(*target.by) if target.by else writing
-    from pipeline.jobs.delta import Appender
+    from pipeline.jobs.table_sink import BY, NAME, WHERE, TableSink
 
-    return rows.writeStream.foreachBatch(Appender(target.where, target.by))
+    require_partitions(target.by)
+    delta.require()
+    needed = dict.fromkeys("timestamp" if name in ADDED else name for name in target.by)
+    if missing := [name for name in needed if name not in rows.columns]:
+        raise BadOption(f"rows to archive by {', '.join(target.by)} need a column {', '.join(missing)}")
+    rows.sparkSession.dataSource.register(TableSink)
+    return rows.writeStream.format(NAME).option(WHERE, target.where).option(BY, json.dumps(target.by))
+
+
+def archive_messages(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    target: Target,
+    checkpoint: str | None = None,
+    every: str | None = None,
+) -> tuple[StreamingQuery, Committer]:
+    """Start a query that adds messages to a Delta table; `options` are those of `format("amqp")`.
+
+    Returns the query, and what has committed its micro-batches. Raises PipelineError.
+    """
+    from pipeline.jobs.archive_source import NAME, ArchiveSource, reading
+
+    require_partitions(target.by)
+    delta.require()
+    spark.dataSource.register(ArchiveSource)
+    committer = Committer(options, target)
+    rows = spark.readStream.format(NAME).options(**reading(options, target.where, target.by)).load()
+    writing = rows.writeStream.foreachBatch(committer)
+    writing = writing.option("checkpointLocation", checkpoint or checkpoint_of(target.where))
+    triggered = writing.trigger(processingTime=every) if every else writing.trigger(availableNow=True)
+    return triggered.start(), committer
+
+
+class Committer:
+    """A function for `foreachBatch` that commits the files of a micro-batch unless it is in the table."""
+
+    def __init__(self, options: Mapping[str, str], target: Target) -> None:
+        from pipeline.jobs.archive_columns import columns
+        from pipeline.jobs.data_files import table_schema
+        from pipeline.options import Use, read_options
+
+        self.rows: dict[int, int] = {}  # of the micro-batches that were committed here
+        self._target = target
+        self._columns = table_schema(columns(read_options(options, Use.STREAM)), target.by)
+
+    def __call__(self, rows: DataFrame, batch: int) -> None:
+        from pipeline.jobs.archive_source import file_of
+
+        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query, "called outside a query"
+        target = self._target
+        if delta.is_there(target.where, query, batch):
+            return
+        files = [file_of(row.asDict()) for row in rows.collect()]
+        if delta.append(target.where, target.by, self._columns, files, query, batch):
+            self.rows[batch] = sum(file.rows for file in files)

@@ -17,9 +17,9 @@ import attrs
 
 from pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
 from pipeline.jobs import dead_letters as deaths
-from pipeline.jobs import delta
 from pipeline.jobs import lag as lags
-from pipeline.jobs.archive import DELTA, Target, checkpoint_of
+from pipeline.jobs.archive import PARQUET, Target, checkpoint_of
+from pipeline.jobs.delta import folder_of
 from pipeline.jobs.dry_run import as_lines, marks_in, planned
 from pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
 from pipeline.jobs.run import Report, Stop, ended, metrics_in, on_a_busy_machine, watch
@@ -29,10 +29,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from pipeline.jobs.archive_run import Engine
+
 DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NOT_LET_IN: Final = "does not let"
 BATCH: Final = 1_000_000  # messages in a micro-batch
-DRIVER_BATCH: Final = 100_000  # messages in a micro-batch that the driver writes
 SETTINGS: Final = {
     "spark.log.level": "OFF",  # we print a query's error ourselves, in a line
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream named `17` is a text
@@ -96,21 +97,75 @@ def _tell(line: str) -> None:
 
 @told
 def archive(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.jobs.archive import archive as start
+    from pipeline.jobs import archive_run as runs
 
-    target = Target(options.target, options.format, options.partition_by)
-    if target.format == DELTA:
-        delta.require()
+    target = Target(options.target, runs.format_for(options.target, options.format), options.partition_by)
+    runs.require_writable(target)
     checkpoint = options.checkpoint or checkpoint_of(target.where)
     if options.dry_run:
         by = f", partitioned by {', '.join(target.by)}" if target.by else ""
         return _plan(options, environ, checkpoint, f"{target.format} at {target.where}{by}")
-    batch = DRIVER_BATCH if target.format == DELTA else BATCH
+    if runs.is_old(target):
+        _tell(
+            f"archive: {target.where} is a folder of Parquet, which only Spark reads rightly;"
+            f" `leveret pipeline convert {target.where}` makes it a Delta table"
+        )
+    engine = runs.Engine(options.engine)
+    forced = runs.why_not_here(target, checkpoint, engine, options.continuous, options.master, options.spark)
+    if forced is None:
+        done = _archive_here(options, environ, target, checkpoint, engine)
+        if done is not None:
+            return done
+    else:
+        _tell(f"archive: with Spark: {forced}")
+    return _archive_with_spark(options, environ, target, checkpoint)
 
-    def started(rows: DataFrame) -> StreamingQuery:
-        return start(rows, target, checkpoint, _every(options))
 
-    return _query(options, environ, "archive", batch, started)
+def _archive_here(
+    options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str, engine: Engine
+) -> int | None:
+    """Archive in this process; return None if there is so much to read that Spark should."""
+    from pipeline.jobs.archive_local import local_archive
+    from pipeline.jobs.archive_run import layout_of, reason
+    from pipeline.jobs.checkpoints import QueryCheckpoint
+
+    reach = _reach(options, environ)
+    _require_readable(reach, options.sources, options.reader)
+    checked = reach.checked(options.sources, _reading(options, BATCH))
+    layout = layout_of(target, checked)
+    folder = folder_of(checkpoint)
+    assert folder is not None
+    with metrics_in(options.metrics) as file, Stop().listening() as stop:
+        report = Report("archive", _tell, file)
+        with local_archive(checked, layout, QueryCheckpoint(folder)) as run:
+            is_here, why = reason(run.backlog(), engine)
+            _tell(f"archive: {why}")
+            if not is_here:
+                return None
+            with ended(report) as end:
+                end.well = run.run(report, stop)
+    return DONE if end.well else INTERRUPTED
+
+
+def _archive_with_spark(
+    options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str
+) -> int:
+    from pipeline.jobs.archive import archive as start
+    from pipeline.jobs.archive import archive_messages
+
+    if target.format == PARQUET:
+        return _query(
+            options,
+            environ,
+            "archive",
+            lambda spark, reading: (start(_rows(spark, reading), target, checkpoint, _every(options)), {}),
+        )
+
+    def started(spark: SparkSession, reading: Mapping[str, str]) -> tuple[StreamingQuery, Mapping[int, int]]:
+        query, committer = archive_messages(spark, reading, target, checkpoint, _every(options))
+        return query, committer.rows
+
+    return _query(options, environ, "archive", started)
 
 
 @told
@@ -129,12 +184,12 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
         "delivery": options.delivery,
     }
 
-    def started(rows: DataFrame) -> StreamingQuery:
+    def started(spark: SparkSession, reading: Mapping[str, str]) -> tuple[StreamingQuery, Mapping[int, int]]:
         # A module with functions for SQL in it cannot be imported before there is a session.
         how = options.sql or function_named(options.function)
-        return start(routed(rows, how), sink, options.checkpoint, _every(options))
+        return start(routed(_rows(spark, reading), how), sink, options.checkpoint, _every(options)), {}
 
-    return _query(options, environ, "route", BATCH, started)
+    return _query(options, environ, "route", started)
 
 
 @told
@@ -291,12 +346,11 @@ def _query(
     options: argparse.Namespace,
     environ: Environ,
     job: str,
-    batch: int,
-    started: Callable[[DataFrame], StreamingQuery],
+    started: Callable[[SparkSession, Mapping[str, str]], tuple[StreamingQuery, Mapping[int, int]]],
 ) -> int:
-    """Run a streaming query to its end, reporting its progress."""
+    """Run a streaming query to its end, reporting its progress. `started` returns it, and rows as for `watch`."""
     reach = _reach(options, environ)
-    reading = reach.reading(options.sources, _reading(options, batch))
+    reading = reach.reading(options.sources, _reading(options, BATCH))
     _require_readable(reach, options.sources, options.reader)
     with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
         report = Report(job, _tell, file)
@@ -304,12 +358,16 @@ def _query(
             reading["minPartitions"] = str(spark.sparkContext.defaultParallelism)
 
         def run() -> bool:
-            rows = spark.readStream.format("amqp").options(**reading).load()
-            return watch(started(rows), report, stop)
+            query, written = started(spark, reading)
+            return watch(query, report, stop, written)
 
         with ended(report) as end:
             end.well = on_a_busy_machine(job, _tell, run, stop)
     return DONE if end.well or options.continuous else INTERRUPTED
+
+
+def _rows(spark: SparkSession, reading: Mapping[str, str]) -> DataFrame:
+    return spark.readStream.format("amqp").options(**reading).load()
 
 
 def _require_readable(reach: BrokerEndpoint, sources: Sequence[str], reader: str | None) -> None:

@@ -1,19 +1,34 @@
-"""Write micro-batches to a Delta table, each once: the table's log has the number of the last one of each query.
+"""The log of a Delta table: which files are in it, and how far each query has come.
 
-The driver writes them with deltalake, so a micro-batch must fit into its memory; no package for the JVM is needed.
+    tasks ── data files, which nobody sees yet ──> TABLE/day=.../*.parquet
+    driver ── one commit: their names, and the number of the query's micro-batch ──> TABLE/_delta_log/00...12.json
+
+A commit with the number of a micro-batch that is in the table is refused by the log itself, also where two drivers try
+at the same time. The log is written by deltalake; neither Spark nor a package for the JVM is needed.
 """
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
-from pipeline.errors import PipelineError
+import attrs
+
+from pipeline.errors import BadOption, PipelineError
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame
+    from deltalake import DeltaTable
+
+    from pipeline.jobs.data_files import DataFile
+
+LOG: Final = "_delta_log"
+HIDDEN: Final = "_"  # names that begin so are no data
 
 
 class NoDelta(PipelineError):  # noqa: N818 - a state of affairs
@@ -23,37 +38,180 @@ class NoDelta(PipelineError):  # noqa: N818 - a state of affairs
 def require() -> None:
     """Check that deltalake is installed. Raises NoDelta."""
     if find_spec("deltalake") is None:
-        raise NoDelta("deltalake is not installed: `pip install 'leveret[delta]'`")
+        raise NoDelta("deltalake is not installed: `pip install 'leveret[delta]'` (or leveret[spark])")
 
 
-class Appender:
-    """A function for `foreachBatch` that appends a micro-batch unless it is in the table."""
+def folder_of(where: str) -> Path | None:
+    """Return the folder on this machine that a text names; None if it is elsewhere."""
+    if where.startswith("file:"):
+        return Path("/" + where.removeprefix("file:").lstrip("/"))
+    return None if "://" in where else Path(where)
 
-    def __init__(self, where: str, by: Sequence[str] = ()) -> None:
-        require()
-        self._where = where
-        self._by = list(by)
 
-    def __call__(self, rows: DataFrame, batch: int) -> None:
-        query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-        assert query, "called outside a query"
-        if not is_there(self._where, query, batch):
-            append(self._where, self._by, rows.toArrow(), query, batch)
+def opened(where: str) -> DeltaTable | None:
+    """Return the table; None if there is none. Raises PipelineError if its log cannot be read."""
+    require()
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+
+    try:
+        return DeltaTable(where) if DeltaTable.is_deltatable(where) else None
+    except (DeltaError, OSError) as error:
+        raise PipelineError(f"{where} cannot be read as a Delta table: {error}") from None
+
+
+def found(where: str) -> DeltaTable:
+    """Return the table. Raises PipelineError if there is none."""
+    table = opened(where)
+    if table is None:
+        raise PipelineError(f"{where} is no Delta table: it has no {LOG}")
+    return table
+
+
+# Reading.
+
+
+@attrs.frozen
+class Committed:
+    """A file that is in the table now."""
+
+    path: str  # in the table's folder, as its name is on disk
+    octets: int
+    rows: int | None
+    values: dict[str, str | None]  # of the columns that the table is partitioned by
+
+
+def committed(table: DeltaTable) -> list[Committed]:
+    """Return the files of the table, by path."""
+    import pyarrow as pa
+
+    by = table.metadata().partition_columns
+    rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    return sorted((_committed(row, by) for row in rows), key=lambda each: each.path)
+
+
+def _committed(row: dict[str, object], by: Sequence[str]) -> Committed:
+    octets, rows = row["size_bytes"], row.get("num_records")
+    assert isinstance(octets, int)
+    values = {name: row[f"partition.{name}"] for name in by}
+    return Committed(
+        unquote(str(row["path"])),
+        octets,
+        rows if isinstance(rows, int) else None,
+        {name: None if value is None else str(value) for name, value in values.items()},
+    )
+
+
+def places(where: str, files: Sequence[Committed]) -> list[str]:
+    """Return the paths of files of a table, or their URIs where it is not on this machine."""
+    folder = folder_of(where)
+    if folder is None:
+        return [f"{where.rstrip('/')}/{each.path}" for each in files]
+    return [str(folder.absolute() / each.path) for each in files]
+
+
+def last_batch(where: str, query: str) -> int:
+    """Return the number of a query's last micro-batch in the table; -1 if there is none."""
+    table = opened(where)
+    last = None if table is None else table.transaction_version(query)
+    return -1 if last is None else last
 
 
 def is_there(where: str, query: str, batch: int) -> bool:
     """Return whether a batch of a query is in the table."""
+    return last_batch(where, query) >= batch
+
+
+# Writing.
+
+
+def prepared(where: str, by: Sequence[str], columns: pa.Schema) -> DeltaTable:
+    """Return the table, made if need be. Raises PipelineError if an existing one has other columns or partitions."""
     from deltalake import DeltaTable
 
-    if not DeltaTable.is_deltatable(where):
+    table = opened(where)
+    if table is None:
+        made = DeltaTable.create(where, columns, mode="ignore", partition_by=list(by) or None)
+        table = opened(where) or made
+    require_alike(table, where, by, columns)
+    return table
+
+
+def require_alike(table: DeltaTable, where: str, by: Sequence[str], columns: pa.Schema) -> None:
+    """Check that rows with these columns fit the table. Raises BadOption."""
+    known = table.metadata().partition_columns
+    if known != list(by):
+        raise BadOption(
+            f"{where} is partitioned by {','.join(known) or 'none'}, not by {','.join(by) or 'none'}:"
+            " say so with --partition-by, or name another folder"
+        )
+    ours, theirs = _types(columns), _types(table.schema().to_arrow())
+    different = [name for name in {**theirs, **ours} if ours.get(name) != theirs.get(name)]
+    if different:
+        said = ", ".join(
+            f"{name} ({theirs.get(name, 'missing')}, not {ours.get(name, 'missing')})" for name in different
+        )
+        raise BadOption(f"{where} has other columns than these messages would have: {said}")
+
+
+def _types(columns: object) -> dict[str, str]:
+    """Return the types of columns as Delta names them, whether or not they may be null."""
+    from deltalake import Schema
+
+    fields = json.loads(Schema.from_arrow(columns).to_json())["fields"]  # type: ignore[arg-type]
+    return {field["name"]: json.dumps(_plain(field["type"])) for field in fields}
+
+
+def _plain(kind: object) -> object:
+    if not isinstance(kind, dict):
+        return kind
+    if kind.get("type") == "struct":
+        return {field["name"]: _plain(field["type"]) for field in kind["fields"]}
+    return {name: _plain(kind[name]) for name in ("keyType", "valueType", "elementType") if name in kind}
+
+
+def append(
+    where: str, by: Sequence[str], columns: pa.Schema, files: Sequence[DataFile], query: str, batch: int
+) -> bool:
+    """Add files to the table, and note the number of their batch, in one commit.
+
+    Returns False if the batch is in the table already: then its files are not. Raises PipelineError.
+    """
+    from deltalake import CommitProperties, Schema, Transaction
+    from deltalake.exceptions import CommitFailedError, DeltaError
+    from deltalake.transaction import AddAction, RemoveAction
+
+    table = prepared(where, by, columns)
+    last = table.transaction_version(query)
+    if last is not None and last >= batch:
         return False
-    last = DeltaTable(where).transaction_version(query)
-    return last is not None and last >= batch
-
-
-def append(where: str, by: Sequence[str], rows: pa.Table, query: str, batch: int) -> None:
-    """Append rows, and note the number of their batch, in one commit."""
-    from deltalake import CommitProperties, Transaction, write_deltalake
-
+    actions: list[AddAction | RemoveAction] = [
+        AddAction(file.path, file.octets, dict(file.values), file.written, True, file.stats) for file in files
+    ]
     said = CommitProperties(app_transactions=[Transaction(query, batch)])
-    write_deltalake(where, rows, mode="append", partition_by=list(by) or None, commit_properties=said)
+    try:
+        table.create_write_transaction(
+            actions, "append", Schema.from_arrow(columns), list(by) or None, commit_properties=said
+        )
+    except CommitFailedError as error:
+        if is_there(where, query, batch):  # another driver with this checkpoint was quicker
+            return False
+        raise PipelineError(f"{where}: the commit of batch {batch} failed: {error}") from None
+    except (DeltaError, OSError) as error:
+        raise PipelineError(f"{where}: the commit of batch {batch} failed: {error}") from None
+    _sync_log(where)
+    return True
+
+
+def _sync_log(where: str) -> None:
+    """Have the newest entry of the log on disk, where it is on this machine."""
+    from pipeline.jobs.data_files import sync
+
+    folder = folder_of(where)
+    if folder is None:
+        return
+    newest = max((folder / LOG).glob("*.json"), default=None)
+    if newest is not None:
+        with newest.open("rb") as opened_file:
+            os.fsync(opened_file.fileno())
+    sync(folder / LOG)

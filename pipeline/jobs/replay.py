@@ -21,7 +21,8 @@ import attrs
 
 from pipeline.errors import BadOption, PipelineError
 from pipeline.jobs import delta
-from pipeline.jobs.archive import DELTA, PARQUET
+from pipeline.jobs.archive import PARQUET, format_of
+from pipeline.jobs.table import rows_of_files
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -102,7 +103,7 @@ class Content:
     """The files of an archive."""
 
     files: tuple[str, ...]
-    escaped: tuple[str, ...] = ()  # columns with UTF-8 bytes in names of folders, as Delta writes them
+    values: tuple[str, ...] = ()  # of each file of a Delta table: JSON, what it is partitioned by
 
 
 @attrs.frozen
@@ -122,26 +123,19 @@ class Plan:
 
 def content_of(spark: SparkSession, lake: str, kind: str | None = None) -> Content:
     """Return the present files of an archive. Raises PipelineError."""
-    if kind is None:
-        kind = DELTA if (Path(lake.removeprefix("file:")) / "_delta_log").is_dir() else PARQUET
-    if kind == PARQUET:
+    if (kind or format_of(lake) or PARQUET) == PARQUET:
         return Content(tuple(sorted(map(unquote, spark.read.parquet(lake).inputFiles()))))
-    delta.require()
-    from deltalake import DeltaTable
-
-    table = DeltaTable(lake)
-    names = {"stream", "routing_key"} & set(table.metadata().partition_columns)
-    return Content(tuple(sorted(table.file_uris())), tuple(sorted(names)))
+    files = delta.committed(delta.found(lake))
+    return Content(tuple(delta.places(lake, files)), tuple(json.dumps(each.values) for each in files))
 
 
 def rows_of(spark: SparkSession, asked: Asked, content: Content) -> DataFrame:
     """Return the rows that are to be replayed. Raises PipelineError."""
-    from pyspark.sql.functions import decode, encode
-
-    rows = spark.read.option("basePath", asked.lake).parquet(*content.files)
+    if content.values:
+        rows = rows_of_files(spark, content.files, [json.loads(each) for each in content.values])
+    else:
+        rows = spark.read.option("basePath", asked.lake).parquet(*content.files)
     require_archive(rows, asked.lake)
-    for name in content.escaped:  # Spark takes each byte for a character
-        rows = rows.withColumn(name, decode(encode(name, "ISO-8859-1"), "UTF-8"))
     return chosen(rows, asked.since, asked.until, asked.where)
 
 
@@ -189,7 +183,7 @@ class Checkpoint:
         try:
             said = json.loads(self._plan.read_text())
             known = Asked(**said["asked"])
-            content = Content(*(tuple(said["content"][name]) for name in ("files", "escaped")))
+            content = Content(*(tuple(said["content"][name]) for name in ("files", "values")))
             found = Plan(said["name"], known, content, tuple(said["cuts"]), tuple(said["rows"]))
         except (ValueError, KeyError, TypeError) as error:
             raise PipelineError(f"{self._plan} is no plan of a replay: {error}") from None

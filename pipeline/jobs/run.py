@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -24,6 +24,7 @@ POLL_S: Final = 1
 STARTS_MAX: Final = 4
 # Spark's words, in PythonWorkerFactory: it waits ten seconds for a Python worker, and no setting changes that.
 LATE_WORKER: Final = "failed to connect back"
+NOTHING: Final[Mapping[int, int]] = {}
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -175,9 +176,9 @@ def on_a_busy_machine(job: str, tell: Callable[[str], None], run: Callable[[], b
     return run()
 
 
-def watch(query: StreamingQuery, report: Report, stop: Stop) -> bool:
+def watch(query: StreamingQuery, report: Report, stop: Stop, written: Mapping[int, int] = NOTHING) -> bool:
     """Wait until the query ends by itself and return True, or stop it after its micro-batch if asked to and return
-    False.
+    False. `written` has the rows of micro-batches whose input Spark counts as something else, such as files.
 
     Raises the error that the query failed with.
     """
@@ -186,9 +187,9 @@ def watch(query: StreamingQuery, report: Report, stop: Stop) -> bool:
         try:
             ended = query.awaitTermination(POLL_S)
         except Exception:
-            _report_from(seen, query, report)
+            _report_from(seen, query, report, written)
             raise
-        seen = _report_from(seen, query, report)
+        seen = _report_from(seen, query, report, written)
         if ended:
             return True
         if not stop.asked:
@@ -199,11 +200,11 @@ def watch(query: StreamingQuery, report: Report, stop: Stop) -> bool:
             return False
 
 
-def _report_from(seen: int, query: StreamingQuery, report: Report) -> int:
+def _report_from(seen: int, query: StreamingQuery, report: Report, written: Mapping[int, int]) -> int:
     """Report the micro-batches after that numbered `seen`, and return the number of the last."""
     for progress in query.recentProgress:
         done = done_in(json.loads(progress.json))
         if done.rows and done.number > seen:
             seen = done.number
-            report.batch(done.number, done.rows, done.seconds, done.behind)
+            report.batch(done.number, written.get(done.number, done.rows), done.seconds, done.behind)
     return seen

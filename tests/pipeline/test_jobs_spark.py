@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 need_module("pyspark")
 
+from pipeline.jobs.table import table  # noqa: E402
+
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 JOBS = "jobs: \xe9"  # in a name of a folder it is escaped
@@ -80,10 +82,11 @@ def test_an_archive_has_each_message_once_and_is_replayed_once(
         metrics,
         "--batch",
         "40",
+        "--engine",
     )
     replay = ("replay", lake, "--to-exchange", "again", "--checkpoint", checkpoint)
     shop.order(0, 60)
-    assert shop.run(*archive) == 0
+    assert shop.run(*archive, "spark") == 0
     capsys.readouterr()
     assert shop.run(*replay, "--dry-run") == 0
     assert capsys.readouterr().out.startswith("60 messages of 2 files")
@@ -96,8 +99,8 @@ def test_an_archive_has_each_message_once_and_is_replayed_once(
     assert properties.user_id is None
 
     shop.order(60, 90)
-    assert shop.run(*archive) == 0
-    assert sorted(row.offset for row in spark.read.parquet(str(lake)).collect()) == list(range(90))
+    assert shop.run(*archive, "pyarrow") == 0  # goes on where Spark ended
+    assert sorted(row.offset for row in table(spark, str(lake)).collect()) == list(range(90))
     assert len(list(lake.glob("day=*/stream=orders/*.parquet"))) == 3
     said = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [line["rows"] for line in said] == [40, 20, 60, 30, 30]
@@ -127,21 +130,11 @@ def test_a_queue_moves_to_delta_and_lag_knows_its_reader(
     deltalake = need_module("deltalake")
     channel, lake = shop.channel, tmp_path / "lake"
     channel.queue_declare(JOBS, durable=True)
-    archive = (
-        "archive",
-        JOBS,
-        lake,
-        "--format",
-        "delta",
-        "--partition-by",
-        "routing_key",
-        "--reader",
-        "lake",
-    )
-    for first in (0, 30):
+    archive = ("archive", JOBS, lake, "--partition-by", "routing_key", "--reader", "lake", "--engine")
+    for first, engine in ((0, "pyarrow"), (30, "spark")):  # Spark goes on where the other ended
         for number in range(first, first + 30):
             channel.basic_publish("", JOBS, b"%d" % number)
-        assert shop.run(*archive) == 0
+        assert shop.run(*archive, engine) == 0
     assert sorted(deltalake.DeltaTable(lake).to_pyarrow_table()["offset"].to_pylist()) == list(range(60))
     channel.basic_publish("", JOBS, b"60")
     capsys.readouterr()

@@ -1,0 +1,102 @@
+"""Decide how a run of `leveret pipeline archive` is done: in which format, in this process or with Spark, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final
+
+from pipeline.errors import BadOption
+from pipeline.jobs import delta
+from pipeline.jobs.archive import DELTA, PARQUET, Target, format_of
+from pipeline.jobs.delta import folder_of
+
+if TYPE_CHECKING:
+    from pipeline.jobs.archive_local import Backlog
+    from pipeline.jobs.data_files import Layout
+    from pipeline.options import Options
+
+MESSAGES_MAX: Final = 10_000_000  # above, Spark's tasks are worth the time in which it starts
+OCTETS_MAX: Final = 4 << 30
+LOCAL_MASTER: Final = "local[*]"  # the default of --master
+
+
+class Engine(Enum):
+    """The program that reads and writes."""
+
+    AUTO = "auto"
+    PYARROW = "pyarrow"
+    SPARK = "spark"
+
+
+def format_for(where: str, asked: str | None) -> str:
+    """Return the format of a table: the one it has, else the one asked for, else Delta. Raises BadOption."""
+    known = format_of(where)
+    if known is not None and asked is not None and known != asked:
+        more = f": `leveret pipeline convert {where}` makes it a Delta table" if known == PARQUET else ""
+        raise BadOption(f"{where} is a table of format {known}, not {asked}{more}")
+    return known or asked or DELTA
+
+
+def require_writable(target: Target) -> None:
+    """Check that this kind of table can be written. Raises NoDelta."""
+    if target.format == DELTA:
+        delta.require()
+
+
+def is_old(target: Target) -> bool:
+    """Return whether this is a folder of Parquet that could be converted."""
+    return target.format == PARQUET and format_of(target.where) == PARQUET
+
+
+def why_not_here(
+    target: Target,
+    checkpoint: str,
+    engine: Engine,
+    is_continuous: bool,
+    master: str,
+    settings: Sequence[object],
+) -> str | None:
+    """Return why Spark has to do it; None if this process may. Raises BadOption if it was asked for and cannot."""
+    if engine is Engine.SPARK:
+        return "--engine spark says so"
+    reasons = {
+        "it goes on until it is stopped (--continuous)": is_continuous,
+        "a folder of Parquet is written by Spark's own sink": target.format == PARQUET,
+        f"the checkpoint {checkpoint} is not a folder of this machine": folder_of(checkpoint) is None,
+    }
+    for reason, holds in reasons.items():
+        if holds and engine is Engine.PYARROW:
+            raise BadOption(f"--engine pyarrow cannot do this: {reason}")
+        if holds:
+            return reason
+    if engine is Engine.AUTO and (master != LOCAL_MASTER or settings):
+        return "--master or --spark is given"
+    return None
+
+
+def reason(backlog: Backlog, engine: Engine) -> tuple[bool, str]:
+    """Return whether this process archives so much, and a line that says what was chosen and why."""
+    much = f"{backlog.messages:,} messages, about {backlog.octets:,} bytes"
+    if engine is Engine.PYARROW:
+        return True, f"{much}: with pyarrow in this process, as --engine pyarrow says"
+    limit = f"{MESSAGES_MAX:,} messages or {OCTETS_MAX >> 30} GiB"
+    if backlog.messages <= MESSAGES_MAX and backlog.octets <= OCTETS_MAX:
+        return True, f"{much}: with pyarrow in this process, which needs no Spark up to {limit}"
+    if find_spec("pyspark") is None:
+        return (
+            True,
+            f"{much}: with pyarrow in this process; above {limit} Spark would do it, but is not installed",
+        )
+    return False, f"{much}: with Spark, which is quicker above {limit}"
+
+
+def layout_of(target: Target, options: Options) -> Layout:
+    """Return what the data files of a table have. Raises BadOption."""
+    from pipeline.jobs.archive import require_partitions
+    from pipeline.jobs.archive_columns import columns
+    from pipeline.jobs.data_files import Layout
+
+    require_partitions(target.by)
+    return Layout(target.where, target.by, columns(options))

@@ -1,0 +1,268 @@
+"""Archives without Spark: each message is in the table once, whatever a run was cut off at; the table's upkeep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from broker_core.cli import main
+from pipeline.errors import BadOption, DataLoss, PipelineError
+from pipeline.jobs import delta
+from pipeline.jobs.archive import Target
+from pipeline.jobs.archive_columns import columns
+from pipeline.jobs.archive_local import Backlog, LocalArchive, local_archive
+from pipeline.jobs.archive_run import MESSAGES_MAX, Engine, format_for, reason, why_not_here
+from pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
+from pipeline.jobs.run import Report, Stop
+from pipeline.offsets import Marks
+from pipeline.options import Use, read_options
+from tests.interop.conftest import need_module
+from tests.pipeline.bulk import FakeBroker, message
+
+polars = need_module("polars")
+need_module("deltalake")
+
+from pipeline.jobs.data_files import Layout  # noqa: E402
+
+NOON = 1_795_780_800_000  # ms since 1970: 2026-11-27T12:00:00Z
+DAY = 86_400_000
+
+
+class Cut(Exception):  # noqa: N818
+    """The process is killed here."""
+
+
+class Fragile(QueryCheckpoint):
+    """A checkpoint whose process dies at one of its steps."""
+
+    def __init__(self, folder: Path, dies: str) -> None:
+        super().__init__(folder)
+        self._dies = dies
+
+    def plan(self, batch: int, end: Marks, now_ms: int) -> None:
+        super().plan(batch, end, now_ms)
+        if self._dies == "planned":
+            raise Cut
+
+    def commit(self, batch: int) -> None:
+        if self._dies == "in the table":
+            raise Cut
+        super().commit(batch)
+
+
+class Overtaken(QueryCheckpoint):
+    """A checkpoint at which another run has just planned the same micro-batch."""
+
+    def plan(self, batch: int, end: Marks, now_ms: int) -> None:
+        QueryCheckpoint.plan(self, batch, end, now_ms)
+        super().plan(batch, end, now_ms)
+
+
+class Lake:
+    """A table, its checkpoint, and a broker."""
+
+    def __init__(self, broker: FakeBroker, folder: Path) -> None:
+        self.broker = broker
+        self.where = folder / "lake"
+        self.checkpoint = folder / "lake.checkpoint"
+        self.lines: list[str] = []
+
+    @contextmanager
+    def run(
+        self, checkpoint: QueryCheckpoint | None = None, by: tuple[str, ...] = ("day",), **given: str
+    ) -> Iterator[LocalArchive]:
+        said = {"endpoints": self.broker.url, "subscribe": "orders", "startingOffsets": "earliest", **given}
+        options = read_options(said, Use.STREAM)
+        layout = Layout(str(self.where), by, columns(options))
+        with local_archive(options, layout, checkpoint or QueryCheckpoint(self.checkpoint)) as run:
+            yield run
+
+    def once(
+        self, checkpoint: QueryCheckpoint | None = None, by: tuple[str, ...] = ("day",), **given: str
+    ) -> None:
+        with self.run(checkpoint, by, **given) as run:
+            assert run.run(Report("archive", self.lines.append), Stop())
+
+    def offsets(self) -> list[int]:
+        found: list[int] = polars.read_delta(str(self.where))["offset"].to_list()
+        return sorted(found)
+
+
+@pytest.fixture
+def lake(broker: FakeBroker, tmp_path: Path) -> Lake:
+    return Lake(broker, tmp_path)
+
+
+def test_each_run_adds_what_is_new(lake: Lake):
+    stream = lake.broker.stream("orders")
+    stream.fill(250)
+    lake.once(maxOffsetsPerTrigger="100")
+    assert [line.split(" in ")[0] for line in lake.lines] == [
+        "archive: batch 0: 100 rows",
+        "archive: batch 1: 100 rows",
+        "archive: batch 2: 50 rows",
+    ]
+    stream.fill(50)
+    lake.once()
+    lake.once()
+    assert lake.offsets() == [*range(300)]
+    assert position(lake.checkpoint).done == 3
+    assert delta.last_batch(str(lake.where), query_id(lake.checkpoint) or "") == 3
+
+
+@pytest.mark.parametrize("dies", ["planned", "in the table"])
+def test_a_micro_batch_that_was_cut_off_is_in_the_table_once(lake: Lake, dies: str):
+    lake.broker.stream("orders").fill(120)
+    with pytest.raises(Cut):
+        lake.once(Fragile(lake.checkpoint, dies), maxOffsetsPerTrigger="70")
+    assert (position(lake.checkpoint).planned, position(lake.checkpoint).done) == (0, -1)
+    lake.broker.stream("orders").fill(30)
+    lake.once(startingOffsets="latest")  # the first micro-batch is the one that was planned
+    assert lake.offsets() == [*range(150)]
+
+
+def test_files_that_no_commit_names_are_not_in_the_table(lake: Lake):
+    stream = lake.broker.stream("orders")
+    stream.fill(3000)
+    lake.once()
+    stream.fill(3000)
+    whole = stream.blocks[45]
+    stream.blocks[45] = whole[:-1] + b"x"
+    with pytest.raises(PipelineError, match="after offset"):
+        lake.once(fetchBytes="65536")
+    assert lake.offsets() == [*range(3000)]
+    stream.blocks[45] = whole
+    lake.once()
+    assert lake.offsets() == [*range(6000)]
+
+
+def test_two_runs_with_one_checkpoint_add_a_micro_batch_once(lake: Lake):
+    lake.broker.stream("orders").fill(100)
+    with pytest.raises(Cut):
+        lake.once(Fragile(lake.checkpoint, "planned"))
+    with lake.run() as first, lake.run() as second:  # both go on with the micro-batch that was planned
+        for run in (first, second):
+            assert run.run(Report("archive", lake.lines.append), Stop())
+    assert lake.offsets() == [*range(100)]
+
+    lake.broker.stream("orders").fill(100)
+    with pytest.raises(PipelineError, match="another run goes on at the checkpoint"):
+        lake.once(Overtaken(lake.checkpoint))
+
+
+def test_the_log_refuses_a_micro_batch_that_is_in_the_table(lake: Lake):
+    lake.broker.stream("orders").fill(10)
+    lake.once()
+    table = delta.found(str(lake.where))
+    schema = table.schema().to_arrow()
+    query = query_id(lake.checkpoint) or ""
+    assert not delta.append(str(lake.where), ["day"], schema, [], query, 0)
+    assert delta.append(str(lake.where), ["day"], schema, [], query, 1)
+    assert lake.offsets() == [*range(10)]
+
+
+def test_a_queue_moves_to_the_table_and_the_last_micro_batch_is_settled(lake: Lake):
+    queue = lake.broker.queue("jobs")
+    queue.fill(150)
+    given = {"subscribe": "jobs", "readerName": "lake", "maxOffsetsPerTrigger": "100"}
+    with pytest.raises(Cut):
+        lake.once(Fragile(lake.checkpoint, "in the table"), **given)
+    assert queue.leases["lake"].first == 0
+    lake.once(**given)
+    lease = queue.leases["lake"]
+    assert (len(queue.ready), lease.first, lease.next) == (0, 150, 150)
+    assert lake.offsets() == [*range(150)]
+
+
+def test_messages_that_are_gone_end_a_run_or_are_passed_over(lake: Lake):
+    stream = lake.broker.stream("orders")
+    stream.fill(100)
+    lake.once()
+    stream.fill(300)
+    stream.drop(300)
+    with pytest.raises(DataLoss, match="offsets 100 to 299 are gone"):
+        lake.once()
+    lake.once(failOnDataLoss="false")
+    assert lake.offsets() == [*range(100), *range(300, 400)]
+
+
+def test_a_table_is_partitioned_by_times_and_names(lake: Lake):
+    first, second = lake.broker.super_stream("orders", 2)
+    first.publish(message(b"a", key="eu"), message(b"b", key=""), arrived=NOON)
+    first.publish(message(b"c", key="eu"), arrived=NOON + DAY)
+    second.publish(message(b"d", key="us: \xe9/%x"), arrived=NOON)
+    lake.once(by=("day", "hour", "routing_key"))
+    rows = polars.read_delta(str(lake.where)).sort("body")
+    days = [f"{each:%d}" for each in rows["day"]]
+    assert days == ["27", "27", "28", "27"]
+    assert rows["hour"].to_list() == ["2026-11-27-12", "2026-11-27-12", "2026-11-28-12", "2026-11-27-12"]
+    assert rows["routing_key"].to_list() == ["eu", None, "eu", "us: \xe9/%x"]
+    assert rows["timestamp"][0] == datetime(2026, 11, 27, 12, tzinfo=UTC)
+    assert sorted(each.rows or 0 for each in delta.committed(delta.found(str(lake.where)))) == [1, 1, 1, 1]
+
+
+def test_a_table_with_other_columns_or_partitions_is_refused(lake: Lake):
+    lake.broker.stream("orders").fill(10)
+    lake.once()
+    lake.broker.stream("orders").fill(10)
+    with pytest.raises(BadOption, match="partitioned by day, not by none"):
+        lake.once(by=())
+    with pytest.raises(BadOption, match=r"other columns .* headers"):
+        lake.once(headersFormat="none")
+    with pytest.raises(BadOption, match="headers as a map of texts"):
+        lake.once(headersFormat="variant")
+
+
+def test_only_a_spark_that_is_needed_is_started():
+    here = Target("/lake/orders")
+
+    def why(engine: Engine = Engine.AUTO, target: Target = here, **given: object) -> str | None:
+        said: dict[str, object] = {"is_continuous": False, "master": "local[*]", "settings": (), **given}
+        return why_not_here(target, "/lake/c", engine, **said)  # type: ignore[arg-type]
+
+    assert why() is None
+    assert why(Engine.SPARK) == "--engine spark says so"
+    assert why(is_continuous=True) == "it goes on until it is stopped (--continuous)"
+    assert why(master="spark://head:7077") == why(settings=("k=v",)) == "--master or --spark is given"
+    assert why(Engine.PYARROW, master="spark://head:7077") is None
+    assert why(target=Target("/lake/orders", "parquet")) is not None
+    with pytest.raises(BadOption, match="--engine pyarrow cannot do this: it goes on"):
+        why(Engine.PYARROW, is_continuous=True)
+    few, many = Backlog(10, 1000), Backlog(MESSAGES_MAX + 1, 1000)
+    assert reason(few, Engine.AUTO)[0]
+    is_here, line = reason(many, Engine.AUTO)
+    assert not is_here
+    assert "with Spark, which is quicker above 10,000,000 messages or 4 GiB" in line
+    assert reason(many, Engine.PYARROW)[0]
+
+
+def test_the_command_says_what_was_chosen_and_starts_no_java(
+    lake: Lake, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    lake.broker.stream("orders").fill(10)
+    words = ["pipeline", "archive", "orders", str(lake.where), "--endpoint", lake.broker.url, "--once"]
+    assert main([*words, "--metrics", str(tmp_path / "metrics")], {}) == 0
+    first, second, third = capsys.readouterr().err.splitlines()
+    assert first == (
+        "archive: 10 messages, about 10 bytes: with pyarrow in this process, which needs no Spark up to"
+        " 10,000,000 messages or 4 GiB"
+    )
+    assert second.startswith("archive: batch 0: 10 rows in ")
+    assert third.startswith("archive: done: 10 rows in 1 batch, ")
+    done = [json.loads(line) for line in (tmp_path / "metrics").read_text().splitlines()]
+    assert [each["rows"] for each in done] == [10, 10]
+    assert main([*words, "--format", "parquet"], {}) == 2
+    assert "is a table of format delta, not parquet" in capsys.readouterr().err
+
+
+def test_an_old_folder_of_parquet_stays_one_until_it_is_converted(tmp_path: Path):
+    (tmp_path / "old/_spark_metadata").mkdir(parents=True)
+    assert format_for(str(tmp_path / "old"), None) == "parquet"
+    assert format_for(str(tmp_path / "new"), None) == "delta"
+    with pytest.raises(BadOption, match="`leveret pipeline convert"):
+        format_for(str(tmp_path / "old"), "delta")
