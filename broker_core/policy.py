@@ -244,7 +244,8 @@ def retry_fault(definition: Definition) -> str | None:
 
 def key_fault(key: str, value: Value, known: Mapping[str, PolicyKey]) -> str | None:
     if key not in known:
-        return f"'{key}' is not one of {', '.join(known)}{meant(key, known)}"
+        close = meant(key, known) or f": {', '.join(known)}"
+        return f"'{key}' is not one of the keys{close}"
     fault = known[key].check(value)
     return None if fault is None else f"{key}: {fault}"
 

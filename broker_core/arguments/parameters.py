@@ -6,7 +6,7 @@ from typing import Final
 
 from broker_core.arguments.row import Effect, Row, by_name
 
-NO_FEDERATION: Final = "nothing comes from other brokers; a client can move messages"
+NO_FEDERATION: Final = "nothing comes from other brokers by itself; a shovel can bring it"
 
 PARAMETERS: Final = by_name(
     Row(name="vhost-limits", about="The limits of a virtual host."),

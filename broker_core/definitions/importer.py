@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from broker_core.broker import Broker
 from broker_core.config.load import ConfigError
 from broker_core.config.types import REFUSED, Place, Problem
+from broker_core.definitions.labels import of_record, placed
 from broker_core.definitions.reader import (
     OPERATOR_POLICY,
     SHOVEL,
@@ -33,6 +34,7 @@ from broker_core.definitions.reader import (
     UserDefinition,
     VirtualHostDefinition,
     in_file,
+    is_md5,
     read_files,
 )
 from broker_core.definitions.warnings import Warnings
@@ -54,7 +56,7 @@ def load_files(broker: Broker, paths: Sequence[Path]) -> None:
     problems: list[Problem] = []
     stored = set(_in_store(broker))
     for path, definitions in zip(paths, read_files(paths), strict=True):
-        problems += in_file(path, apply(definitions, broker, stored))
+        problems += in_file(path, [*md5_problems(definitions), *apply(definitions, broker, stored)])
         noticed = Warnings()
         for _ in warnings_of(definitions, broker, noticed):
             pass
@@ -62,6 +64,18 @@ def load_files(broker: Broker, paths: Sequence[Path]) -> None:
             broker.notices.tell(f"{path}: {warning}")
     if problems:
         raise ConfigError(problems)
+
+
+def md5_problems(definitions: Definitions) -> Iterator[Problem]:
+    """Yield a problem for each user whose password is hashed with MD5, for those that want all or nothing."""
+    for index, user in enumerate(definitions.users):
+        if is_md5(user):
+            where = placed(of_record("users", user), f"users[{index}].password_hash")
+            yield Problem(
+                where,
+                "the password is hashed with MD5, which can be reversed: set another one there and export again,"
+                " or put a hash that `leveret hash-password` makes into the file",
+            )
 
 
 def _in_store(broker: Broker) -> Iterator[Destination]:
@@ -81,18 +95,22 @@ def apply(definitions: Definitions, broker: Broker, stored: Set[Destination] = f
 
 
 def steps(
-    definitions: Definitions, broker: Broker, stored: Set[Destination] = frozenset(), user: str | None = None
+    definitions: Definitions,
+    broker: Broker,
+    stored: Set[Destination] = frozenset(),
+    user: str | None = None,
+    is_trial: bool = False,
 ) -> Iterator[Problem | None]:
     """Apply definitions item by item; yield the problem of each, or None.
 
-    Shovels get the permissions of `user`; by default of the first administrator by name.
+    Shovels get the permissions of `user`; by default of the first administrator by name. In a trial none begins.
     """
     yield from _each("vhosts", definitions.vhosts, partial(_put_virtual_host, broker))
     yield from _each("users", definitions.users, partial(_put_user, broker))
     yield from _each("permissions", definitions.permissions, partial(_put_permission, broker))
     topics = definitions.topic_permissions
     yield from _each("topic_permissions", topics, partial(_put_topic_permission, broker))
-    yield from _each("parameters", definitions.parameters, partial(_put_parameter, broker, user))
+    yield from _each("parameters", definitions.parameters, partial(_put_parameter, broker, user, is_trial))
     yield from _each("global_parameters", definitions.global_parameters, partial(_put_global, broker))
     yield from _each("policies", definitions.policies, partial(_put_policy, broker))
     if definitions.parameters or definitions.policies:
@@ -109,7 +127,7 @@ def _each(section: str, items: Sequence[D], put: Callable[[D], None]) -> Iterato
         try:
             put(item)
         except Failure as failure:
-            yield Problem(f"{section}[{index}]", str(failure))
+            yield Problem(placed(of_record(section, item), f"{section}[{index}]"), str(failure))
         else:
             yield None
 
@@ -128,6 +146,8 @@ def _put_virtual_host(broker: Broker, host: VirtualHostDefinition) -> None:
 def _put_user(broker: Broker, user: UserDefinition) -> None:
     """Add a user. Hashing a plain password takes 0.25 s, at a start only: over HTTP, passwords are hashed before."""
     kept = broker.access.hashing.kept(user.password) if user.password else user.kept_password()
+    if kept is None and is_md5(user) and (before := broker.access.user(user.name)) is not None:
+        kept = before.password  # better than a user that cannot log in any more
     broker.access.put_user(User(user.name, user.tags, kept, user.limits.of_user))
 
 
@@ -141,7 +161,7 @@ def _put_topic_permission(broker: Broker, each: TopicPermissionDefinition) -> No
     broker.access.set_topic_permissions(each.user, each.vhost, each.exchange, each.write, each.read)
 
 
-def _put_parameter(broker: Broker, user: str | None, parameter: ParameterDefinition) -> None:
+def _put_parameter(broker: Broker, user: str | None, is_trial: bool, parameter: ParameterDefinition) -> None:
     if parameter.component == VIRTUAL_HOST_LIMITS:
         limits = parameter.limits(Place([]))
         if limits is not REFUSED:
@@ -152,7 +172,10 @@ def _put_parameter(broker: Broker, user: str | None, parameter: ParameterDefinit
             broker.virtual_host(parameter.vhost)
             broker.policies.set_operator(operator.policy)
     elif parameter.component == SHOVEL:
-        _put_shovel(broker, user, parameter)
+        if is_trial:
+            broker.virtual_host(parameter.vhost)
+        else:
+            _put_shovel(broker, user, parameter)
 
 
 def _put_shovel(broker: Broker, user: str | None, parameter: ParameterDefinition) -> None:

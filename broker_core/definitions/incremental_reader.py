@@ -14,7 +14,8 @@ from typing import Final, TypeVar
 
 from broker_core.config.load import ConfigError
 from broker_core.config.records import RecordOf, keys_of
-from broker_core.config.types import REFUSED, Kind, ListOf, Place
+from broker_core.config.types import REFUSED, Kind, ListOf, Place, Problem
+from broker_core.definitions.labels import named
 from broker_core.definitions.reader import Definitions
 
 T = TypeVar("T")
@@ -101,29 +102,40 @@ def expected(text: str, at: int, sign: str) -> int:
     return at + 1
 
 
-def records(content: object) -> Steps[Definitions]:
-    """Return what `read_content` returns. Raises ConfigError with every problem."""
+def records(content: object, problems: list[Problem] | None = None) -> Steps[Definitions]:
+    """Return what `read_content` returns. Raises ConfigError with every problem.
+
+    With a list for `problems`, items with problems are left out instead, and the problems go to the list. The content
+    is then still to be an object.
+    """
     place = Place([])
-    sections: dict[str, tuple[object, ...]] = {}
+    sections: dict[str, object] = {}
+    others: dict[str, object] = {}
     if not isinstance(content, Mapping):
         WHOLE.read(content, place)
         raise ConfigError(place.problems)
     for name, value in content.items():
         kind = ITEMS.get(name)
         if kind is None or not isinstance(value, list):
+            if name not in ITEMS:
+                others[str(name)] = value
             WHOLE.read({name: value}, place)  # reports the problems
             continue
         sections[name] = yield from _items(kind, value, place.at(name))
-    if place.problems:
-        raise ConfigError(place.problems)
-    return MADE(**sections)  # the sections have the names of the fields
+    found = list(named(place.problems, content))
+    if found and problems is None:
+        raise ConfigError(found)
+    if problems is not None:
+        problems += found
+    return MADE(**sections, others=others)  # the sections have the names of the fields
 
 
 def _items(kind: Kind[object], values: Sequence[object], place: Place) -> Steps[tuple[object, ...]]:
     found = []
     for index, value in enumerate(values):
+        before = len(place.problems)
         item = kind.read(value, place.item(index))
-        if item is not REFUSED:
+        if item is not REFUSED and len(place.problems) == before:
             found.append(item)
         yield
     return tuple(found)

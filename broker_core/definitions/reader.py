@@ -1,11 +1,12 @@
 """Reads RabbitMQ's definitions files (JSON) into records: checks a whole file, and reports every problem at once.
 
 Files come from many versions, so unknown keys are passed over, and so are parameters of components that we do not have
-(federation, shovels); `warnings.py` tells of them. `importer.py` applies the records, and `exporter.py` writes files.
+(federation); `warnings.py` tells of them. `importer.py` applies the records, and `exporter.py` writes files.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ from broker_core.config.types import (
     Whole,
     printed,
 )
+from broker_core.definitions.labels import named
 from broker_core.errors import Failure, PreconditionFailed
 from broker_core.limits import QueueType, UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy, check, check_operator
@@ -42,6 +44,8 @@ from broker_core.security.passwords import ALGORITHMS, SHA256, PasswordHash
 from broker_core.selectors.parser import compile_selector
 from broker_core.values import Json, Table
 
+MD5: Final = "rabbit_password_hashing_md5"  # which RabbitMQ means, too, where a file names no algorithm
+MD5_SIZE: Final = 20  # bytes of such a hash: a salt of 4, and the digest
 ANY_NAME: Final = Text("a name of at most 255 characters", r"(?s).{0,255}")
 ANY_TEXT: Final = Text("a text", r"(?s).*")
 
@@ -156,7 +160,7 @@ class UserDefinition(Tolerant):
     name: str = key(NAME, "The name to log in with.")
     password: str | None = key(Secret(pattern=r"(?s).*"), "The password in plain text.", None)
     password_hash: str | None = key(Secret(pattern=r"(?s).*"), "Base64 of salt and digest.", None)
-    hashing_algorithm: str = key(OneOf(*ALGORITHMS), "The algorithm of the digest.", SHA256)
+    hashing_algorithm: str = key(OneOf(*ALGORITHMS, MD5), "The algorithm of the digest.", SHA256)
     tags: tuple[str, ...] = key(Tags(), "The user's tags.", ())
     limits: LimitsDefinition = key(RecordOf(LimitsDefinition), "The user's limits.", LimitsDefinition())
 
@@ -167,8 +171,22 @@ class UserDefinition(Tolerant):
             yield Problem("password_hash", "another (hidden)", str(error))
 
     def kept_password(self) -> PasswordHash | None:
-        """Return the hash; None if there is no login by password, for which RabbitMQ writes an empty hash."""
-        return PasswordHash.parse(self.password_hash, self.hashing_algorithm) if self.password_hash else None
+        """Return the hash; None if there is no login by password: RabbitMQ writes an empty hash, or it is an MD5."""
+        if not self.password_hash or is_md5(self):
+            return None
+        return PasswordHash.parse(self.password_hash, self.hashing_algorithm)
+
+
+def is_md5(user: UserDefinition) -> bool:
+    """Return whether the password of a user is hashed with MD5."""
+    if user.password or not user.password_hash:
+        return False
+    if user.hashing_algorithm == MD5:
+        return True
+    try:
+        return len(base64.b64decode(user.password_hash, validate=True)) == MD5_SIZE
+    except ValueError:
+        return False
 
 
 @attrs.frozen(kw_only=True)
@@ -389,7 +407,7 @@ def read_content(content: object) -> Definitions:
     place = Place([])
     definitions = RecordOf(Definitions).read(content, place)
     if definitions is REFUSED or place.problems:
-        raise ConfigError(place.problems)
+        raise ConfigError(list(named(place.problems, content)))
     return definitions
 
 

@@ -327,8 +327,20 @@ def test_definitions_are_exported_and_come_back(page: Page, node: PageNode, tmp_
     download.value.save_as(file)
     assert [queue["name"] for queue in json.loads(file.read_text())["queues"]] == ["orders"]
     node.delete("orders")
+    content = json.loads(file.read_text())
+    content["policies"].append({"name": "p", "vhost": "/", "pattern": "", "definition": {"ha-mode": "all"}})
+    content["policies"].append({"name": "r", "vhost": "/", "pattern": "", "definition": {"max-lenght": 1}})
+    file.write_text(json.dumps(content))
     page.get_by_label("File").set_input_files(file)
+    page.get_by_role("button", name="Try").click()
+    told(page, "nothing was changed")
+    expect(page.get_by_role("heading", name="What an import of definitions.json would do")).to_be_visible()
+    assert node.queue_names() == []
     page.get_by_role("button", name="Import").click()
     confirm(page, "Import")
     told(page, "Definitions imported")
+    expect(page.get_by_role("heading", name="The import of definitions.json")).to_be_visible()
+    expect(page.get_by_role("heading", name="Refused (1)")).to_be_visible()
+    expect(page.locator("li", has_text="did you mean max-length?")).to_be_visible()
+    expect(page.locator("li", has_text="policy 'p' in vhost '/': ha-mode has no effect")).to_be_visible()
     assert node.queue_names() == ["orders"]

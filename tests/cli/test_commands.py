@@ -416,6 +416,40 @@ def test_what_is_exported_can_be_imported_elsewhere(node: Node, capsys: Captured
     assert other.broker.virtual_host("prod").queue("q")
 
 
+def test_an_import_reports_and_takes_the_rest(node: Node, capsys: Captured, tmp_path: Path):
+    file = tmp_path / "rabbit.json"
+    users = [{"name": "ann", "password_hash": "A" * 27 + "=", "tags": ""}]
+    policies = [{"name": "p", "vhost": "/", "pattern": "", "definition": {"max-lenght": 1}}]
+    file.write_text(
+        json.dumps({"queues": [{"name": "q", "vhost": "/"}], "users": users, "policies": policies})
+    )
+    for flag, would in (("--dry-run", "would be "), ("--strict", None), ("--vhost=/", ""), (None, "")):
+        assert node.run("import", str(file), *filter(None, [flag])) == cli.REFUSED
+        out, err = capsys.readouterr()
+        assert "policy 'p' in vhost '/' (policies[0].definition): " in err
+        assert "did you mean max-length?" in err
+        if would is not None:
+            assert out.startswith(f"{would}imported: ")
+            assert "1 item refused:\n" in err
+        if flag in ("--dry-run", None):
+            assert "  user 'ann': the password is hashed with MD5" in out
+            assert "`leveret user password ann`" in out
+        assert ("q" in node.host.queues) == (flag not in ("--dry-run", "--strict"))
+
+
+def test_a_rabbitmq_gets_what_it_knows_and_never_a_dry_run(
+    node: Node, capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("broker_core.cli.api.own_path", lambda *names: "/api/unheard-of")
+    file = tmp_path / "rabbit.json"
+    file.write_text('{"queues": [{"name": "q", "vhost": "/"}]}')
+    assert node.run("import", str(file), "--dry-run") == cli.REFUSED
+    assert "it may be older than this command, or a RabbitMQ" in capsys.readouterr().err
+    assert "q" not in node.host.queues
+    assert said(node, capsys, "import", str(file)) == "imported the definitions\n"
+    assert "q" in node.host.queues
+
+
 def test_a_file_that_is_no_json_is_refused_before_the_node_is_asked(
     node: Node, capsys: Captured, tmp_path: Path
 ):

@@ -109,11 +109,11 @@ def must_be_told_of_definitions(content: object, warning: str, folder: Path, cap
     file = folder / "definitions.json"
     file.write_text(json.dumps(content))
     assert Node().run("import", str(file)) == 0
-    out, err = capsys.readouterr()
-    assert out == "imported the definitions\n"
-    assert warning in err
+    out = capsys.readouterr().out
+    assert out.startswith("imported: ")
+    assert warning in out.partition("\nignored, because it has no effect here:\n")[2]
     assert Node().run("import", str(file), "--json") == 0
-    assert warning in json.loads(capsys.readouterr().out)["warnings"][0]
+    assert warning in json.loads(capsys.readouterr().out)["ignored"][0]
     (folder / "loading.toml").write_text('[definitions]\nload = ["definitions.json"]\n')
     assert check(folder / "loading.toml") == 0
     assert warning in capsys.readouterr().err
@@ -184,7 +184,7 @@ def test_a_tag_that_gives_no_rights_and_looks_like_one_that_does_is_told(
     file = tmp_path / "definitions.json"
     file.write_text(json.dumps(users))
     assert Node().run("import", str(file)) == 0
-    assert warning in capsys.readouterr().err
+    assert warning in capsys.readouterr().out
     (tmp_path / "leveret.toml").write_text('[[users]]\nname = "u"\npassword = "p"\ntags = ["admin"]\n')
     assert check(tmp_path / "leveret.toml") == 0
     assert capsys.readouterr().err == f"leveret: warning: user 'u': {warning}\n"

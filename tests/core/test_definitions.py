@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import json
 from pathlib import Path
@@ -107,7 +108,12 @@ def changed(**sections: object) -> str:
 def problems(source: str | bytes) -> dict[str, str]:
     with pytest.raises(ConfigError) as caught:
         read(source)
-    return {problem.where: str(problem) for problem in caught.value.problems}
+    return {place(problem.where): str(problem) for problem in caught.value.problems}
+
+
+def place(where: str) -> str:
+    """Return where a problem is in the file, without the name of what is there."""
+    return where.rpartition(" (")[2].removesuffix(")")
 
 
 @pytest.fixture
@@ -246,7 +252,7 @@ def test_the_default_type_of_queues_is_read_as_versions_of_rabbitmq_write_it(
 
 
 def test_a_default_type_that_is_none_is_a_problem():
-    with pytest.raises(ConfigError, match=r"vhosts\[0\].default_queue_type: found"):
+    with pytest.raises(ConfigError, match=r"vhost 'a' \(vhosts\[0\].default_queue_type\): found"):
         read(json.dumps({"vhosts": [{"name": "a", "default_queue_type": "mirrored"}]}))
 
 
@@ -329,11 +335,29 @@ def test_what_the_broker_refuses_is_returned_and_the_rest_is_in_place():
     )
     refused = {problem.where: problem.found for problem in apply(read(source), broker)}
     assert set(refused) == {
-        "permissions[0]", "topic_permissions[0]", "exchanges[2]", "queues[3]", "bindings[3]",
-    }  # fmt: skip
-    assert refused["permissions[0]"] == "no user 'absent'"
-    assert "inequivalent arg 'type'" in refused["exchanges[2]"]
+        "permissions of user 'absent' in vhost '/' (permissions[0])",
+        "topic permissions of user 'shop' in vhost '/absent' (topic_permissions[0])",
+        "exchange 't' in vhost '/prod' (exchanges[2])",
+        "queue 'c' in vhost '/absent' (queues[3])",
+        "binding from exchange 't' to 'absent' in vhost '/prod' (bindings[3])",
+    }
+    assert refused["permissions of user 'absent' in vhost '/' (permissions[0])"] == "no user 'absent'"
+    assert "inequivalent arg 'type'" in refused["exchange 't' in vhost '/prod' (exchanges[2])"]
     assert set(broker.virtual_host("/prod").queues) == {"a", "b", "amq.gen-x"}
+
+
+def test_md5_is_named_with_the_user_and_what_to_do(tmp_path: Path):
+    md5 = base64.b64encode(bytes(20)).decode()  # RabbitMQ 3.5 writes no algorithm
+    for more in ({}, {"hashing_algorithm": "rabbit_password_hashing_md5"}):
+        file = tmp_path / "definitions.json"
+        file.write_text(json.dumps({"users": [{"name": "shop", "password_hash": md5, "tags": "", **more}]}))
+        with pytest.raises(ConfigError) as caught:
+            load_files(Broker(), [file])
+        assert f"{file}: user 'shop' (users[0].password_hash): the password is hashed with MD5" in str(
+            caught.value
+        )
+        assert "`leveret hash-password`" in str(caught.value)
+        assert md5 not in str(caught.value)
 
 
 def test_problems_name_the_file(tmp_path: Path):
@@ -353,5 +377,7 @@ def test_problems_name_the_file(tmp_path: Path):
 def test_a_refusal_by_the_broker_names_the_file_too(tmp_path: Path):
     file = tmp_path / "definitions.json"
     file.write_text('{"queues": [{"name": "q", "vhost": "/absent"}]}')
-    with pytest.raises(ConfigError, match=r"definitions.json: queues\[0]: vhost /absent not found"):
+    with pytest.raises(
+        ConfigError, match=r"definitions.json: queue 'q' in vhost '/absent' \(queues\[0]\): vhost /absent not"
+    ):
         load_files(Broker(), [file])

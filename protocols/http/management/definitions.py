@@ -3,9 +3,10 @@
     export   sections ──items, a turn's worth at a time──> JSON
     import   JSON ──read item by item──> records ──applied one after the other──> an empty answer, or the problems
 
-An item that cannot be applied does not keep the others out; the answer names each. What was taken in and has no effect
-is named in `warnings`, in an answer with 200; without, the answer is empty (204). To import all or nothing, try the
-file on another node first.
+An item that cannot be read or applied does not keep the others out; the answer names each. What was taken in and has no
+effect is named in `warnings`, in an answer with 200; without, the answer is empty (204). With `strict=true` the file is
+tried first, and nothing changes if a single item is refused. The path that only Leveret has answers with a report, and
+with `dry_run=true` it tries only.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from typing import Final, TypeVar
 
 import attrs
 
+from broker_core.broker import Broker
 from broker_core.clock import Turn
 from broker_core.config.compat import INTRODUCTIONS, Product
-from broker_core.config.load import ConfigError
 from broker_core.config.types import Problem
 from broker_core.definitions import exporter, importer, incremental_reader
 from broker_core.definitions.exporter import Sections
+from broker_core.definitions.import_report import PRODUCT, ImportReport, text_of
 from broker_core.definitions.incremental_reader import Steps
 from broker_core.definitions.reader import Definitions, UserDefinition
-from broker_core.definitions.warnings import Warnings
-from broker_core.definitions.warnings import steps as warning_steps
+from broker_core.definitions.rehearsal import stand_in, without_passwords
 from broker_core.security.passwords import PasswordHash
 from broker_core.values import Json
 from broker_core.version import VERSION
@@ -40,10 +41,12 @@ from protocols.http.server.turns import InPortions, turn_of
 
 PATH: Final = "/api/definitions"
 ONE: Final = PATH + "/{vhost}"
+OWN: Final = "/api/leveret/definitions"
+OWN_ONE: Final = OWN + "/{vhost}"
 RABBITMQ_VERSION: Final = INTRODUCTIONS[Product.RABBITMQ_3][1]  # whose shapes these are
 OF_VIRTUAL_HOST: Final = ("parameters", "policies", "queues", "exchanges", "bindings")
+ORIGIN: Final = "product_name"
 LOOK_S: Final = 0.01  # between two looks at the work of a thread
-PROBLEMS_MAX: Final = 100  # that are listed
 
 T = TypeVar("T")
 
@@ -69,7 +72,7 @@ def writing(asked: Asked, sections: Sections) -> Generator[float, None, Response
     head: dict[str, Json] = {
         "rabbit_version": RABBITMQ_VERSION,
         "rabbitmq_version": RABBITMQ_VERSION,
-        "product_name": "Leveret",
+        "product_name": PRODUCT,
         "product_version": VERSION,
     }
     with Making(asked.broker) as made:
@@ -103,47 +106,88 @@ def take_in(asked: Asked) -> Later:
 
 def take_in_virtual_host(asked: Asked) -> Later:
     """Import queues and the like into one virtual host, whichever they were exported from."""
-    host = asked.broker.virtual_host(asked.arguments["vhost"])
-    return to_the_end(asked, taking_in(asked, host.name))
+    return to_the_end(asked, taking_in(asked, asked.broker.virtual_host(asked.arguments["vhost"]).name))
+
+
+def report(asked: Asked) -> Later:
+    """Import, or try to, and answer with a report."""
+    return to_the_end(asked, reporting(asked, None))
+
+
+def report_virtual_host(asked: Asked) -> Later:
+    return to_the_end(asked, reporting(asked, asked.broker.virtual_host(asked.arguments["vhost"]).name))
 
 
 def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response]:
-    turn = turn_of(asked.broker)
-    said = yield from hashed(asked, (yield from read(asked.body, host, turn)))
+    """Import as RabbitMQ does. The answer is empty if there is nothing to tell. Raises Refused."""
+    done = yield from imported(asked, host)
+    if done.problems:
+        raise refused(done)
+    return json_response({"warnings": [*done.warnings()], **done.told()}) if done.warnings() else DONE
+
+
+def reporting(asked: Asked, host: str | None) -> Generator[float, None, Response]:
+    is_trial = asked.flag("dry_run")
+    done = yield from imported(asked, host, is_trial)
+    return json_response({"dry_run": is_trial, **done.told()})
+
+
+def imported(asked: Asked, host: str | None, is_trial: bool = False) -> Generator[float, None, ImportReport]:
+    """Import, or only try to, and return what became of it. Raises Refused if nothing of it is to be imported."""
+    broker, turn, done = asked.broker, turn_of(asked.broker), ImportReport()
+    said = yield from read(asked.body, host, turn, done.problems)
+    is_strict = asked.flag("strict")
+    if is_strict:
+        done.problems += importer.md5_problems(said)
+    if is_strict or is_trial:
+        scratch = yield from taking_turns(stand_in(broker, said), turn)
+        tried = yield from applied(without_passwords(said), scratch, turn, asked.user.name, is_trial=True)
+        if is_trial or done.problems or tried:
+            done.count(said, tried)
+            yield from taking_turns(done.look(said, scratch), turn)
+            if is_trial:
+                return done
+            done.imported = {}
+            raise refused(done, "nothing was imported: ")
+    said = yield from hashed(asked, said)
+    done.count(said, (yield from applied(said, broker, turn, asked.user.name)))
+    yield from taking_turns(done.look(said, broker), turn)
+    return done
+
+
+def applied(
+    said: Definitions, broker: Broker, turn: Turn, user: str, is_trial: bool = False
+) -> Generator[float, None, list[Problem]]:
+    """Put definitions into a broker, and return the problems."""
     problems: list[Problem] = []
-    for problem in importer.steps(said, asked.broker, user=asked.user.name):
+    for problem in importer.steps(said, broker, user=user, is_trial=is_trial):
         if problem is not None:
             problems.append(problem)
         if turn.is_over():
             yield turn.pause_s
-    found = Warnings()
-    for _ in warning_steps(said, asked.broker, found):
-        if turn.is_over():
-            yield turn.pause_s
-    warnings: Json = [*found.sentences()]
-    if problems:
-        raise refused(problems, warnings)
-    return json_response({"warnings": warnings}) if warnings else DONE
+    return problems
 
 
-def read(body: bytes, host: str | None, turn: Turn) -> Generator[float, None, Definitions]:
-    """Parse the body's records. Not in a thread, which would hold Python's lock for long. Raises Refused."""
+def read(
+    body: bytes, host: str | None, turn: Turn, problems: list[Problem]
+) -> Generator[float, None, Definitions]:
+    """Parse the body's records, without those that have problems. Raises Refused if it is no JSON.
+
+    This is not done in a thread, which would hold Python's lock for long.
+    """
     try:
         text = body.decode(json.detect_encoding(body), "surrogatepass")
         content = yield from taking_turns(incremental_reader.parsed(text), turn)
     except (ValueError, RecursionError):
-        raise refused([Problem("", "not_json")]) from None
+        raise refused(ImportReport(problems=[Problem("", "not_json")])) from None
     if not isinstance(content, dict):
-        raise refused([Problem("", "failed_to_parse_json")])
+        raise refused(ImportReport(problems=[Problem("", "failed_to_parse_json")]))
     if host is not None:
         content = yield from taking_turns(placed(content, host), turn)
-    try:
-        return (yield from taking_turns(incremental_reader.records(content), turn))
-    except ConfigError as error:
-        raise refused(list(error.problems)) from None
+    return (yield from taking_turns(incremental_reader.records(content, problems), turn))
 
 
-def taking_turns(steps: Steps[T], turn: Turn) -> Generator[float, None, T]:
+def taking_turns(steps: Generator[object, None, T], turn: Turn) -> Generator[float, None, T]:
     while True:
         try:
             next(steps)
@@ -156,7 +200,7 @@ def taking_turns(steps: Steps[T], turn: Turn) -> Generator[float, None, T]:
 
 def placed(content: Mapping[str, object], host: str) -> Steps[Mapping[str, object]]:
     """Return the content of a virtual host's file with every item placed in this virtual host."""
-    found: dict[str, object] = {}
+    found: dict[str, object] = {ORIGIN: content[ORIGIN]} if ORIGIN in content else {}
     for section in OF_VIRTUAL_HOST:
         items = content.get(section, [])
         if isinstance(items, list):
@@ -187,18 +231,12 @@ def hashed(asked: Asked, said: Definitions) -> Generator[float, None, Definition
     return attrs.evolve(said, users=tuple(users))
 
 
-def refused(problems: list[Problem], warnings: Json = None) -> Refused:
+def refused(done: ImportReport, before: str = "") -> Refused:
     """Return a refusal with the first problem as the reason, and a list of up to a hundred."""
-    named: list[Json] = [text_of(problem) for problem in problems[:PROBLEMS_MAX]]
-    refusal = bad(named[0])
-    refusal.more = {**refusal.more, "problems": named, "problem_count": len(problems)}
-    if warnings:
-        refusal.more = {**refusal.more, "warnings": warnings}
+    refusal = bad(before + text_of(done.problems[0]))
+    warnings = done.warnings()
+    refusal.more = {**refusal.more, **done.told(), **({"warnings": [*warnings]} if warnings else {})}
     return refusal
-
-
-def text_of(problem: Problem) -> str:
-    return str(problem) if problem.where else problem.found
 
 
 ROUTES: Final = (
@@ -206,4 +244,6 @@ ROUTES: Final = (
     Route("POST", PATH, Level.ADMINISTRATOR, take_in, large=True),
     Route("GET", ONE, Level.ADMINISTRATOR, export_virtual_host),
     Route("POST", ONE, Level.ADMINISTRATOR, take_in_virtual_host, large=True),
+    Route("POST", OWN, Level.ADMINISTRATOR, report, large=True),
+    Route("POST", OWN_ONE, Level.ADMINISTRATOR, report_virtual_host, large=True),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -177,24 +178,143 @@ def test_what_an_import_refuses_is_named_and_the_rest_is_there() -> None:
     assert isinstance(problems, list)
     assert (response.status, response.content["problem_count"]) == (400, 2)
     assert response.reason == problems[0]
-    assert "queues[1]: inequivalent arg 'durable' for queue 'q' in vhost 'shop'" in problems[0]
-    assert problems[1] == "queues[2]: vhost none not found"
+    assert "queue 'q' in vhost 'shop' (queues[1]): inequivalent arg 'durable' for queue 'q'" in problems[0]
+    assert problems[1] == "queue 'x' in vhost 'none' (queues[2]): vhost none not found"
     assert "new" in office.broker.virtual_host("shop").queues
 
 
 def test_a_file_that_cannot_be_read_changes_nothing() -> None:
     office = full()
     before = exported(office)
-    queues: list[Any] = [{"name": "new", "vhost": "shop"}, {"vhost": "shop"}]
-    refused = office.post(ALL, {"queues": queues})
-    assert refused.status == 400
-    assert "queues[1]" in str(refused.reason)
     assert told(office.post(ALL, [])) == (400, "failed_to_parse_json")
     assert told(office.asking("POST", ALL, b"{").answer()) == (400, "not_json")
     assert told(office.asking("POST", ALL, b"[" * 200_000).answer()) == (400, "not_json")
-    secret = office.post(ALL, {"users": [{"name": "a", "password_hash": "se$ame", "tags": ""}]})
-    assert (secret.status, "se$ame" in secret.body.decode()) == (400, False)
     assert exported(office) == before
+
+
+MOVED: dict[str, Any] = {
+    "vhosts": [{"name": "shop"}],
+    "users": [
+        {"name": "ann", "password_hash": base64.b64encode(bytes(20)).decode(), "tags": "administrator"},
+        {"name": "bob", "password_hash": "se$ame", "tags": ""},
+        {"name": "cid", "password_hash": "", "tags": "management"},
+    ],
+    "permissions": [{"user": "ann", "vhost": "shop", "configure": ".*", "write": ".*", "read": ".*"}],
+    "parameters": [{"component": "federation-upstream", "name": "up", "vhost": "shop", "value": {"uri": "amqp://"}}],
+    "policies": [
+        {"name": "ha", "vhost": "shop", "pattern": "", "definition": {"ha-mode": "all"}},
+        {"name": "bad", "vhost": "shop", "pattern": "", "definition": {"max-lenght": 5}},
+    ],
+    "exchanges": [
+        {"name": "h", "vhost": "shop", "type": "x-unheard-of"},
+        {"name": "e", "vhost": "shop", "type": "topic"},
+    ],
+    "queues": [
+        {"name": "q", "vhost": "shop", "arguments": {"x-queue-type": "quorum"}},
+        {"name": "r", "vhost": "shop", "arguments": {"x-queue-type": "quorum"}},
+    ],
+    "bindings": [
+        {"source": "e", "vhost": "shop", "destination": "q", "routing_key": "#"},
+        {"source": "h", "vhost": "shop", "destination": "q", "routing_key": "#"},
+    ],
+}  # fmt: skip
+OWN = "/api/leveret/definitions"
+
+
+def check_report(told: dict[str, Any]) -> None:
+    assert told["imported"] == {
+        "vhosts": 1, "users": 2, "permissions": 1, "policies": 1, "exchanges": 1, "queues": 2, "bindings": 1,
+    }  # fmt: skip
+    ignored, changed, problems = told["ignored"], told["changed"], told["problems"]
+    assert [each.partition(" has no effect")[0] for each in ignored] == [
+        "parameter 'up' in vhost 'shop': federation-upstream",
+        "policy 'ha' in vhost 'shop': ha-mode",
+    ]
+    assert changed[0].startswith("user 'ann': the password is hashed with MD5")
+    assert "`leveret user password ann`" in changed[0]
+    assert changed[1].startswith("queue 'q' in vhost 'shop': a quorum queue has no replicas")
+    assert changed[1].endswith("(1 more like it)")
+    assert [each.partition(": ")[0] for each in problems] == [
+        "user 'bob' (users[1].password_hash)",
+        "policy 'bad' in vhost 'shop' (policies[1].definition)",
+        "exchange 'h' in vhost 'shop' (exchanges[0])",
+        "binding from exchange 'h' to 'q' in vhost 'shop' (bindings[1])",
+    ]
+    assert "did you mean max-length?" in problems[1]
+    assert told["problem_count"] == 4
+
+
+def test_an_import_reports_what_it_took_ignored_changed_and_refused() -> None:
+    office = fresh()
+    response = office.post(OWN, MOVED)
+    assert response.status == 200
+    assert response.content["dry_run"] is False
+    check_report(dict(response.content))
+    assert "se$ame" not in response.body.decode()
+    host = office.broker.virtual_host("shop")
+    assert {"q", "r"} <= host.queues.keys()
+    ann, bob = office.broker.access.user("ann"), office.broker.access.user("bob")
+    assert ann is not None
+    assert (ann.password, ann.tags, bob) == (None, ("administrator",), None)
+
+
+def test_a_user_that_is_there_keeps_its_password_where_a_file_has_an_md5() -> None:
+    office = fresh()
+    office.broker.access.add_user("ann", "sesame", [])
+    office.post(OWN, MOVED)
+    assert set(office.broker.access.authenticate("ann", "sesame").tags) == {"administrator"}
+
+
+def test_a_dry_run_reports_the_same_and_changes_nothing() -> None:
+    office = fresh()
+    before = exported(office)
+    told = dict(office.post(OWN + "?dry_run=true", MOVED).content)
+    assert told["dry_run"] is True
+    check_report(told)
+    assert exported(office) == before
+
+
+def test_a_dry_run_knows_what_is_there() -> None:
+    office = full()
+    queues = [
+        {"name": "q", "vhost": "shop", "durable": False},
+        {"name": "s", "vhost": "shop", "arguments": {}},
+    ]
+    bindings = [{"source": "e/ä b", "vhost": "shop", "destination": "q", "routing_key": "new"}]
+    before = exported(office)
+    told = office.post(OWN + "?dry_run=true", {"queues": queues, "bindings": bindings}).content
+    assert told["imported"] == {"bindings": 1}
+    assert [each.partition(":")[0] for each in told["problems"]] == [
+        "queue 'q' in vhost 'shop' (queues[0])", "queue 's' in vhost 'shop' (queues[1])",
+    ]  # fmt: skip
+    assert exported(office) == before
+    own = office.post(OWN + "/shop?dry_run=true", {"queues": [{"name": "q", "durable": False}]}).content
+    assert own["problem_count"] == 1
+
+
+@pytest.mark.parametrize("path", [ALL, OWN])
+def test_a_strict_import_is_all_or_nothing(path: str) -> None:
+    office = fresh()
+    before = exported(office)
+    for users in ([MOVED["users"][0]], [MOVED["users"][1]]):
+        refused = office.post(path + "?strict=true", {"users": users, "vhosts": [{"name": "shop"}]})
+        assert refused.status == 400
+        assert str(refused.reason).startswith(f"nothing was imported: user '{users[0]['name']}'")
+        assert refused.content["imported"] == {}
+    assert office.post(path + "?strict=true", MOVED).status == 400
+    assert exported(office) == before
+    good = {"vhosts": [{"name": "shop"}], "queues": [{"name": "q", "vhost": "shop"}]}
+    assert office.post(path + "?strict=true", good).status in (200, 204)
+    assert "q" in office.broker.virtual_host("shop").queues
+
+
+def test_an_item_that_cannot_be_read_does_not_keep_the_rest_out() -> None:
+    office = full()
+    queues: list[Any] = [{"name": "new", "vhost": "shop"}, {"vhost": "shop"}]
+    refused = office.post(ALL, {"queues": queues})
+    assert refused.status == 400
+    assert "queues[1].name" in str(refused.reason)
+    assert "new" in office.broker.virtual_host("shop").queues
 
 
 def test_no_more_than_a_hundred_problems_are_named() -> None:

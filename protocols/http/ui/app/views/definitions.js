@@ -11,7 +11,7 @@ export const definitions = {
   load: async () => null,
   draw: () =>
     has()
-      ? [exporting(), section("Import", importing())]
+      ? [exporting(), section("Import", importing()), report && reported(report)]
       : h("p", { class: "empty" }, "These are for administrators."),
 };
 
@@ -56,17 +56,63 @@ const importing = () => [
       h("span", {}, "File"),
       h("input", { type: "file", name: "file", accept: ".json,application/json", required: true }),
     ),
-    h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, "Import")),
+    h(
+      "div",
+      { class: "row" },
+      h("button", { type: "submit", name: "does", value: "try" }, "Try, and change nothing"),
+      h("button", { type: "submit", name: "does", value: "import", class: "main" }, "Import"),
+    ),
   ),
 ];
 
 async function submitted(event) {
   event.preventDefault();
   const chosen = new FormData(event.currentTarget).get("file");
-  if (!(await confirmed(`Import “${chosen.name}”${host() ? ` into “${host()}”` : ""}?`, "Import"))) return;
-  await attempt(async () => post(where(), parsed(await chosen.text())), "Definitions imported");
+  const tries = event.submitter?.value === "try";
+  const question = `Import “${chosen.name}”${host() ? ` into “${host()}”` : ""}?`;
+  if (!(tries || (await confirmed(question, "Import")))) return;
+  await attempt(
+    async () => {
+      const told = await post(
+        `leveret/${where()}${tries ? "?dry_run=true" : ""}`,
+        parsed(await chosen.text()),
+      );
+      report = { file: chosen.name, ...told };
+    },
+    tries ? "Definitions tried; nothing was changed" : "Definitions imported",
+  );
   document.dispatchEvent(new Event("leveret:changed"));
 }
+
+let report = null; // of the last import since the page was loaded
+
+const reported = ({ file, dry_run: tried, imported, ignored, changed, problems, problem_count: count }) =>
+  section(
+    tried ? `What an import of ${file} would do` : `The import of ${file}`,
+    h(
+      "p",
+      {},
+      Object.entries(imported)
+        .map(([name, number]) => `${number} ${number === 1 ? singular(name) : name}`.replace("_", " "))
+        .join(", ") || "nothing",
+      tried ? " would be imported." : " imported.",
+    ),
+    listed(`Refused (${count})`, problems),
+    listed("Ignored, because it has no effect here", ignored),
+    listed("Works otherwise here", changed),
+  );
+
+const singular = (name) => name.replace(/ies$/, "y").replace(/s$/, "");
+
+const listed = (title, sentences) =>
+  sentences.length > 0 && [
+    h("h3", {}, title),
+    h(
+      "ul",
+      {},
+      sentences.map((each) => h("li", {}, each)),
+    ),
+  ];
 
 function parsed(text) {
   try {
