@@ -32,6 +32,11 @@ class Link:
         self.slow_calls = 0  # the node waited for each
         self.slowest_s = 0.0
 
+    def go_on(self, before: Link) -> None:
+        """Go on with the counters of another one."""
+        self.refused, self.errors = before.refused, before.errors
+        self.slow_calls, self.slowest_s = before.slow_calls, before.slowest_s
+
 
 class Chain:
     """The interceptors of a node, in the order of its settings."""
@@ -52,16 +57,14 @@ class Chain:
         return message
 
     def go_on(self, before: Chain) -> None:
-        """Take over another chain's interceptors that were made of the same code and options, with their counters."""
+        """Go on with the counters of another chain, as far as its interceptors are of the same code and options."""
         left = list(before.links)
-        links: list[Link] = []
         for link in self.links:
             kind = type(link.interceptor)
             same = [old for old in left if type(old.interceptor) is kind and old.options == link.options]
-            links.append(same[0] if same else link)
             if same:
+                link.go_on(same[0])
                 left.remove(same[0])
-        self.links = tuple(links)
 
     def _asked(self, link: Link, exchange: Exchange, message: Message, wall: float) -> Message:
         began = self._clock.now()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Interceptor(ABC):
     """An interceptor of published messages. `name` is how the settings ask for it; those of plug-ins begin with `x-`.
 
-    A node makes one instance for each entry in `[[interceptors]]`, also when the settings are read again.
+    A node makes one instance for each entry in `[[interceptors]]`, and new ones when the settings are read again.
     """
 
     name: ClassVar[str]

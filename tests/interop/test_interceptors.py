@@ -93,7 +93,7 @@ def test_operators_see_which_interceptors_are_in_use_and_what_they_refused(node:
         with pytest.raises(NackError):
             channel.basic_publish("", "q", b"text")
     listed = node.call(node.node.admin.plugins)["interceptors"]
-    assert [(each["name"], each["place"], each["refused"]) for each in listed] == [
+    assert [(each["name"], each["place"], each["refused"]) for each in listed if "place" in each] == [
         ("x-json", 1, 1),
         ("set_header_timestamp", 2, 0),
         ("set_header_routing_node", 3, 0),
