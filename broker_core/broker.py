@@ -21,6 +21,7 @@ from mypy_extensions import mypyc_attr
 from broker_core.arguments.row import Row
 from broker_core.clock import Clock, SystemClock, Timers
 from broker_core.config.compat import Compat
+from broker_core.definitions.file_objects import FileObjects
 from broker_core.delivery import UNLIMITED
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.exchanges.answer import WrongAnswer, described, source_file
@@ -107,6 +108,7 @@ class Broker:
         self.access.now = self.clock.now
         self.policies = policies or Policies()
         self.parameters = Parameters()
+        self.file_objects = FileObjects()
         self.notices = self.policies.notices
         self.queue_arguments: Mapping[str, Row] = {}  # those that protocols translate into ours
         self.events = self.access.events = self.policies.events = self.parameters.events = Events()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import quote, unquote, urlencode
+
+from broker_core.cli.text import plain
 
 if TYPE_CHECKING:
     from broker_core.cli.control_client import Answer, ControlClient
@@ -58,6 +61,7 @@ class Api:
 
     def __init__(self, client: ControlClient) -> None:
         self._client = client
+        self._told: set[str] = set()  # how long changes hold
 
     def get(
         self, path: str, query: Mapping[str, str] | None = None, timeout_s: float | None = None
@@ -108,6 +112,9 @@ class Api:
         answer = self._client.ask(method, path, timeout_s, body, headers or {})
         if answer.refused:
             raise Refused(reason(answer, path, method), answer.status)
+        if answer.holds and answer.holds not in self._told:
+            self._told.add(answer.holds)
+            print(f"leveret: warning: this holds {plain(answer.holds)}", file=sys.stderr)
         return answer.content
 
 

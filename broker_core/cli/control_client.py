@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import attrs
 
 TIMEOUT_S: Final = 10.0
+HOLDS: Final = "Leveret-Holds"
 NO_HEADERS: Final[Mapping[str, str]] = {}
 
 
@@ -28,6 +29,7 @@ class Answer:
     status: int
     text: str
     content: object
+    holds: str = ""  # how long a change holds, if not for good
 
     @property
     def refused(self) -> bool:
@@ -124,7 +126,7 @@ class ControlClient:
         more = {"Content-Type": "application/json"} if body is not None else {}
         target, sent = self._address.path.rstrip("/") + path, {**self._headers, **more, **headers}
         try:
-            status, text = self._exchanged(method, target, timeout_s or TIMEOUT_S, body, sent)
+            status, text, holds = self._exchanged(method, target, timeout_s or TIMEOUT_S, body, sent)
         except (OSError, http.client.HTTPException) as error:
             self.close()
             reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -134,7 +136,7 @@ class ControlClient:
         finally:
             if not self._keeps:
                 self.close()
-        answer = Answer(status, text.rstrip(), self._content(text))
+        answer = Answer(status, text.rstrip(), self._content(text), holds)
         if status == 401 and not answer.lacks_right:
             raise Unreachable(f"{self._url} does not let '{self._user}' in: wrong user or password")
         return answer
@@ -146,7 +148,7 @@ class ControlClient:
 
     def _exchanged(
         self, method: str, target: str, timeout_s: float, body: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[int, str]:
+    ) -> tuple[int, str, str]:
         """Send a request over the kept connection, and again over a new one if the node has closed that meanwhile.
 
         A POST is never repeated: it always gets a new connection.
@@ -169,13 +171,14 @@ class ControlClient:
         timeout_s: float,
         body: bytes | None,
         headers: Mapping[str, str],
-    ) -> tuple[int, str]:
+    ) -> tuple[int, str, str]:
         self._kept = connection
         if connection.sock is not None:
             connection.sock.settimeout(timeout_s)
         connection.request(method, target, body, headers=dict(headers))
         response = connection.getresponse()
-        return response.status, response.read().decode("utf-8", "replace")
+        text = response.read().decode("utf-8", "replace")
+        return response.status, text, response.getheader(HOLDS, "")
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._socket_path:

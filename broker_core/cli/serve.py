@@ -50,7 +50,9 @@ def add_serve(serving: argparse.ArgumentParser, environ: Environ) -> None:
         "listeners of the file",
     )
     serving.add_argument(
-        "--http", metavar="ADDRESS", help="the address of the control endpoint, HOST:PORT or unix:/PATH"
+        "--http",
+        metavar="ADDRESS",
+        help="the address of HTTP: web page, management API, metrics; HOST:PORT or unix:/PATH",
     )
     where = serving.add_mutually_exclusive_group()
     where.add_argument(

@@ -44,7 +44,7 @@ def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
     yield "control", [_control(config)]
     yield "data", [_data(config)]
     yield "virtual hosts", [entry.name for entry in config.virtual_hosts]
-    yield "users", [entry.name for entry in config.users]
+    yield "users", [*(entry.name for entry in config.users), *_users_of_definitions(config)]
     yield "policies", [entry.name for entry in config.policies] or ["none"]
     yield "definitions", [str(path) for path in config.definitions.load] or ["none"]
     yield "plug-in folders", [str(path) for path in config.plugins.folders] or ["none"]
@@ -53,6 +53,15 @@ def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
         "compatibility",
         [config.compat.profile, *(f"{row} = {printed(value)}" for row, value in config.compat.rows.items())],
     )
+
+
+def _users_of_definitions(config: Config) -> list[str]:
+    from broker_core.config.load import Config
+
+    if not config.definitions.load:
+        return []
+    is_default = config.users == Config().users
+    return ["unless the definitions have users" if is_default else "and those of the definitions"]
 
 
 def _control(config: Config) -> str:

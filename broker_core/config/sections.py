@@ -390,7 +390,7 @@ NO_TOPIC_PERMISSIONS: Final[Mapping[str, Mapping[str, TopicPermissionEntry]]] = 
 
 @attrs.frozen(kw_only=True)
 class UserEntry(Record):
-    """A user. Without any, there is `guest` with password `guest`, an administrator who may do everything in `/`.
+    """A user. Without any, here and in definitions, there is `guest` with password `guest`, an administrator of `/`.
 
     At most one of the four password keys is given; a user without any cannot log in with a password.
     """

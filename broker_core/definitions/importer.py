@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from broker_core.broker import Broker
 from broker_core.config.load import ConfigError
 from broker_core.config.types import REFUSED, Place, Problem
+from broker_core.definitions.file_objects import BINDING, EXCHANGE, QUEUE, binding_words
 from broker_core.definitions.labels import of_record, placed
 from broker_core.definitions.reader import (
     OPERATOR_POLICY,
@@ -39,6 +40,16 @@ from broker_core.definitions.reader import (
 )
 from broker_core.definitions.warnings import Warnings
 from broker_core.definitions.warnings import steps as warnings_of
+from broker_core.durable_objects import OPERATOR_POLICY as KIND_OPERATOR_POLICY
+from broker_core.durable_objects import (
+    PARAMETER,
+    PERMISSIONS,
+    POLICY,
+    TOPIC_PERMISSIONS,
+    USER,
+    VIRTUAL_HOST,
+)
+from broker_core.durable_objects import SHOVEL as KIND_SHOVEL
 from broker_core.errors import Failure, NotFound
 from broker_core.exchanges.exchange import Destination
 from broker_core.security.access import User
@@ -53,9 +64,16 @@ THERE_ANYWAY: Final = frozenset({"", *(name for name, _, _ in PREDECLARED)})
 
 def load_files(broker: Broker, paths: Sequence[Path]) -> None:
     """Read all files, then apply them in order. Raises ConfigError with every problem."""
+    load(broker, list(zip(paths, read_files(paths), strict=True)))
+
+
+def load(broker: Broker, files: Sequence[tuple[Path, Definitions]]) -> None:
+    """Apply the definitions of files in order. Raises ConfigError with every problem."""
     problems: list[Problem] = []
     stored = set(_in_store(broker))
-    for path, definitions in zip(paths, read_files(paths), strict=True):
+    for path, definitions in files:
+        for kind, *names in named(definitions):
+            broker.file_objects.add(str(path), kind, *names)
         problems += in_file(path, [*md5_problems(definitions), *apply(definitions, broker, stored)])
         noticed = Warnings()
         for _ in warnings_of(definitions, broker, noticed):
@@ -64,6 +82,28 @@ def load_files(broker: Broker, paths: Sequence[Path]) -> None:
             broker.notices.tell(f"{path}: {warning}")
     if problems:
         raise ConfigError(problems)
+
+
+def named(definitions: Definitions) -> Iterator[tuple[str, ...]]:
+    """Yield the kind and the names of each object that definitions put in place (`file_objects.py`)."""
+    yield from ((VIRTUAL_HOST, each.name) for each in definitions.vhosts)
+    yield from ((USER, each.name) for each in definitions.users)
+    yield from ((PERMISSIONS, each.user, each.vhost) for each in definitions.permissions)
+    for topics in definitions.topic_permissions:
+        yield TOPIC_PERMISSIONS, topics.user, topics.vhost, topics.exchange
+    for parameter in definitions.parameters:
+        if parameter.component == VIRTUAL_HOST_LIMITS:
+            yield VIRTUAL_HOST, parameter.vhost
+        elif parameter.component in (OPERATOR_POLICY, SHOVEL):
+            kind = KIND_OPERATOR_POLICY if parameter.component == OPERATOR_POLICY else KIND_SHOVEL
+            yield kind, parameter.vhost, parameter.name
+    yield from ((PARAMETER, each.name) for each in definitions.global_parameters)
+    yield from ((POLICY, each.vhost, each.name) for each in definitions.policies)
+    yield from ((EXCHANGE, each.vhost, each.name) for each in definitions.exchanges)
+    yield from ((QUEUE, each.vhost, each.name) for each in definitions.queues)
+    for each in definitions.bindings:
+        rest = binding_words(each.destination_type == "exchange", each.destination, each.routing_key)
+        yield BINDING, each.vhost, each.source, rest
 
 
 def md5_problems(definitions: Definitions) -> Iterator[Problem]:

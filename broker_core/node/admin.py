@@ -6,6 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.node")
 T = TypeVar("T")
 
+CHANGES_MAX: Final = 100  # that are told in the status
 THREADS: Final = 2  # for work that takes long, such as checking a password
 WATCH_INTERVAL_S: Final = 1.0  # between two checks of the plug-in folders
 
@@ -127,6 +129,10 @@ class NodeAdmin(Operations):
             "queues": len(queues),
             "queues_paused": sum(queue.paused for queue in queues),
             "consumers": sum(len(queue.consumers) for queue in queues),
+            "set_back_at_restart": [
+                {"object": what, "file": file}
+                for what, file in islice(broker.file_objects.changed(), CHANGES_MAX)
+            ],
             "messages_ready": sum(queue.ready for queue in queues),
             "messages_unacknowledged": sum(queue.unsettled for queue in queues),
         }

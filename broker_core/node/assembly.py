@@ -31,7 +31,16 @@ from broker_core.config.load import Config, ConfigError
 from broker_core.config.records import difference
 from broker_core.config.sections import GUEST, UserEntry, VirtualHostEntry
 from broker_core.config.types import Problem, printed
-from broker_core.durable_objects import PERMISSIONS, TOPIC_PERMISSIONS, USER, VIRTUAL_HOST, Origin
+from broker_core.definitions.file_objects import CONFIGURATION
+from broker_core.durable_objects import (
+    OPERATOR_POLICY,
+    PERMISSIONS,
+    POLICY,
+    TOPIC_PERMISSIONS,
+    USER,
+    VIRTUAL_HOST,
+    Origin,
+)
 from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol, queue_arguments_of
@@ -52,11 +61,15 @@ from broker_core.security.sasl import BEARERS, Scram
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from broker_core.definitions.reader import Definitions
     from broker_core.node.node import Node
 
 log: Final = logging.getLogger("leveret.node")
 
 BUILT_IN: Final = Config()
+ANY_HOST: Final = ("", "0.0.0.0", "[::]")
 HTTP_PROTOCOLS: Final = ("http", "prometheus")
 
 
@@ -163,10 +176,11 @@ def _node_limits(config: Config) -> NodeLimits:
 
 def populate(broker: Broker, config: Config) -> None:
     """Add virtual hosts, users, permissions and policies, then load the definitions files. Raises ConfigError."""
+    files = read_definitions(config)
     _set_hashing(broker, config)
     _put_virtual_hosts(broker, config)
     _tell_of_others(broker, config)
-    _put_users(broker, config, config.users)
+    _put_users(broker, config, () if replace_guest(config, files) else config.users)
     put_tokens(broker, config)
     _put_backends(broker, config)
     _put_policies(broker, config)
@@ -175,11 +189,47 @@ def populate(broker: Broker, config: Config) -> None:
             host.apply_policies()  # the policies apply to what the store had, too
     if (catalogue := broker.catalogue) is not None and not catalogue.incomplete:
         broker.access.forget_strangers()
-    if config.definitions.load:
+    _name_objects(broker, config)
+    if files:
         from broker_core.definitions import importer
 
-        importer.load_files(broker, config.definitions.load)
+        importer.load(broker, files)
     _admit(broker, config)
+
+
+def read_definitions(config: Config) -> list[tuple[Path, Definitions]]:
+    """Return the definitions files that are loaded at a start. Raises ConfigError."""
+    if not config.definitions.load:
+        return []
+    from broker_core.definitions.reader import read_files  # not needed without any
+
+    return list(zip(config.definitions.load, read_files(config.definitions.load), strict=True))
+
+
+def replace_guest(config: Config, files: Iterable[tuple[Path, Definitions]]) -> bool:
+    """Return whether the built-in user is not made, because definitions have users and the configuration has none."""
+    return config.users == BUILT_IN.users and any(definitions.users for _, definitions in files)
+
+
+def _name_objects(broker: Broker, config: Config) -> None:
+    """Note what the configuration file names, for those that change it."""
+    there = broker.file_objects
+    there.forget(CONFIGURATION)
+    if config.virtual_hosts != BUILT_IN.virtual_hosts:
+        for host in config.virtual_hosts:
+            there.add(CONFIGURATION, VIRTUAL_HOST, host.name)
+    for policy in config.policies:
+        put = policy.policy
+        there.add(CONFIGURATION, OPERATOR_POLICY if policy.operator else POLICY, put.virtual_host, put.name)
+    if config.users == BUILT_IN.users:
+        return
+    for user in config.users:
+        there.add(CONFIGURATION, USER, user.name)
+        for name, exchanges in user.topic_permissions.items():
+            for exchange in exchanges:
+                there.add(CONFIGURATION, TOPIC_PERMISSIONS, user.name, name, exchange)
+        for name in user.permissions:
+            there.add(CONFIGURATION, PERMISSIONS, user.name, name)
 
 
 @contextmanager
@@ -340,6 +390,7 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
             clear = broker.policies.clear_operator if gone.operator else broker.policies.clear
             clear(gone.virtual_host, gone.name)
     _put_policies(broker, new)
+    _name_objects(broker, new)
     broker.node_limits = _node_limits(new)
     broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
     broker.slow_call_s = new.plugins.slow_call_ms / 1000
@@ -518,8 +569,11 @@ def rehearse(config: Config) -> list[str]:
     return warnings
 
 
-def welcome(node: Node, source: str) -> str:
-    """Return the text that `leveret serve` prints when it is ready: one screen."""
+def welcome(node: Node, source: str, has_links: bool = False) -> str:
+    """Return the text that `leveret serve` prints when it is ready: one screen.
+
+    `has_links`: it goes to a terminal, where an address can be a link (OSC 8).
+    """
     lines = [f"Leveret {VERSION}, {built()}", ""]
     for each in node.listening:
         optional = " or without it" if each.entrance.takes_plain else ""
@@ -527,12 +581,32 @@ def welcome(node: Node, source: str) -> str:
         lines.append(
             f"  {each.address:24} {_names(each.entrance.protocols)}{secured}{_websocket(each.entrance)}"
         )
-    lines += ["", f"  configuration            {source or 'defaults'}"]
+    lines.append("")
+    for url in web_pages(node):
+        lines.append(
+            f"  web page                 {_link(url) if has_links else url}  (and management API, metrics)"
+        )
+    lines.append(f"  configuration            {source or 'defaults'}")
     lines.append(f"  data                     {_data(node)}")
     lines.append(f"  virtual hosts            {', '.join(sorted(node.broker.virtual_hosts))}")
     lines.append(f"  users                    {_users(node)}")
     lines += ["", "  Ctrl-C stops it; SIGHUP reads the configuration again."]
     return "\n".join(lines)
+
+
+def web_pages(node: Node) -> list[str]:
+    """Return the addresses of the web page as a browser on this machine opens them."""
+    found = []
+    for each in node.listening:
+        host, _, port = each.address.rpartition(":")
+        if any(protocol.name == "http" for protocol in each.entrance.protocols) and port.isdecimal():
+            scheme = "https" if each.entrance.is_secured else "http"
+            found.append(f"{scheme}://{'localhost' if host in ANY_HOST else host}:{port}/")
+    return found
+
+
+def _link(url: str) -> str:
+    return f"\x1b]8;;{url}\x1b\\{url}\x1b]8;;\x1b\\"
 
 
 def _names(protocols: Iterable[Protocol]) -> str:

@@ -7,6 +7,7 @@ import logging
 import os
 import resource
 import signal
+import sys
 from collections.abc import Callable, Iterable, MutableMapping
 from functools import partial
 from typing import Final
@@ -64,7 +65,7 @@ async def _run(
                 prepare, [each for listener in node.listening for each in listener.entrance.protocols]
             )
             targets.say_whose(node.admin)
-            print(assembly.welcome(node, source), flush=True)
+            print(assembly.welcome(node, source, has_links=sys.stdout.isatty()), flush=True)
             spare_the_collector()
             tells.ready(_status(node))
             async for received in signals:

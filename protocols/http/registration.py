@@ -37,7 +37,7 @@ PROTOCOL: Final = Protocol(
     first_bytes=(b"GET ", b"POST ", b"PUT ", b"DELETE ", b"HEAD ", b"OPTIONS", b"PATCH "),
     factory=control,
     shared=False,
-    title="HTTP control endpoint",
+    title="HTTP",
     prepare=partial(import_module, "protocols.http.server.adapter"),
 )
 

@@ -53,7 +53,7 @@ class Memory(ControlClient):
 
     def _exchanged(
         self, method: str, target: str, timeout_s: float, body: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[int, str]:
+    ) -> tuple[int, str, str]:
         broker = self._node.broker
         if not self._node.requests_left:
             raise ConnectionRefusedError("gone")
@@ -61,7 +61,7 @@ class Memory(ControlClient):
         given = {"Host": "localhost:15672", **headers}
         line = Line(broker, CONFIG).send(method, target, body or b"", self._login, given)
         response = Response(self._answer(line.connection), method)
-        return response.status, response.body.decode()
+        return response.status, response.body.decode(), response.headers.get("Leveret-Holds", "")
 
     def _answer(self, connection: ControlConnection) -> bytes:
         """What is answered in portions comes as time goes by."""

@@ -380,6 +380,15 @@ def test_an_empty_password_is_refused(node: Node, capsys: Captured, monkeypatch:
     said(node, capsys, "user", "add", "shop", "--no-password")
 
 
+def test_a_change_that_a_file_sets_back_is_told_at_once(node: Node, capsys: Captured, tmp_path: Path):
+    node.broker.file_objects.add("/etc/definitions.json", "user", "guest")
+    (tmp_path / "new").write_text("guest")
+    assert node.run("user", "password", "guest", "--new-password-file", str(tmp_path / "new")) == cli.DONE
+    out, err = capsys.readouterr()
+    assert out == "user 'guest' has a new password\n"
+    assert err == "leveret: warning: this holds until restart; /etc/definitions.json says otherwise\n"
+
+
 def test_permissions_are_none_unless_they_are_said(node: Node, capsys: Captured):
     said(node, capsys, "user", "add", "shop", "--no-password")
     said(node, capsys, "permission", "set", "shop", "--read", "^q")

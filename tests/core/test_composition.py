@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import attrs
 import pytest
 
 from broker_core.broker import Broker
 from broker_core.config.load import Config, ConfigError, parse
-from broker_core.node.assembly import in_force, populate, protocols_of, rehearse, reload
+from broker_core.frontend import Protocol
+from broker_core.node.assembly import in_force, populate, protocols_of, rehearse, reload, web_pages
 from broker_core.policy import Policy
 from broker_core.security.access import Permission
+from protocols.http.registration import PROTOCOL
+
+if TYPE_CHECKING:
+    from broker_core.node.node import Node
 
 PLUGIN = """
 from broker_core.exchanges.exchange import ExchangeType
@@ -38,6 +44,61 @@ def test_a_rehearsal_takes_what_would_start(tmp_path: Path):
     )
 
 
+USERS = {"users": [{"name": "ann", "password": "carrots", "tags": "administrator"}]}
+
+
+@pytest.mark.parametrize(
+    ("content", "config", "names"),
+    [
+        (USERS, {}, ["ann"]),
+        ({"queues": []}, {}, ["guest"]),
+        (USERS, {"users": [{"name": "bob", "password": "turnips"}]}, ["ann", "bob"]),
+    ],
+)
+def test_the_user_guest_is_not_made_beside_users_of_definitions(
+    content: object, config: dict[str, object], names: list[str], tmp_path: Path
+):
+    (tmp_path / "definitions.json").write_text(json.dumps(content))
+    broker = running(parse({**config, "definitions": {"load": ["definitions.json"]}}, folder=tmp_path))
+    assert sorted(user.name for user in broker.access.users()) == names
+
+
+@attrs.frozen
+class Listening:
+    """As much of a listener as the first screen asks for."""
+
+    address: str
+    protocols: tuple[Protocol, ...]
+    is_secured: bool = False
+
+    @property
+    def entrance(self) -> Listening:
+        return self
+
+
+HTTP, AMQP = Protocol("http", (), PROTOCOL.factory), Protocol("amqp", (), PROTOCOL.factory)
+
+
+@attrs.frozen
+class Listeners:
+    listening: tuple[Listening, ...]
+
+
+def test_the_web_page_is_told_by_an_address_that_a_browser_opens():
+    node = Listeners(
+        (
+            Listening("127.0.0.1:5672", (AMQP,)),
+            Listening("127.0.0.1:15672", (HTTP,)),
+            Listening("0.0.0.0:15671", (HTTP,), is_secured=True),
+            Listening("[::]:80", (AMQP, HTTP)),
+            Listening("unix:/run/leveret", (HTTP,)),
+        )
+    )
+    assert web_pages(cast("Node", node)) == [
+        "http://127.0.0.1:15672/", "https://localhost:15671/", "http://localhost:80/",
+    ]  # fmt: skip
+
+
 def test_a_rehearsal_tells_at_once_what_plugins_listeners_and_definitions_would_stop(tmp_path: Path):
     (tmp_path / "bad.py").write_text("1 / 0")
     (tmp_path / "definitions.json").write_text('{"queues": [{"name": "q", "vhost": "absent"}]}')
@@ -53,7 +114,7 @@ def test_a_rehearsal_tells_at_once_what_plugins_listeners_and_definitions_would_
         rehearse(parse(config, folder=tmp_path))
     told = "\n".join(map(str, caught.value.problems))
     assert "bad.py: ZeroDivisionError: division by zero" in told
-    assert "definitions.json: queues[0]: vhost absent not found" in told
+    assert "definitions.json: queue 'q' in vhost 'absent' (queues[0]): vhost absent not found" in told
     assert 'listeners[a:1].protocols: found "smtp", accepted: one of amqp010, amqp091, amqp10, http' in told
     assert len(caught.value.problems) == 3
 

@@ -274,4 +274,4 @@ def test_plain_http_on_a_tls_port_is_named_in_the_log(
     with socket.create_connection((host, int(port)), TIMEOUT_S) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert plain.recv(1000) == b""
-    assert "TLS is spoken here, detected HTTP control endpoint without TLS" in caplog.text
+    assert "TLS is spoken here, detected HTTP without TLS" in caplog.text

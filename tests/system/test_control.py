@@ -97,7 +97,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
             shown = screen(process)
-            amqp, both, control = (int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", shown))
+            amqp, both, control = (int(port) for port in re.findall(r"(?m)^  127\.0\.0\.1:(\d+)", shown))
+            assert (
+                f"  web page                 http://127.0.0.1:{control}/  (and management API, metrics)\n"
+                in shown
+            )
             yield Served(process, f"http://127.0.0.1:{control}", amqp, both, config, folder, log)
         finally:
             process.terminate()

@@ -17,6 +17,8 @@ from urllib.parse import quote, quote_plus
 
 import attrs
 
+from broker_core.definitions.file_objects import BINDING as BINDING_KIND
+from broker_core.definitions.file_objects import binding_words
 from broker_core.exchanges.exchange import Binding, Destination, Exchange
 from broker_core.operations import as_json
 from broker_core.queues.queue import Queue
@@ -237,7 +239,8 @@ def unbind(asked: Asked, is_exchange: bool) -> Response:
     client_of(asked, host).unbind(
         found.source, found.destination.name, is_exchange, found.key, found.arguments
     )
-    return changed(asked, False)
+    rest = binding_words(is_exchange, found.destination.name, found.key or "")
+    return changed(asked, False, BINDING_KIND, host.name, found.source, rest)
 
 
 ROUTES: Final = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from broker_core.definitions.file_objects import EXCHANGE as EXCHANGE_KIND
 from broker_core.exchanges.exchange import Exchange
 from broker_core.observability.counts import EXCHANGE as EXCHANGE_COUNTS
 from broker_core.observability.counts import exchange_counts
@@ -122,7 +123,7 @@ def delete_exchange(asked: Asked) -> Response:
     if name not in host.exchanges:
         raise not_there()
     client.delete_exchange(name, if_unused=asked.flag("if-unused"))
-    return changed(asked, False)
+    return changed(asked, False, EXCHANGE_KIND, host.name, name)
 
 
 ROUTES: Final = (

@@ -20,7 +20,8 @@ from broker_core.definitions.exporter import (
     parameters,
 )
 from broker_core.durable_objects import OPERATOR_POLICY as KIND_OPERATOR_POLICY
-from broker_core.durable_objects import VIRTUAL_HOST
+from broker_core.durable_objects import PARAMETER, VIRTUAL_HOST
+from broker_core.durable_objects import SHOVEL as KIND_SHOVEL
 from broker_core.limits import VirtualHostLimits
 from broker_core.operations import as_json
 from broker_core.values import Json
@@ -86,7 +87,7 @@ def put_parameter(asked: Asked) -> Later | Response:
         said_as_validation(
             lambda: shovels_of(asked.broker).set(host.name, name, as_value(value), asked.user.name)
         )
-        return changed(asked, created)
+        return changed(asked, created, KIND_SHOVEL, host.name, name)
     if component == VIRTUAL_HOST_LIMITS:
         if name != LIMITS:
             raise invalid(f"the limits of a vhost are called '{LIMITS}', not '{shown(name)}'")
@@ -135,7 +136,7 @@ def delete_parameter(asked: Asked) -> Later | Response:
     name = asked.arguments["name"]
     if asked.arguments["component"] == SHOVEL:
         shovels_of(asked.broker).delete(host.name, name)
-        return changed(asked, False)
+        return changed(asked, False, KIND_SHOVEL, host.name, name)
     asked.broker.policies.clear_operator(host.name, name)
     return policies.obeyed(asked, host, changed(asked, False, KIND_OPERATOR_POLICY, host.name, name))
 
@@ -158,13 +159,13 @@ def put_global_parameter(asked: Asked) -> Response:
     name, value = asked.arguments["name"], body_of(asked, "value")["value"]
     created = not asked.broker.parameters.has(name)
     asked.broker.parameters.set(name, as_json(value_in(value)))
-    return changed(asked, created)
+    return changed(asked, created, PARAMETER, name)
 
 
 def delete_global_parameter(asked: Asked) -> Response:
     if not asked.broker.parameters.clear(asked.arguments["name"]):
         raise not_there()
-    return changed(asked, False)
+    return changed(asked, False, PARAMETER, asked.arguments["name"])
 
 
 ROUTES: Final = (

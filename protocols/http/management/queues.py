@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final
 
 from broker_core.clock import NEVER
+from broker_core.definitions.file_objects import QUEUE as QUEUE_KIND
 from broker_core.observability.counts import QUEUE as QUEUE_COUNTS
 from broker_core.observability.counts import queue_counts
 from broker_core.operations import as_json
@@ -271,7 +272,7 @@ def delete_queue(asked: Asked) -> Response:
     if name not in host.queues:
         raise not_there()
     client.delete_queue(name, if_unused=asked.flag("if-unused"), if_empty=asked.flag("if-empty"))
-    return changed(asked, False)
+    return changed(asked, False, QUEUE_KIND, host.name, name)
 
 
 def pause(asked: Asked) -> Response:

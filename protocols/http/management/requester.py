@@ -24,7 +24,7 @@ from protocols.http.server.turns import InPortions
 
 ADMINISTRATOR: Final = "administrator"
 SEES_ALL: Final = Level.MONITORING.value
-UNTIL_RESTART: Final = (("Leveret-Holds", "until restart; the configuration file says otherwise"),)
+HOLDS: Final = "Leveret-Holds"
 CREATED: Final = Response(HTTPStatus.CREATED)
 DONE: Final = Response(HTTPStatus.NO_CONTENT)
 
@@ -86,14 +86,16 @@ def not_there() -> NotFound:
 def changed(asked: Asked, created: bool, *names: str) -> Response:
     """Answer that something has been done, once it is on disk; with 201 if it is new.
 
-    `names` are the kind and the names of a thing that may be in the configuration file (`durable_objects.py`). If
-    the file names it, a header tells that the change lasts until the node restarts.
+    `names` are the kind and the names of a thing that a file may set back at the next start (`file_objects.py`). If
+    one does, a header tells that the change lasts until then.
     """
     asked.broker.hold_answer()
-    response, catalogue = CREATED if created else DONE, asked.broker.catalogue
-    if names and catalogue is not None and catalogue.is_of_file(*names):
-        return attrs.evolve(response, headers=UNTIL_RESTART)
-    return response
+    response = CREATED if created else DONE
+    file = asked.broker.file_objects.change(*names) if names else ""
+    if not file:
+        return response
+    name = file if file.isascii() and file.isprintable() else "a file of definitions"
+    return attrs.evolve(response, headers=((HOLDS, f"until restart; {name} says otherwise"),))
 
 
 def to_the_end(asked: Asked, steps: Generator[float, None, Json | Response]) -> Later:

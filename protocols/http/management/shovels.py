@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
+from broker_core.durable_objects import SHOVEL as KIND_SHOVEL
 from broker_core.errors import NotFound
 from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
@@ -53,7 +54,7 @@ def known(asked: Asked) -> Shovels:
 def delete(asked: Asked) -> Response:
     host = own_host_of(asked)
     known(asked).delete(host.name, asked.arguments["name"])
-    return changed(asked, False)
+    return changed(asked, False, KIND_SHOVEL, host.name, asked.arguments["name"])
 
 
 def restart(asked: Asked) -> Response:

@@ -40,7 +40,9 @@ def without_permissions(asked: Asked) -> Later:
 
 
 def user(asked: Asked) -> Json:
-    return user_json(user_of(asked))
+    found = user_of(asked)
+    warnings = asked.broker.file_objects.warnings(USER, found.name)
+    return {**user_json(found), "warnings": [*warnings]} if warnings else user_json(found)
 
 
 def user_of(asked: Asked) -> User:
@@ -116,9 +118,11 @@ def bulk_delete(asked: Asked) -> Response:
     for name in names:
         if asked.broker.access.user(name) is None:
             raise bad(["no_such_user", name])
+    answer = changed(asked, False)
     for name in names:
         asked.broker.access.delete_user(name)
-    return changed(asked, False)
+        answer = max(answer, changed(asked, False, USER, name), key=lambda each: len(each.headers))
+    return answer
 
 
 def permissions(asked: Asked) -> Json:

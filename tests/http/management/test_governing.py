@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from broker_core.config.load import parse
 from broker_core.security.passwords import PasswordHash
+from broker_core.values import Json
 from protocols.http.server.turns import PAUSE_S
-from tests.http.management.office import Office, told
+from tests.http.management.office import ABSENT, Office, told
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 NOT_THERE = (404, "Not Found")
@@ -179,6 +182,59 @@ def test_a_change_of_what_the_file_says_is_told_to_end_with_the_node(office: Off
     after = office.again()
     assert after.broker.access.authenticate_password("clerk", "sesame") is not None
     assert after.get("/api/permissions/%2F/clerk")["read"] == "^none$"
+
+
+BOUND = {"expires": 1}
+FILED: dict[str, Any] = {
+    "users": [{"name": "boss", "password": "sesame", "tags": "administrator"}],
+    "vhosts": [{"name": "/"}, {"name": "shop"}],
+    "permissions": [{"user": "boss", "vhost": "/", "configure": "", "write": "", "read": ".*"}],
+    "policies": [{"name": "p", "vhost": "/", "pattern": "", "definition": {"expires": 90000}}],
+    "parameters": [
+        {"component": "operator_policy", "name": "o", "vhost": "/", "value": {"pattern": "", "definition": BOUND}},
+        {"component": "vhost-limits", "name": "limits", "vhost": "shop", "value": {"max-queues": 5}},
+    ],
+    "global_parameters": [{"name": "tool", "value": 1}],
+    "exchanges": [{"name": "x", "vhost": "/", "type": "direct"}],
+    "queues": [{"name": "q", "vhost": "/"}],
+    "bindings": [{"source": "x", "vhost": "/", "destination": "q", "routing_key": "k"}],
+}  # fmt: skip
+ALL = {"configure": ".*", "write": ".*", "read": ".*"}
+CHANGES: list[tuple[str, str, Json, str]] = [
+    ("PUT", "users/boss", {"password": "sesame", "tags": "administrator"}, "user 'boss'"),
+    ("PUT", "permissions/%2F/boss", ALL, "permissions of user 'boss' in vhost '/'"),
+    ("DELETE", "vhosts/shop", None, "vhost 'shop'"),
+    ("PUT", "vhost-limits/shop/max-queues", {"value": 7}, "vhost 'shop'"),
+    ("DELETE", "policies/%2F/p", None, "policy 'p' in vhost '/'"),
+    ("DELETE", "operator-policies/%2F/o", None, "operator policy 'o' in vhost '/'"),
+    ("PUT", "global-parameters/tool", {"name": "tool", "value": 2}, "global parameter 'tool'"),
+    ("DELETE", "bindings/%2F/e/x/q/q/k", None, "binding from exchange 'x' in vhost '/' to queue 'q' with the key 'k'"),
+    ("DELETE", "queues/%2F/q", None, "queue 'q' in vhost '/'"),
+    ("DELETE", "exchanges/%2F/x", None, "exchange 'x' in vhost '/'"),
+    ("POST", "users/bulk-delete", {"users": ["boss"]}, "user 'boss'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "path", "content", "what"), CHANGES)
+def test_a_change_of_what_a_definitions_file_sets_back_is_told(
+    method: str, path: str, content: Json, what: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps(FILED))
+    office = Office(config=parse({"definitions": {"load": [str(file)]}}))
+    access = office.broker.access
+    access.set_permissions("boss", "/", ".*", ".*", ".*")
+    assert list(office.broker.file_objects.changed()) == []  # it is not by a client over HTTP
+    answer = office.ask(method, f"/api/{path}", ABSENT if content is None else content)
+    assert answer.status in (201, 204), answer.content
+    assert answer.headers["Leveret-Holds"] == f"until restart; {file} says otherwise"
+    assert list(office.broker.file_objects.changed()) == [(what, str(file))]
+    if path == "users/boss":
+        warnings = office.get("/api/users/boss")["warnings"]
+        assert warnings == [f"the change holds until restart; {file} says otherwise"]
+    access.add_user("boss", "sesame", ["administrator"])
+    other = office.put("/api/vhosts/other")
+    assert (other.status, "Leveret-Holds" in other.headers) == (201, False)
 
 
 def test_the_user_that_is_there_by_default_can_be_deleted_for_good() -> None:
