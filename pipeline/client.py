@@ -95,7 +95,7 @@ class Client:
     def partitions(self, name: str) -> list[Stream]:
         """Return the partitions of a super stream in order, or the one stream. Raises Missing, NoStream."""
         answer = self._asker.ask("GET", self._stream_path(name), most=TEXT_MAX)
-        if answer.status == 400:  # nothing else can be wrong with this request
+        if answer.status == 400 and _more(answer).get("is_queue") is True:
             raise NoStream(answer.reason)
         what = self._stream(name) if self._options.reader_name is None else f"stream or {self._queue(name)}"
         found = _mapping(_content(self._good(answer, what)))

@@ -100,7 +100,7 @@ def columns_of(schema: StructType, options: SinkOptions) -> Columns:
         columns = attrs.evolve(columns, exchange=None)
     if options.routing_key is not None:
         columns = attrs.evolve(columns, routing_key=None)
-    _check_address(columns, options)
+    _check_address(columns, options, "topic" in schema.names)
     return columns
 
 
@@ -141,11 +141,12 @@ def _fields(given: DataType) -> tuple[str, ...]:
     return tuple(given.names)
 
 
-def _check_address(columns: Columns, options: SinkOptions) -> None:
+def _check_address(columns: Columns, options: SinkOptions, has_topic: bool) -> None:
     if columns.exchange is None and options.exchange is None:
+        topic = "; the column 'topic' of Kafka's sink is called 'exchange' here" if has_topic else ""
         raise BadRow(
             "nothing says to which exchange rows go: give the option exchange (the empty one is the default exchange,"
-            " which routes by queue name) or a column 'exchange'"
+            f" which routes by queue name) or a column 'exchange'{topic}"
         )
     is_default = columns.exchange is None and not options.exchange
     if is_default and columns.routing_key is None and not options.routing_key:

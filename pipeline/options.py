@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import attrs
 
 from pipeline.errors import BadOption
+from pipeline.option_hints import KAFKAS, READING
 
 T = TypeVar("T")
 Numbers: TypeAlias = Mapping[str, Mapping[int, int]]  # by stream and partition
@@ -407,16 +408,11 @@ CHOICES: Final = (  # at most one of each line; exactly one of the first
     ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"),
     ("headersFormat", "includeHeaders"),
 )
-ELSEWHERE: Final = {
-    "password": "a password in an option would be visible to all who see the query; use passwordFile or the"
-    " environment variable LEVERET_PASSWORD",
-    "path": "load() takes no path; name the streams with subscribe",
-}
 
 
 def read_options(given: Mapping[str, str], use: Use) -> Options:
     """Return checked options. Names may be in any case. Raises BadOption, naming the option."""
-    require_known(given, TABLE, ELSEWHERE)
+    require_known(given, TABLE, READING)
     lower = {name.lower() for name in given}
     for choice in CHOICES:
         both = [name for name in choice if name.lower() in lower]
@@ -439,7 +435,11 @@ def require_known(given: Mapping[str, str], table: Table, elsewhere: Mapping[str
         if name in table:
             continue
         if name in elsewhere:
-            raise BadOption(elsewhere[name])
+            raise BadOption(f"unknown option '{shown}': {elsewhere[name]}")
+        if name.startswith(KAFKAS):
+            raise BadOption(
+                f"unknown option '{shown}': it is for Kafka's client, and has no counterpart here"
+            )
         near = get_close_matches(name, table, 1, 0.5)
         hint = f"; did you mean {table[near[0]].metadata['name']}?" if near else ""
         raise BadOption(f"unknown option '{shown}'{hint}")

@@ -102,6 +102,12 @@ def trust_of(options: Reach) -> ssl.SSLContext:
     return context
 
 
+def speaks_amqp(answer: Answer) -> bool:
+    """Return whether this is what a port for AMQP says to HTTP; other brokers answer with a header of AMQP."""
+    is_text = answer.headers.get("content-type", "").startswith("text/plain")
+    return answer.status == 400 and is_text and answer.octets.startswith(b"This port speaks AMQP")
+
+
 class Asker:
     """Makes requests to one broker. Not to be shared by threads."""
 
@@ -148,10 +154,14 @@ class Asker:
         while True:
             try:
                 answer = self._asked_once(method, target, body, headers, most)
+                if speaks_amqp(answer):
+                    raise self._wrong_port()
                 if answer.status not in SOON:
                     return answer
                 trouble = f"it answers {answer.status}: {answer.reason}"
             except (OSError, http.client.HTTPException) as error:
+                if isinstance(error, http.client.BadStatusLine) and str(error).startswith("AMQP"):
+                    raise self._wrong_port() from None
                 if isinstance(error, ssl.SSLCertVerificationError):
                     raise Unreachable(
                         f"{self.url}: {error.verify_message}; see the option tls.caFile"
@@ -166,6 +176,14 @@ class Asker:
             self._endpoint = (self._endpoint + 1) % len(self._options.endpoints)
             self._sleep(pause)
             pause = min(2 * pause, PAUSE_MAX_S)
+
+    def _wrong_port(self) -> Unreachable:
+        self.close()
+        parts = urlsplit(self.url)
+        return Unreachable(
+            f"{parts.netloc} speaks AMQP, not HTTP: the endpoint is the management address, such as"
+            f" {parts.scheme}://{parts.hostname}:15672 (option endpoints)"
+        )
 
     def _asked_once(
         self, method: str, target: str, body: bytes | None, headers: Mapping[str, str], most: int

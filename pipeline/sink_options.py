@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from pipeline import options as source
+from pipeline.option_hints import WRITING
 from pipeline.options import Connection, Use, flag, one_of, option, require_known, values_of
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
@@ -53,12 +53,6 @@ class SinkOptions(Connection):
 
 
 TABLE: Final = {field.metadata["name"].lower(): field for field in attrs.fields(SinkOptions)}
-ELSEWHERE: Final = {
-    **source.ELSEWHERE,
-    "path": "save() and start() take no path; say where rows go with the options exchange and routingKey",
-    "topic": "there are no topics; say where rows go with the options exchange and routingKey",
-    "subscribe": "subscribe is for reading; say where rows go with the options exchange and routingKey",
-}
 SPARKS: Final = frozenset(
     ("checkpointlocation", "queryname")
 )  # options of a query that Spark also passes to the sink
@@ -67,5 +61,5 @@ SPARKS: Final = frozenset(
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return checked options. Names may be in any case. Raises BadOption, naming the option."""
     ours = {name: value for name, value in given.items() if name.lower() not in SPARKS}
-    require_known(ours, TABLE, ELSEWHERE)
+    require_known(ours, TABLE, WRITING)
     return SinkOptions(**values_of(ours, TABLE, Use.ALWAYS))  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pipeline import catalogue
 from pipeline import schema as schemas
 from pipeline.arrow import Batch, schema_of
 from pipeline.client import Client
@@ -53,6 +54,9 @@ class AmqpSource(DataSource):
         return "amqp"
 
     def schema(self) -> StructType:
+        given = catalogue.given_at_creation(self.options)
+        if given is not None:
+            return catalogue.schema_of_table(given)
         return schemas.full(read_options(self.options, Use.ALWAYS))
 
     def reader(self, schema: StructType) -> BatchReader:
@@ -70,11 +74,11 @@ class AmqpSource(DataSource):
     def _writing(self, schema: StructType, overwrite: bool, instead: str) -> Writing:
         if overwrite:
             raise BadOption(f"published messages cannot be overwritten; write with {instead}")
-        options = read_sink_options(self.options)
+        options = read_sink_options(catalogue.options_of(catalogue.WRITE, schema, self.options))
         return Writing(options, columns_of(schema, options))
 
     def _checked(self, schema: StructType, use: Use) -> Options:
-        options = read_options(self.options, use)
+        options = read_options(catalogue.options_of(catalogue.READ, schema, self.options), use)
         schemas.check(schema, options)
         return options
 

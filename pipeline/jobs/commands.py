@@ -351,6 +351,7 @@ def _query(
     """Run a streaming query to its end, reporting its progress. `started` returns it, and rows as for `watch`."""
     reach = _reach(options, environ)
     reading = reach.reading(options.sources, _reading(options, BATCH))
+    reach.checked(options.sources, _reading(options, BATCH))
     _require_readable(reach, options.sources, options.reader)
     with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
         report = Report(job, _tell, file)

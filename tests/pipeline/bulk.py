@@ -201,7 +201,7 @@ class FakeBroker:
             )
         stream = self.streams.get(name)
         if name in self.queues:
-            return said(400, {"reason": f"queue '{name}' in vhost '/' is no stream"})
+            return said(400, {"reason": f"queue '{name}' in vhost '/' is no stream", "is_queue": True})
         if stream is None:
             return said(404, {"reason": f"no stream '{name}'"})
         if len(path) == 1:

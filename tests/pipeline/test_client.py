@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -191,6 +194,49 @@ def test_without_patience_nothing_is_asked_twice(broker: FakeBroker, time: Time)
     with pytest.raises(Unreachable, match="503: a fault"):
         client_of(broker.url, time, retrySeconds="0").listed()
     assert (time.pauses, len(broker.asked)) == ([], 1)
+
+
+@contextmanager
+def greeting(octets: bytes) -> Iterator[str]:
+    """A server that says this to whoever comes, and hangs up. Its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(4096)
+                peer.sendall(octets)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield "http://{}:{}".format(*server.getsockname())
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        b"AMQP\x00\x00\x09\x01",
+        b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: 24\r\n\r\nThis port speaks AMQP.\r\n",
+    ],
+)
+def test_a_port_that_speaks_amqp_is_named_and_not_asked_again(time: Time, octets: bytes):
+    with greeting(octets) as url:
+        with pytest.raises(Unreachable) as caught:
+            client_of(url, time).partitions("orders")
+        address = url.removeprefix("http://")
+        assert str(caught.value) == (
+            f"{address} speaks AMQP, not HTTP: the endpoint is the management address, such as"
+            " http://127.0.0.1:15672 (option endpoints)"
+        )
+    assert time.pauses == []
+
+
+def test_another_bad_request_is_no_queue(broker: FakeBroker, client: Client):
+    broker.faults = [400]
+    with pytest.raises(Refused, match="answers 400 for stream 'orders'") as caught:
+        client.partitions("orders")
+    assert not isinstance(caught.value, NoStream)
 
 
 def test_a_wrong_password_names_the_options_and_not_the_password(broker: FakeBroker, time: Time):

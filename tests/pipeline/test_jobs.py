@@ -45,7 +45,7 @@ class Broker(FakeBroker):
         if target.startswith(LEASES):
             return said(200, self.leases)
         if target.rpartition("/")[2] in self.queues:
-            return said(400, {"reason": "it is no stream"})
+            return said(400, {"reason": "it is no stream", "is_queue": True})
         return super().answer(target)
 
 

@@ -65,6 +65,21 @@ def test_a_query_begins_where_it_is_told(given: dict[str, str], read: object):
         ({"Zzz": "x"}, "unknown option 'Zzz'"),
         ({"password": "x"}, "passwordFile or the environment variable LEVERET_PASSWORD"),
         ({"path": "x"}, "subscribe"),
+        (
+            {"kafka.bootstrap.servers": "x"},
+            "unknown option 'kafka.bootstrap.servers': say where the broker is with",
+        ),
+        (
+            {"host": "x"},
+            "the URL of its management address, such as http://localhost:15672, not that of AMQP",
+        ),
+        (
+            {"groupId": "x"},
+            "a query goes on at its checkpoint, and one that reads queues is named with readerName",
+        ),
+        ({"kafka.fetch.max.bytes": "1"}, "it is for Kafka's client, and has no counterpart here"),
+        ({"queueName": "x"}, "name streams and queues with the option subscribe"),
+        ({"columns": "body,,offset"}, "must name columns with commas between them, each once"),
         ({"endpoints": "http://me:secret@localhost"}, "must not hold a user or password"),
         ({"endpoints": "ftp://localhost"}, "option endpoints is 'ftp://localhost'"),
         ({"endpoints": "http://localhost:x"}, "option endpoints"),

@@ -186,7 +186,11 @@ def test_columns_of_one_name_are_no_column():
     ("columns", "given", "said"),
     [
         ("body binary", {}, "nothing says to which exchange rows go"),
-        ("body binary, topic string, key string", {}, "nothing says to which exchange rows go"),
+        (
+            "body binary, topic string, key string",
+            {},
+            "column 'topic' of Kafka's sink is called 'exchange' here",
+        ),
         ("body binary", {"exchange": ""}, "the default exchange routes by queue name"),
     ],
 )

@@ -150,12 +150,12 @@ def entered(asked: Asked) -> VirtualHost:
 
 
 def stream_named(asked: Asked) -> StreamQueue:
-    """Return the stream in the path. Raises Refused, AccessRefused, NotFound or PreconditionFailed."""
+    """Return the stream in the path. Raises Refused, AccessRefused or NotFound."""
     host, name = entered(asked), asked.arguments["name"]
     asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
     queue = host.queue(name)
     if not isinstance(queue, StreamQueue):
-        raise PreconditionFailed(f"{queue.described} is no stream")
+        raise Refused(HTTPStatus.BAD_REQUEST, f"{queue.described} is no stream", {"is_queue": True})
     return queue
 
 
