@@ -260,10 +260,11 @@ def test_a_user_is_added_given_rights_and_deleted(page: Page, node: PageNode) ->
     submit(panel)
     told(page, "are set")
     expect(row(page, "^a")).to_be_visible()
-    limit = page.locator("section").filter(has_text="Limits").locator("form")
-    fill(limit, name="max-connections", value="4")
-    submit(limit)
-    expect(row(page, "max-connections")).to_be_visible()
+    limits = page.locator("section").filter(has_text="Limits").locator("form")
+    fill(limits, **{"max-connections": "4"})
+    submit(limits)
+    told(page, "max-connections is 4 now")
+    expect(limits.locator("[name=max-connections]")).to_have_value("4")
     alice = node.call(lambda: access.user("alice"))
     assert alice is not None
     assert set(alice.tags) == {"management", "monitoring"}

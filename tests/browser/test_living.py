@@ -107,7 +107,7 @@ def test_a_list_is_sorted_by_the_node(page: Page, node: PageNode) -> None:
     expect(heading).to_have_attribute("aria-sort", "ascending")
     heading.get_by_role("link").click()
     expect(heading).to_have_attribute("aria-sort", "descending")
-    expect(page.locator("tbody tr td:first-child a")).to_have_text(["c", "b", "a"])
+    expect(page.locator("tbody tr td[data-label=Name] a")).to_have_text(["c", "b", "a"])
 
 
 def test_the_page_is_used_without_a_mouse(page: Page, node: PageNode) -> None:

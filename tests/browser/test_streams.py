@@ -130,4 +130,4 @@ def test_a_branch_is_decided_about_and_then_forgotten(
     confirm(page, "Forget")
     told(page, "The branch is forgotten")
     expect(page.get_by_text("There are none that you may decide about.")).to_be_visible()
-    expect(headed(page, "Transactions of /")).to_be_visible()
+    expect(headed(page, "Transactions")).to_be_visible()

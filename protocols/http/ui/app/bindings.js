@@ -6,7 +6,7 @@ import { form, panel } from "./forms.js";
 import { count, value } from "./format.js";
 import { attempt, confirmed } from "./notices.js";
 import { exchangeLink, queueLink } from "./routes.js";
-import { page, pager, section, table } from "./tables.js";
+import { badge, page, pager, section, table } from "./tables.js";
 
 const letter = ({ destination_type: type }) => (type === "queue" ? "q" : "e");
 
@@ -55,7 +55,7 @@ const source = ({ vhost, source: name }) =>
 const target = ({ vhost, destination: name, destination_type: type }) =>
   type === "queue"
     ? h("a", { href: queueLink(vhost, name) }, name)
-    : [h("a", { href: exchangeLink(vhost, name) }, name), " (exchange)"];
+    : [h("a", { href: exchangeLink(vhost, name) }, name), " ", badge("exchange")];
 
 export const written = (given) =>
   Object.entries(given ?? {}).map(([name, each]) => h("div", {}, h("code", {}, `${name} = ${value(each)}`)));

@@ -1,29 +1,65 @@
-// Charts as SVG: some lines over the same ten minutes, with a legend of the latest values, or of those pointed at.
+// Charts as SVG: some lines over the same time, with a legend of the latest values, or of those pointed at.
 
-import { area, bounds, continued, gauges, line, nearest, speeds, spot } from "./curves.js";
+import { area, bounds, byteCeiling, ceiling, continued, gauges, line, nearest, speeds, spot } from "./curves.js";
 import { h, s } from "./dom.js";
-import { clock, count, rate } from "./format.js";
+import { clock, count, dayTime, octetRate, octets, rate } from "./format.js";
+import { link } from "./routes.js";
 
 const WIDTH = 600;
 const HEIGHT = 150;
 
-/** Parameters of the API for ten minutes of samples. */
-export const SAMPLED = {
-  lengths_age: 600,
-  lengths_incr: 5,
-  msg_rates_age: 600,
-  msg_rates_incr: 5,
+// How far back a chart goes, and the seconds between its points: a node keeps fewer of them the older they are.
+const RANGES = {
+  "10m": { title: "10 min", age: 600, apart: 5 },
+  "1h": { title: "1 h", age: 3600, apart: 60 },
+  "8h": { title: "8 h", age: 28_800, apart: 600 },
+  day: { title: "Day", age: 86_400, apart: 1800 },
 };
+const SHORTEST = "10m";
+
+const IN_BYTES = new Set([octets, octetRate]);
+
+const rangeOf = ({ query: chosen }) => RANGES[chosen.range] ?? RANGES[SHORTEST];
+
+/** Parameters of the API for the samples of the range in a link; `kinds` begin the names of the parameters. */
+export const sampledFor = (at, ...kinds) =>
+  Object.fromEntries(
+    kinds.flatMap((kind) => [
+      [`${kind}_age`, rangeOf(at).age],
+      [`${kind}_incr`, rangeOf(at).apart],
+    ]),
+  );
+
+/** Parameters of the API for ten minutes of samples, of things that have no more. */
+export const SAMPLED = sampledFor({ query: {} }, "lengths", "msg_rates");
+
+/** Links to the same view with other ranges. */
+export const ranges = (at) =>
+  h(
+    "nav",
+    { class: "row ranges", "aria-label": "Range of the charts" },
+    Object.entries(RANGES).map(([name, range]) =>
+      h(
+        "a",
+        {
+          class: "button",
+          href: link(at.names, { ...at.query, range: name === SHORTEST ? "" : name }),
+          "aria-current": range === rangeOf(at) ? "true" : null,
+        },
+        range.title,
+      ),
+    ),
+  );
 
 /** A chart of lengths. `found` has NAME and `NAME_details` for each [NAME, label]. */
-export const lengths = (title, found, names) =>
+export const lengths = (title, found, names, told = count) =>
   chart(
     title,
     names.map(([name, label]) => ({
       label,
       points: continued(gauges(found?.[`${name}_details`]?.samples), found?.[name]),
     })),
-    count,
+    told,
   );
 
 /** A chart of counters: how fast they rose. */
@@ -40,7 +76,10 @@ export const flows = (title, found, names, told = rate) =>
 const latest = ({ points }, told) => (points.length ? told(points.at(-1)[1]) : "–");
 
 function chart(title, lines, told) {
-  const box = bounds(lines.map(({ points }) => points));
+  const box = bounds(
+    lines.map(({ points }) => points),
+    IN_BYTES.has(told) ? byteCeiling : ceiling,
+  );
   const key = `chart ${title}`;
   if (box.last <= box.first) {
     return h(
@@ -59,7 +98,7 @@ function chart(title, lines, told) {
       { class: "plot" },
       axis(box, told),
       drawing(title, lines, box, told),
-      h("div", { class: "times" }, h("span", {}, clock(box.first)), h("span", {}, clock(box.last))),
+      h("div", { class: "times" }, h("span", {}, when(box.first, box)), h("span", {}, when(box.last, box))),
     ),
     h(
       "ul",
@@ -68,6 +107,10 @@ function chart(title, lines, told) {
     ),
   );
 }
+
+const LONG_MS = 12 * 3_600_000; // from here on a time of day needs its day
+
+const when = (ms, { first, last }) => (last - first > LONG_MS ? dayTime(ms) : clock(ms));
 
 const axis = (box, told) =>
   h(
@@ -97,7 +140,7 @@ function drawing(title, lines, box, told) {
       role: "img",
       "aria-label": `${title}, now: ${summary.join(", ")}`,
       onpointermove: (event) => point(event, lines, box, told),
-      onpointerleave: (event) => unpoint(event, lines, told),
+      onpointerleave: (event) => unpoint(event, lines, box, told),
     },
     [0, 0.25, 0.5, 0.75, 1].map((part) =>
       s("line", { class: "grid", x1: 0, x2: WIDTH, y1: part * HEIGHT, y2: part * HEIGHT }),
@@ -137,13 +180,13 @@ function point(event, lines, box, told) {
     svg,
     lines,
     ({ points }) => (points.length ? told(nearest(points, shown[0])[1]) : "–"),
-    clock(shown[0]),
+    when(shown[0], box),
   );
 }
 
-function unpoint(event, lines, told) {
+function unpoint(event, lines, box, told) {
   event.currentTarget.classList.remove("pointed");
-  tell(event.currentTarget, lines, (each) => latest(each, told), null);
+  tell(event.currentTarget, lines, (each) => latest(each, told), when(box.last, box));
 }
 
 function tell(svg, lines, chosen, time) {
@@ -151,7 +194,5 @@ function tell(svg, lines, chosen, time) {
   figure.querySelectorAll(".legend b").forEach((shown, index) => {
     shown.textContent = chosen(lines[index]);
   });
-  const last = figure.querySelector(".times span:last-child");
-  const ends = lines.map(({ points }) => points.at(-1)?.[0] ?? 0);
-  last.textContent = time ?? clock(Math.max(...ends));
+  figure.querySelector(".times span:last-child").textContent = time;
 }

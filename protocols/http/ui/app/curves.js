@@ -18,11 +18,13 @@ export function speeds(samples) {
   });
 }
 
+const NEXT_MS = 5000; // samples are taken so often, however far apart the points are
+
 /** Returns the points with the current value as the latest: samples are some seconds old. */
 export function continued(points, latest) {
   if (points.length < 2 || !Number.isFinite(latest)) return points;
   const [[before], [last]] = points.slice(-2);
-  return [...points, [2 * last - before, latest]];
+  return [...points, [last + Math.min(last - before, NEXT_MS), latest]];
 }
 
 /** Returns the least round number that is not below: 1, 2 or 5 and zeros. At least 1. */
@@ -32,14 +34,21 @@ export function ceiling(most) {
   return [1, 2, 5, 10].map((step) => step * power).find((round) => round >= most);
 }
 
+/** Returns the least round number of bytes that is not below: 1, 2, 5 and so on of KiB, MiB, GiB. At least 1 KiB. */
+export function byteCeiling(most) {
+  let unit = 1024;
+  while (most > 500 * unit) unit *= 1024;
+  return [1, 2, 5, 10, 20, 50, 100, 200, 500].map((step) => step * unit).find((round) => round >= most);
+}
+
 /** Returns the box of all lines: from the first time to the last, from 0 to a round number. */
-export function bounds(lines) {
+export function bounds(lines, round = ceiling) {
   const points = lines.flat();
   const times = points.map(([at]) => at);
   const most = points.reduce((highest, [, value]) => Math.max(highest, value), 0);
   const first = times.reduce((least, at) => Math.min(least, at), Infinity);
   const last = times.reduce((latest, at) => Math.max(latest, at), -Infinity);
-  return points.length ? { first, last, most: ceiling(most) } : { first: 0, last: 0, most: 1 };
+  return points.length ? { first, last, most: round(most) } : { first: 0, last: 0, most: 1 };
 }
 
 /** Returns where a point is drawn: x to the right, y downwards, to a tenth. */

@@ -79,6 +79,7 @@ function morphAttributes(old, fresh) {
   for (const { name } of [...old.attributes]) {
     if (!fresh.hasAttribute(name) && !isReaders(old, name)) old.removeAttribute(name);
   }
+  if (old.type === "checkbox") old.checked = fresh.hasAttribute("checked"); // whatever was clicked since
   for (const { name, value } of fresh.attributes) {
     if (old.getAttribute(name) !== value && !isReaders(old, name)) old.setAttribute(name, value);
   }

@@ -55,7 +55,7 @@ export function drawing({ nodes, links }, host, way) {
 }
 
 const button = (text, title, onclick) =>
-  h("button", { type: "button", title, "aria-label": title, onclick }, text);
+  h("button", { type: "button", title, "aria-label": `${text} ${title}`, onclick }, text);
 
 const legend = () =>
   h(
@@ -183,7 +183,7 @@ function box(node, { x, y }, host, way) {
     : `${node.type ?? node.kind}${node.kind === "queue" && Number.isFinite(node.messages) ? ` · ${count(node.messages)}` : ""}`;
   return s(
     "a",
-    { href, class: state, "data-id": node.id, "aria-label": `${node.kind} ${node.name}` },
+    { href, class: state, "data-id": node.id, },
     s("title", {}, `${node.kind} ${node.name}`),
     s("rect", { x, y: y - HIGH / 2, width: WIDE, height: HIGH, rx: node.kind === "exchange" ? HIGH / 2 : 6 }),
     s("text", { class: "name", x: x + WIDE / 2, y: y - 2, "text-anchor": "middle" }, cut(node.name, 18)),

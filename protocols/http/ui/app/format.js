@@ -8,6 +8,9 @@ export function count(number) {
   return number.toLocaleString("en", { notation: "compact", maximumFractionDigits: 2 });
 }
 
+/** Returns how many there are of a thing, in one word for it: "1 queue", "3 queues". */
+export const plural = (number, one) => `${count(number)} ${one}${number === 1 ? "" : "s"}`;
+
 export function rate(number) {
   if (typeof number !== "number" || !Number.isFinite(number)) return "–";
   if (number === 0) return "0/s";
@@ -24,6 +27,8 @@ export function octets(number) {
   }
   return `${power === 0 || number >= 100 ? Math.round(number) : number.toFixed(1)} ${UNITS[power]}`;
 }
+
+export const octetRate = (number) => `${octets(number)}/s`;
 
 /** Returns milliseconds as their two largest units. */
 export function duration(ms) {
@@ -49,8 +54,15 @@ export const moment = (ms) =>
 
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
-/** Returns a value of a table, of an argument or a header, on one line. */
-export const value = (given) => (typeof given === "string" ? given : JSON.stringify(given));
+export const dayTime = (ms) =>
+  new Date(ms).toLocaleString("en-GB", { weekday: "short", hour: "2-digit", minute: "2-digit" });
+
+/** Returns a value of a table, of an argument or a header, on one line; bytes that are no text as `\\x00`. */
+export const value = (given) => visible(typeof given === "string" ? given : (JSON.stringify(given) ?? ""));
+
+/** Returns text in which signs without a picture are told by their numbers. */
+export const visible = (text) =>
+  text.replace(/[\0-\x08\x0b-\x1f\x7f-\x9f]/g, (each) => `\\x${each.charCodeAt(0).toString(16).padStart(2, "0")}`);
 
 /** Reads lines of `name = value` as an object: JSON where it is that, else text. Throws Error naming the line. */
 export function table(text) {

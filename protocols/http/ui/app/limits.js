@@ -1,45 +1,45 @@
-// Limits of a virtual host or a user: showing, setting and clearing them.
+// Limits of a virtual host or a user: a form with all of them, as they are.
 
 import { put, remove } from "./api.js";
 import { h } from "./dom.js";
 import { form } from "./forms.js";
 import { count } from "./format.js";
-import { attempt, confirmed } from "./notices.js";
-import { section, table } from "./tables.js";
+import { section } from "./tables.js";
+
+const UNITS = { "max-publish-rate": "messages a second" };
 
 /** `where` is the path of all limits, `found` the limits that are set, by name, `names` those that can be set. */
 export const limits = (where, found, names) =>
   section(
     "Limits",
-    Object.keys(found).length
-      ? table(
-          [
-            ["Limit", ([name]) => name],
-            ["At most", ([, most]) => (most < 0 ? "no limit" : count(most)), { number: true }],
-            ["", ([name]) => h("button", { type: "button", onclick: () => clear(where, name) }, "Clear")],
-          ],
-          Object.entries(found),
-          ([name]) => name,
-        )
-      : h("p", { class: "empty" }, "There are none."),
-    setting(where, names),
+    form(
+      "Save limits",
+      names.map((name) => ({
+        name,
+        label: title(name),
+        type: "number",
+        min: 0,
+        value: found[name] >= 0 ? found[name] : "",
+        placeholder: "no limit",
+      })),
+      (values) => saved(where, found, values),
+    ),
   );
 
-const setting = (where, names) =>
-  form(
-    "Set limit",
-    [
-      { name: "name", label: "Limit", type: "select", options: names },
-      { name: "value", label: "At most", type: "number", min: 0, required: true },
-    ],
-    async ({ name, value }) => {
-      await put(`${where}/${name}`, { value });
-      return `${name} is ${value} now`;
-    },
-  );
+const title = (name) => {
+  const words = name.replace("max-", "Most ").replace("-", " ").replace("publish rate", "messages published");
+  return UNITS[name] ? `${words}, in ${UNITS[name]}` : words;
+};
 
-async function clear(where, name) {
-  if (!(await confirmed(`Clear the limit ${name}?`, "Clear"))) return;
-  await attempt(() => remove(`${where}/${name}`), "The limit is cleared");
-  document.dispatchEvent(new Event("leveret:changed"));
+/** Sets what has changed, and clears what is empty now. */
+async function saved(where, found, values) {
+  const told = [];
+  for (const [name, value] of Object.entries(values)) {
+    const before = found[name] >= 0 ? found[name] : undefined;
+    if (value === before) continue;
+    if (value === undefined) await remove(`${where}/${name}`);
+    else await put(`${where}/${name}`, { value });
+    told.push(`${name} is ${value === undefined ? "no limit" : count(value)} now`);
+  }
+  return told.join("; ") || "Nothing has changed";
 }

@@ -8,9 +8,11 @@
 import * as api from "./api.js";
 import { h, morph } from "./dom.js";
 import { clock } from "./format.js";
+import { leave } from "./notices.js";
 import { link, place } from "./routes.js";
 import * as session from "./session.js";
 import { shell } from "./shell.js";
+import { applyTheme } from "./theme.js";
 import { VIEWS } from "./views.js";
 import { login } from "./views/login.js";
 
@@ -21,6 +23,7 @@ const state = {
   problem: "", // why nothing newer is shown
   unreachable: false, // the node does not answer at all
   status: null, // the node's, as last loaded
+  drawn: null, // what the view was last drawn from
   loaded_at: 0, // when the whole view was loaded
   asking: new AbortController(),
   timer: 0,
@@ -38,6 +41,7 @@ function shown(content) {
 }
 
 function showLogin(reason = "") {
+  leave();
   clearTimeout(state.timer);
   state.asking.abort();
   const byToken = api.isByToken();
@@ -88,6 +92,7 @@ const viewAt = ({ names }) => VIEWS[`${names[0] ?? "overview"}/${Math.max(names.
 async function go() {
   const before = JSON.stringify(state.at.names);
   state.at = place(location.hash);
+  if (before !== JSON.stringify(state.at.names)) leave();
   await refresh();
   if (!session.whoever()) return; // logged out meanwhile
   if (before === JSON.stringify(state.at.names)) return;
@@ -122,7 +127,15 @@ async function draw(signal) {
   if (signal.aborted) return;
   Object.assign(state, { problem: "", unreachable: false, status, loaded_at: Date.now() });
   document.title = `${view.title(at)} · Leveret`;
+  state.drawn = { at, found };
   shown(main(at, view.title(at), view.draw(found, at)));
+}
+
+/** Draws what was loaded last once more, after a choice of the reader's. */
+function redraw() {
+  const { at, found } = state.drawn ?? {};
+  if (at !== state.at) return;
+  shown(main(at, viewAt(at).title(at), viewAt(at).draw(found, at)));
 }
 
 async function drawStatus(signal) {
@@ -209,5 +222,7 @@ window.addEventListener("hashchange", () => session.whoever() && go());
 document.addEventListener("visibilitychange", () => !document.hidden && session.whoever() && refresh());
 document.addEventListener("leveret:changed", () => session.whoever() && hostsAgain().then(refresh));
 document.addEventListener("leveret:host", () => session.whoever() && refresh());
+document.addEventListener("leveret:redraw", () => session.whoever() && redraw());
 document.addEventListener("leveret:out", () => showLogin());
+applyTheme();
 start();

@@ -4,8 +4,8 @@ import { path, post } from "./api.js";
 import { body } from "./bodies.js";
 import { h } from "./dom.js";
 import { form } from "./forms.js";
-import { count, octets, value } from "./format.js";
-import { facts } from "./tables.js";
+import { count, moment, octets, value } from "./format.js";
+import { facts, table } from "./tables.js";
 
 /** Messages as the API gives them: payload and payload_encoding, properties, routing_key. */
 export function messages(found, none = "The queue has no message to show.") {
@@ -14,7 +14,8 @@ export function messages(found, none = "The queue has no message to show.") {
 }
 
 function message(each, index) {
-  const { headers = {}, ...properties } = each.properties ?? {};
+  const { headers: all = {}, ...properties } = each.properties ?? {};
+  const { "x-death": deaths, ...headers } = all ?? {};
   return h(
     "li",
     { class: "message", "data-key": `message ${index}` },
@@ -27,21 +28,38 @@ function message(each, index) {
     ]),
     pairs("Properties", properties),
     pairs("Headers", headers),
+    history(deaths),
     content(each),
   );
 }
+
+/** Shows where a message was dead-lettered, the last place first (x-death). */
+function history(deaths) {
+  if (!Array.isArray(deaths) || !deaths.length) return null;
+  if (!deaths.every((each) => each !== null && typeof each === "object")) return pairs("History", { "x-death": deaths });
+  return [h("h3", {}, "Dead-lettered"), table(DEATHS, deaths, (each) => JSON.stringify(each))];
+}
+
+const DEATHS = [
+  ["From queue", ({ queue }) => value(queue ?? "–")],
+  ["Reason", ({ reason }) => value(reason ?? "–")],
+  ["Times", ({ count: times }) => count(times), { number: true }],
+  ["Published to", ({ exchange }) => value(exchange || "(default exchange)")],
+  ["With key", ({ "routing-keys": keys }) => h("code", {}, [keys ?? []].flat().map(value).join(", "))],
+  ["First at", ({ time }) => (Number.isFinite(time) ? moment(time * 1000) : value(time ?? "–"))],
+];
 
 function content(each) {
   const { kind, text, left } = body(each);
   const unsent = kind === "octets" ? 0 : each.payload_bytes - new TextEncoder().encode(each.payload).length;
   return [
-    kind !== "text" && h("h3", {}, kind === "JSON" ? "Body, JSON" : "Body, octets that are no text"),
+    kind !== "text" && h("h3", {}, kind === "JSON" ? "Body, JSON" : "Body, bytes that are not text"),
     h("pre", { tabindex: "0", "aria-label": "Body", class: kind === "octets" ? "octets" : null }, text),
     left > 0 &&
       h(
         "p",
         { class: "hint" },
-        `${count(left)} more ${kind === "octets" ? "octets" : "characters"} are not shown.`,
+        `${count(left)} more ${kind === "octets" ? "bytes" : "characters"} are not shown.`,
       ),
     unsent > 0 && h("p", { class: "hint" }, `${octets(unsent)} more were not asked for.`),
   ];

@@ -2,9 +2,12 @@
 
 import { h } from "./dom.js";
 
-const SHOWN_MS = 6000;
+const SHOWN_MS = { done: 6000, failed: 20_000 }; // the time to read one
+const SHOWN_MAX = 4;
 
+/** Shows a notice, which goes by itself, but not under the pointer or with the focus in it. */
 export function notice(text, kind = "done") {
+  const all = document.getElementById("notices");
   const shown = h(
     "div",
     { class: `notice ${kind}` },
@@ -15,8 +18,19 @@ export function notice(text, kind = "done") {
       "×",
     ),
   );
-  document.getElementById("notices").append(shown);
-  if (kind === "done") setTimeout(() => shown.remove(), SHOWN_MS);
+  all.append(shown);
+  while (all.children.length > SHOWN_MAX) all.firstElementChild.remove();
+  leaves(shown, SHOWN_MS[kind]);
+}
+
+function leaves(shown, after) {
+  setTimeout(() => (shown.matches(":hover, :focus-within") ? leaves(shown, after) : shown.remove()), after);
+}
+
+/** Ends the questions of a view that is left, with no, and takes its refusals away. */
+export function leave() {
+  for (const dialog of document.querySelectorAll("dialog[open]")) dialog.close("no");
+  for (const refusal of document.querySelectorAll("#notices .failed")) refusal.remove();
 }
 
 /** A line for each argument or key of an object that has no effect. */

@@ -3,6 +3,7 @@
 import { h } from "./dom.js";
 import { link } from "./routes.js";
 import * as session from "./session.js";
+import { themeSwitch } from "./theme.js";
 
 const NAVIGATION = [
   ["overview", "Overview"],
@@ -16,10 +17,12 @@ const NAVIGATION = [
   ["channels", "Channels"],
   ["consumers", "Consumers"],
   ["policies", "Policies"],
+  ["shovels", "Shovels", "monitoring"],
   ["users", "Users", "administrator"],
   ["vhosts", "Virtual hosts"],
   ["definitions", "Definitions", "administrator"],
   ["alarms", "Alarms"],
+  ["log", "Log", "administrator"],
 ];
 
 export function shell(state, content) {
@@ -84,6 +87,7 @@ const tools = () =>
         h("option", { value: name, selected: name === session.host() }, name || "All virtual hosts"),
       ),
     ),
+    themeSwitch(),
     h("span", { class: "user" }, session.whoever().name),
     h(
       "button",

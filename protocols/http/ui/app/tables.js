@@ -6,6 +6,7 @@ import { get, query } from "./api.js";
 import { h } from "./dom.js";
 import { count } from "./format.js";
 import { link, place } from "./routes.js";
+import { host } from "./session.js";
 
 const PAGE = 50;
 const SEARCH_AFTER_MS = 250;
@@ -21,11 +22,11 @@ export async function page(where, chosen, more = {}, signal = undefined) {
     : found;
 }
 
-/** A column: [heading, row => content, {sort: the API's name to sort by, number: right-aligned}]. */
+/** A column: [heading, row => content, {sort: the API's name to sort by, number: right-aligned, box: of check boxes}]. */
 export function table(columns, rows, keyOf, at = null) {
   return h(
     "div",
-    { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table" },
+    { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" },
     h(
       "table",
       {},
@@ -53,9 +54,9 @@ export function table(columns, rows, keyOf, at = null) {
   );
 }
 
-function heading([title, , { sort, number } = {}], at) {
-  const aligned = number ? "number" : null;
-  if (!sort || !at) return h("th", { scope: "col", class: aligned }, title);
+function heading([title, , { sort, number, box } = {}], at) {
+  const aligned = number ? "number" : box ? "box" : null;
+  if (!sort || !at) return h("th", { scope: "col", class: aligned }, title || unseen("Actions"));
   const sorted = at.query.sort === sort;
   const reverse = sorted ? at.query.sort_reverse !== "true" : Boolean(number);
   const order = at.query.sort_reverse === "true" ? "descending" : "ascending";
@@ -67,13 +68,24 @@ function heading([title, , { sort, number } = {}], at) {
   );
 }
 
-const cell = ([title, content, { number } = {}], row) =>
-  h("td", { class: number ? "number" : null, "data-label": title }, content(row));
+/** Text for those who do not see the page. */
+export const unseen = (text) => h("span", { class: "unseen" }, text);
 
-/** A page of a list, with its search and links to other pages. `what` names the things in the plural. */
-export function list(what, columns, found, keyOf, at) {
+/** The column with the virtual host, in a list of several. */
+export const hostColumn = (isSorted = true) =>
+  host() ? [] : [["Virtual host", ({ vhost }) => vhost, isSorted ? { sort: "vhost" } : {}]];
+
+const cell = ([title, content, { number, box } = {}], row) =>
+  h("td", { class: number ? "number" : box ? "box" : null, "data-label": box ? null : title }, content(row));
+
+/**
+ * A page of a list, with its search and links to other pages. `what` names the things in the plural; `bar` stands between
+ * the search and the list.
+ */
+export function list(what, columns, found, keyOf, at, bar = null) {
   return [
     h("div", { class: "row tools" }, search(what, at), summary(what, found)),
+    bar,
     found.items.length
       ? table(columns, found.items, keyOf, at)
       : h("p", { class: "empty" }, nothing(what, at)),
@@ -129,7 +141,7 @@ export function pager({ page: shown, page_count: last }, at, name = "page") {
         );
   return h(
     "nav",
-    { class: "row pager", "aria-label": "Pages" },
+    { class: "row pager", "aria-label": name === "page" ? "Pages" : `Pages: ${name}` },
     to(1, "First page", "«"),
     to(shown - 1, "Previous page", "‹"),
     h("span", {}, `Page ${shown} of ${last}`),

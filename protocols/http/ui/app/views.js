@@ -10,10 +10,12 @@ import { exchange } from "./views/exchange.js";
 import { exchanges } from "./views/exchanges.js";
 import { virtualHost, virtualHosts } from "./views/hosts.js";
 import { leases } from "./views/leases.js";
+import { log } from "./views/log.js";
 import { overview } from "./views/overview.js";
 import { policies } from "./views/policies.js";
 import { queue } from "./views/queue.js";
 import { queues } from "./views/queues.js";
+import { shovels } from "./views/shovels.js";
 import { streams } from "./views/streams.js";
 import { topology } from "./views/topology.js";
 import { user, users } from "./views/users.js";
@@ -40,4 +42,6 @@ export const VIEWS = {
   "vhosts/2": virtualHost,
   "definitions/1": definitions,
   "alarms/1": alarms,
+  "log/1": log,
+  "shovels/1": shovels,
 };

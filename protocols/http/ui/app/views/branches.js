@@ -2,10 +2,10 @@
 
 import { get, path, post, remove } from "../api.js";
 import { h } from "../dom.js";
+import { everywhere, missed } from "../everywhere.js";
 import { count, octets } from "../format.js";
 import { attempt, confirmed } from "../notices.js";
-import { oneHost } from "../session.js";
-import { badge, section, table } from "../tables.js";
+import { badge, hostColumn, section, table } from "../tables.js";
 
 const DECISIONS = {
   commit: {
@@ -21,43 +21,42 @@ const DECISIONS = {
 };
 
 export const branches = {
-  title: () => `Transactions of ${oneHost()}`,
+  title: () => "Transactions",
 
-  async load(_, signal) {
-    const vhost = oneHost();
-    return { vhost, found: await get(path`leveret/branches/${vhost}`, signal) };
-  },
+  load: (_, signal) => everywhere((vhost) => get(path`leveret/branches/${vhost}`, signal)),
 
-  draw: ({ vhost, found }) => [
+  draw: (asked, _, found = asked.found.flatMap(([vhost, some]) => some.map((each) => ({ ...each, vhost })))) => [
     h(
       "p",
       { class: "hint" },
       "A prepared branch waits for its coordinator without end. Decide in its place only if it does not come back.",
     ),
+    missed(asked),
     section(
       "Branches of distributed transactions",
       found.length
-        ? table(columns(vhost), found, ({ xid }) => xid)
+        ? table(columns(), found, ({ vhost, xid }) => JSON.stringify([vhost, xid]))
         : h("p", { class: "empty" }, "There are none that you may decide about."),
     ),
   ],
 };
 
-const columns = (vhost) => [
+const columns = () => [
   ["Branch", ({ xid }) => h("code", {}, xid)],
+  ...hostColumn(),
   ["User", ({ user }) => user],
   ["State", ({ state }) => badge(state, state === "prepared" || state === "heuristic" ? "warning" : "")],
   ["Outcome", ({ state, verdict }) => (state === "heuristic" ? verdict : "–")],
   ["Accepts", ({ accepted }) => count(accepted), { number: true }],
   ["Publishes", ({ published }) => count(published), { number: true }],
   ["Size", (each) => octets(each.octets), { number: true }],
-  ["", (branch) => actions(vhost, branch)],
+  ["", actions],
 ];
 
 const button = (text, onclick) => h("button", { type: "button", onclick }, text);
 
 /** An active branch ends with its sessions; a decided one is kept until its coordinator has heard of it. */
-function actions(vhost, { xid, state }) {
+function actions({ vhost, xid, state }) {
   if (state === "prepared")
     return h(
       "div",

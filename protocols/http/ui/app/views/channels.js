@@ -3,30 +3,30 @@
 import { get, path, query } from "../api.js";
 import { SAMPLED } from "../charts.js";
 import { h } from "../dom.js";
-import { count, rate } from "../format.js";
+import { count, rate, value } from "../format.js";
 import { link, queueLink } from "../routes.js";
 import { host } from "../session.js";
-import { badge, facts, list, page, section, table } from "../tables.js";
+import { badge, facts, hostColumn, list, page, section, table } from "../tables.js";
 import { messages } from "./overview.js";
-import { place } from "./queues.js";
 
 export const channels = {
   title: () => "Channels",
   load: (at, signal) => page(host() ? path`vhosts/${host()}/channels` : "channels", at.query, {}, signal),
-  draw: (found, at) => list("channels", COLUMNS, found, ({ name }) => name, at),
+  draw: (found, at) => list("channels", columns(), found, ({ name }) => name, at),
 };
+
+/** The name that the client has given its connection. */
+const clientOf = ({ connection_details: { user_provided_name: name } = {} }) => name && value(name);
 
 const mode = ({ confirm, transactional }) => [
   confirm && badge("confirms"),
   transactional && badge("transactions"),
 ];
 
-const COLUMNS = [
-  [
-    "Name",
-    (each) => [h("a", { href: link(["channels", each.name]) }, each.name), place(each)],
-    { sort: "name" },
-  ],
+const columns = () => [
+  ["Name", (each) => h("a", { href: link(["channels", each.name]) }, each.name), { sort: "name" }],
+  ...hostColumn(),
+  ["Client", clientOf, { sort: "connection_details.user_provided_name" }],
   ["User", ({ user }) => user, { sort: "user" }],
   ["Mode", mode],
   ["State", ({ state }) => state ?? "–", { sort: "state" }],
@@ -72,6 +72,7 @@ const details = (found) => [
     found.connection_details?.name &&
       h("a", { href: link(["connections", found.connection_details.name]) }, found.connection_details.name),
   ],
+  ["Client", clientOf(found)],
   ["User", found.user],
   ["Virtual host", found.vhost],
   ["State", found.state],

@@ -3,13 +3,12 @@
 import { get, path, query, remove } from "../api.js";
 import { SAMPLED, flows } from "../charts.js";
 import { h } from "../dom.js";
-import { count, moment, octets, rate, value } from "../format.js";
+import { count, moment, octetRate, octets, rate, value } from "../format.js";
 import { form, panel } from "../forms.js";
 import { link } from "../routes.js";
 import { has, host, whoever } from "../session.js";
 import { OCTETS, pace } from "../sparks.js";
-import { badge, facts, list, page, section, table } from "../tables.js";
-import { place } from "./queues.js";
+import { badge, facts, hostColumn, list, page, section, table } from "../tables.js";
 
 const LISTED = [
   "name",
@@ -35,18 +34,15 @@ export const connections = {
       { columns: LISTED, ...OCTETS },
       signal,
     ),
-  draw: (found, at) => list("connections", COLUMNS, found, ({ name }) => name, at),
+  draw: (found, at) => list("connections", columns(), found, ({ name }) => name, at),
 };
 
 const client = ({ client_properties: told }) =>
   [told?.connection_name, told?.product].filter(Boolean).map(value).join(" · ");
 
-const COLUMNS = [
-  [
-    "Name",
-    (each) => [h("a", { href: link(["connections", each.name]) }, each.name), place(each)],
-    { sort: "name" },
-  ],
+const columns = () => [
+  ["Name", (each) => h("a", { href: link(["connections", each.name]) }, each.name), { sort: "name" }],
+  ...hostColumn(),
   ["User", ({ user }) => user, { sort: "user" }],
   ["Client", client],
   ["Protocol", ({ protocol, ssl, websocket }) => [protocol, " ", ssl && badge("TLS"), websocket && badge("WebSocket")], { sort: "protocol" }],
@@ -54,12 +50,12 @@ const COLUMNS = [
   ["Channels", ({ channels }) => count(channels), { sort: "channels", number: true }],
   [
     "In",
-    ({ recv_oct_details: given }) => perSecond(given?.rate ?? 0),
+    ({ recv_oct_details: given }) => octetRate(given?.rate ?? 0),
     { sort: "recv_oct_details.rate", number: true },
   ],
   [
     "Out",
-    ({ send_oct_details: given }) => perSecond(given?.rate ?? 0),
+    ({ send_oct_details: given }) => octetRate(given?.rate ?? 0),
     { sort: "send_oct_details.rate", number: true },
   ],
   [
@@ -70,12 +66,10 @@ const COLUMNS = [
           ["In", each.recv_oct_details],
           ["Out", each.send_oct_details],
         ],
-        perSecond,
+        octetRate,
       ),
   ],
 ];
-
-const perSecond = (speed) => `${octets(speed)}/s`;
 
 export const connection = {
   title: ({ names: [, name] }) => `Connection ${name}`,
@@ -93,13 +87,13 @@ export const connection = {
       "div",
       { class: "charts" },
       flows(
-        "Octets per second",
+        "Bytes per second",
         found,
         [
           ["recv_oct", "Received"],
           ["send_oct", "Sent"],
         ],
-        perSecond,
+        octetRate,
       ),
     ),
     section("Details", facts(details(found))),

@@ -2,6 +2,7 @@
 
 import { path } from "../api.js";
 import { h } from "../dom.js";
+import { value } from "../format.js";
 import { warned } from "../notices.js";
 import { link, queueLink } from "../routes.js";
 import { host } from "../session.js";
@@ -13,7 +14,7 @@ export const consumers = {
   draw: (found, at) =>
     list(
       "consumers",
-      COLUMNS,
+      columns(),
       found,
       ({ consumer_tag: tag, queue, channel_details: channel }) =>
         JSON.stringify([queue?.vhost, queue?.name, channel?.name, tag]),
@@ -21,16 +22,18 @@ export const consumers = {
     ),
 };
 
-const COLUMNS = [
+const columns = () => [
   ["Tag", (each) => [each.consumer_tag, warned(each)], { sort: "consumer_tag" }],
   [
     "Queue",
-    ({ queue }) =>
-      queue && [
-        h("a", { href: queueLink(queue.vhost, queue.name) }, queue.name),
-        !host() && h("small", { class: "hint" }, ` ${queue.vhost}`),
-      ],
+    ({ queue }) => queue && h("a", { href: queueLink(queue.vhost, queue.name) }, queue.name),
     { sort: "queue.name" },
+  ],
+  ...(host() ? [] : [["Virtual host", ({ queue }) => queue?.vhost, { sort: "queue.vhost" }]]),
+  [
+    "Client",
+    ({ channel_details: channel }) => channel?.user_provided_name && value(channel.user_provided_name),
+    { sort: "channel_details.user_provided_name" },
   ],
   [
     "Channel",

@@ -6,8 +6,8 @@ import { form, panel } from "../forms.js";
 import { rate } from "../format.js";
 import { exchangeLink } from "../routes.js";
 import { host, oneHost } from "../session.js";
-import { list, page } from "../tables.js";
-import { features, place } from "./queues.js";
+import { hostColumn, list, page } from "../tables.js";
+import { features } from "./queues.js";
 
 const TYPES = ["direct", "fanout", "topic", "headers"];
 
@@ -31,12 +31,10 @@ export const exchanges = {
 const columns = () => [
   [
     "Name",
-    (exchange) => [
-      h("a", { href: exchangeLink(exchange.vhost, exchange.name) }, exchange.name || "(default exchange)"),
-      place(exchange),
-    ],
+    ({ vhost, name }) => h("a", { href: exchangeLink(vhost, name) }, name || "(default exchange)"),
     { sort: "name" },
   ],
+  ...hostColumn(),
   ["Type", ({ type }) => type, { sort: "type" }],
   ["Features", features],
   [

@@ -1,7 +1,7 @@
 // The broker at a glance.
 
 import { get, query } from "../api.js";
-import { SAMPLED, flows, lengths } from "../charts.js";
+import { flows, lengths, ranges, sampledFor } from "../charts.js";
 import { h } from "../dom.js";
 import { count, duration, octets, rate } from "../format.js";
 import { link } from "../routes.js";
@@ -11,20 +11,23 @@ import { facts, section, table } from "../tables.js";
 export const overview = {
   title: () => "Overview",
 
-  async load(_, signal) {
-    const nodes = has("monitoring") ? get("nodes", signal) : [];
-    const [found, known] = await Promise.all([get(`overview${query(SAMPLED)}`, signal), nodes]);
+  async load(at, signal) {
+    const nodes = has("monitoring") ? get(`nodes${query(sampledFor(at, "node_stats"))}`, signal) : [];
+    const asked = `overview${query(sampledFor(at, "lengths", "msg_rates"))}`;
+    const [found, known] = await Promise.all([get(asked, signal), nodes]);
     return { found, nodes: known };
   },
 
-  draw: ({ found, nodes }) => [
+  draw: ({ found, nodes }, at) => [
     tiles(found),
+    ranges(at),
     h(
       "div",
       { class: "charts" },
       queued(found.queue_totals),
       messages(found.message_stats),
       churn(found.churn_rates),
+      nodes.slice(0, 1).map((node) => [processor(node), memory(node)]),
     ),
     nodes.map(resources),
     listeners(found.listeners ?? []),
@@ -35,7 +38,7 @@ const tiles = ({ queue_totals: totals = {}, message_stats: stats = {}, object_to
   h(
     "div",
     { class: "tiles large" },
-    tile("Ready", count(totals.messages_ready ?? 0), "queues"),
+    tile("Ready, with streams", count(totals.messages_ready ?? 0), "queues"),
     tile("Unacknowledged", count(totals.messages_unacknowledged ?? 0), "queues"),
     tile("Published", rate(stats.publish_details?.rate ?? 0), "exchanges"),
     tile("Delivered", rate(stats.deliver_get_details?.rate ?? 0), "consumers"),
@@ -80,6 +83,14 @@ const churn = (rates) =>
     ["queue_declared", "Queues declared"],
     ["queue_deleted", "Queues deleted"],
   ]);
+
+// A thousand milliseconds of processor time in a second are one processor.
+const processor = (node) =>
+  flows("Processor time", node, [["processor_ms", "Of one processor"]], (ms) => percent(ms / 1000));
+
+const memory = (node) => lengths("Memory", node, [["mem_used", "Used"]], octets);
+
+const percent = (part) => (Number.isFinite(part) ? `${(part * 100).toFixed(part < 0.1 ? 1 : 0)} %` : "–");
 
 const resources = (node) =>
   section(

@@ -1,34 +1,46 @@
-// Policies and operator policies, which take precedence.
+// Policies and operator policies, which take precedence: a list, and a form that adds or changes one.
 
 import { get, path, put, remove } from "../api.js";
 import { written } from "../bindings.js";
 import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
+import { value } from "../format.js";
 import { attempt, confirmed, warned } from "../notices.js";
+import { link } from "../routes.js";
 import { has, host, oneHost } from "../session.js";
 import { section, table } from "../tables.js";
 
 const KINDS = {
-  policies: { title: "Policies", one: "policy", key: "policy", add: "Add a policy" },
-  "operator-policies": {
-    title: "Operator policies",
-    one: "operator policy",
-    key: "operator-policy",
-    add: "Add an operator policy",
-  },
+  policies: { title: "Policies", one: "policy", add: "Add a policy" },
+  "operator-policies": { title: "Operator policies", one: "operator policy", add: "Add an operator policy" },
 };
-const DEFINITIONS = [
-  "max-length",
-  "max-length-bytes",
-  "overflow",
-  "message-ttl",
-  "expires",
-  "delivery-limit",
-  "dead-letter-exchange",
-  "dead-letter-routing-key",
-  "alternate-exchange",
-  "max-age",
+
+// The keys with a field of their own; every other one has a line in the last field.
+const number = (key, label, more = {}) => ({ key, label, type: "number", min: 0, bounds: true, ...more });
+const KEYS = [
+  number("max-length", "Most messages in a queue"),
+  number("max-length-bytes", "Most bytes in a queue"),
+  {
+    key: "overflow",
+    label: "When it is full",
+    type: "select",
+    options: [
+      ["", "as the queue says"],
+      ["drop-head", "drop the oldest"],
+      ["reject-publish", "refuse new ones"],
+      ["reject-publish-dlx", "refuse and dead-letter new ones"],
+    ],
+  },
+  number("message-ttl", "Messages expire after, in ms"),
+  number("expires", "Queues unused for so long are deleted, in ms", { min: 1 }),
+  number("delivery-limit", "Most deliveries of a message"),
+  { key: "dead-letter-exchange", label: "Dead letters go to the exchange" },
+  { key: "dead-letter-routing-key", label: "Dead letters get the routing key" },
+  { key: "alternate-exchange", label: "What no queue takes goes to the exchange" },
+  { key: "max-age", label: "Streams keep messages for", placeholder: "7D, 12h" },
 ];
+const keysOf = (kind) => (kind === "policies" ? KEYS : KEYS.filter(({ bounds }) => bounds));
+const field = (key) => `key-${key}`;
 
 export const policies = {
   title: () => "Policies",
@@ -40,33 +52,56 @@ export const policies = {
     return { policies: own, "operator-policies": operators };
   },
 
-  draw: (found) =>
+  draw: (found, at) =>
     Object.keys(KINDS).map((kind) => [
-      section(KINDS[kind].title, listed(kind, found[kind])),
-      mayChange(kind) && panel(KINDS[kind].add, adding(kind)),
+      section(KINDS[kind].title, listed(kind, found[kind], at)),
+      mayChange(kind) && changing(kind, found[kind], at),
+      mayChange(kind) && panel(KINDS[kind].add, editing(kind)),
     ]),
 };
 
 const mayChange = (kind) => (kind === "policies" ? has("policymaker") : has());
 
-function listed(kind, found) {
+function listed(kind, found, at) {
   if (!found.length) return h("p", { class: "empty" }, "There are none.");
   return table(
     [
       ["Name", ({ name }) => name],
       ["Virtual host", ({ vhost }) => vhost],
-      ["Names that match", ({ pattern }) => h("code", {}, pattern)],
+      ["Pattern", ({ pattern }) => h("code", {}, pattern)],
       ["Applies to", (each) => each["apply-to"]],
       ["Definition", (each) => [written(each.definition), warned(each)]],
       ["Priority", ({ priority }) => String(priority), { number: true }],
-      [
-        "",
-        (each) =>
-          mayChange(kind) && h("button", { type: "button", onclick: () => drop(kind, each) }, "Delete"),
-      ],
+      ["", (each) => mayChange(kind) && actions(kind, each, at)],
     ],
     found,
     ({ vhost, name }) => JSON.stringify([vhost, name]),
+  );
+}
+
+const actions = (kind, each, at) =>
+  h(
+    "div",
+    { class: "row" },
+    h("a", { class: "button", href: link(at.names, { ...at.query, edit: idOf(kind, each) }) }, "Edit"),
+    h("button", { type: "button", onclick: () => drop(kind, each) }, "Delete"),
+  );
+
+const idOf = (kind, { vhost, name }) => JSON.stringify([kind, vhost, name]);
+
+/** The form of the policy that the link names. */
+function changing(kind, found, at) {
+  const one = found.find((each) => idOf(kind, each) === at.query.edit);
+  if (!one) return null;
+  const { edit, ...rest } = at.query;
+  return h(
+    "section",
+    { class: "card", "data-key": `edit ${edit}` },
+    h("h2", {}, `Change ${KINDS[kind].one} ${one.name}`),
+    editing(kind, one, () => {
+      location.hash = link(at.names, rest);
+    }),
+    h("a", { href: link(at.names, rest) }, "Leave it as it is"),
   );
 }
 
@@ -77,31 +112,47 @@ async function drop(kind, { vhost, name }) {
   document.dispatchEvent(new Event("leveret:changed"));
 }
 
-const adding = (kind) =>
-  form(
-    KINDS[kind].add,
+/** Returns the form of a policy: an empty one, or of `one` that is there, whose name and virtual host stay. */
+function editing(kind, one = null, then = () => {}) {
+  const given = one?.definition ?? {};
+  const keys = keysOf(kind);
+  const others = Object.entries(given).filter(([name]) => !keys.some(({ key }) => key === name));
+  return form(
+    one ? "Save" : KINDS[kind].add,
     [
-      { name: "vhost", label: "Virtual host", value: oneHost(), required: true },
-      { name: "name", label: "Name", required: true },
-      { name: "pattern", label: "Names that match (regular expression)", value: ".*", required: true },
+      ...(one
+        ? []
+        : [
+            { name: "vhost", label: "Virtual host", value: oneHost(), required: true },
+            { name: "name", label: "Name", required: true },
+          ]),
+      { name: "pattern", label: "Pattern (regular expression of names)", value: one?.pattern ?? ".*", required: true },
       {
         name: "apply",
         label: "Applies to",
         type: "select",
-        options: kind === "policies" ? ["all", "queues", "exchanges"] : ["queues"],
+        value: one?.["apply-to"],
+        options: kind === "policies" ? ["all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams"] : ["queues"],
       },
-      { name: "priority", label: "Priority", type: "number", value: 0 },
+      { name: "priority", label: "Priority", type: "number", value: one?.priority ?? 0 },
+      ...keys.map(({ key, ...rest }) => ({ name: field(key), value: given[key] ?? "", ...rest })),
       {
         name: "definition",
-        label: "Definition",
+        label: "Other keys",
         type: "table",
-        offers: DEFINITIONS,
         hint: "One a line: name = value",
-        required: true,
+        value: others.map(([name, set]) => `${name} = ${value(set)}`).join("\n"),
       },
     ],
-    async ({ vhost, name, pattern, apply, priority = 0, definition }) => {
+    async ({ vhost = one?.vhost, name = one?.name, pattern, apply, priority = 0, definition, ...set }) => {
+      for (const { key } of keys) {
+        const entered = set[field(key)];
+        if (entered !== undefined && entered !== "") definition[key] = entered;
+      }
+      if (!Object.keys(definition).length) throw new Error("A policy needs at least one key.");
       await put(kind + path`/${vhost}/${name}`, { pattern, "apply-to": apply, priority, definition });
       return `${name} applies now`;
     },
+    then,
   );
+}

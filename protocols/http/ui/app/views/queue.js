@@ -5,7 +5,7 @@ import { arriving, binding, some, written } from "../bindings.js";
 import { SAMPLED } from "../charts.js";
 import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
-import { count, octets } from "../format.js";
+import { count, octets, plural, value } from "../format.js";
 import { messages as shownMessages, publishing } from "../messages.js";
 import { attempt, confirmed, warned } from "../notices.js";
 import { DEFAULT_EXCHANGE, link } from "../routes.js";
@@ -86,6 +86,7 @@ function readers({ consumer_details: found }) {
         ({ channel_details: channel }) =>
           channel?.name && h("a", { href: link(["channels", channel.name]) }, channel.name),
       ],
+      ["Client", ({ channel_details: channel }) => channel?.user_provided_name && value(channel.user_provided_name)],
       ["Acknowledges", ({ ack_required: acks }) => (acks ? "yes" : "no")],
       ["Prefetch", ({ prefetch_count: most }) => String(most ?? 0), { number: true }],
       ["Exclusive", ({ exclusive }) => (exclusive ? "yes" : "no")],
@@ -161,11 +162,11 @@ const getting = (host, name) =>
 
 const moving = (host, name) =>
   form("Move", [{ name: "to", label: "To the queue", required: true }], async ({ to }) => {
-    const asked = `Move the messages of “${name}” to “${to}”?`;
+    const asked = `Move ${plural(await ready(host, name), "ready message")} of “${name}” to “${to}”?`;
     if (!(await confirmed(asked, "Move"))) return null;
     const moved = await post(path`leveret/queues/${host}/${name}/move`, { to });
     return Number.isFinite(moved?.moved)
-      ? `${count(moved.moved)} messages moved to “${to}”`
+      ? `${plural(moved.moved, "message")} moved to “${to}”`
       : `Messages moved to “${to}”`;
   });
 
@@ -193,9 +194,17 @@ async function pause(host, name, found) {
   document.dispatchEvent(new Event("leveret:changed"));
 }
 
+/** Returns how many messages are ready now: what is shown is some seconds old. */
+const ready = async (host, name) =>
+  (await get(path`queues/${host}/${name}` + query({ columns: "messages_ready" }))).messages_ready ?? 0;
+
 async function purge(host, name) {
-  if (!(await confirmed(`Throw away all ready messages of “${name}”?`, "Purge"))) return;
-  await attempt(() => remove(path`queues/${host}/${name}/contents`), `Queue “${name}” is purged`);
+  await attempt(async () => {
+    const held = await ready(host, name);
+    if (!(await confirmed(`Throw away ${plural(held, "ready message")} of “${name}”?`, "Purge"))) return null;
+    await remove(path`queues/${host}/${name}/contents`);
+    return `Queue “${name}” is purged`;
+  });
   document.dispatchEvent(new Event("leveret:changed"));
 }
 
@@ -204,7 +213,7 @@ async function drop(host, name, { messages: held }) {
     !(await confirmed(
       `Delete queue “${name}”?`,
       "Delete",
-      held ? `Its ${count(held)} messages are lost.` : null,
+      held ? `${plural(held, "message")} in it ${held === 1 ? "is" : "are"} lost.` : null,
     ))
   )
     return;

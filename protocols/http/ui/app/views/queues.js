@@ -1,13 +1,15 @@
 // All queues, a page at a time, and declaring one.
 
-import { path, put } from "../api.js";
+import { get, path, put, remove } from "../api.js";
 import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
-import { count, rate, value } from "../format.js";
+import { count, cut, plural, rate, value } from "../format.js";
+import { confirmed } from "../notices.js";
+import { forEach, picking } from "../picking.js";
 import { queueLink } from "../routes.js";
 import { host, oneHost } from "../session.js";
 import { LENGTHS, level } from "../sparks.js";
-import { badge, list, page } from "../tables.js";
+import { badge, hostColumn, list, page } from "../tables.js";
 
 const COLUMNS = [
   "name",
@@ -49,20 +51,18 @@ export const queues = {
     page(host() ? path`queues/${host()}` : "queues", at.query, { columns: COLUMNS, ...LENGTHS }, signal),
 
   draw: (found, at) => [
-    list("queues", columns(), found, ({ vhost, name }) => JSON.stringify([vhost, name]), at),
+    list("queues", columns(found.items), found, keyOf, at, bar()),
     panel("Declare a queue", declaring()),
   ],
 };
 
-const columns = () => [
-  [
-    "Name",
-    (queue) => [
-      h("a", { href: queueLink(queue.vhost, queue.name) }, queue.name || "(no name)"),
-      place(queue),
-    ],
-    { sort: "name" },
-  ],
+const keyOf = ({ vhost, name }) => JSON.stringify([vhost, name]);
+const picked = picking(keyOf, ({ name }) => name);
+
+const columns = (shown) => [
+  [picked.all(shown), picked.box, { box: true }],
+  ["Name", ({ vhost, name }) => h("a", { href: queueLink(vhost, name) }, name || "(no name)"), { sort: "name" }],
+  ...hostColumn(),
   ["Type", (queue) => [queue.type, " ", features(queue)], { sort: "type" }],
   ["State", ({ state }) => state ?? "–", { sort: "state" }],
   ["Ready", (queue) => count(queue.messages_ready), { sort: "messages_ready", number: true }],
@@ -86,8 +86,59 @@ const columns = () => [
   ],
 ];
 
-/** The virtual host, if several are listed. */
-export const place = ({ vhost }) => !host() && h("small", { class: "hint" }, ` ${vhost}`);
+/** What can be done with the queues that are picked. */
+function bar() {
+  const rows = picked.rows();
+  if (!rows.length) return null;
+  return h(
+    "div",
+    { class: "row bar", role: "group", "aria-label": "Selected queues" },
+    h("span", {}, `${plural(rows.length, "queue")}, ${plural(sum(rows, "messages"), "message")}`),
+    h("button", { type: "button", class: "danger", onclick: () => purgeAll(rows) }, "Purge"),
+    h("button", { type: "button", class: "danger", onclick: () => dropAll(rows) }, "Delete"),
+    h("button", { type: "button", class: "plain", onclick: picked.clear }, "Select none"),
+  );
+}
+
+const sum = (rows, column) => rows.reduce((total, each) => total + (each[column] ?? 0), 0);
+const where = ({ vhost, name }) => path`queues/${vhost}/${name}`;
+
+/** Returns the rows as they are now, without those that are gone. */
+const current = (rows) =>
+  Promise.all(
+    rows.map((row) =>
+      get(`${where(row)}?columns=vhost,name,type,messages,messages_ready`).catch(() => null),
+    ),
+  ).then((found) => found.filter(Boolean));
+
+async function purgeAll(chosen) {
+  const rows = (await current(chosen)).filter(({ type }) => type !== "stream");
+  const asked = `Throw away ${plural(sum(rows, "messages_ready"), "ready message")} of ${plural(rows.length, "queue")}?`;
+  if (!(await confirmed(asked, "Purge", named(rows)))) return;
+  await forEach(rows, (row) => remove(`${where(row)}/contents`), (done) => `${plural(done, "queue")} purged`);
+  finished();
+}
+
+async function dropAll(chosen) {
+  const rows = await current(chosen);
+  const held = sum(rows, "messages");
+  const lost = held ? `${plural(held, "message")} in them are lost. ` : "";
+  if (!(await confirmed(`Delete ${plural(rows.length, "queue")}?`, "Delete", lost + named(rows)))) return;
+  await forEach(rows, (row) => remove(where(row)), (done) => `${plural(done, "queue")} deleted`);
+  finished();
+}
+
+function finished() {
+  picked.clear();
+  document.dispatchEvent(new Event("leveret:changed"));
+}
+
+const NAMED = 5;
+const named = (rows) =>
+  rows
+    .slice(0, NAMED)
+    .map(({ name }) => `“${cut(name, 40)}”`)
+    .join(", ") + (rows.length > NAMED ? ` and ${rows.length - NAMED} more.` : ".");
 
 /** Features of a queue or an exchange in short words. */
 export function features(thing) {

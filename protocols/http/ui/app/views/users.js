@@ -50,7 +50,7 @@ const adding = () =>
       if (known.some((each) => each.name === name)) throw new Error(`There is a user “${name}” already`);
       await put(path`users/${name}`, { password, tags: listOf(tags) });
       location.hash = link(["users", name]);
-      return `User “${name}” is there; give him permissions`;
+      return `User “${name}” is there; give it permissions`;
     },
   );
 
@@ -73,7 +73,7 @@ export const user = {
       "p",
       { class: "hint" },
       tagsOf(found).map((tag) => badge(tag)),
-      isLetIn(tagsOf(found)) ? null : " No tag that lets this user log in here, such as management.",
+      isLetIn(tagsOf(found)) ? null : " No tag that lets the user log in here, such as management.",
     ),
     section("Permissions", permitted(permissions, "permissions", ["configure", "write", "read"])),
     panel("Set permissions", permitting(name)),
@@ -160,7 +160,7 @@ async function keptSecret(name) {
 }
 
 async function drop(name) {
-  if (!(await confirmed(`Delete user “${name}”?`, "Delete", "His connections are closed."))) return;
+  if (!(await confirmed(`Delete user “${name}”?`, "Delete", "Its connections are closed."))) return;
   if (await attempt(() => remove(path`users/${name}`), `User “${name}” is deleted`))
     location.hash = link(["users"]);
 }

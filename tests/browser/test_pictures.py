@@ -1,0 +1,162 @@
+"""Every page, at the width of a desk in light and of a phone in dark: accessible by axe-core, no wider than the screen.
+
+The pictures are in `build/pictures`, for people to look at: PAGE-WIDTH.png.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+from playwright.sync_api import Page, expect
+
+from broker_core.node.logs import LogTargets
+from broker_core.policy import Policy
+from tests.interop.conftest import missing
+from tests.sources import ROOT
+
+from .conftest import PageNode, Visit
+from .walking import arrived, go, headed, opened, submit
+
+pytestmark = pytest.mark.system
+
+PICTURES: Final = ROOT / "build" / "pictures"
+AXE: Final = ROOT / "tests" / "interop" / "node_modules" / "axe-core" / "axe.min.js"
+SIZES: Final = {1400: (900, "light"), 390: (844, "dark")}
+FINDINGS: Final = """async () => {
+    const {violations} = await axe.run({resultTypes: ["violations"]});
+    return violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html.slice(0, 160)).join(" | ")}`);
+}"""
+PAGES: Final = {
+    "overview": (),
+    "queues": ("queues",),
+    "queue": ("queues", "/", "bills"),
+    "stream": ("queues", "shop", "log"),
+    "exchanges": ("exchanges",),
+    "exchange": ("exchanges", "/", "orders"),
+    "topology": ("topology",),
+    "streams": ("streams",),
+    "leases": ("leases",),
+    "transactions": ("transactions",),
+    "connections": ("connections",),
+    "channels": ("channels",),
+    "consumers": ("consumers",),
+    "policies": ("policies",),
+    "shovels": ("shovels",),
+    "users": ("users",),
+    "user": ("users", "keeper"),
+    "vhosts": ("vhosts",),
+    "vhost": ("vhosts", "shop"),
+    "definitions": ("definitions",),
+    "alarms": ("alarms",),
+    "log": ("log",),
+    "nothing": ("no", "such"),
+}
+
+
+@pytest.fixture
+def axe() -> str:
+    return (AXE if AXE.exists() else Path(missing("axe-core", "scripts/setup.sh peers"))).read_text()
+
+
+def look(page: Page, name: str, axe: str, widths: tuple[int, ...] = tuple(SIZES)) -> list[str]:
+    """Take pictures of what the page shows, and return what is wrong with it."""
+    found = []
+    for width in widths:
+        height, scheme = SIZES[width]
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+        if not page.evaluate("typeof axe === 'object'"):
+            page.evaluate(f"() => {{{axe}}}")
+        found += [f"{name} at {width}: {each}" for each in page.evaluate(FINDINGS)]
+        if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
+            found.append(f"{name} at {width}: is {wide} wide")
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=PICTURES / f"{name}-{width}.png", full_page=True)
+    return found
+
+
+@pytest.fixture
+def shop(node: PageNode) -> Iterator[BlockingChannel]:
+    """A client with a name, in a shop that has something of everything."""
+    parameters = pika.URLParameters(node.url)
+    parameters.client_properties = {"connection_name": "cashier 7"}
+    connection = pika.BlockingConnection(parameters)
+    channel = connection.channel()
+    fill(channel)
+    channel.basic_qos(prefetch_count=20)
+    channel.basic_consume("bills", lambda *_: None, consumer_tag="cashier")
+    node.call(lambda: add_others(node))
+    node.node.log_targets = LogTargets(node.node.config.log)
+    yield channel
+    node.node.log_targets.close()
+    node.node.log_targets = None
+    connection.close()
+
+
+def fill(channel: BlockingChannel) -> None:
+    channel.exchange_declare("orders", "topic", durable=True, arguments={"alternate-exchange": "lost"})
+    for name in ("lost", "eu", "us"):
+        channel.exchange_declare(name, "fanout", durable=True)
+    dead = {"x-dead-letter-exchange": "lost", "x-max-length": 50}
+    channel.queue_declare("bills", durable=True, arguments=dead)
+    channel.queue_declare(
+        "shipments.of-everything-that-is-heavy", durable=True, arguments={"x-max-priority": 5}
+    )
+    for name in ("unrouted", "mail", "audit"):
+        channel.queue_declare(name, durable=True)
+    for name, key in (("eu", "eu.#"), ("us", "us.#"), ("us", "ca.*.express")):
+        channel.exchange_bind(name, "orders", key)
+    for exchange, queue in (("eu", "bills"), ("eu", "mail"), ("us", "mail"), ("lost", "unrouted")):
+        channel.queue_bind(queue, exchange)
+    channel.queue_bind("audit", "orders", "#")
+    channel.queue_bind("shipments.of-everything-that-is-heavy", "orders", "*.heavy")
+    properties = pika.BasicProperties(
+        content_type="application/json", headers={"trace": b"\xff\x00\x12\x9a", "origin": "shop", "tries": 3}
+    )
+    for number in range(80):
+        channel.basic_publish(
+            "orders", "eu.berlin", b'{"order": %d, "items": ["tea", "cups"]}' % number, properties
+        )
+
+
+def add_others(node: PageNode) -> None:
+    broker = node.node.broker
+    shop = broker.virtual_hosts["shop"]
+    stream = shop.declare_queue("log", durable=True, arguments={"x-queue-type": "stream"})
+    shop.bind(shop.exchanges["amq.topic"], stream, "order.#", {})
+    broker.policies.set(Policy("short", "/", "^mail", {"max-length": 1000, "overflow": "reject-publish"}))
+    broker.policies.set_operator(Policy("bound", "/", ".*", {"max-length-bytes": 1 << 30}))
+
+
+def test_every_page_is_accessible_and_fits_the_screen(
+    visit: Visit, page: Page, shop: BlockingChannel, axe: str
+) -> None:
+    visit.expect_errors("404")
+    found = []
+    for name, names in PAGES.items():
+        go(page, *names)
+        arrived(page, *(("missing",) if name == "nothing" else names))
+        expect(page.locator("#main h1")).to_be_visible()
+        found += look(page, name, axe)
+    assert "\n".join(found) == ""
+
+
+def test_what_opens_is_accessible_too(visit: Visit, page: Page, shop: BlockingChannel, axe: str) -> None:
+    go(page, "queues", "/", "unrouted")
+    expect(headed(page, "Queue unrouted")).to_be_visible()
+    submit(opened(page, "Look at messages"))
+    expect(page.locator(".message").first).to_be_visible()
+    found = look(page, "messages", axe)
+    page.get_by_role("button", name="Purge").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    found += look(page, "question", axe)
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_label("User name")).to_be_visible()
+    found += look(page, "login", axe)
+    assert "\n".join(found) == ""
