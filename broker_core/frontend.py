@@ -150,6 +150,12 @@ class FrontEnd(ABC):
     def alarm(self, reason: str | None) -> None:
         """Called when a resource alarm is raised (a reason such as `low on memory`) or the last is cleared (None)."""
 
+    def suspend(self) -> None:
+        """Called when the node reads from no client any more: their silence means nothing until `resume`."""
+
+    def resume(self, now: float) -> None:
+        """Called when the node reads again. `now` is monotonic seconds."""
+
     def facts(self) -> ConnectionFacts | None:
         """Return what operators see of the connection; None before its user has logged in, or if it has no messages."""
         return None

@@ -85,12 +85,29 @@ class Listening:
         return self.tls_optional or not self.tls
 
 
+class Clustering(ABC):
+    """The cluster of a node, which serves while other nodes stand by."""
+
+    @abstractmethod
+    def status(self) -> Mapping[str, Json]:
+        """Return the nodes, the owner, its lease, the database's replication and the last takeovers."""
+
+    @abstractmethod
+    def metrics(self) -> Mapping[str, float]:
+        """Return the figures of this node by the names of their metrics."""
+
+    @abstractmethod
+    def fail_over(self, heir: str) -> None:
+        """Let another node serve, soon: `heir`, or any if that is empty. Raises NotFound if there is none."""
+
+
 class Operations(ABC):
     """The operations of a node, which `NodeAdmin` implements."""
 
     name: str  # of the node
     started_at: float = 0.0  # monotonic seconds
     data_folder: Path | None = None  # of the store; None: everything is in memory only
+    cluster: Clustering | None = None  # None: there is no cluster
     fed: Connected | None = None  # the connection whose input is being processed
     # The sums over connections that have ended: octets_received, octets_sent, reads, writes.
     past: Mapping[str, int] = MappingProxyType({})

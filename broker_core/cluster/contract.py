@@ -6,7 +6,9 @@ thread calls them, and only one at a time.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+HEIR: Final = "heir:"  # begins the address of a row that is meant for one node
 
 
 class RowView(Protocol):
@@ -52,8 +54,8 @@ class ShardView(Protocol):
     def beat(self, epoch: int) -> bool:
         """Give a sign of life in place of a commit; False: another node has taken over."""
 
-    def release(self, epoch: int, heir: str = "") -> bool:
-        """Leave the row without an owner, for `heir` or any node to claim. Return whether the epoch lasted."""
+    def bequeath(self, epoch: int, heir: str) -> bool:
+        """Write the heir in place of the address, for when the row is released. Return whether the epoch lasted."""
 
     def close(self) -> None:
         """Close the connection. Never raises."""

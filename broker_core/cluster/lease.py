@@ -22,7 +22,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from broker_core.cluster.contract import RowView
+from broker_core.cluster.contract import HEIR, RowView
 
 GONE_S: Final = 0.5  # quiet time after which an owner without a session counts as dead
 HEIR_S: Final = 2.0  # for the node that a released row is meant for, before others take it
@@ -96,18 +96,18 @@ class Watch:
 
     def _patience_s(self, row: RowView) -> float:
         """Return how long a released row is left to others."""
-        if row.address == self._node:
+        if row.address == HEIR + self._node:
             return 0.0
         if self.stands_back:
             return self._ttl_s
-        return HEIR_S if row.address else 0.0
+        return HEIR_S if row.address is not None and row.address.startswith(HEIR) else 0.0
 
     def forget(self) -> None:
         """Begin to measure anew, after an error of the observer's own."""
         self._seen = None
 
 
-class Tenure:
+class OwnLease:
     """The time of one owner, from its claim to its end."""
 
     def __init__(self, epoch: int, ttl_s: float, now: float) -> None:

@@ -15,6 +15,7 @@ from typing import Final
 
 import attrs
 
+from broker_core.config.cluster import ClusterSettings
 from broker_core.config.compat import FlowMechanism
 from broker_core.config.http_auth import HttpAuthSettings
 from broker_core.config.listening import HttpSettings, ListenerEntry, PrometheusSettings
@@ -67,6 +68,9 @@ class Config(Record):
     """All settings."""
 
     node: NodeSettings = key(RecordOf(NodeSettings), "The node as a whole.", NodeSettings())
+    cluster: ClusterSettings = key(
+        RecordOf(ClusterSettings), "Several nodes of which one serves.", ClusterSettings()
+    )
     log: LogSettings = key(RecordOf(LogSettings), "Logging.", LogSettings())
     events: EventsSettings = key(RecordOf(EventsSettings), "The event exchange.", EventsSettings())
     listeners: tuple[ListenerEntry, ...] = key(

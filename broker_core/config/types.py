@@ -275,6 +275,36 @@ class Octets(SingleValue[int]):
         return size_text(value) if isinstance(value, int) else printed(value)
 
 
+SECONDS: Final = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
+
+
+class Duration(SingleValue[float]):
+    """A length of time in seconds: a number, or a string with a unit."""
+
+    def __init__(self, low_s: float, high_s: float) -> None:
+        self.low_s = low_s
+        self.high_s = high_s
+        self.accepted = f'seconds from {low_s:g} to {high_s:g}, such as 5 or "5 s", or with ms, min or h'
+
+    def convert(self, value: object) -> float:
+        if isinstance(value, str):
+            found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,6})?)\s*(ms|s|min|h)", value.strip())
+            if found is None:
+                raise ValueError
+            value = float(found[1]) * SECONDS[found[2]]
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError
+        if not self.low_s <= value <= self.high_s:
+            raise ValueError
+        return float(value)
+
+    def from_text(self, text: str) -> object:
+        return text if text.strip()[-1:].isalpha() else toml_value(text)
+
+    def shown(self, value: object) -> str:
+        return json.dumps(f"{value:g} s") if isinstance(value, int | float) else printed(value)
+
+
 @attrs.frozen
 class Address:
     """An address to listen on: a host and a port (0: any free one)."""

@@ -49,6 +49,7 @@ class NodeAdmin(Operations):
         self.started_at = started_at
         self.data_folder = None if node.keeper is None else node.keeper.folder
         self.past = node.past
+        self.cluster = node.term
         self._node = node
         self._broker = node.broker
         self._plugins = plugins

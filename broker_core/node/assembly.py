@@ -492,6 +492,11 @@ def entries(config: Config, known: Mapping[str, Protocol]) -> Iterator[tuple[str
         )
 
 
+def place_of(where: str, index: int) -> str:
+    """Return the name by which nodes of a cluster agree on a listener, whose addresses may differ."""
+    return str(index) if where.startswith("listeners[") else where
+
+
 def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping[str, Protocol]) -> Entrance:
     """Return the protocols, certificates and trusted proxies of a listener. Raises ConfigError."""
     protocols = protocols_of(config, entry, known)

@@ -1,8 +1,8 @@
 """Read what comes before a protocol's first byte on a connection: a PROXY header, a TLS handshake, and
 the request for a WebSocket.
 
-accepted ─> a PROXY header, if proxies stand before the listener ─> a handshake, if it has TLS
-    ─> a request for a WebSocket, if it serves those ─> a protocol's bytes
+accepted ─> a PROXY header of a node that relays ─> a PROXY header, if proxies stand before the listener
+    ─> a handshake, if it has TLS ─> a request for a WebSocket, if it serves those ─> a protocol's bytes
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+import attrs
 import trio
 
 from broker_core.frontend import Peer
-from broker_core.node.listener import HANDSHAKE, Entrance, NotAdmitted, WebSocketRules, introduced
-from broker_core.node.proxy_protocol import BadHeader, header_in
+from broker_core.node.listener import (
+    HANDSHAKE,
+    Entrance,
+    NotAdmitted,
+    RelayRules,
+    WebSocketRules,
+    introduced,
+)
+from broker_core.node.proxy_protocol import BadHeader, ProxyHeader, header_in
 from broker_core.node.tls import Certificates, reason
 from broker_core.node.tls_socket import SecuredSocket
 
@@ -28,23 +36,44 @@ if TYPE_CHECKING:
 class Handshake:
     """Does the steps that a listener's entrance asks for. The socket's owner reads, and hands it over for TLS."""
 
-    def __init__(self, entrance: Entrance, read: Callable[[], Awaitable[bytes]]) -> None:
-        """`read` returns the next bytes; empty at the end."""
-        self.data = b""  # bytes that were read and belong to what follows
+    def __init__(self, entrance: Entrance, read: Callable[[], Awaitable[bytes]], data: bytes = b"") -> None:
+        """`read` returns the next bytes; empty at the end. `data` was read already."""
+        self.data = data  # bytes that were read and belong to what follows
         self._entrance = entrance
         self._read = read
 
     async def introduce(self, proxy: Peer) -> Peer:
         """Read the PROXY header, and return the client that it names as the peer. Raises NotAdmitted."""
         self._entrance.admit_proxy(proxy)
+        header = await self._header()
+        self.data = self.data[header.size :]
+        return introduced(proxy, header)
+
+    async def relayed(self, node: Peer, rules: RelayRules) -> tuple[Peer, Entrance]:
+        """Read the header of another node of the cluster, and return its client and the listener that this used.
+
+        Raises NotAdmitted.
+        """
+        header = await self._header()
+        try:
+            name = rules.listener_of(self.data[: header.size])
+        except BadHeader as problem:
+            raise NotAdmitted(str(problem)) from None
+        entrance = rules.entrances.get(name)
+        if entrance is None:
+            raise NotAdmitted(f"it was relayed from a listener '{name}', which this node does not have")
+        self.data = self.data[header.size :]
+        return attrs.evolve(introduced(node, header), served=entrance.names), entrance
+
+    async def _header(self) -> ProxyHeader:
+        """Read until a PROXY header is whole, and return it. Raises NotAdmitted."""
         while True:
             try:
                 header = header_in(self.data)
             except BadHeader as problem:
                 raise NotAdmitted(str(problem)) from None
             if header is not None:
-                self.data = self.data[header.size :]
-                return introduced(proxy, header)
+                return header
             self.data += await self._more("before the end of the PROXY header")
 
     async def begins_tls(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import count
@@ -57,6 +57,16 @@ class WebSocketRules:
 
 
 @attrs.frozen
+class RelayRules:
+    """A listener for the clients that other nodes of the cluster pass on."""
+
+    listener_of: Callable[
+        [bytes], str
+    ]  # the listener that such a node's header names; it may raise BadHeader
+    entrances: Mapping[str, Entrance]  # of all other listeners, by those names
+
+
+@attrs.frozen
 class Entrance:
     """The protocols that one listener serves, and what it requires before their first byte."""
 
@@ -64,11 +74,18 @@ class Entrance:
     certificates: Certificates | None = None  # None: connections are plain
     proxies: tuple[Network, ...] | None = None  # None: connections come straight from clients
     websocket: WebSocketRules | None = None  # None: there are none
+    relayed: RelayRules | None = None  # None: connections are not those of other nodes
 
     @property
     def is_plain(self) -> bool:
         """Return whether the first byte of a connection belongs to a protocol."""
-        return self.certificates is None and self.proxies is None and self.websocket is None
+        plain = self.certificates is None and self.proxies is None and self.websocket is None
+        return plain and self.relayed is None
+
+    @property
+    def names_clients(self) -> bool:
+        """Return whether the peer is not the client, which a header names."""
+        return self.proxies is not None or self.relayed is not None
 
     @property
     def is_secured(self) -> bool:

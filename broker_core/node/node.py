@@ -33,7 +33,15 @@ from broker_core.errors import MISTAKES
 from broker_core.frontend import FrontEnd, encodings_of, queue_arguments_of, remote_ends_of
 from broker_core.node import assembly
 from broker_core.node.admin import NodeAdmin
-from broker_core.node.listener import Listener, amqp_url, listeners, peer_of, prepare
+from broker_core.node.listener import (
+    Entrance,
+    Listener,
+    RelayRules,
+    amqp_url,
+    listeners,
+    peer_of,
+    prepare,
+)
 from broker_core.node.poller import HAS_ROUNDS, Rounds
 from broker_core.node.systemd import Handed
 from broker_core.node.transport import Transport, is_readable
@@ -42,11 +50,12 @@ from broker_core.operations import Connected
 from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins
 from broker_core.security.guards import Door
-from broker_core.store.contract import Store, StoreError
+from broker_core.store.contract import FencedError, Store, StoreError
 
 if TYPE_CHECKING:
     from broker_core.node.logs import LogTargets
     from broker_core.node.persistence import Keeper
+    from broker_core.node.term import Term
 
 log: Final = logging.getLogger("leveret.node")
 
@@ -83,6 +92,7 @@ class Node:
         handed: Handed | None = None,
         owns_loop: bool = False,
         log_targets: LogTargets | None = None,
+        term: Term | None = None,
     ) -> None:
         """`reread` reads the configuration again for `reload`; without it there is nothing to reload.
 
@@ -90,6 +100,7 @@ class Node:
         `node.data_dir`; the node closes it. `handed` are sockets to listen on; all of them have to be used.
         `owns_loop`: nothing else runs in this trio loop, so that the node may make it wait for a millisecond.
         `log_targets`: where the log of this process goes, for a reload to change; None in a program that cares for it.
+        `term`: the time in which this is the node of a cluster that serves; None: there is no cluster.
         """
         self.config = config or Config()
         self.keeper: Keeper | None = None  # None: everything is in memory only
@@ -100,6 +111,8 @@ class Node:
         self.past: Counter[str] = Counter()  # the counters of ended connections
         self.owns_loop = owns_loop
         self.log_targets = log_targets
+        self.term = term
+        self.suspended = False  # nothing is read, delivered or confirmed: another node may serve by now
         self.sending = 0  # connections whose backlog is being sent by a task
         self._reread = reread
         self._closing_s = closing_s
@@ -227,7 +240,8 @@ class Node:
             self.broker.shovels.stop()
         reason = "shutdown"
         if self._failure is not None and self.keeper is not None:
-            reason = "the store has failed"
+            is_fenced = isinstance(self._failure, FencedError)
+            reason = "another node serves now" if is_fenced else "the store has failed"
             self.keeper.fail()
         self.admin.close_connections(f"broker forced connection closure with reason '{reason}'")
         with trio.move_on_after(self._closing_s):
@@ -280,11 +294,16 @@ class Node:
     def _bind(self) -> None:
         """Open every listener. If it raises, the caller closes those that are open."""
         known = self._plugins.protocols
+        entrances: dict[str, Entrance] = {}
         for where, entry in assembly.entries(self.config, known):
             entrance = assembly.entrance_of(self.config, entry, where, known)
             for found in self._handed.named(entry.socket or where) or listeners(entry, self._handed):
                 self.listening.append(Listener(found, entrance))
+            entrances[assembly.place_of(where, len(entrances))] = entrance
         self._handed.refuse_the_rest()
+        if self.term is not None:
+            rules = RelayRules(self.term.listener_of, entrances)
+            self.listening += (Listener(door, Entrance((), relayed=rules)) for door in self.term.doors)
 
     async def _accept(self, listener: Listener) -> None:
         with listener.socket, contextlib.suppress(trio.ClosedResourceError):
@@ -316,7 +335,7 @@ class Node:
             return
         limits, now = self.config.limits, trio.current_time()
         why = self.door.refusal_of(connected.fileno()) or self.door.refusal(limits, now)
-        if not why and entrance.proxies is None:
+        if not why and not entrance.names_clients:
             why = self.door.refusal_from(peer.host, peer.loopback, limits, now)
         if why:
             connected.close()
@@ -326,7 +345,7 @@ class Node:
         transport = Transport(self, connected, peer, entrance)
         self.transports[transport.outbox] = transport
         self._let_in(transport)
-        if entrance.proxies is None:
+        if not entrance.names_clients:
             self.door.came_from(transport, peer.host, peer.loopback)
         self.start(transport.serve)
 
@@ -392,6 +411,8 @@ class Node:
         self._flush()
 
     def _settle(self) -> None:
+        if self.term is not None and self.has_lapsed():
+            return
         try:
             self.broker.settle()
         except MISTAKES:
@@ -403,7 +424,7 @@ class Node:
             transport = self.transports.get(outbox)
             if transport is not None:
                 transport.flush()
-        if self.broker.touched:  # deliveries are left for an outbox with room; others come first
+        if self.broker.touched and not self.suspended:  # for an outbox with room; others come first
             self._wake()
 
     def lose(self, front: FrontEnd) -> None:
@@ -446,11 +467,37 @@ class Node:
         timers = self.broker.timers
         while True:
             self._earlier = trio.Event()
-            with trio.move_on_at(self.broker.now if self.broker.touched else timers.sleep_until()):
+            is_touched = self.broker.touched and not self.suspended
+            with trio.move_on_at(self.broker.now if is_touched else timers.sleep_until()):
                 await self._earlier.wait()
             at = timers.next_at()
-            if self.broker.touched or (at is not None and at <= trio.current_time()):
+            if (self.broker.touched and not self.suspended) or (at is not None and at <= trio.current_time()):
                 self.work()
+
+    # Cluster.
+
+    def has_lapsed(self) -> bool:
+        """Return whether another node may serve by now, and suspend this one if so."""
+        assert self.term is not None
+        if not self.suspended and self.term.has_lapsed():
+            log.warning(
+                "no commit has succeeded for as long as the lease lasts: nothing is delivered or confirmed"
+            )
+            self.suspended = True
+            for transport in list(self.transports.values()):
+                transport.suspend()
+        return self.suspended
+
+    def look_at_term(self) -> None:
+        """Suspend the node, or let it go on, as its lease demands; called from time to time."""
+        if not self.has_lapsed() or self.term is None or self.term.has_lapsed():
+            return
+        log.warning("commits succeed again, and nobody else has taken over: deliveries and confirms go on")
+        self.suspended = False
+        self.broker.tick()
+        for transport in list(self.transports.values()):
+            transport.resume()
+        self.work()
 
     # Store.
 
@@ -471,7 +518,10 @@ class Node:
 
     def _store_failed(self, error: StoreError) -> None:
         """End the node: without a store it could not keep what it confirms."""
-        log.critical("the store has failed, nothing more is confirmed, and the node ends: %s", error)
+        if isinstance(error, FencedError):
+            log.warning("nothing more is confirmed here: %s", error)
+        else:
+            log.critical("the store has failed, nothing more is confirmed, and the node ends: %s", error)
         assert self._nursery is not None
         self._failure = error
         self._nursery.start_soon(self._give_up)  # later: this may be called in the middle of anything

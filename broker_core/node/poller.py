@@ -138,6 +138,8 @@ class Rounds:
 
     def go_round(self) -> None:
         """Read once from every connection that has sent something, and settle."""
+        if self._node.term is not None and self._node.has_lapsed():
+            return
         self._go_round(self._poll.poll(0, AT_ONCE))
 
     def _go_round(self, readable: list[tuple[int, int]]) -> None:

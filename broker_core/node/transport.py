@@ -130,6 +130,8 @@ class Transport(Connected):
             self.front = self._recognise(data)
             self.front.on_wake, self.front.on_resume = self._woken, self._go_on
         while data or (self.front is not None and self.front.halted):
+            if self.node.suspended:
+                await self._wait_unblocked()
             self.node.hear(self, data)
             self.node.conclude()
             if self._is_stranger and self.front is not None and not self.front.is_stranger:
@@ -147,7 +149,7 @@ class Transport(Connected):
         """Wait until the connection may be read from. Returns False if it has ended."""
         if self.front is None or self.front.closed:
             return False
-        if self.ahead or self.front.blocked or self.front.throttled:
+        if self.ahead or self.front.blocked or self.front.throttled or self.node.suspended:
             self._read_size = min(self._read_size, self.front.read_max)
             await self._wait_unblocked()
         if self.outbox.full:
@@ -201,7 +203,9 @@ class Transport(Connected):
         if front.throttled:
             self._read_size = min(self._read_size, front.read_max)
             return False
-        return not (self.ahead or self.outbox.full or front.blocked or front.halted or front.waits)
+        if self.ahead or self.outbox.full or front.blocked or front.halted or front.waits:
+            return False
+        return not self.node.suspended
 
     def _measure_turn(self, size: int) -> None:
         """Adapt the size of a read, so that processing it does not keep other connections waiting for too long."""
@@ -238,7 +242,14 @@ class Transport(Connected):
         """Read what comes before a protocol's first bytes, and return the bytes after it. Raises NotAdmitted."""
         assert isinstance(self._socket, socket.socket)
         line: socket.socket | SecuredSocket = self._socket
-        handshake, certificates = Handshake(self._entrance, self._read), self._entrance.certificates
+        handshake = Handshake(self._entrance, self._read)
+        if self._entrance.relayed is not None:
+            client, self._entrance = await handshake.relayed(self.peer, self._entrance.relayed)
+            self.peer = client
+            if self._entrance.proxies is None:
+                self._come_from(client)
+            handshake = Handshake(self._entrance, self._read, handshake.data)
+        certificates = self._entrance.certificates
         if self._entrance.proxies is not None:
             self._come_from(await handshake.introduce(self.peer))
         if certificates is not None and (not self._entrance.takes_plain or await handshake.begins_tls()):
@@ -339,9 +350,22 @@ class Transport(Connected):
             self._go_on()
 
     def _go_on(self) -> None:
-        """Read again, unless the front-end has a reason not to."""
-        if self.front is not None and not (self.front.blocked or self.front.throttled):
+        """Read again, unless the front-end or the node has a reason not to."""
+        front = self.front
+        if front is not None and not (front.blocked or front.throttled or self.node.suspended):
             self._unblock()
+
+    def suspend(self) -> None:
+        """Read nothing more until `resume`, whatever the peer does; its silence does not count."""
+        if self.front is not None:
+            self.front.suspend()
+        self.node.rounds.dismiss(self.number)
+
+    def resume(self) -> None:
+        """Go on after `suspend`."""
+        if self.front is not None:
+            self.front.resume(self.node.broker.now)
+        self._go_on()
 
     def _unblock(self) -> None:
         if self._unblocked is not None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-
-class AwayError(Exception):
-    """The database is away."""
+from broker_core.cluster.member import boottime
+from broker_core.store.contract import Commit, FencedError
+from broker_core.store.memory import MemoryContent, MemoryStore
+from broker_core.store.postgres.session import UnreachableError
 
 
 @attrs.frozen
@@ -24,6 +25,7 @@ class RowInMemory:
 
     def __init__(self) -> None:
         self.row = Row(0, 0, 0, None)
+        self.content = MemoryContent()
         self.is_away = False
 
 
@@ -36,7 +38,7 @@ class ShardInMemory:
 
     def _reach(self) -> None:
         if self._shared.is_away:
-            raise AwayError("the database is away")
+            raise UnreachableError("the database is away")
 
     def observe(self) -> Row:
         self._reach()
@@ -57,12 +59,55 @@ class ShardInMemory:
         self._shared.row = attrs.evolve(row, beat=row.beat + 1)
         return True
 
-    def release(self, epoch: int, heir: str = "") -> bool:
+    def bequeath(self, epoch: int, heir: str) -> bool:
         self._reach()
         if self._shared.row.epoch != epoch:
             return False
-        self._shared.row = attrs.evolve(self._shared.row, owner=None, address=heir)
+        self._shared.row = attrs.evolve(self._shared.row, address=heir)
         return True
+
+    def release(self, epoch: int) -> None:
+        """Leave the row to others, as the store does with its last commit."""
+        if self._shared.row.epoch == epoch:
+            self._shared.row = attrs.evolve(self._shared.row, owner=None)
 
     def close(self) -> None:
         self.closed = True
+
+
+class LeasedStore(MemoryStore):
+    """A store in memory whose commits name an epoch, as PostgreSQL's do. All nodes have one content."""
+
+    def __init__(self, shared: RowInMemory, epoch: int) -> None:
+        super().__init__()
+        self.content = shared.content
+        self.was_clean = False
+        self.renewed_at = boottime()
+        self._shared, self._epoch = shared, epoch
+
+    def append(self, commit: Commit) -> None:
+        self.flying = commit
+        self.settle()
+
+    def settle(self) -> None:
+        """Go on with the commit in flight, if the database is there; without one, beat."""
+        if self._shared.is_away:
+            return
+        if self._shared.row.epoch != self._epoch:
+            if self.flying is not None:
+                self.fail(FencedError("another node has taken over"))
+            return
+        row = self._shared.row
+        self.renewed_at = boottime()
+        if self.flying is None:
+            self._shared.row = attrs.evolve(row, beat=row.beat + 1)
+            return
+        self._shared.row = attrs.evolve(row, number=self.flying.number)
+        self.land()
+
+    def close(self, last: Commit | None) -> None:
+        if self._shared.row.epoch != self._epoch:
+            raise FencedError("another node has taken over")
+        super().close(last)
+        if last is not None:
+            self._shared.row = attrs.evolve(self._shared.row, owner=None)

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from broker_core.cluster.lease import GONE_S, HEIR_S, NEXT, NodeEvent, NodeLease, NodeState, Tenure, Watch
+from broker_core.cluster.lease import GONE_S, HEIR_S, NEXT, NodeEvent, NodeLease, NodeState, OwnLease, Watch
 from tests.cluster.rows import Row
 
 TTL_S = 5.0
@@ -78,6 +78,7 @@ def test_an_owner_without_a_session_is_succeeded_after_a_moment() -> None:
 
 def test_a_released_row_is_claimed_at_once() -> None:
     assert watch().see(Row(3, 10, 20, None), 0.0) == "released by its owner"
+    assert watch().see(Row(3, 10, 20, None, "10.0.0.1:5680/00ff"), 0.0) == "released by its owner"
 
 
 def test_the_node_that_released_it_leaves_the_row_to_others() -> None:
@@ -87,7 +88,7 @@ def test_the_node_that_released_it_leaves_the_row_to_others() -> None:
 
 
 def test_a_row_that_is_meant_for_one_node_is_left_to_it_for_a_while() -> None:
-    mine, others = Row(3, 10, 20, None, "b"), Row(3, 10, 20, None, "c")
+    mine, others = Row(3, 10, 20, None, "heir:b"), Row(3, 10, 20, None, "heir:c")
     assert watch().see(mine, 0.0) == "released by its owner"
     assert watch(stands_back=True).see(mine, 0.0) == "released by its owner"
     observer = watch()
@@ -112,7 +113,7 @@ def test_an_observer_that_was_paused_begins_anew() -> None:
 
 
 def test_an_owner_has_suspended_itself_before_its_row_is_claimed_for_being_quiet() -> None:
-    tenure, observer = Tenure(3, TTL_S, 0.0), watch()
+    tenure, observer = OwnLease(3, TTL_S, 0.0), watch()
     tenure.renew(10.0)  # sent; the observer cannot see it earlier
     tenure.renew(9.0)  # an answer that was late
     assert observer.see(OWNED, 10.0) is None

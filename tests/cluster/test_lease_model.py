@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from broker_core.cluster.lease import NodeEvent, NodeLease, NodeState, Tenure, Watch
+from broker_core.cluster.lease import NodeEvent, NodeLease, NodeState, OwnLease, Watch
 from tests.cluster.rows import Row
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Node:
         self.name = name
         self.began = began  # its clock shows the time since then
         self.lease, self.watch = NodeLease(), Watch(name, TTL_S)
-        self.tenure: Tenure | None = None
+        self.tenure: OwnLease | None = None
         self.log: list[str] = []  # as it knows it: confirmed, or read at the takeover
         self.on_its_way: list[Callable[[], None]] = []  # requests, then answers, in order of neither
         self.break_off: Callable[[], None] = lambda: None
@@ -109,7 +109,7 @@ class TwoNodes(RuleBasedStateMachine):
                 node.watch.forget()
                 return
             node.lease.on(NodeEvent.CLAIMED)
-            node.tenure = Tenure(epoch, TTL_S, sent)
+            node.tenure = OwnLease(epoch, TTL_S, sent)
             node.log = [content for _, content in self.database.log]
             node.lease.on(NodeEvent.RECOVERED)
 

@@ -52,6 +52,10 @@ TABLES: Final = (
     """create table {s}.producers (
       shard text, stream bigint, producer bytea, sequence bigint not null, primary key (shard, stream, producer)
     )""",
+    """create table {s}.takeovers (
+      shard text, epoch bigint, node text not null, why text not null, seconds real not null,
+      at timestamptz not null default clock_timestamp(), primary key (shard, epoch)
+    )""",
     # Rows of chunks come and go by the thousand; only their index and their dead rows need care, and soon.
     """alter table {s}.chunks set (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000,
       toast.autovacuum_vacuum_scale_factor = 0.0, toast.autovacuum_vacuum_threshold = 20000)""",

@@ -82,6 +82,11 @@ def application_name(database: Database, shard: str, epoch: int) -> str:
     return f"{APPLICATION}:{crc32(database.schema.encode()):08x}:{shard}:{epoch}"
 
 
+def standby_name(database: Database, node: str) -> str:
+    """Return the name of the session of a node that stands by."""
+    return f"{APPLICATION}:{crc32(database.schema.encode()):08x}:standby:{node}"
+
+
 class Session:
     """One connection, for one thread at a time. Each statement is a transaction of its own."""
 

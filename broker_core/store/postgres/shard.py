@@ -16,12 +16,12 @@ import attrs
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.postgres import schema
 from broker_core.store.postgres.session import (
-    APPLICATION,
     BadDatabase,
     Database,
     Session,
     UnreachableError,
     application_name,
+    standby_name,
 )
 
 OBSERVE: Final = """
@@ -39,6 +39,7 @@ where id = %s and epoch = %s
 """
 MINE: Final = "update {s}.shard set beat = beat + 1 where id = %s and epoch = %s and claim = %s"
 BEAT: Final = "update {s}.shard set beat = beat + 1 where id = %s and epoch = %s"
+BEQUEATH: Final = "update {s}.shard set address = %s where id = %s and epoch = %s"
 RELEASE: Final = "update {s}.shard set owner = null where id = %s and epoch = %s"
 
 
@@ -48,7 +49,9 @@ class ShardRow:
 
     epoch: int
     owner: str | None  # the node that serves; None: it has ended properly, or there never was one
-    address: str | None  # where it accepts connections of other nodes
+    address: (
+        str | None
+    )  # where it accepts connections of other nodes; of a released shard: the node to claim it
     beat: int
     number: int  # of its last commit
     session: bool  # whether it has a connection to the database
@@ -108,6 +111,10 @@ class Shard:
         """Give the shard up, for others to claim at once. Return whether the epoch lasted. Raises UnreachableError."""
         return self._change(RELEASE, self._name, epoch) == 1
 
+    def bequeath(self, epoch: int, heir: str) -> bool:
+        """Name the node that is to claim the shard once it is released. Return whether the epoch lasted."""
+        return self._change(BEQUEATH, heir, self._name, epoch) == 1
+
     def close(self) -> None:
         """Close the connection; the next call opens another."""
         if self._session is not None:
@@ -144,7 +151,7 @@ class Shard:
 
     def _opened(self) -> Session:
         if self._session is None:
-            opened = Session(self._database, f"{APPLICATION}:standby:{self._node}")
+            opened = Session(self._database, standby_name(self._database, self._node))
             try:
                 schema.check(opened)
             except BaseException:

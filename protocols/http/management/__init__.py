@@ -7,6 +7,7 @@ from typing import Final
 from protocols.http.management import (
     bindings,
     channels,
+    cluster,
     connections,
     consumers,
     deduplication,
@@ -39,6 +40,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *overview.ROUTES,
     *nodes.ROUTES,
     *health.ROUTES,
+    *cluster.ROUTES,
     *connections.ROUTES,
     *channels.ROUTES,
     *deliveries.ROUTES,

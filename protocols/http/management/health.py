@@ -116,6 +116,11 @@ def single_node(asked: Asked) -> Json:
     return SINGLE
 
 
+def is_owner(asked: Asked) -> Json:
+    """Answer `ok`: a node that stands by in a cluster answers for itself, and says that it is not the owner."""
+    return OK
+
+
 def in_service(asked: Asked) -> Json:
     return OK
 
@@ -166,6 +171,7 @@ ROUTES: Final = (
     Route("GET", PATH + "/virtual-hosts", Level.MANAGEMENT, virtual_hosts),
     Route("GET", PATH + "/node-is-mirror-sync-critical", Level.MANAGEMENT, single_node),
     Route("GET", PATH + "/node-is-quorum-critical", Level.MANAGEMENT, single_node),
+    Route("GET", PATH + "/is-owner", Level.ANYBODY, is_owner),
     Route("GET", PATH + "/is-in-service", Level.MANAGEMENT, in_service),
     Route("GET", PATH + "/below-node-connection-limit", Level.MANAGEMENT, below_connection_limit),
     Route("GET", PATH + "/ready-to-serve-clients", Level.MANAGEMENT, ready_to_serve),

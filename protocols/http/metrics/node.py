@@ -19,7 +19,7 @@ from protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, l
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.interceptors.chain import Chain
-    from broker_core.operations import Operations
+    from broker_core.operations import Clustering, Operations
 
 CHURN: Final = "connection_churn_metrics"
 COARSE: Final = "node_coarse_metrics"
@@ -144,6 +144,16 @@ def _read(broker: Broker) -> Iterator[Found]:
     )
     if broker.operations is not None:
         yield from _process(broker.operations)
+        if broker.operations.cluster is not None:
+            yield from _cluster(broker.operations.cluster)
+
+
+def _cluster(cluster: Clustering) -> Iterator[Found]:
+    from broker_core.cluster.standby_http import HELP  # most nodes have no cluster
+
+    for name, value in cluster.metrics().items():
+        kind, text = HELP[name]
+        yield NODE, Family(name, kind, text), value
 
 
 def _alarms(broker: Broker) -> Iterator[Found]:

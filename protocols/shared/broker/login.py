@@ -140,6 +140,13 @@ class ServedConnection(FrontEnd):
         if not self.throttled:
             self.wire.resume_monitor(self.broker.tick())
 
+    def suspend(self) -> None:
+        self.wire.pause_monitor()
+
+    def resume(self, now: float) -> None:
+        if not (self.blocked or self.throttled):
+            self.wire.resume_monitor(now)
+
     def count(self, meter: Meter, published: int) -> None:
         """Count messages of this read for the rates that hold for the client. Read no more if they are used up."""
         if published:

@@ -1,0 +1,77 @@
+"""The section for several nodes of which one serves, while the others stand by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import attrs
+
+from broker_core.config.records import Record, key
+from broker_core.config.types import (
+    Address,
+    AnyAddress,
+    Duration,
+    Flag,
+    ListeningAddress,
+    Problem,
+    Text,
+    printed,
+)
+
+LEASE_TTL_MIN_S: Final = 3.0  # a busy machine keeps a thread waiting for a second now and then
+NAME: Final = Text("1 to 63 letters, digits, dots, hyphens or underscores", r"[A-Za-z0-9._-]{1,63}")
+NODE: Final = Text("1 to 40 letters, digits, dots, hyphens or underscores", r"[A-Za-z0-9._-]{1,40}")
+
+
+@attrs.frozen(kw_only=True)
+class ClusterSettings(Record):
+    """Several nodes with one store in PostgreSQL: one serves, the others stand by ([Clustering](clustering.md)).
+
+    Without `name` there is no cluster. All nodes have the same configuration, but for `node` and `address`.
+    """
+
+    name: str | None = key(NAME, "The name of the cluster, which all of its nodes have.", None)
+    node: str | None = key(
+        NODE, "The name of this node, of which there is one in the cluster; without it the host's name.", None
+    )
+    address: AnyAddress | None = key(
+        ListeningAddress(),
+        "The address at which the other nodes reach this one, and on which it accepts their relayed clients. Only "
+        "nodes of the cluster are let in.",
+        None,
+    )
+    lease_ttl: float = key(
+        Duration(LEASE_TTL_MIN_S, 300),
+        "How long the serving node may give no sign of life before another takes over; without a successful commit "
+        "for so long it delivers and confirms nothing more.",
+        5.0,
+    )
+    suspend_close: float = key(
+        Duration(1, 86_400),
+        "How long a node that cannot reach its database keeps its clients' connections open.",
+        120.0,
+    )
+    relay: bool = key(
+        Flag(),
+        "Whether a node that stands by passes clients on to the one that serves; if not, it closes their connections.",
+        True,
+    )
+
+    @property
+    def is_on(self) -> bool:
+        """Return whether this node is one of a cluster."""
+        return self.name is not None
+
+    def contradictions(self) -> Iterator[Problem]:
+        if self.name is None:
+            for field in ("node", "address"):
+                if (value := getattr(self, field)) is not None:
+                    yield Problem(field, printed(str(value)), "nothing, as there is no cluster.name")
+            return
+        if self.address is None:
+            yield Problem("address", "nothing", "HOST:PORT, as there is a cluster.name")
+        elif not isinstance(self.address, Address):
+            yield Problem("address", printed(str(self.address)), "HOST:PORT, which other machines can reach")
+        elif self.address.host in ("0.0.0.0", "::"):
+            yield Problem("address", printed(str(self.address)), "the address of one machine")

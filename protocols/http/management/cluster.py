@@ -1,0 +1,41 @@
+"""Tell about the cluster that a node belongs to, and let another node serve."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from broker_core.errors import NotFound
+from broker_core.values import Json
+from protocols.http.connection import Response
+from protocols.http.management.request_body import body_of, text_in
+from protocols.http.server.replies import octets
+from protocols.http.server.request import Asked, Level, Route
+
+PATH: Final = "/api/cluster"
+
+
+def cluster(asked: Asked) -> Json:
+    """Return the nodes, the owner, its lease and the last takeovers; a node without a cluster says so.
+
+    Times are seconds since 1970; ages, and what a takeover took, are seconds.
+    """
+    found = asked.operations.cluster
+    return {"state": "single", "owner": asked.operations.name} if found is None else dict(found.status())
+
+
+def fail_over(asked: Asked) -> Response:
+    """Hand over to the node that `to` names, or to any that stands by. Raises NotFound if there is none."""
+    found = asked.operations.cluster
+    if found is None:
+        raise NotFound("this node is not one of a cluster")
+    heir = text_in(body_of(asked), "to", "") if asked.body else ""
+    found.fail_over(heir)
+    asked.broker.events.happened("cluster.failover.asked", "", {"name": asked.operations.name, "heir": heir})
+    return Response(HTTPStatus.ACCEPTED, octets({"from": asked.operations.name, "to": heir}))
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MONITORING, cluster),
+    Route("POST", PATH + "/failover", Level.ADMINISTRATOR, fail_over),
+)
