@@ -18,7 +18,7 @@ SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_pr
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile wheel format bench crash points power rounds suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash points power rounds suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -59,7 +59,10 @@ lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 
 compile: $(COMPILED)/.ready ## compile the hot modules into build/compiled, if there is a C compiler
 
-wheel: $(VENV)/.ready-to-test $(COMPILED)/.ready ## pack what is compiled as a wheel into dist/
+site: $(VENV)/.ready-to-test ## make the handbook's pages for a browser, with a search, in build/site/html
+	$(BIN)/python scripts/site.py
+
+wheel: $(VENV)/.ready-to-test $(COMPILED)/.ready site ## pack what is compiled, and the handbook, as a wheel into dist/
 	$(BIN)/python scripts/wheel.py $(ARGS)
 
 format: $(VENV)/.ready-to-test ## format the code and sort the imports
@@ -89,6 +92,7 @@ rounds: $(VENV)/.ready-to-test ## kill Spark and the broker in mid-batch, 20 tim
 docs: $(VENV)/.ready-to-run ## print the pages that are generated from the code
 	$(BIN)/python -m broker_core.config.docs > docs/configuration.md
 	$(BIN)/python -m broker_core.arguments.docs > docs/arguments.md
+	$(BIN)/python -m protocols.http.docs > docs/http.md
 
 clean: ## remove what was set up or built
 	rm -rf $(VENV) $(NPM)/node_modules $(NPM)/.fetched build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,6 +12,7 @@ tree: a compiled module that lies beside its `.py` file would be imported instea
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -32,6 +33,8 @@ MODE = os.environ.get("LEVERET_COMPILE") or "auto"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LISTED = PROJECT["tool"]["leveret"]["compiled"]
 BUILT = "broker_core/built.txt"
+SITE = ROOT / "build/site/html"  # made by `make site`
+HANDBOOK = "broker_core/handbook"  # where `leveret docs` finds it
 MYPY = "mypy>=2.1,<3"  # requested only where it is needed: it has no wheels for rare machines
 # Debug information doubles the time, and is of no use without the C files. Hidden symbols let modules call each
 # other without the linker's table.
@@ -85,6 +88,14 @@ def note(target: str, how: str) -> None:
     Path(target, BUILT).write_text("\n".join([how, *modules, ""]))
 
 
+def add_handbook(library: Path) -> None:
+    """Copy the handbook's pages, if they have been made and none of docs/ is newer, for `leveret docs`."""
+    shutil.rmtree(library / HANDBOOK, ignore_errors=True)
+    pages = [str(page) for page in ROOT.glob("docs/**/*.md")]
+    if pages and is_fresh(str(SITE / "index.html"), pages):
+        shutil.copytree(SITE, library / HANDBOOK)
+
+
 class Copy(build_py):
     """Copies the Python files, and notes beside them how they were built."""
 
@@ -92,6 +103,7 @@ class Copy(build_py):
         super().run()
         if self.editable_mode:
             return
+        add_handbook(Path(self.build_lib))
         if WHY is None:
             note(self.build_lib, "compiled")
             return

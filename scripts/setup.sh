@@ -200,7 +200,7 @@ case "${1:-}" in
     test)
         make_venv
         make_buildable # the tests need it, a node does not
-        install_leveret '.[test,compile,dev,interop,spark,delta,charts]'
+        install_leveret '.[test,compile,dev,docs,interop,spark,delta,charts]'
         make_java
         ;;
     peers)

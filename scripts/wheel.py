@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+SITE = ROOT / "build/site/html"  # the handbook, for `leveret docs`
 OURS = ("LEVERET_COMPILE", "PYTHONPATH", "PYTHONSAFEPATH")  # of `make`, whose tests run what is compiled
 
 
@@ -25,6 +26,8 @@ def pack(compiled: Path, source: Path, out: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder, "library")
         shutil.copytree(compiled, library, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        if SITE.exists():
+            shutil.copytree(SITE, library / "broker_core/handbook", dirs_exist_ok=True)
         settings = Path(folder, "settings.cfg")
         settings.write_text(f"[build]\nbuild_lib = {library}\n[bdist_wheel]\nskip_build = 1\n")
         environ = {name: value for name, value in os.environ.items() if name not in OURS}

@@ -27,6 +27,7 @@ from .sources import sources
 ROOT = Path(__file__).parents[1]
 COPIED = ["LICENSE", "README.md", "pyproject.toml", "pyspark_amqp.py", "setup.py"]
 PACKAGES = ["broker_core", "perf", "pipeline", "plugins", "protocols"]
+HANDBOOK = "broker_core/handbook/index.html"
 COMPILED = ["broker_core/clock.py", "broker_core/queues/round_robin.py"]
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -39,6 +40,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(ROOT / name, folder)
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for page in ("docs/index.md", "build/site/html/index.html"):  # the second is newer, as `make site` has it
+        (folder / page).parent.mkdir(parents=True)
+        (folder / page).write_text("Leveret")
+    os.utime(folder / "docs/index.md", (0, 0))
     listed = re.compile(r"^compiled = \[\n.*?^\]", re.DOTALL | re.MULTILINE)
     text = (folder / "pyproject.toml").read_text()
     assert len(listed.findall(text)) == 1
@@ -113,6 +118,7 @@ def test_without_a_compiler_a_wheel_is_plain_and_says_so(
     assert f"leveret: building plain Python, several times slower: {why}" in done.stdout + done.stderr
     wheel = the_wheel(tmp_path)
     assert wheel.name.endswith("-py3-none-any.whl")
+    assert HANDBOOK in ZipFile(wheel).namelist()
     said = version(wheel, tmp_path / "installed")
     assert said.endswith(f"(plain Python, several times slower: {why} when it was built)")
 
@@ -192,12 +198,16 @@ def test_a_source_distribution_is_all_of_the_project_and_a_plain_wheel_of_it_ser
 @pytest.mark.skipif(os.environ.get("LEVERET_TESTED") != "compiled", reason="runs with `make test-compiled`")
 def test_a_wheel_of_what_is_compiled_serves_with_what_is_in_it(whole: Path, tmp_path: Path):
     compiled = Path(broker_core.__file__).parents[1]
+    (whole / "build/site/html").mkdir(parents=True)
+    (whole / "build/site/html/index.html").write_text("Leveret")
     script = [sys.executable, whole / "scripts/wheel.py", "--source", whole]
     ran(*script, "--compiled", compiled, "--out", tmp_path)
     wheel = the_wheel(tmp_path)
     tags = sys.implementation.cache_tag.replace("cpython-", "cp")
     assert f"-{tags}-{tags}-" in wheel.name
-    assert [name for name in ZipFile(wheel).namelist() if "__pycache__" in name or name.startswith(".")] == []
+    names = ZipFile(wheel).namelist()
+    assert HANDBOOK in names
+    assert [name for name in names if "__pycache__" in name or name.startswith(".")] == []
     assert tried(wheel, tmp_path / "venv", "compiled") == f"leveret {VERSION} (compiled)\n"
 
 

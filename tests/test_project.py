@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from broker_core import cli
 from broker_core.arguments import docs
 from broker_core.config.docs import documentation
 from broker_core.version import VERSION
+from protocols.http import docs as routes
 from tests.sources import ROOT, sources
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -38,6 +40,32 @@ def test_the_page_of_arguments_is_fresh():
     assert (ROOT / "docs/arguments.md").read_text() == docs.documentation(ROOT / "pyproject.toml"), (
         "run `make docs`"
     )
+
+
+def test_the_page_of_routes_is_fresh():
+    fresh = (ROOT / "docs/http.md").read_text() == routes.documentation()
+    assert fresh, "run `make docs`, or python -m protocols.http.docs > docs/http.md"
+
+
+def test_every_page_has_one_place_in_the_navigation_and_is_named_in_the_index():
+    """What is new goes into `zensical.toml`, where readers will look for it, and into docs/index.md."""
+    navigation = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    listed = [name for name in leaves(navigation) if not name.startswith(("files/", "project/"))]
+    pages = {str(page.relative_to(ROOT / "docs")) for page in ROOT.glob("docs/**/*.md")}
+    decisions = {page for page in pages if page.startswith("decisions/")}
+    assert sorted(listed) == sorted(pages - decisions | {"decisions/index.md"})
+    index = (ROOT / "docs/index.md").read_text()
+    assert [page for page in sorted(pages - decisions - {"index.md"}) if f"]({page})" not in index] == []
+
+
+def leaves(navigation: object) -> Iterator[str]:
+    """Yield the pages in a part of the navigation."""
+    if isinstance(navigation, str):
+        yield navigation
+        return
+    assert isinstance(navigation, list | dict)
+    for each in navigation.values() if isinstance(navigation, dict) else navigation:
+        yield from leaves(each)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

@@ -61,6 +61,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "lint": ("topology", "Find mistakes in a topology, of a file or of a node."),
     "top": ("top", "Watch a node: its queues, its connections, its message rates."),
     "trace": ("trace", "Copy published and delivered messages to an exchange, and watch them."),
+    "docs": ("docs", "Read the handbook in a browser."),
     "completion": ("completion", "Print a script that lets a shell complete commands and names."),
     "store": ("store", "Maintain a data folder: verify, stats, backup, restore."),
 }
