@@ -57,6 +57,37 @@ examples:
   leveret pipeline lag /lake/orders.checkpoint
   leveret pipeline lag /lake/*.checkpoint --watch 5
 """
+FILES: Final = """\
+examples:
+  leveret pipeline files /lake/orders
+  duckdb -c "select count(*) from read_parquet([$(leveret pipeline files /lake/orders | sed "s/.*/'&'/" | paste -sd,)])"
+
+Each line of standard output is a file that is in the table now; how many, on standard error.
+"""
+CHECK: Final = """\
+examples:
+  leveret pipeline check /lake/orders
+  leveret pipeline check /lake/orders --offline
+
+Reads which offsets are in the table, and compares them with the checkpoint and with what the broker has. The exit code
+is 1 if messages are missing or there more than once, or a file is gone.
+"""
+CLEAN: Final = """\
+examples:
+  leveret pipeline clean /lake/orders                       tells what would be removed
+  leveret pipeline clean /lake/orders --older-than 2d --delete
+
+Runs that were killed leave files that are in no table. A run that is under way has such files, too: do not name a time
+that is shorter than a micro-batch takes. What was in an earlier version of the table is also removed when it is as old.
+"""
+CONVERT: Final = """\
+examples:
+  leveret pipeline convert /lake/orders --dry-run
+  leveret pipeline convert /lake/orders
+
+Stop archiving into the folder first. Its files stay where they are, and so does the checkpoint, which the next run of
+`leveret pipeline archive` goes on with.
+"""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
@@ -76,6 +107,10 @@ class Pipeline:
         _add_route(actions, environ)
         _add_dead_letters(actions, environ)
         _add_lag(actions, environ)
+        _add_files(actions)
+        _add_check(actions, environ)
+        _add_clean(actions)
+        _add_convert(actions)
 
 
 COMMAND: Final = Pipeline()
@@ -177,7 +212,67 @@ def _add_lag(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, st
     adding.add_argument("--json", action="store_true", help="print JSON; with --watch, a line each time")
 
 
+def _add_files(actions: Actions[argparse.ArgumentParser]) -> None:
+    adding = _add_plain(actions, "files", "List the files that are in a table now. Needs no Spark.", FILES)
+    adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
+    adding.add_argument(
+        "--json", action="store_true", help="print a line of JSON for each file, with its rows"
+    )
+
+
+def _add_check(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
+    text = "Check that a table has each message once, and compare it with the broker. Needs no Spark."
+    adding = _add(actions, environ, "check", text, CHECK, "table_commands")
+    adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
+    adding.add_argument("--checkpoint", metavar="DIR", help="of its query (default: beside the target)")
+    adding.add_argument("--offline", action="store_true", help="do not ask the broker")
+    adding.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_clean(actions: Actions[argparse.ArgumentParser]) -> None:
+    text = (
+        "Tell which files in a table's folder are in no table, and remove them with --delete. Needs no Spark."
+    )
+    adding = _add_plain(actions, "clean", text, CLEAN)
+    adding.add_argument("target", metavar="TARGET", help="a table that archive has written")
+    adding.add_argument(
+        "--older-than",
+        metavar="AGE",
+        type=_hours,
+        default="7d",
+        help="leave younger files: hours or days, such as 12h, 7d (default: %(default)s)",
+    )
+    adding.add_argument("--delete", action="store_true", help="remove them")
+
+
+def _add_convert(actions: Actions[argparse.ArgumentParser]) -> None:
+    text = "Make a Delta table of a folder of Parquet that archive has written. Needs no Spark."
+    adding = _add_plain(actions, "convert", text, CONVERT)
+    adding.add_argument("target", metavar="TARGET", help="the folder")
+    adding.add_argument("--checkpoint", metavar="DIR", help="of its query (default: beside the target)")
+    adding.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+
+
 # Arguments of several jobs.
+
+
+def _add_plain(
+    actions: Actions[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    examples: str,
+    module: str = "table_commands",
+) -> argparse.ArgumentParser:
+    """Add a job that asks no broker."""
+    adding = actions.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    adding.set_defaults(command=_loaded(name.replace("-", "_"), module))
+    return adding
 
 
 def _add(
@@ -186,16 +281,10 @@ def _add(
     name: str,
     text: str,
     examples: str,
+    module: str = "commands",
 ) -> argparse.ArgumentParser:
     """Add a job, with the options of its connection."""
-    adding = actions.add_parser(
-        name,
-        help=text,
-        description=text,
-        epilog=f"{examples}\n{CONNECTION}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    adding.set_defaults(command=_loaded(name.replace("-", "_")))
+    adding = _add_plain(actions, name, text, f"{examples}\n{CONNECTION}", module)
     endpoint = environ.get("LEVERET_URL") or "http://127.0.0.1:15672"
     user = environ.get("LEVERET_USER") or "guest"
     adding.add_argument(
@@ -221,9 +310,9 @@ def _add(
     return adding
 
 
-def _loaded(name: str) -> Run:
+def _loaded(name: str, module: str) -> Run:
     def run(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-        job: Run = getattr(import_module("pipeline.jobs.commands"), name)
+        job: Run = getattr(import_module(f"pipeline.jobs.{module}"), name)
         return job(options, environ)
 
     return run
@@ -333,6 +422,14 @@ def _interval(text: str) -> str:
     if not found:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 500ms, 10s, 5m, 1h")
     return f"{found[1]} {UNITS[found[2]]}"
+
+
+def _hours(text: str) -> int:
+    """Return an age in hours."""
+    found = re.fullmatch(r"([0-9]{1,6})(h|d)", text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age such as 12h or 7d")
+    return int(found[1]) * (24 if found[2] == "d" else 1)
 
 
 def _time(text: str) -> int:

@@ -129,7 +129,7 @@ def _archive_here(
     from pipeline.jobs.archive_run import layout_of, reason
     from pipeline.jobs.checkpoints import QueryCheckpoint
 
-    reach = _reach(options, environ)
+    reach = reached(options, environ)
     _require_readable(reach, options.sources, options.reader)
     checked = reach.checked(options.sources, _reading(options, BATCH))
     layout = layout_of(target, checked)
@@ -179,7 +179,7 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
         to = f"exchange '{options.to_exchange}', {options.delivery}"
         return _plan(options, environ, options.checkpoint, to)
     sink = {
-        **_reach(options, environ).options,
+        **reached(options, environ).options,
         "exchange": options.to_exchange,
         "delivery": options.delivery,
     }
@@ -200,7 +200,7 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
     asked = replays.Asked(options.lake, *said, options.format)
     checkpoint = replays.Checkpoint(Path(options.checkpoint)) if options.checkpoint else None
     known = checkpoint.plan(asked) if checkpoint else None  # reports a mistake before Spark is started
-    reach = _reach(options, environ)
+    reach = reached(options, environ)
     with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
         from pipeline.jobs.replay_batches import Pace
         from pipeline.jobs.replay_batches import replay as publish
@@ -221,7 +221,7 @@ def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
 
     if options.picture:
         picture.require(options.picture)
-    reach = _reach(options, environ)
+    reach = reached(options, environ)
     streams, queues = preview.sorted_out(reach, options.sources)
     if options.dry_run:
         return _dry_look(options, reach, streams, queues)
@@ -261,7 +261,7 @@ def _dry_look(
 
 @told
 def lag(options: argparse.Namespace, environ: Environ) -> int:
-    reach = _reach(options, environ)
+    reach = reached(options, environ)
     while True:
         found = lags.measure(options.checkpoints, reach)
         if options.json:
@@ -296,7 +296,8 @@ def _lag_row(each: lags.Lag) -> tuple[str, ...]:
 # Parts of several jobs.
 
 
-def _reach(options: argparse.Namespace, environ: Environ) -> BrokerEndpoint:
+def reached(options: argparse.Namespace, environ: Environ) -> BrokerEndpoint:
+    """Return the connection that the arguments name; a password that is not given is asked for."""
     if not options.password_file and "LEVERET_PASSWORD" not in environ and options.user != "guest":
         if sys.stdin.isatty():
             from getpass import getpass
@@ -323,7 +324,7 @@ def _every(options: argparse.Namespace) -> str | None:
 
 def _plan(options: argparse.Namespace, environ: Environ, checkpoint: str, to: str) -> int:
     """Print what a query would do, and start nothing."""
-    reach = _reach(options, environ)
+    reach = reached(options, environ)
     reach.checked(options.sources, _reading(options, BATCH))
     client, asker = reach.client(), Asker(reach.quick())
     try:
@@ -349,7 +350,7 @@ def _query(
     started: Callable[[SparkSession, Mapping[str, str]], tuple[StreamingQuery, Mapping[int, int]]],
 ) -> int:
     """Run a streaming query to its end, reporting its progress. `started` returns it, and rows as for `watch`."""
-    reach = _reach(options, environ)
+    reach = reached(options, environ)
     reading = reach.reading(options.sources, _reading(options, BATCH))
     reach.checked(options.sources, _reading(options, BATCH))
     _require_readable(reach, options.sources, options.reader)

@@ -1,0 +1,162 @@
+"""Run `leveret pipeline files`, `check`, `clean` and `convert` with parsed arguments. None of them needs Spark."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import attrs
+
+from pipeline.errors import BadOption
+from pipeline.jobs import delta
+from pipeline.jobs import lag as lags
+from pipeline.jobs.archive import LOG, checkpoint_of, format_of
+from pipeline.jobs.commands import DONE, FAILED, reached, told
+from pipeline.jobs.dead_letters import columns
+from pipeline.requests import Asker
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from pipeline.jobs import upkeep
+
+Environ = Mapping[str, str]
+
+
+@told
+def files(options: argparse.Namespace, environ: Environ) -> int:
+    found = _table(options.target)
+    listed = delta.committed(found)
+    for each, place in zip(listed, delta.places(options.target, listed), strict=True):
+        if options.json:
+            said = {"file": place, "bytes": each.octets, "rows": each.rows, "values": each.values}
+            print(json.dumps(said))
+        else:
+            print(place)
+    rows = sum(each.rows or 0 for each in listed)
+    octets = sum(each.octets for each in listed)
+    print(f"{len(listed):,} files, {rows:,} rows, {octets:,} bytes", file=sys.stderr)
+    return DONE
+
+
+@told
+def check(options: argparse.Namespace, environ: Environ) -> int:
+    from pipeline.jobs import upkeep
+
+    table = _table(options.target)
+    checkpoint = delta.folder_of(options.checkpoint or checkpoint_of(options.target))
+    found = upkeep.offsets_of(table, options.target)
+    marks = upkeep.marks_in_table(options.target, checkpoint) if checkpoint is not None else {}
+    streams, leases = {}, []
+    if not options.offline:
+        reach = reached(options, environ)
+        client, asker = reach.client(), Asker(reach.quick())
+        try:
+            streams = upkeep.streams_of((each[0] for each in found), client)
+            if {each[0] for each in found} - {each[0] for each in streams}:  # queues
+                leases = lags.leases(asker, reach.vhost)
+        finally:
+            client.close()
+            asker.close()
+    damaged = upkeep.damaged(options.target, delta.committed(table))
+    rows = upkeep.checked(found, marks, streams, upkeep.leases_of(marks, leases))
+    troubles = [
+        *damaged,
+        *(f"{each.source}/{each.partition}: {said}" for each in rows for said in each.troubles),
+    ]
+    if options.json:
+        print(json.dumps({"partitions": [attrs.asdict(each) for each in rows], "damaged": damaged}, indent=2))
+    else:
+        print("\n".join([*check_lines(rows), *troubles, verdict(rows, troubles)]))
+    return FAILED if troubles else DONE
+
+
+def check_lines(rows: list[upkeep.Checked]) -> list[str]:
+    """Return a table for people."""
+    names = (
+        "source",
+        "partition",
+        "first",
+        "next",
+        "missing",
+        "repeated",
+        "checkpoint",
+        "broker has",
+        "rows",
+    )
+    lines = [
+        (
+            each.source,
+            *map(str, (each.partition, each.first, each.next, each.missing, each.repeated)),
+            "-" if each.position is None else f"{each.position}",
+            "-" if each.end is None else f"{each.oldest} to {each.end}",
+            str(each.rows),
+        )
+        for each in rows
+    ]
+    return columns([names, *lines])
+
+
+def verdict(rows: list[upkeep.Checked], troubles: list[str]) -> str:
+    total = sum(each.rows for each in rows)
+    if troubles:
+        return f"{total:,} rows, {len(troubles)} problem{'s' if len(troubles) > 1 else ''}"
+    behind = sum(max(0, each.end - each.next) for each in rows if each.end is not None)
+    more = f", {behind:,} messages behind the broker" if any(each.end is not None for each in rows) else ""
+    return f"{total:,} rows, each message once{more}"
+
+
+@told
+def clean(options: argparse.Namespace, environ: Environ) -> int:
+    from pipeline.jobs import upkeep
+
+    _table(options.target)
+    found = upkeep.orphans(options.target, options.older_than, options.delete)
+    for each in found:
+        age = "" if each.age_s is None else f"  {each.age_s / 3600:,.1f} h old"
+        print(f"{each.path}{age}" + ("" if each.octets is None else f", {each.octets:,} bytes"))
+    octets = sum(each.octets or 0 for each in found)
+    what = f"{len(found):,} files that are in no version of the table, or no longer, {octets:,} bytes"
+    done = (
+        "removed"
+        if options.delete
+        else "nothing is removed without --delete"
+        if found
+        else "nothing to remove"
+    )
+    print(f"{what}: {done}", file=sys.stderr)
+    return DONE
+
+
+@told
+def convert(options: argparse.Namespace, environ: Environ) -> int:
+    from pipeline.jobs import convert as converting
+
+    delta.require()
+    folder = delta.folder_of(options.target)
+    checkpoint = delta.folder_of(options.checkpoint or checkpoint_of(options.target))
+    if folder is None or checkpoint is None:
+        raise BadOption("only folders of this machine can be converted")
+    found = converting.looked_at(folder, checkpoint)
+    rows = sum(each.rows for each in found.files)
+    by = ", ".join(found.by) or "nothing"
+    print(f"{len(found.files):,} files with {rows:,} rows, partitioned by {by}, up to batch {found.batch}")
+    if found.query is None:
+        print(f"there is no checkpoint at {checkpoint}: name it with --checkpoint if archiving is to go on")
+    if options.dry_run:
+        print("nothing is changed in a dry run")
+        return DONE
+    converting.convert(folder, found)
+    print(f"{folder} is a Delta table now; {converting.DONE} is what it was")
+    return DONE
+
+
+def _table(where: str) -> DeltaTable:
+    if format_of(where) == "parquet":
+        raise BadOption(
+            f"{where} is a folder of Parquet ({LOG}): `leveret pipeline convert {where}` makes it a Delta table"
+        )
+    return delta.found(where)

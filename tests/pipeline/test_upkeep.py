@@ -1,0 +1,226 @@
+"""The upkeep of tables: which files count, whether each message is there once, what may go, what is converted."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from broker_core.cli import main
+from pipeline.jobs import delta
+from pipeline.jobs.lag import LeaseLag
+from pipeline.offsets import Mark
+from tests.interop.conftest import need_module
+from tests.pipeline.bulk import FakeBroker
+from tests.pipeline.test_archive import Lake
+
+polars = need_module("polars")
+parquet = need_module("pyarrow.parquet")
+need_module("deltalake")
+
+import pyarrow as pa  # noqa: E402
+
+from pipeline.jobs.archive_columns import COLUMNS  # noqa: E402
+from pipeline.jobs.upkeep import OffsetSet, checked  # noqa: E402
+
+
+@pytest.fixture
+def lake(broker: FakeBroker, tmp_path: Path) -> Lake:
+    return Lake(broker, tmp_path)
+
+
+def run(*words: str | Path) -> int:
+    return main(["pipeline", *map(str, words)], {})
+
+
+def check(lake: Lake, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, list[str]]:
+    code = run("check", lake.where, *(more or ("--endpoint", lake.broker.url)))
+    return code, capsys.readouterr().out.splitlines()
+
+
+def offsets(*rows: int) -> OffsetSet:
+    found = OffsetSet()
+    found.add(pa.array(rows, pa.int64()))
+    return found
+
+
+def test_the_files_that_count_are_listed(lake: Lake, capsys: pytest.CaptureFixture[str]):
+    lake.broker.super_stream("orders", 2)[1].fill(20)
+    lake.once(by=("stream",))
+    (lake.where / "stream=orders/left-over.parquet").write_bytes(b"half a f")
+    assert run("files", lake.where) == 0
+    printed = capsys.readouterr()
+    (file,) = printed.out.splitlines()
+    assert parquet.read_metadata(file).num_rows == 20
+    assert printed.err.startswith("1 files, 20 rows, ")
+    assert run("files", lake.where, "--json") == 0
+    (said,) = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (said["file"], said["rows"], said["values"]) == (file, 20, {"stream": "orders"})
+    assert run("files", lake.where.parent) == 1
+    assert "is no Delta table" in capsys.readouterr().err
+
+
+def test_gaps_and_repeats_are_found_whatever_the_order_of_the_rows():
+    found = offsets(7, 5, 6, 0, 1, 9)
+    assert found.swept() == (0, 10, [(2, 5), (8, 9)], [])
+    found.add(pa.array([6, 7, 8, 20], pa.int64()))
+    assert found.swept() == (0, 21, [(2, 5), (10, 20)], [(6, 8)])
+    assert offsets(3, 3, 3).swept() == (3, 4, [], [(3, 4)])
+
+
+def test_a_whole_table_is_in_order(lake: Lake, capsys: pytest.CaptureFixture[str]):
+    first, second = lake.broker.super_stream("orders", 2)
+    first.fill(250)
+    second.fill(30)
+    lake.once(maxOffsetsPerTrigger="100", by=("day", "stream"))
+    second.fill(5)
+    code, lines = check(lake, capsys)
+    assert [line.split() for line in lines] == [
+        [
+            "source",
+            "partition",
+            "first",
+            "next",
+            "missing",
+            "repeated",
+            "checkpoint",
+            "broker",
+            "has",
+            "rows",
+        ],
+        ["orders", "0", "0", "250", "0", "0", "250", "0", "to", "250", "250"],
+        ["orders", "1", "0", "30", "0", "0", "30", "0", "to", "35", "30"],
+        ["280", "rows,", "each", "message", "once,", "5", "messages", "behind", "the", "broker"],
+    ]
+    assert code == 0
+
+
+def test_what_is_missing_or_twice_or_damaged_is_said(lake: Lake, capsys: pytest.CaptureFixture[str]):
+    lake.broker.stream("orders").fill(300)
+    lake.once(maxOffsetsPerTrigger="100")
+    table = delta.found(str(lake.where))
+    schema = table.schema().to_arrow()
+    second = next(file for file in delta.committed(table) if "-100-200-" in file.path)
+    table.delete("offset >= 100 and offset < 150")
+    code, lines = check(lake, capsys)
+    assert (code, lines[-1]) == (1, "250 rows, 1 problem")
+    assert "orders/0: offsets 100 to 149 are missing; the broker has them still" in lines
+    lake.broker.stream("orders").drop(200)
+    assert "orders/0: offsets 100 to 149 are missing; the broker has lost them, too" in check(lake, capsys)[1]
+
+    again = delta_file(lake.where, second)
+    assert delta.append(str(lake.where), ["day"], schema, [again], "by hand", 0)
+    code, lines = check(lake, capsys, "--offline")
+    assert (code, lines[-1]) == (1, "350 rows, 1 problem")
+    assert lines[-2].startswith("orders/0: offsets 150 to 199 are there more than once")
+
+    (lake.where / second.path).write_bytes(b"")
+    assert run("check", lake.where, "--offline") == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def delta_file(where: Path, file: delta.Committed) -> object:
+    from pipeline.jobs.data_files import DataFile
+
+    return DataFile(
+        file.path, file.values, file.octets, file.rows or 0, 0, json.dumps({"numRecords": file.rows})
+    )
+
+
+def test_a_table_that_lags_behind_its_checkpoint_or_its_lease_has_lost_messages():
+    found = {("jobs", 0): offsets(*range(10))}
+    marks = {("jobs", 0): Mark(12, "jobs!1", 10), ("orders", 0): Mark(5, "orders#1", 0)}
+    lease = LeaseLag("jobs", "lake", "jobs!1", 11, 14, 3, 1, 0)
+    jobs, orders = checked(found, marks, {}, {("jobs", 0): lease})
+    assert jobs.troubles == (
+        "the checkpoint is at offset 12: offsets 10 to 11 are not there",
+        "the queue's lease is settled up to 11: offsets 10 to 10 are gone",
+    )
+    assert orders.troubles == ("the checkpoint is at offset 5, and the table has nothing of it",)
+
+
+def test_a_table_with_a_micro_batch_that_no_checkpoint_has_yet_is_in_order(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+):
+    from tests.pipeline.test_archive import Cut, Fragile
+
+    lake.broker.stream("orders").fill(50)
+    with pytest.raises(Cut):
+        lake.once(Fragile(lake.checkpoint, "in the table"))
+    code, lines = check(lake, capsys)
+    assert (code, lines[-1]) == (0, "50 rows, each message once, 0 messages behind the broker")
+
+
+def test_only_old_files_of_no_table_are_removed_and_only_if_that_is_said(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+):
+    lake.broker.stream("orders").fill(50)
+    lake.once()
+    (folder,) = lake.where.glob("day=*")
+    old, new = folder / "0-50-60-aa.parquet", folder / "0-50-60-bb.parquet"
+    for file in (old, new):
+        file.write_bytes(b"half a file")
+    hours = 30 * 3600
+    os.utime(old, (old.stat().st_atime - hours, old.stat().st_mtime - hours))
+    assert run("clean", lake.where, "--older-than", "1d") == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{folder.name}/{old.name}  30.0 h old, 11 bytes\n"
+    assert printed.err.endswith("nothing is removed without --delete\n")
+    assert old.exists()
+    assert run("clean", lake.where, "--older-than", "1d", "--delete") == 0
+    assert (old.exists(), new.exists()) == (False, True)
+    assert lake.offsets() == [*range(50)]
+
+
+def test_a_folder_of_parquet_is_converted_with_its_place_in_the_stream(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+):
+    lake.broker.stream("orders").fill(30)
+    lake.once(maxOffsetsPerTrigger="10")
+    as_spark_writes(lake)
+    assert run("check", lake.where) == 2
+    assert "`leveret pipeline convert" in capsys.readouterr().err
+    assert run("convert", lake.where, "--dry-run") == 0
+    said = "3 files with 30 rows, partitioned by day, up to batch 2"
+    assert capsys.readouterr().out.splitlines() == [said, "nothing is changed in a dry run"]
+    assert run("convert", lake.where) == 0
+    assert not (lake.where / "_spark_metadata").exists()
+    assert lake.offsets() == [*range(30)]
+    lake.broker.stream("orders").fill(5)
+    lake.once()
+    assert lake.offsets() == [*range(35)]
+    capsys.readouterr()
+    assert run("convert", lake.where) == 1
+    assert "is a Delta table already" in capsys.readouterr().err
+
+
+def test_a_conversion_that_was_cut_off_is_finished(lake: Lake):
+    lake.broker.stream("orders").fill(30)
+    lake.once()
+    as_spark_writes(lake)
+    assert run("convert", lake.where) == 0
+    (lake.where / "_spark_metadata.converted").rename(lake.where / "_spark_metadata")
+    assert run("convert", lake.where) == 0
+    assert lake.offsets() == [*range(30)]
+
+
+def as_spark_writes(lake: Lake) -> None:
+    """Turn a table into what Spark's file sink would have left: its log, INT96 times, and files that do not count."""
+    table = delta.found(str(lake.where))
+    log = lake.where / "_spark_metadata"
+    log.mkdir()
+    files = delta.committed(table)
+    for number, file in enumerate(files):
+        path = lake.where / file.path
+        rows = parquet.ParquetFile(path).read()
+        assert rows.schema.field("timestamp").type == COLUMNS["timestamp"]
+        parquet.write_table(rows, path, use_deprecated_int96_timestamps=True)
+        entry = {"path": path.as_uri(), "size": path.stat().st_size, "isDir": False, "action": "add"}
+        name = str(number) if number else "0.compact"
+        (log / name).write_text("v1\n" + json.dumps(entry))
+        path.with_name(f"left-{number}.parquet").write_bytes(path.read_bytes())
+    for file in (lake.where / "_delta_log").iterdir():
+        file.unlink()
+    (lake.where / "_delta_log").rmdir()
