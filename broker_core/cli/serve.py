@@ -134,7 +134,7 @@ def _overrides(options: argparse.Namespace) -> dict[str, object]:
     if options.data:
         overrides["node.data_dir"] = options.data.absolute()
     if options.memory:
-        overrides["node.data_dir"] = None
+        overrides |= {"node.data_dir": None, "store": None}
     return overrides
 
 

@@ -74,6 +74,11 @@ def _control(config: Config) -> str:
 
 def _data(config: Config) -> str:
     folder = config.node.data_dir
+    if config.store.engine == "postgres":
+        from broker_core.store.postgres.session import Database
+
+        settings = config.store.postgres
+        return f"in PostgreSQL: {Database(settings.dsn or '', settings.schema)}"
     return "in memory, gone when the node stops" if folder is None else f"{folder} (durable)"
 
 

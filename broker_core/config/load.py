@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +51,7 @@ from broker_core.config.sections import (
     UserEntry,
     VirtualHostEntry,
 )
+from broker_core.config.store import POSTGRES, StoreSettings
 from broker_core.config.types import REFUSED, Address, ListOf, Place, Problem, printed
 
 PREFIX: Final = "LEVERET_"
@@ -71,6 +73,7 @@ class Config(Record):
     cluster: ClusterSettings = key(
         RecordOf(ClusterSettings), "Several nodes of which one serves.", ClusterSettings()
     )
+    store: StoreSettings = key(RecordOf(StoreSettings), "Where durable data is kept.", StoreSettings())
     log: LogSettings = key(RecordOf(LogSettings), "Logging.", LogSettings())
     events: EventsSettings = key(RecordOf(EventsSettings), "The event exchange.", EventsSettings())
     listeners: tuple[ListenerEntry, ...] = key(
@@ -227,6 +230,7 @@ def parse(
     config = RecordOf(Config).read(table, place)
     if config is not REFUSED:
         config = _with_passwords(config, environ, place)
+        config = _with_dsn(config, place)
     if config is REFUSED or place.problems:
         raise ConfigError(place.problems)
     return config
@@ -262,6 +266,28 @@ def _with_passwords(config: Config, environ: Mapping[str, str], place: Place) ->
         _with_password(user, environ, users.item(index)) for index, user in enumerate(config.users)
     )
     return attrs.evolve(config, users=resolved)
+
+
+def _with_dsn(config: Config, place: Place) -> Config:
+    """Return the configuration with the connection string that a file holds, if libpq understands it."""
+    settings, where = config.store.postgres, place.at("store").at("postgres")
+    if settings.dsn_file is not None and settings.dsn is None:
+        try:
+            dsn = settings.dsn_file.read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            dsn = ""
+        if not dsn:
+            where.at("dsn_file").refuse(f'"{settings.dsn_file}"', "a file with a connection string in it")
+            return config
+        settings = attrs.evolve(settings, dsn=dsn, dsn_file=None)
+    if config.store.engine == POSTGRES and settings.dsn is not None and find_spec("psycopg") is not None:
+        from psycopg import Error, conninfo
+
+        try:
+            conninfo.conninfo_to_dict(settings.dsn)
+        except Error:  # its text may quote a part of a password
+            where.at("dsn").refuse("a string (hidden)", "`host=... dbname=...` or `postgresql://...`")
+    return attrs.evolve(config, store=attrs.evolve(config.store, postgres=settings))
 
 
 def _with_password(user: UserEntry, environ: Mapping[str, str], place: Place) -> UserEntry:

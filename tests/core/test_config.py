@@ -317,6 +317,21 @@ def test_a_password_that_is_not_there_is_told(tmp_path: Path):
     assert "UNSET" in found["users[0].password_env"]
 
 
+def test_a_database_is_named_by_a_connection_string_or_by_a_file_with_one(tmp_path: Path):
+    (tmp_path / "dsn").write_text("host=pg password=hunter2\n")
+    config = parse('store = {engine = "postgres", postgres = {dsn_file = "dsn"}}', folder=tmp_path)
+    assert config.store.postgres.dsn == "host=pg password=hunter2"
+    assert "hunter2" not in repr(config)
+    assert set(problems('store = {postgres = {schema = "x"}}')) == {"store.postgres"}
+    two = 'store = {engine = "postgres", postgres = {dsn = "host=a", dsn_file = "/absent"}}'
+    assert set(problems(two)) == {"store.postgres.dsn_file"}
+    absent = 'store = {engine = "postgres", postgres = {dsn_file = "/absent"}}'
+    assert set(problems(absent)) == {"store.postgres.dsn_file"}
+    strange = problems('store = {engine = "postgres", postgres = {dsn = "password=hun ter2"}}')
+    assert set(strange) == {"store.postgres.dsn"}
+    assert "ter2" not in str(strange)
+
+
 SECRETS = [
     'users = [{name = "a", password = "hunter2", passwrod = "hunter2"}]',
     'users = [{name = "a", password = ["hunter2"]}]',
