@@ -1,15 +1,17 @@
-"""`leveret store ...`: verify, measure, copy or restore a data folder, whether or not a node runs on it.
+"""`leveret store ...`: verify, measure, copy or restore a data folder or a database, whether or not a node runs on it.
 
-`verify`, `stats` and `backup` see one moment of the folder and change nothing in it.
+`verify`, `stats` and `backup` see one moment of it and change nothing in it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,20 +20,47 @@ from broker_core.cli.exit_codes import DONE, REFUSED, failed
 
 if TYPE_CHECKING:
     from broker_core.store.backup import Progress
+    from broker_core.store.postgres.session import Database
     from broker_core.store.verification import Owner, Report, StoredContent
 
 PROGRESS_S: Final = 1.0  # before the first line of progress, and between two
 
-VERIFY_TEXT: Final = "Compare everything in a data folder with its checksums."
+LOCATION: Final = "a data folder, or a database: a connection string of libpq's, or @FILE with one in it"
+LOCATION_EPILOG: Final = """\
+A database is named by a connection string of libpq's, such as "host=pg dbname=leveret" or postgresql://pg/leveret.
+Its password does not belong there, where other users of the machine can see it: use ~/.pgpass, PGPASSWORD, or @FILE.
+"""
+INIT_TEXT: Final = "Make the tables of the store engine `postgres` in a database."
+INIT_EPILOG: Final = f"""\
+examples:
+  leveret store init --dsn "host=pg dbname=leveret user=leveret"
+
+The user is the one that the node will be: it has to be allowed to create a schema in the database. Tables that are
+there already stay as they are.
+
+{LOCATION_EPILOG}"""
+COPY_TEXT: Final = "Copy a store between a data folder and a database, in either direction."
+COPY_EPILOG: Final = f"""\
+examples:
+  leveret store copy /var/lib/leveret "host=pg dbname=leveret"
+  leveret store copy @/etc/leveret/dsn /var/lib/leveret
+
+The target must be empty. No node may use a data folder that is copied, so that nothing is added meanwhile; a database
+is copied as of one moment, while a node serves from it or not.
+
+{LOCATION_EPILOG}"""
+VERIFY_TEXT: Final = "Compare everything in a data folder or a database with its checksums."
 VERIFY_EPILOG: Final = """\
 Exit codes: 0 everything is as it was written; 1 something is damaged, or there is no data folder.
 
 Damage is reported by queue as far as the queue can be known. A node that runs on the folder is not disturbed, but its
-logs grow while this reads; on a busy node verify a backup instead.
+logs grow while this reads; on a busy node verify a backup instead. A database is copied to a temporary folder for this.
 """
-STATS_TEXT: Final = "Show the contents of a data folder, by queue."
+STATS_TEXT: Final = "Show the contents of a data folder or a database, by queue."
 STATS_EPILOG: Final = "No message is read, and a node that runs on the folder is not disturbed."
-BACKUP_TEXT: Final = "Copy a data folder, as of one moment, while a node runs on it or not."
+BACKUP_TEXT: Final = (
+    "Copy a data folder or a database to a folder, as of one moment, while a node runs on it or not."
+)
 BACKUP_EPILOG: Final = """\
 examples:
   leveret store backup /var/lib/leveret /backup/monday
@@ -56,14 +85,29 @@ def add_store(parser: argparse.ArgumentParser, environ: Environ) -> None:
         added.set_defaults(command=command)
         return added
 
+    def add_schema(to: argparse.ArgumentParser) -> None:
+        to.add_argument("--schema", default="leveret", help="the schema of the database; default: leveret")
+
+    making = add("init", init, INIT_TEXT, INIT_EPILOG)
+    making.add_argument(
+        "--dsn", required=True, help="a connection string of libpq's, or @FILE with one in it"
+    )
+    add_schema(making)
+    moving = add("copy", copy, COPY_TEXT, COPY_EPILOG)
+    moving.add_argument("source", metavar="FROM", help=LOCATION)
+    moving.add_argument("target", metavar="TO", help=LOCATION)
+    add_schema(moving)
     verifying = add("verify", verify, VERIFY_TEXT, VERIFY_EPILOG)
-    verifying.add_argument("folder", metavar="DIR", type=Path)
+    verifying.add_argument("folder", metavar="STORE", help=LOCATION)
+    add_schema(verifying)
     verifying.add_argument("--json", action="store_true", help="print JSON")
     measuring = add("stats", stats, STATS_TEXT, STATS_EPILOG)
-    measuring.add_argument("folder", metavar="DIR", type=Path)
+    measuring.add_argument("folder", metavar="STORE", help=LOCATION)
+    add_schema(measuring)
     measuring.add_argument("--json", action="store_true", help="print JSON")
     saving = add("backup", backup, BACKUP_TEXT, BACKUP_EPILOG)
-    saving.add_argument("folder", metavar="DIR", type=Path)
+    saving.add_argument("folder", metavar="STORE", help=LOCATION)
+    add_schema(saving)
     saving.add_argument("to", metavar="TO", type=Path, help="a folder that is empty or does not exist")
     restoring = add("restore", restore, RESTORE_TEXT, RESTORE_EPILOG)
     restoring.add_argument("backup", metavar="BACKUP", type=Path)
@@ -72,32 +116,131 @@ def add_store(parser: argparse.ArgumentParser, environ: Environ) -> None:
     )
 
 
-def verify(options: argparse.Namespace, environ: Environ) -> int:
-    from broker_core.store import verification
+def init(options: argparse.Namespace, environ: Environ) -> int:
     from broker_core.store.folder import BadFolder
 
     try:
-        report = verification.verify(options.folder, progress("verified"))
+        found = location(options.dsn, options.schema)
+        if isinstance(found, Path):
+            return failed(
+                f"{options.dsn} is no connection string: `host=...` or `postgresql://...` is expected"
+            )
+        from broker_core.store.postgres import copying
+
+        with _reached():
+            made = copying.made(found)
     except (BadFolder, OSError) as error:
+        return failed(str(error))
+    print(f"{found}: {'the tables are made' if made else 'the tables are there already'}")
+    return DONE
+
+
+def copy(options: argparse.Namespace, environ: Environ) -> int:
+    from broker_core.store.contract import StoreError
+    from broker_core.store.folder import BadFolder
+
+    try:
+        source, target = location(options.source, options.schema), location(options.target, options.schema)
+        if isinstance(source, Path) and isinstance(target, Path):
+            return _copied(source, target, "the folder, and so its copy,")
+        from broker_core.store.postgres import copying
+
+        with _reached():
+            if isinstance(target, Path):
+                assert not isinstance(source, Path), "one of the two is a database"
+                return _saved(source, target)
+            if not isinstance(source, Path):
+                return failed("one of the two has to be a data folder")
+            copying.to_database(source, target, progress("copied"))
+            report = copying.inspected(target, False, progress("counted"))
+    except (BadFolder, StoreError, OSError) as error:
+        return failed(str(error))
+    print(f"{target}: {_summary(report)}")
+    return DONE
+
+
+@contextmanager
+def _reached() -> Iterator[None]:
+    """Turn the error of a database that does not answer into one that is told as others are."""
+    from broker_core.store.postgres.session import UnreachableError
+
+    try:
+        yield
+    except UnreachableError as error:
+        raise OSError(str(error)) from None
+
+
+def location(text: str, schema: str) -> Path | Database:
+    """Return the data folder or the database that an argument names. Raises OSError, BadFolder."""
+    if text.startswith("@"):
+        text = Path(text[1:]).read_text().strip()
+    elif not re.match(r"postgres(ql)?://|[a-z_]+\s*=", text):
+        return Path(text)
+    from broker_core.store.postgres.session import Database
+
+    return Database(text, schema)
+
+
+def verify(options: argparse.Namespace, environ: Environ) -> int:
+    from broker_core.store.contract import StoreError
+    from broker_core.store.folder import BadFolder
+
+    try:
+        report = _report(options, True)
+    except (BadFolder, StoreError, OSError) as error:
         return failed(str(error))
     print(json.dumps(verified_json(report), indent=2) if options.json else verified_text(report))
     return REFUSED if report.problems else DONE
 
 
 def stats(options: argparse.Namespace, environ: Environ) -> int:
-    from broker_core.store import verification
+    from broker_core.store.contract import StoreError
     from broker_core.store.folder import BadFolder
 
     try:
-        report = verification.measure(options.folder)
-    except (BadFolder, OSError) as error:
+        report = _report(options, False)
+    except (BadFolder, StoreError, OSError) as error:
         return failed(str(error))
     print(json.dumps(content_json(report), indent=2) if options.json else stats_text(report))
     return DONE
 
 
+def _report(options: argparse.Namespace, verified: bool) -> Report:
+    """Return what there is in a folder or a database. Raises BadFolder, StoreError, OSError."""
+    from broker_core.store import verification
+
+    found = location(options.folder, options.schema)
+    if isinstance(found, Path):
+        return verification.verify(found, progress("verified")) if verified else verification.measure(found)
+    from broker_core.store.postgres import copying
+
+    with _reached():
+        return copying.inspected(found, verified, progress("read"))
+
+
 def backup(options: argparse.Namespace, environ: Environ) -> int:
-    return _copied(options.folder, options.to, "the folder, and so its copy,")
+    from broker_core.store.contract import StoreError
+    from broker_core.store.folder import BadFolder
+
+    try:
+        found = location(options.folder, options.schema)
+        if isinstance(found, Path):
+            return _copied(found, options.to, "the folder, and so its copy,")
+        with _reached():
+            return _saved(found, options.to)
+    except (BadFolder, StoreError, OSError) as error:
+        return failed(str(error))
+
+
+def _saved(source: Database, target: Path) -> int:
+    """Copy a database to a folder, and verify that. Raises BadFolder, StoreError, OSError, UnreachableError."""
+    from broker_core.store import verification
+    from broker_core.store.postgres import copying
+
+    copying.to_folder(source, target, progress("copied"))
+    report = verification.verify(target, progress("verified"))
+    print(verified_text(report))
+    return failed("the database, and so its copy, is damaged") if report.problems else DONE
 
 
 def restore(options: argparse.Namespace, environ: Environ) -> int:
@@ -149,7 +292,9 @@ def progress(done_what: str, now: Callable[[], float] = time.monotonic) -> Progr
 
 def verified_text(report: Report) -> str:
     """Return a report about damage, as text."""
-    lines = [f"{report.folder}: {'DAMAGED' if report.problems else 'OK'}; {_summary(report)}"]
+    lines = [
+        f"{report.database or report.folder}: {'DAMAGED' if report.problems else 'OK'}; {_summary(report)}"
+    ]
     lines += [f"  {problem}" for problem in report.problems]
     damaged = {owner: content for owner, content in report.contents.items() if content.damaged}
     if damaged:
@@ -182,7 +327,7 @@ def verified_json(report: Report) -> dict[str, object]:
 def content_json(report: Report, verified: bool = False) -> dict[str, object]:
     """Return the contents of a folder, as `stats --json` prints it. Sizes are bytes, times UTC."""
     return {
-        "folder": str(report.folder),
+        "folder": report.database or str(report.folder),
         "state": _state(report),
         "objects": report.objects,
         "messages": report.messages,
@@ -200,6 +345,8 @@ def content_json(report: Report, verified: bool = False) -> dict[str, object]:
 
 
 def _state(report: Report) -> str:
+    if report.owner is not None:
+        return f"in use by the node '{report.owner}'"
     if report.node is not None:
         return f"in use by process {report.node}" if report.node else "in use"
     return "closed properly" if report.closed else "not closed properly"

@@ -274,7 +274,7 @@ def _with_dsn(config: Config, place: Place) -> Config:
     if settings.dsn_file is not None and settings.dsn is None:
         try:
             dsn = settings.dsn_file.read_text().strip()
-        except (OSError, UnicodeDecodeError):
+        except (OSError, ValueError):
             dsn = ""
         if not dsn:
             where.at("dsn_file").refuse(f'"{settings.dsn_file}"', "a file with a connection string in it")

@@ -47,7 +47,7 @@ class PostgresSettings(Record):
 
 @attrs.frozen(kw_only=True)
 class StoreSettings(Record):
-    """What keeps durable queues, streams and messages."""
+    """The store of durable queues, streams and messages."""
 
     engine: str = key(
         OneOf("sqlite", POSTGRES),

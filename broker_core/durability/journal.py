@@ -42,12 +42,12 @@ log: Final = logging.getLogger("leveret.store")
 
 CHUNK_OCTETS: Final = 1 << 20  # bytes of messages; the last message may exceed it
 CHUNK_ENTRIES: Final = 1 << 16
-BEHIND_OCTETS: Final = 32 << 20  # bytes gathered and not on disk; publishers wait beyond that
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
 QUICK_MESSAGES: Final = 8  # messages with consumers: a commit waits for these to be settled unwritten,
 DOUBTS: Final = 100  # unless one of so many commits before waited in vain, or of more if several did in a row
 DOUBLED_MAX: Final = 6  # times that the number of commits is doubled: at most one of 6400 waits in vain
 LOW_ON_DISK: Final = "low on disk"
+STALLED: Final = "the store does not answer"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -57,7 +57,7 @@ class Journal(Durability):
     def __init__(self, store: Store, broker: Broker, encodings: Mapping[str, Callable[[], Encoding]]) -> None:
         """Create a journal. `encodings`: by protocol name, a function that returns its encoding."""
         self.chunk_octets, self.chunk_entries = CHUNK_OCTETS, CHUNK_ENTRIES
-        self.behind_octets, self.retry_s, self.doubts = BEHIND_OCTETS, RETRY_S, DOUBTS
+        self.behind_octets, self.retry_s, self.doubts = store.behind_octets, RETRY_S, DOUBTS
         self.store = store
         self.broker = broker
         broker.journal = self
@@ -104,6 +104,7 @@ class Journal(Durability):
         self._gathered = 0  # bytes of the counted arrivals
         self._counted = 0  # number of them
         self._short = False  # the last commit failed for lack of space
+        self.stalled: str | None = None  # why commits wait, for something that may come back by itself
         self._started = False
         self._failed = False
 
@@ -346,7 +347,7 @@ class Journal(Durability):
 
     def start(self, soon: Callable[[Callable[[], None]], None]) -> None:
         """Begin to commit. `soon(f)` has `f` called in the broker's thread. Raises StoreError."""
-        self.store.start(soon, self._on_durable, self._on_failure)
+        self.store.start(soon, self._on_durable, self._on_failure, self._on_stalled)
         self._started = True
         self._go_on()
 
@@ -385,6 +386,16 @@ class Journal(Durability):
             self.broker.timers.at(self.broker.clock.now() + self.retry_s, self._try_again)
         else:
             self.fail(error if isinstance(error, StoreError) else StoreError(repr(error)))
+
+    def _on_stalled(self, cause: str | None) -> None:
+        """Hold publishers back while commits cannot be written; consumers get what is there."""
+        self.stalled = cause
+        if cause is None:
+            log.info("the store answers again")
+            self.broker.alarms.clear(STALLED)
+        else:
+            log.error("the store does not answer, and publishers are held back until it does: %s", cause)
+            self.broker.alarms.set(STALLED)
 
     def reading_failed(self, error: Exception) -> None:
         """Handle an error in reading that is not damage."""

@@ -30,6 +30,7 @@ from broker_core.config.listening import ListenerEntry
 from broker_core.config.load import Config, ConfigError
 from broker_core.config.records import difference
 from broker_core.config.sections import GUEST, UserEntry, VirtualHostEntry
+from broker_core.config.store import POSTGRES
 from broker_core.config.types import Problem, printed
 from broker_core.definitions.file_objects import CONFIGURATION
 from broker_core.durable_objects import (
@@ -632,6 +633,8 @@ def _websocket(entrance: Entrance) -> str:
 def _data(node: Node) -> str:
     if node.keeper is None:
         return "in memory only, gone when the node stops"
+    if node.config.store.engine == POSTGRES:
+        return "in PostgreSQL (durable)"
     return f"{node.keeper.folder or 'in a store of the program'} (durable)"
 
 

@@ -28,6 +28,7 @@ from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config.load import Config
 from broker_core.config.sections import GUEST
+from broker_core.config.store import POSTGRES
 from broker_core.config.types import Address
 from broker_core.errors import MISTAKES
 from broker_core.frontend import FrontEnd, encodings_of, queue_arguments_of, remote_ends_of
@@ -195,14 +196,13 @@ class Node:
     def _keeper(self) -> Keeper | None:
         """Return the keeper of the given store, or of the data folder's; a node in memory loads none of that."""
         folder, protocols = self.config.node.data_dir, self._plugins.protocols.values()
-        if self._store is None and folder is None:
+        if self._store is None and folder is None and self.config.store.engine != POSTGRES:
             return None
         from broker_core.node.persistence import Keeper, opened
 
         if self._store is not None:
             return Keeper(self.broker, self._store, None, protocols)
-        assert folder is not None
-        return Keeper(self.broker, opened(folder), folder, protocols)
+        return Keeper(self.broker, opened(self.config), folder, protocols)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from broker_core.config.store import POSTGRES
 from broker_core.durability import recovery
 from broker_core.durability import restore as restoring
 from broker_core.durability.journal import Journal
@@ -26,6 +27,7 @@ from broker_core.store.contract import Store, StoreError
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
+    from broker_core.config.load import Config
     from broker_core.frontend import Protocol
     from broker_core.node.transport import Transport
 
@@ -41,11 +43,16 @@ PROGRESS_S: Final = 1.0  # between two lines about a long recovery
 Soon: TypeAlias = Callable[[Callable[[], None]], None]
 
 
-def opened(folder: Path) -> Store:
-    """Open the store in a data folder. Raises BadFolder."""
+def opened(config: Config) -> Store:
+    """Open the store that the configuration names. Raises BadFolder, StoreError."""
+    if config.store.engine == POSTGRES:
+        from broker_core.store.postgres import opening
+
+        return opening.opened(config.store.postgres, config.node.name, config.node.data_dir)
     from broker_core.store.sqlite import SqliteStore  # a node in memory need not load it
 
-    return SqliteStore(folder)
+    assert config.node.data_dir is not None, "a node in memory opens no store"
+    return SqliteStore(config.node.data_dir)
 
 
 class Keeper:

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import attrs
 from mypy_extensions import mypyc_attr
@@ -26,6 +26,7 @@ from broker_core.store.bloom import BlockRange, WantedValues
 T = TypeVar("T")
 
 UNKNOWN: Final = float("-inf")
+BEHIND_OCTETS: Final = 32 << 20
 
 
 class StoreError(Exception):
@@ -266,6 +267,9 @@ class Reader(ABC):
 class Store(ABC):
     """Keeps commits. It is open once constructed; that may raise BadFolder."""
 
+    # Bytes gathered and not on disk, beyond which publishers wait; commits are hardly larger.
+    behind_octets: ClassVar[int] = BEHIND_OCTETS
+
     was_clean: bool  # whether it is new, or was closed properly; False once damage is found
     damage: list[str]  # descriptions of the damage found while it was opened and read
 
@@ -299,11 +303,13 @@ class Store(ABC):
         soon: Callable[[Callable[[], None]], None],
         durable: Callable[[int], None],
         failed: Callable[[Exception], None],
+        stalled: Callable[[str | None], None],
     ) -> None:
         """Take commits from now on, and count as not properly closed.
 
         `soon(f)` has `f` called in the journal's thread, where `durable(number)` and `failed(NoSpaceError or
-        StoreError)` are called, too.
+        StoreError)` are called, too; and `stalled(cause)` while a commit waits for something that may come back by
+        itself, such as a database that cannot be reached, with None once it goes on.
         """
 
     @abstractmethod

@@ -77,6 +77,7 @@ class MemoryStore(Store):
         soon: Callable[[Callable[[], None]], None],
         durable: Callable[[int], None],
         failed: Callable[[Exception], None],
+        stalled: Callable[[str | None], None] = lambda cause: None,
     ) -> None:
         self._soon, self._durable, self._failed = soon, durable, failed
         self._started = True

@@ -62,6 +62,10 @@ class Segments:
         self.mended: SegmentChange | None = None
         self._touched: list[Key] = []  # by the commit that is being written
         self._named: set[int] = set()  # streams whose folders are certainly on disk
+        self.syncs = True  # whether files are synced; False: they are only a copy
+        self.written: list[tuple[Key, int, bytes]] | None = (
+            None  # collects blocks: segment, place in its file
+        )
 
     # Start.
 
@@ -171,7 +175,7 @@ class Segments:
         if span is None:
             assert appends[0].first == key[1], "a segment that begins has the first offset that is in it"
             span = begun_by(appends[0])
-            self._have_folder(key[0])
+            self.have_folder(key[0])
         self._touched.append(key)
         file = self.file(*key)
         is_new = is_new or not file.exists()
@@ -183,22 +187,27 @@ class Segments:
                 assert append.first == span.next, "what is appended follows what is there"
                 end = span.octets
                 for octets in block.written(append):
+                    if self.written is not None:
+                        self.written.append((key, end, octets))
                     end += _write(descriptor, octets, end)
                 span = longer(span, append, end)
-            os.fdatasync(descriptor)
+            if self.syncs:
+                os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
-        if is_new:
+        if is_new and self.syncs:
             sync_folder(file.parent)
         return span
 
-    def _have_folder(self, stream: int) -> None:
+    def have_folder(self, stream: int) -> None:
+        """Create the folder of a stream, if there is none. Raises OSError."""
         if stream in self._named:
             return
         folder = self._folder / str(stream)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        sync_folder(self._folder)
-        sync_folder(self._folder.parent)
+        if self.syncs:
+            sync_folder(self._folder)
+            sync_folder(self._folder.parent)
         self._named.add(stream)
 
     def take_back(self) -> None:

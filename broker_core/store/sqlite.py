@@ -200,6 +200,10 @@ class SqliteStore(Store):
     def producers(self) -> Iterator[tuple[int, str, int]]:
         return iter([(stream, name, last) for _, stream, name, last in self._producers])
 
+    def segment(self, span: Span, at: int, length: int) -> bytes:
+        """Return some bytes of a segment's file. Raises StoreError."""
+        return self._segments.read(span.stream, span.first, at, length)
+
     # Running.
 
     def start(
@@ -207,6 +211,7 @@ class SqliteStore(Store):
         soon: Callable[[Callable[[], None]], None],
         durable: Callable[[int], None],
         failed: Callable[[Exception], None],
+        stalled: Callable[[str | None], None] = lambda cause: None,
     ) -> None:
         self._objects, self._marks, self._producers = [], [], []
         self._state = attrs.evolve(self._state, epoch=self._state.epoch + 1, ended=RUNNING, tally=b"")

@@ -62,10 +62,12 @@ class StoredContent:
 
 @attrs.define
 class Report:
-    """The contents of a data folder, and what is wrong with it."""
+    """The contents of a data folder, or of a database, and what is wrong with it."""
 
     folder: Path
     node: int | None = None  # the process that runs on it; 0: unknown which
+    database: str = ""  # what `folder` is a copy of, in words
+    owner: str | None = None  # the name of the node that serves from it, if it is a database
     closed: bool = False  # whether it was closed properly
     objects: int = 0
     chunks: int = 0

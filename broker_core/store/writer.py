@@ -14,7 +14,7 @@ the file is free.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -98,8 +98,14 @@ class Writer:
         failed: Callable[[Exception], None],
     ) -> None:
         """Write `state` to disk, then take commits. Raises StoreError."""
-        self._state = state
         self._soon, self._durable, self._failed_with = soon, durable, failed
+        self.begin(state)
+        self._reserve.fill()
+        self._thread.start()
+
+    def begin(self, state: DatabaseState) -> None:
+        """Write `state` to disk, and be ready to write commits. Raises StoreError."""
+        self._state = state
         try:
             self._messages.execute("begin immediate")
             say(self._messages, state)
@@ -114,8 +120,6 @@ class Writer:
                 self._segments.tidy()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(str(failure(error, "the store cannot be started"))) from None
-        self._reserve.fill()
-        self._thread.start()
 
     def _mend(self) -> None:
         """Write damaged rows again. Raises sqlite3.Error."""
@@ -138,6 +142,37 @@ class Writer:
         self._thread.join()
         if self._failed is not None and last is not None:
             raise self._failed
+
+    # In the calling thread, instead of `start`, `put` and `end`.
+
+    def write_segments(self, commit: Commit) -> SegmentChange | None:
+        """Write the files of segments. Raises NoSpaceError, StoreError."""
+        try:
+            return self._write_segments(commit)
+        except Exception as error:
+            raise self._given_up(error) from error
+
+    def write_rows(self, commit: Commit, made: list[Chunk], change: SegmentChange | None) -> None:
+        """Write the rest, with the packed chunks, and keep the files small. Raises NoSpaceError, StoreError."""
+        try:
+            self._write_rows(commit, made, self._state, change)
+        except Exception as error:
+            raise self._given_up(error) from error
+        self.commits += 1
+        self._remove(change)
+        self._keep_small()
+
+    def fill(self, bodies: Sequence[tuple[bytes, int]]) -> None:
+        """Write the messages of chunks that have none yet. Raises NoSpaceError, StoreError."""
+        try:
+            self._messages.execute("begin immediate")
+            self._messages.executemany(
+                "update chunks set messages = ? where first = ? and length(messages) = 0", bodies
+            )
+            self._messages.execute("commit")
+        except sqlite3.Error as error:
+            raise self._given_up(error) from error
+        self._log_octets += sum(len(octets) for octets, _ in bodies)
 
     # The thread.
 
@@ -194,19 +229,25 @@ class Writer:
         try:
             made = [chunk.pack(entries) for entries in commit.chunks]
             change = self._write_segments(commit)
-            try:
-                self._write_packed(commit, made, state, [], change)
-            except sqlite3.Error as error:
-                undeletable = self._undeletable(commit) if is_damage(error) else []
-                if not undeletable:
-                    raise
-                self._write_packed(commit, made, state, undeletable, change)
+            self._write_rows(commit, made, state, change)
         except Exception as error:
             raise self._given_up(error) from error
+        return change
+
+    def _write_rows(
+        self, commit: Commit, made: list[Chunk], state: DatabaseState, change: SegmentChange | None
+    ) -> None:
+        """Write all but segment files. Raises sqlite3.Error."""
+        try:
+            self._write_packed(commit, made, state, [], change)
+        except sqlite3.Error as error:
+            undeletable = self._undeletable(commit) if is_damage(error) else []
+            if not undeletable:
+                raise
+            self._write_packed(commit, made, state, undeletable, change)
         if change is not None:
             self._segments.landed(change)
         self._log_octets += sum(len(each.entries) + len(each.messages) for each in made)
-        return change
 
     def _write_segments(self, commit: Commit) -> SegmentChange | None:
         """Write the files of segments. Raises OSError, sqlite3.Error."""

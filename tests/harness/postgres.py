@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 if TYPE_CHECKING:
-    from broker_core.store.postgres.session import Database
+    from broker_core.store.postgres.session import Database, Session
 
 START_S: Final = 30.0
 POSTGRES: Final = "postgres"
@@ -250,14 +250,39 @@ def own_pair() -> Iterator[Pair]:
     pair.end()
 
 
-SCHEMAS: Final = count(1)
+@pytest.fixture(scope="session")
+def schema_of_worker(postgres_pair: Pair) -> Iterator[Database]:
+    """A schema for the tests of this process, one after the other."""
+    with schema_in(postgres_pair) as made:
+        yield made
 
 
 @pytest.fixture
-def database(postgres_pair: Pair) -> Iterator[Database]:
+def database(schema_of_worker: Database) -> Iterator[Database]:
     """An empty store in the shared pair."""
-    with schema_in(postgres_pair) as made:
-        yield made
+    from broker_core.store.postgres.session import Session
+
+    yield schema_of_worker
+    session = Session(schema_of_worker, "test")
+    empty(session)
+    session.close()
+
+
+def empty(session: Session) -> None:
+    """Have a schema as it was made: a transaction with a few rows to delete is quicker than a new one."""
+    from broker_core.store.postgres import schema
+
+    with session.connection.transaction():
+        for name in TABLES:
+            session.connection.execute(session.statement(f"delete from {{s}}.{name}"))
+        session.done("insert into {s}.format values (%s)", schema.VERSION)
+        session.done("insert into {s}.shard (id) values (%s)", schema.SHARD)
+
+
+TABLES: Final = (
+    "format", "shard", "objects", "chunks", "settled", "marks", "segments", "blocks", "producers",
+)  # fmt: skip
+SCHEMAS: Final = count(1)
 
 
 @contextlib.contextmanager

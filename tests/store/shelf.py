@@ -6,10 +6,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
@@ -20,6 +20,9 @@ from broker_core.store.folder import STREAMS
 from broker_core.store.memory import MemoryStore
 from broker_core.store.sqlite import SqliteStore
 from tests.harness.bench import ENCODING
+
+if TYPE_CHECKING:
+    from broker_core.store.postgres.session import Database
 
 T = TypeVar("T")
 
@@ -99,12 +102,14 @@ class Found:
 
 
 class Shelf:
-    """A store in memory, or in SQLite in a folder."""
+    """A store in memory, in SQLite in a folder, or in PostgreSQL with its copy in a folder."""
 
-    def __init__(self, store: Store, folder: Path | None = None) -> None:
+    def __init__(self, store: Store, folder: Path | None = None, database: Database | None = None) -> None:
         self.store = store
         self.folder = folder
+        self.database = database
         self.told: list[object] = []  # numbers of durable commits, and failures
+        self.stalls: list[str | None] = []  # why commits waited, and that they went on
         self._soon: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._commits = 0
 
@@ -112,14 +117,31 @@ class Shelf:
     def of(cls, folder: Path) -> Shelf:
         return cls(SqliteStore(folder), folder)
 
+    @classmethod
+    def of_database(cls, database: Database, folder: Path) -> Shelf:
+        """A store that has taken its shard over from whatever node had it."""
+        from broker_core.store.postgres.shard import Shard
+        from broker_core.store.postgres.store import PostgresStore
+
+        with closing(Shard(database)) as shard:
+            epoch = shard.claim(shard.observe().epoch, "test", None)
+        assert epoch is not None
+        return cls(PostgresStore(database, epoch, folder), folder, database)
+
     def start(self) -> Shelf:
-        self.store.start(self._soon.put, self.told.append, self.told.append)
+        self.store.start(self._soon.put, self.told.append, self.told.append, self.stalls.append)
         return self
 
     def commit(self, **columns: object) -> object:
         """Have this kept: columns of a `Commit`. Returns what the store says of it."""
-        self.store.append(self.new_commit(**columns))
-        self.hear()
+        return self.given(self.new_commit(**columns))
+
+    def given(self, commit: Commit) -> object:
+        """Have a commit kept. Returns what the store says of it."""
+        self.store.append(commit)
+        heard = len(self.told)
+        while len(self.told) == heard:
+            self.hear()
         return self.told[-1]
 
     def new_commit(self, **columns: object) -> Commit:
@@ -161,6 +183,8 @@ class Shelf:
         """Opened again as the system has the files now, which nobody has closed."""
         if self.folder is None:
             return self._again()
+        if self.database is not None:
+            return self.given_up()
         copy = self.folder.with_name(f"{self.folder.name}+")
         self.kill(copy)
         return Shelf.of(copy)
@@ -182,6 +206,8 @@ class Shelf:
         if isinstance(self.store, MemoryStore):
             return Shelf(self.store.reopened())
         assert self.folder is not None
+        if self.database is not None:
+            return Shelf.of_database(self.database, self.folder)
         return Shelf.of(self.folder)
 
 

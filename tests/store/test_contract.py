@@ -1,4 +1,4 @@
-"""What every store promises, in memory or in SQLite: `broker_core/store/contract.py` as tests."""
+"""What every store promises, in memory, SQLite or PostgreSQL: `broker_core/store/contract.py` as tests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from tests.store.shelf import Found, Shelf, append, bodies_in, entries
 BITS = b"\5\0"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
-    made = Shelf(MemoryStore()) if request.param == "memory" else Shelf.of(tmp_path / "data")
+    if request.param == "memory":
+        made = Shelf(MemoryStore())
+    elif request.param == "sqlite":
+        made = Shelf.of(tmp_path / "data")
+    else:
+        made = Shelf.of_database(request.getfixturevalue("database"), tmp_path / "copy")
     yield made
     made.store.close(None)
 

@@ -4,7 +4,8 @@ All rows have the name of their shard first: what one node at a time serves. Nam
 character are bytea, as PostgreSQL's text has no NUL. What is in the columns is as in SQLite (docs/store-format.md).
 
 A commit is one statement, so that no client that stops in its middle can hold the lock of the shard's row. That row
-orders all commits and takeovers: a commit of an epoch that is over finds another epoch, and changes nothing.
+orders all commits and takeovers: a commit of an epoch that is over finds another epoch, and changes nothing. The token
+of the claim is compared, too: a claim that was lost in a failover of the database may have left its epoch to another.
 """
 
 from __future__ import annotations
@@ -61,11 +62,14 @@ TABLES: Final = (
       toast.autovacuum_vacuum_scale_factor = 0.0, toast.autovacuum_vacuum_threshold = 20000)""",
 )
 
+# A commit waits for a standby only if one is named here at that moment: a failover manager may take it out.
+IS_REPLICATED: Final = "current_setting('synchronous_standby_names') <> ''"
+
 # First deletes, with the marks of the entries of dropped chunks (those up to the next chunk), then inserts, then
 # updates of what is there; of streams the ends last, which take all that there is with them. Null arrays are skipped.
 COMMIT: Final = f"""
 create or replace function {{s}}.commit(
-  shard_ text, epoch_ bigint, number_ bigint, clean_ boolean, leave_ boolean,
+  shard_ text, epoch_ bigint, claim_ text, number_ bigint, last_ boolean,
   keys_ bytea[], values_ bytea[],
   dropped_ bigint[], replaced_ bigint[],
   firsts_ bigint[], octets_ integer[], entries_ bytea[], messages_ bytea[],
@@ -76,10 +80,10 @@ create or replace function {{s}}.commit(
   block_places_ bigint[], blocks_ bytea[],
   producing_ bigint[], producers_ bytea[], sequences_ bigint[],
   ended_ bigint[]
-) returns void language plpgsql as $$
+) returns boolean language plpgsql as $$
 begin
-  update {{s}}.shard set number = number_, clean = clean_, owner = case when leave_ then null else owner end
-    where id = shard_ and epoch = epoch_;
+  update {{s}}.shard set number = number_, clean = last_, owner = case when last_ then null else owner end
+    where id = shard_ and epoch = epoch_ and claim = claim_;
   if not found then raise exception 'fenced' using errcode = '{FENCED}'; end if;
   if keys_ is not null then
     delete from {{s}}.objects o using unnest(keys_, values_) u(key, value)
@@ -143,10 +147,11 @@ begin
     delete from {{s}}.segments where shard = shard_ and stream = any(ended_);
     delete from {{s}}.producers where shard = shard_ and stream = any(ended_);
   end if;
+  return {IS_REPLICATED};
 end $$
 """
 PARAMETERS: Final = (
-    "text", "bigint", "bigint", "boolean", "boolean",
+    "text", "bigint", "text", "bigint", "boolean",
     "bytea[]", "bytea[]",
     "bigint[]", "bigint[]",
     "bigint[]", "integer[]", "bytea[]", "bytea[]",

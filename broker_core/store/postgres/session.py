@@ -6,7 +6,8 @@ the primary alone, and may be gone after a failover: a session notes each warnin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import select
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -17,7 +18,8 @@ from broker_core.store.folder import BadFolder
 
 try:
     import psycopg
-    from psycopg import conninfo, sql
+    from psycopg import conninfo, pq, sql
+    from psycopg.errors import error_from_result
 except ImportError:
     raise BadFolder(
         "the store engine `postgres` needs the package psycopg: pip install 'leveret[postgres]'"
@@ -34,6 +36,7 @@ MISTAKES: Final = (
 )  # classes of SQLSTATE: the same statement fails again, however often it is sent
 FULL: Final = "53"  # insufficient resources: disk, memory
 APPLICATION: Final = "leveret"
+LOOK_S: Final = 0.25  # between two looks at whether to go on waiting for an answer
 
 # A connection whose other end is gone is noticed within 5 s, as is a host that does not answer.
 DEFAULTS: Final = {
@@ -94,6 +97,7 @@ class Session:
         """Connect; `name` is shown to the database's operators. Raises UnreachableError, BadDatabase."""
         self.database = database
         self.doubtful = False  # a warning came: what was committed may not be on the standby
+        self._prepared: set[bytes] = set()
         try:
             given = conninfo.conninfo_to_dict(database.dsn)
             wanted = DEFAULTS | {key: str(value) for key, value in given.items()} | {"application_name": name}
@@ -136,12 +140,70 @@ class Session:
         except psycopg.Error as error:
             raise failure(error) from None
 
-    def rows(self, text: str, *values: Value) -> Sequence[tuple[object, ...]]:
+    def rows(self, text: str, *values: object) -> Sequence[tuple[object, ...]]:
         """Run a statement, and return all its rows. Raises as `row` does."""
         try:
             return self.connection.execute(self.statement(text), values, binary=True).fetchall()
         except psycopg.Error as error:
             raise failure(error) from None
+
+    # Statements whose answer may be long in coming.
+
+    def prepare(self, name: bytes, text: str) -> None:
+        """Prepare a statement under a name, unless it is. Raises UnreachableError, StoreError."""
+        if name in self._prepared:
+            return
+        try:
+            statement = self.statement(text).as_bytes(self.connection)
+            result = self.connection.pgconn.prepare(name, statement)
+            if result.status != pq.ExecStatus.COMMAND_OK:
+                raise error_from_result(result, "utf-8")
+        except psycopg.Error as error:
+            raise failure(error) from None
+        self._prepared.add(name)
+
+    def send(self, name: bytes, values: Sequence[bytes | None], waiting: Callable[[], None]) -> None:
+        """Send a prepared statement with values in binary. `waiting` is called while the other end is slow.
+
+        Raises UnreachableError, and what `waiting` raises.
+        """
+        pg = self.connection.pgconn
+        try:
+            pg.send_query_prepared(name, values, [1] * len(values), 1)
+            while pg.flush():
+                readable, writable, _ = select.select([pg.socket], [pg.socket], [], LOOK_S)
+                if readable:
+                    pg.consume_input()
+                if not (readable or writable):
+                    waiting()
+        except psycopg.Error as error:
+            raise failure(error) from None
+
+    def answer(self, waiting: Callable[[], None]) -> list[bytes | None] | None:
+        """Wait for the answer of what was sent, and return its first row, in binary.
+
+        Raises UnreachableError, FencedError, NoSpaceError, StoreError, and what `waiting` raises.
+        """
+        pg = self.connection.pgconn
+        poll = select.poll()
+        poll.register(pg.socket, select.POLLIN)
+        try:
+            while pg.is_busy():
+                if not poll.poll(LOOK_S * 1000):
+                    waiting()
+                pg.consume_input()
+            row: list[bytes | None] | None = None
+            error: psycopg.Error | None = None
+            while (result := pg.get_result()) is not None:
+                if result.status != pq.ExecStatus.TUPLES_OK:
+                    error = error_from_result(result, "utf-8")
+                elif result.ntuples:
+                    row = [result.get_value(0, column) for column in range(result.nfields)]
+            if error is not None:
+                raise error
+        except psycopg.Error as why:
+            raise failure(why) from None
+        return row
 
     def was_doubtful(self) -> bool:
         """Return whether a warning came since the last call."""

@@ -1,0 +1,230 @@
+"""Keep a local copy of a shard for reading: a data folder in SQLite that is not synced, and is made anew at each start.
+
+    the database ── columns, objects, spans ──> at a start          own commits ──> as they are written
+                 └─ messages, segments ──> when they are wanted, or a moment later
+
+So the event loop reads locally, as from any data folder, and what is paged out only to save memory is here alone. The
+bodies of a chunk that was there at the start are empty until they are brought. A reader that sees an older moment than
+the database is told so, and reads again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Final, TypeVar
+
+import attrs
+
+from broker_core.store.contract import (
+    Chunk,
+    Commit,
+    DamagedError,
+    Reader,
+    Span,
+    Stats,
+    StoreError,
+)
+from broker_core.store.database import failure
+from broker_core.store.folder import BadFolder, holder
+from broker_core.store.postgres.filling import FilledFolder
+from broker_core.store.postgres.source import ChunkRow, Source
+from broker_core.store.segment import Read
+from broker_core.store.segments import WRITING, Key, SegmentChange, Segments
+from broker_core.store.snapshot_reader import ReaderThread, Slices
+
+T = TypeVar("T")
+
+SCRATCH: Final = "scratch"
+BROUGHT_OCTETS: Final = 4 << 20  # of messages fetched at a time without being asked for
+
+
+class StaleError(Exception):
+    """The database is further than the moment that a reader sees: it has to take a new one."""
+
+
+class Scratch(FilledFolder):
+    """The local copy of one shard."""
+
+    def __init__(self, path: Path, sources: Callable[[str], Source]) -> None:
+        """Create it anew. `sources` opens a reader of the shard, by the name of its use. Raises BadFolder."""
+        if holder(path) is not None:
+            raise BadFolder(f"the folder {path} is in use by another node")
+        shutil.rmtree(path, ignore_errors=True)
+        super().__init__(path)
+        self._lock = Lock()  # of the connections that write
+        self._lacking: dict[int, int] = {}  # chunks without their messages, to the bytes of these
+        self._short_of: dict[Key, int] = {}  # segments whose files lack their first so many bytes
+        self._segments.written = []
+        self._sources = [sources("loop"), sources("reader"), sources("loader")]
+        messages = self._folder.messages
+        self._slices = CachedSlices(self._connected(messages), self._segments, self, self._sources[0])
+        self._reads = ReaderThread(
+            CachedSlices(self._connected(messages), self._segments, self, self._sources[1])
+        )
+        self._loader = Thread(target=self._bring_all, name="leveret-loader", daemon=True)
+
+    # The start.
+
+    def take_rows(self, rows: Sequence[ChunkRow]) -> None:
+        """Take over chunks, without their messages."""
+        self.take_chunks([(Chunk(row.first, row.entries, b""), row.bits) for row in rows])
+        self._lacking.update((row.first, row.octets) for row in rows if row.octets)
+
+    def take_streams(self, spans: Sequence[Span], producers: Sequence[tuple[int, str, int]]) -> None:
+        super().take_streams(spans, producers)
+        self._short_of = {(span.stream, span.first): span.octets for span in spans if span.octets}
+
+    def begin(self, soon: Callable[[Callable[[], None]], None]) -> None:
+        """Begin to read, and to bring what is lacking."""
+        self._reads.start(soon)
+        self._loader.start()
+        self._started = True
+
+    # Commits, by the thread that writes them to the database.
+
+    def write_segments(self, commit: Commit) -> tuple[SegmentChange | None, list[tuple[Key, int, bytes]]]:
+        """Write the files of segments. Return the changes, and the blocks. Raises NoSpaceError, StoreError."""
+        blocks: list[tuple[Key, int, bytes]] = []
+        self._segments.written = blocks
+        return self._writer.write_segments(commit), blocks
+
+    def write_rows(self, commit: Commit, made: list[Chunk], change: SegmentChange | None) -> None:
+        """Write the rest of a commit. Raises NoSpaceError, StoreError."""
+        with self._lock:
+            self._writer.write_rows(commit, made, change)
+            for first in commit.dropped:
+                self._lacking.pop(first, None)
+            for gone, _ in commit.replaced:
+                for first in gone:
+                    self._lacking.pop(first, None)
+            if change is not None:
+                for key in change.cut:
+                    self._short_of.pop(key, None)
+
+    def look_after(self) -> bool:
+        """Do one step of maintenance while no commits come. Return whether there is more to do."""
+        with self._lock:
+            return self._writer.look_after()
+
+    # What is lacking.
+
+    def bring_chunk(self, first: int, entries: bytes, source: Source) -> bytes:
+        """Return the messages of a chunk whose entries are known. Raises DamagedError, StoreError, StaleError."""
+        if (found := source.bodies(first)) is None or found[0] != entries:
+            raise StaleError
+        self._keep([(first, found[1])])
+        return found[1]
+
+    def _keep(self, bodies: Sequence[tuple[int, bytes]]) -> None:
+        with self._lock:
+            lacking = [
+                (octets, first) for first, octets in bodies if self._lacking.pop(first, None) is not None
+            ]
+            self._writer.fill(lacking)
+
+    def bring_segment(self, key: Key, source: Source) -> None:
+        """Bring the part of a segment's file that was there at the start. Raises StoreError."""
+        octets = self._short_of.get(key)
+        if octets is None:
+            return
+        try:
+            descriptor = os.open(self._segments.file(*key), WRITING, 0o600)
+            try:
+                for at, block in source.blocks(*key, octets):
+                    os.pwrite(descriptor, block, at)
+            finally:
+                os.close(descriptor)
+        except FileNotFoundError:  # the stream has ended meanwhile
+            return
+        except OSError as error:
+            raise StoreError(str(failure(error, "a segment cannot be kept"))) from None
+        self._short_of.pop(key, None)
+
+    def _bring_all(self) -> None:
+        """Bring the messages of all chunks that lack them, the oldest first."""
+        source = self._sources[2]
+        with suppress(StoreError):
+            for firsts in portions(sorted(self._lacking.items())):
+                wanted = [first for first in firsts if first in self._lacking]
+                if wanted:
+                    self._keep(source.many_bodies(wanted))
+        source.close()
+
+    # Reading.
+
+    def known_spans(self) -> list[Span]:
+        """Return the segments that there are now, in order."""
+        return [span for _, span in sorted(self._segments.spans.items())]
+
+    def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
+        def arrived(found: T | Exception) -> None:
+            if isinstance(found, StaleError):
+                self.read_soon(job, then)
+            else:
+                then(found)
+
+        self._reads.put(job, arrived)
+
+    def stats(self) -> Stats:
+        found = super().stats()
+        lacking = sum(list(self._lacking.values()))
+        return attrs.evolve(found, messages_octets=found.messages_octets + lacking)
+
+    def let_go(self) -> None:
+        """Close everything, and remove the folder. What waits for the database has to be told before."""
+        if self._started:
+            self._reads.end()
+            self._loader.join()
+        for source in self._sources:
+            source.close()
+        self._closed_properly = True  # no logs are left behind
+        self._let_go()
+        shutil.rmtree(self._folder.path, ignore_errors=True)
+
+
+class CachedSlices(Slices):
+    """Reads the local copy, and brings what it lacks."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, segments: Segments, scratch: Scratch, source: Source
+    ) -> None:
+        super().__init__(connection, frozenset(), segments)
+        self._scratch = scratch
+        self._source = source
+
+    def messages(self, first: int, start: int, length: int) -> bytes:
+        try:
+            return super().messages(first, start, length)
+        except DamagedError:
+            found = self._connection.execute(
+                "select entries from chunks where first = ? and length(messages) = 0", (first,)
+            ).fetchone()
+            if found is None or not length:
+                raise
+        octets = self._scratch.bring_chunk(first, found[0], self._source)[start : start + length]
+        if len(octets) != length:
+            raise DamagedError(f"chunk {first} is cut off")
+        return octets
+
+    def _segment(self, stream: int, first: int, until: int) -> tuple[Span, Read]:
+        self._scratch.bring_segment((stream, first), self._source)
+        return super()._segment(stream, first, until)
+
+
+def portions(sizes: Sequence[tuple[int, int]]) -> Sequence[list[int]]:
+    """Return numbers, each given with its size, in portions of about `BROUGHT_OCTETS`."""
+    found: list[list[int]] = []
+    room = 0
+    for number, octets in sizes:
+        if room <= 0:
+            found.append([])
+            room = BROUGHT_OCTETS
+        found[-1].append(number)
+        room -= octets
+    return found

@@ -1,0 +1,326 @@
+"""Write commits to PostgreSQL in a thread, each with one statement, and to the local copy while the database works.
+
+    commit ──> pack ──> segments ──> statement is sent ──> local copy ──> answer ──> durable
+                                                                       └─ no answer, or a warning: in doubt
+
+A commit in doubt is neither done nor lost. The thread connects until it can, for as long as that takes, and adds a beat
+to the shard's row: once that is replicated, so is all before it, and the row says whether the commit is there. If not,
+the same is sent again. Nothing is confirmed before, and publishers are held back meanwhile. If the row is of another
+epoch, this node is fenced.
+
+While no commits come, a beat each second shows others that this node lives: on the same connection and by the same
+thread as commits, so that a node that cannot commit cannot seem to live.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from broker_core.store import chunk
+from broker_core.store.contract import Commit, FencedError, NoSpaceError, StoreError
+from broker_core.store.postgres import schema
+from broker_core.store.postgres.arrays import bigint, boolean
+from broker_core.store.postgres.parameters import (
+    Parameters,
+    VolatileChunks,
+    WritingRight,
+    lasting,
+    parameters,
+)
+from broker_core.store.postgres.session import (
+    Database,
+    Session,
+    UnreachableError,
+    application_name,
+)
+from broker_core.store.postgres.source import AGAIN_S
+from broker_core.store.writer import End, Soon
+
+if TYPE_CHECKING:
+    from broker_core.store.contract import Chunk
+    from broker_core.store.postgres.scratch import Scratch
+    from broker_core.store.segments import SegmentChange
+
+log: Final = logging.getLogger("leveret.store")
+
+BEAT_S: Final = 1.0  # without a commit, before the row is touched
+SLOW_S: Final = 2.0  # that a commit may take before publishers are held back
+CLOSE_S: Final = 10.0  # for the last commit, while the database does not answer
+
+TRUE: Final = boolean(True)
+COMMIT_NAME: Final = b"commit"
+COMMIT: Final = "select {{s}}.commit({})".format(
+    ", ".join(f"${at}::{kind}" for at, kind in enumerate(schema.PARAMETERS, 1))
+)
+BARRIER_NAME: Final = b"barrier"
+BARRIER: Final = (
+    "update {s}.shard set beat = beat + 1, clean = false "
+    "where id = $1::text and epoch = $2::bigint and claim = $3::text "
+    f"returning number, {schema.IS_REPLICATED}"
+)
+NOT_REPLICATED: Final = (
+    "the database has no synchronous standby (synchronous_standby_names is empty); store.postgres.require_replicated "
+    "= false does without one"
+)
+CANCELLED: Final = "the database did not wait for its standby, although it should have"
+SLOW: Final = f"the database, or its synchronous standby, has not answered for {SLOW_S:.0f} s"
+TAKEN: Final = "another node has taken over: this one confirms nothing more"
+
+
+class Sent:
+    """A commit on its way: encoded once, however often it is sent."""
+
+    __slots__ = ("change", "commit", "is_written", "made", "parameters")
+
+    def __init__(
+        self,
+        commit: Commit,
+        made: list[Chunk],
+        change: SegmentChange | None,
+        parameters: Parameters | None,
+    ) -> None:
+        self.commit = commit
+        self.made = made
+        self.change = change
+        self.parameters = parameters  # None: the database has them, or needs nothing of it
+        self.is_written = False  # in the local copy
+
+
+class PostgresWriter:
+    """The thread that writes one shard in one epoch."""
+
+    def __init__(
+        self,
+        database: Database,
+        tenure: WritingRight,
+        scratch: Scratch,
+        session: Session,
+        requires_standby: bool,
+        closing: Event,
+    ) -> None:
+        self._database = database
+        self._tenure = tenure
+        self._identity = [tenure.shard.encode(), bigint(tenure.epoch), tenure.claim.encode()]
+        self._scratch = scratch
+        self._session = session
+        self._requires_standby = requires_standby
+        self._volatile = VolatileChunks()
+        self._orders: SimpleQueue[Commit | End] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
+        self._failed: StoreError | None = None
+        self._sent: Sent | None = None  # the last commit; given again if there was no space for it
+        self._stalled_for: str | None = None  # what was told last
+        self._close_at = float("inf")
+        self.commits = 0
+        self.in_doubt = 0  # commits that had no clear answer
+        self.answered_at = monotonic()  # when the database last took a commit or a beat
+        self._closing = closing
+
+    # Called by the journal's thread.
+
+    def start(
+        self,
+        soon: Soon,
+        durable: Callable[[int], None],
+        failed: Callable[[Exception], None],
+        stalled: Callable[[str | None], None],
+    ) -> None:
+        """Take commits from now on."""
+        self._soon, self._durable, self._failed_with, self._stalled = soon, durable, failed, stalled
+        self._thread.start()
+
+    def put(self, commit: Commit) -> None:
+        """Have a commit written. After a failure it is ignored, without another report."""
+        self._orders.put(commit)
+
+    def end(self, last: Commit | None) -> None:
+        """Write all that was put, and the last commit, and end the thread. Raises StoreError.
+
+        What cannot be written within `CLOSE_S` is given up; without a last commit, at once.
+        """
+        self._close_at = monotonic() + (CLOSE_S if last is not None else 0.0)
+        self._orders.put(End(last))
+        self._thread.join()
+        if self._failed is not None and last is not None:
+            raise self._failed
+
+    def let_go(self) -> None:
+        """Close the connection, once the thread has ended, or was never started."""
+        self._session.close()
+
+    # The thread.
+
+    def _run(self) -> None:
+        failed = self._failed_with
+        try:
+            self._beat()  # from here on the shard counts as not closed properly
+            while isinstance(order := self._next(), Commit):
+                self._keep(order)
+        except StoreError as error:
+            self._failed = fatal = error
+            self._soon(lambda: failed(fatal))
+            return
+        if order.last is not None:
+            self._finish(order.last)
+
+    def _next(self) -> Commit | End:
+        """Return the next order; while there is none, maintain the local copy, and show that this node lives."""
+        more = True
+        while True:
+            try:
+                return self._orders.get(timeout=0 if more else BEAT_S)
+            except Empty:
+                more = more and self._scratch.look_after()
+                if monotonic() - self.answered_at >= BEAT_S:
+                    self._beat()
+
+    def _keep(self, commit: Commit) -> None:
+        """Write a commit, and report the outcome. Raises StoreError."""
+        number, durable, failed = commit.number, self._durable, self._failed_with
+        try:
+            self._write(commit, False)
+        except NoSpaceError as error:
+            short = error
+            self._soon(lambda: failed(short))
+            return
+        self.commits += 1
+        self._soon(lambda: durable(number))
+
+    def _finish(self, last: Commit) -> None:
+        """Write the last commit, and with it the note that the shard was closed properly, and has no owner."""
+        try:
+            self._write(last, True)
+        except (NoSpaceError, StoreError) as error:
+            self._failed = StoreError(f"the store could not be closed properly: {error}")
+
+    # Commit.
+
+    def _write(self, commit: Commit, is_last: bool) -> None:
+        """Write a commit here and there, all or nothing. Raises NoSpaceError, StoreError."""
+        sent = self._sent
+        if sent is None or sent.commit is not commit:
+            sent = self._sent = self._encoded(commit, is_last)
+        if sent.parameters is None:
+            self._write_copy(sent)
+            return
+        try:
+            is_sure = self._commit(sent)
+        except UnreachableError as error:
+            self._tell(str(error))
+            is_sure = self._is_there(commit.number)
+        while not is_sure:
+            try:
+                is_sure = self._commit(sent)
+            except UnreachableError as error:
+                self._tell(str(error))
+                is_sure = self._is_there(commit.number)
+        sent.parameters = None
+        self._write_copy(sent)
+        self._tell(None)
+
+    def _encoded(self, commit: Commit, is_last: bool) -> Sent:
+        made = [chunk.pack(entries) for entries in commit.chunks]
+        change, blocks = self._scratch.write_segments(commit)
+        wanted, kept = lasting(commit, made, self._volatile)
+        if not (wanted or kept or change is not None or is_last):
+            return Sent(commit, made, change, None)
+        return Sent(commit, made, change, parameters(self._tenure, wanted, kept, change, blocks, is_last))
+
+    def _write_copy(self, sent: Sent) -> None:
+        if not sent.is_written:
+            self._scratch.write_rows(sent.commit, sent.made, sent.change)
+            sent.is_written = True
+            sent.made = []
+
+    def _commit(self, sent: Sent) -> bool:
+        """Send a commit once. Return whether it is safe. Raises UnreachableError: it is in doubt; and as `_write`."""
+        assert sent.parameters is not None, "there is something to send"
+        session, began = self._session, monotonic()
+        session.was_doubtful()
+
+        def waiting() -> None:
+            self._look()
+            if monotonic() - began > SLOW_S:
+                self._tell(SLOW)
+
+        try:
+            session.prepare(COMMIT_NAME, COMMIT)
+            session.send(COMMIT_NAME, sent.parameters, waiting)
+            self._write_copy(sent)  # while the database works
+            row = session.answer(waiting)
+        except UnreachableError:
+            self.in_doubt += 1
+            raise
+        self.answered_at = monotonic()
+        if not self._is_safe(session, row == [TRUE]):
+            self.in_doubt += 1
+            return self._is_there(sent.commit.number, session)
+        return True
+
+    def _is_safe(self, session: Session, replicated: bool) -> bool:
+        """Return whether what was answered is on a standby, too, as far as that is required."""
+        if session.was_doubtful():
+            self._tell(CANCELLED)
+            return False
+        if self._requires_standby and not replicated:
+            self._tell(NOT_REPLICATED)
+            return False
+        return True
+
+    # Doubt.
+
+    def _beat(self) -> None:
+        """Show that this node lives, and notice whether it is fenced. Raises StoreError."""
+        self._is_there(-1, self._session)
+        self._tell(None)
+
+    def _is_there(self, number: int, session: Session | None = None) -> bool:
+        """Return whether a commit is in the database and safe, as is all before it, however long that takes.
+
+        `session` is one that is whole; without it there is a new one. Raises StoreError, FencedError.
+        """
+        while True:
+            try:
+                if session is None:
+                    session = self._connected()
+                session.was_doubtful()
+                session.prepare(BARRIER_NAME, BARRIER)
+                session.send(BARRIER_NAME, self._identity, self._look)
+                row = session.answer(self._look)
+                if row is None:
+                    raise FencedError(TAKEN)
+                self.answered_at = monotonic()
+                if self._is_safe(session, row[1] == TRUE):
+                    return row[0] == bigint(number)
+            except (UnreachableError, NoSpaceError) as error:
+                self._tell(str(error))
+                session = None
+            self._look()
+            self._closing.wait(AGAIN_S)
+
+    def _connected(self) -> Session:
+        """Connect anew. Raises UnreachableError."""
+        self._session.close()
+        name = application_name(self._database, self._tenure.shard, self._tenure.epoch)
+        self._session = Session(self._database, name)
+        return self._session
+
+    def _look(self) -> None:
+        """Called while the database is waited for. Raises StoreError once the store is to be closed."""
+        if monotonic() >= self._close_at:
+            raise StoreError("the database did not answer in time")
+
+    def _tell(self, cause: str | None) -> None:
+        """Report why commits wait, or that they go on, where that has changed."""
+        if cause != self._stalled_for:
+            if cause is None or self._stalled_for is None:
+                stalled = self._stalled
+                self._soon(lambda: stalled(cause))
+            else:
+                log.warning("the database: %s", cause)
+            self._stalled_for = cause
