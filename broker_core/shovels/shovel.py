@@ -128,6 +128,11 @@ class Shovel(EndListener):
         self._failures = 0
         self.start()
 
+    @property
+    def is_running(self) -> bool:
+        """Return whether both ends are open."""
+        return self.state is RUNNING
+
     def _close(self) -> None:
         source, destination = self._source, self._destination
         self._forget()

@@ -79,6 +79,10 @@ class Shovels:
             raise NotFound(f"no shovel '{name}' in vhost '{virtual_host}'")
         return found
 
+    def __iter__(self) -> Iterator[Shovel]:
+        """Yield all shovels, by virtual host and name."""
+        return (kept.shovel for _, kept in sorted(self._kept.items()))
+
     def of(self, virtual_host: str) -> Iterator[Kept]:
         """Yield the shovels of a virtual host, by name."""
         for host, name in sorted(self._kept):

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker_core.clock import ManualClock
+from broker_core.interceptors.chain import chain_of
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
+from broker_core.shovels.shovels import shovels_of
+from broker_core.values import Table
+from plugins.json_schema import JsonSchema
 from protocols.http.metrics import endpoint
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import message
@@ -55,6 +59,40 @@ def test_sums_are_told_under_rabbitmqs_names(accept: str) -> None:
     assert found["rabbitmq_global_messages_delivered_total", ()] == 4
     assert found["rabbitmq_global_messages_acknowledged_total", ()] == 1
     assert (found["rabbitmq_queues", ()], found["rabbitmq_consumers", ()]) == (1, 1)
+
+
+@pytest.mark.parametrize("accept", ["", OPEN])
+def test_shovels_are_told_with_what_they_have_moved(accept: str) -> None:
+    stand = Stand()
+    stand.broker.access.add_user("guest")
+    stand.broker.access.set_permissions("guest", "/", ".*", ".*", ".*")
+    stand.queue("from")
+    stand.publish("from", b"1", b"2")
+    value = {"src-uri": "amqp://", "src-queue": "from", "dest-uri": "amqp://", "dest-queue": "to"}
+    shovels_of(stand.broker).set("/", "s", value, "guest")
+    for _ in range(20):
+        stand.advance(0.1)
+    found = stand.scrape("/metrics", accept)
+    labels = named(vhost="/", shovel="s")
+    assert found["leveret_shovel_messages_total", labels] == 2
+    assert found["leveret_shovel_running", labels] == 1
+    stand.host.delete_queue(stand.host.queue("from"))
+    stand.advance(0.1)
+    assert stand.scrape("/metrics", accept)["leveret_shovel_running", labels] == 0
+
+
+@pytest.mark.parametrize("accept", ["", OPEN])
+def test_interceptors_are_told_with_what_they_have_refused(accept: str) -> None:
+    stand = Stand()
+    stand.queue("q")
+    entry: tuple[str, Table] = ("x-json-schema", {"schema": {"type": "object"}})
+    kinds = {"x-json-schema": JsonSchema}
+    stand.broker.intercept(chain_of((entry, entry), kinds, "node", stand.broker.clock, 1.0))
+    stand.publish("q", b"no", b"{}")
+    found = stand.scrape("/metrics", accept)
+    labels = named(interceptor="x-json-schema")
+    assert found["leveret_interceptor_messages_refused_total", labels] == 1
+    assert found["leveret_interceptor_errors_total", labels] == 0
 
 
 def test_dead_letters_that_are_held_are_told() -> None:

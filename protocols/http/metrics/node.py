@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.interceptors.chain import Chain
     from broker_core.operations import Clustering, Operations
+    from broker_core.shovels.shovels import Shovels
 
 CHURN: Final = "connection_churn_metrics"
 COARSE: Final = "node_coarse_metrics"
@@ -42,6 +43,8 @@ def families(broker: Broker, groups: frozenset[str] | None) -> Iterator[tuple[Fa
         yield EVENTS, [(labelled({"event": name}), count) for name, count in counts]
         if broker.interceptors is not None:
             yield from _intercepted(broker.interceptors)
+        if broker.shovels is not None:
+            yield from _shovelled(broker.shovels)
 
 
 EVENTS: Final = Family("leveret_events_total", COUNTER, "Events by name, such as queue.created.")
@@ -76,6 +79,22 @@ def _intercepted(chain: Chain) -> Iterator[tuple[Family, list[Sample]]]:
         for link in chain.links:
             counts[link.interceptor.name] += count_of(link)
         yield family, [(labelled({"interceptor": name}), count) for name, count in counts.items()]
+
+
+SHOVELLED: Final = Family("leveret_shovel_messages_total", COUNTER, "Messages that a shovel has moved.")
+SHOVELS_RUNNING: Final = Family(
+    "leveret_shovel_running", GAUGE, "1 while both ends of a shovel are connected."
+)
+
+
+def _shovelled(shovels: Shovels) -> Iterator[tuple[Family, list[Sample]]]:
+    """Yield what the shovels have done, by virtual host and name."""
+    found = [
+        (labelled({"vhost": shovel.journey.virtual_host, "shovel": shovel.journey.name}), shovel)
+        for shovel in shovels
+    ]
+    yield SHOVELLED, [(labels, shovel.forwarded) for labels, shovel in found]
+    yield SHOVELS_RUNNING, [(labels, int(shovel.is_running)) for labels, shovel in found]
 
 
 def _counted(broker: Broker) -> Iterator[Found]:
