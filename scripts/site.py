@@ -32,7 +32,7 @@ PROJECT: Final = {
 }
 MAP: Final = "architecture.md"  # the page about the folders with the source
 LANGUAGES: Final = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".json": "json", ".tpl": "yaml"}
-LISTED: Final = {"examples", "deploy", "docs/decisions"}
+LISTED: Final = {"examples", "deploy", "deploy/helm/leveret", "docs/decisions"}
 
 
 def staged() -> dict[Path, Path]:
@@ -103,7 +103,8 @@ class Stage:
         page = folder_page(path)
         rows = [f"# {path.name.capitalize()}\n"]
         write(page, "")
-        for file in sorted(each for each in (ROOT / path).iterdir() if each.is_file()):
+        files = (each for each in (ROOT / path).iterdir() if each.is_file() and not each.name.startswith("."))
+        for file in sorted(files):
             target = os.path.relpath(self.page_of(file.relative_to(ROOT)), page.parent)
             name = file.name if file.suffix != ".md" else file.read_text().partition("\n")[0].strip("# ")
             rows.append(f"* [{name}]({target}){said_of(file)}")
