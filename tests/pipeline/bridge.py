@@ -6,6 +6,7 @@ stream "events" ──> exchange "copies"     queue "for-copies" ───> exch
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from pipeline.jobs.archive import Target, archive_messages
+from pipeline.jobs.table import table
 from pipeline.session import session
 
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -34,24 +37,32 @@ class Bridge:
     def begin(self, name: str) -> StreamingQuery:
         """It ends when it has read what is there now."""
         source, target = name.split("-to-")
-        rows = self._stream() if source == "stream" else self._queue(target)
         if target == "table":
-            return self._table(name, rows)
+            return self._table(name)
+        said = self._of_stream() if source == "stream" else self._of_queue(target)
+        rows = self._spark.readStream.format("amqp").options(**said).load()
         return self._exchange(name, rows, "copies" if source == "stream" else "taken")
 
-    def _stream(self) -> DataFrame:
-        return self._read(subscribe="events", startingOffsets="earliest")
+    def _of_stream(self) -> dict[str, str]:
+        return self._reading(subscribe="events", startingOffsets="earliest")
 
-    def _queue(self, target: str) -> DataFrame:
-        return self._read(subscribe="for-table" if target == "table" else "for-copies", readerName=target)
+    def _of_queue(self, target: str) -> dict[str, str]:
+        return self._reading(subscribe="for-table" if target == "table" else "for-copies", readerName=target)
 
-    def _read(self, **options: str) -> DataFrame:
-        reader = self._spark.readStream.format("amqp").option("endpoints", self._endpoint)
-        return reader.options(maxOffsetsPerTrigger=str(BATCH), minPartitions="2", **options).load()
+    def _reading(self, **options: str) -> dict[str, str]:
+        given = {"endpoints": self._endpoint, "maxOffsetsPerTrigger": str(BATCH), "minPartitions": "2"}
+        return {**given, **options}
 
-    def _table(self, name: str, rows: DataFrame) -> StreamingQuery:
-        writer = rows.select("body").writeStream.format("parquet")
-        return self._started(name, writer.option("path", str(self._folder / name / "table")))
+    def _table(self, name: str) -> StreamingQuery:
+        """An archive, as `leveret pipeline archive` makes it."""
+        source, target = name.split("-to-")
+        said = self._of_stream() if source == "stream" else self._of_queue(target)
+        place = Target(str(self._folder / name / "table"))
+        return archive_messages(self._spark, said, place, str(self._folder / name / "checkpoint"))[0]
+
+    def rows(self, where: str) -> list[int]:
+        """What Spark reads in a table."""
+        return [int(row.body) for row in table(self._spark, where).select("body").collect()]
 
     def _exchange(self, name: str, rows: DataFrame, exchange: str) -> StreamingQuery:
         writer = rows.select("body").writeStream.format("amqp").option("endpoints", self._endpoint)
@@ -63,7 +74,10 @@ class Bridge:
 
 
 def main() -> None:
-    """For each line of input: run until everything is read, and say so. A query that fails ends it."""
+    """For each line of input: run until everything is read, and say so. A query that fails ends it.
+
+    A line with the name of a table is answered with what Spark reads in it.
+    """
     endpoint, folder, *names = sys.argv[1:]
     settings = {
         "spark.driver.extraJavaOptions": QUICK,
@@ -74,7 +88,10 @@ def main() -> None:
     spark = session("bridge", "local[2,4]", settings)  # a task that dies is repeated
     spark.sparkContext.setLogLevel("OFF")
     bridge = Bridge(spark, endpoint, Path(folder))
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        if line.startswith("/"):
+            print(json.dumps(bridge.rows(line.strip())), flush=True)
+            continue
         queries = []
         for name in names:
             queries.append(query := bridge.begin(name))

@@ -2,8 +2,10 @@
 
     python -m tests.pipeline.rounds --rounds 20 --seed 7
 
-What dies: in one round the driver with all that it started, in the next a process that does a task, and the broker. A
-round goes on where the one before was cut off: with the same checkpoints, the same tables and the same data folder.
+What dies: in one round the driver with all that it started, in the next a process that does a task, and the broker; and
+in each round twenty runs of archives without Spark, half of a stream and half of a queue, each at one of its steps. A
+round goes on where the one before was cut off: with the same checkpoints, the same tables and the same data folder. At
+the end polars, DuckDB, pyarrow and Spark read the tables.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from select import select
 from subprocess import PIPE
@@ -27,8 +29,10 @@ from typing import Final
 
 import pika
 
+from tests.pipeline import archiver
 from tests.pipeline.bridge import ALL_IS_READ, QUERIES
 from tests.pipeline.conftest import ROOT, LocalNode
+from tests.pipeline.lake_readers import READERS
 from tests.pipeline.processes import command_of, descendants, kill
 
 MESSAGES: Final = 600  # in a round
@@ -36,6 +40,8 @@ VICTIMS: Final = (("driver",), ("task", "broker"))  # in one round, and in the n
 MID_BATCH_TIMEOUT_S: Final = 120
 END_TIMEOUT_S: Final = 240
 FAILED_MAX: Final = 50
+ARCHIVES_KILLED: Final = 20  # in a round
+STEPS_MAX: Final = 40  # of an archive; a run has some 15 for each micro-batch
 STREAM: Final = {"x-queue-type": "stream"}
 
 
@@ -46,6 +52,7 @@ class Rounds:
         self.queries = queries
         self.number = 0  # of rounds that were run
         self.killed: list[str] = []  # in the middle of a micro-batch
+        self.archives_killed = 0
         self.failed = 0  # drivers that gave up
         self._is_read = True  # all that was published
         self._folder = folder
@@ -74,7 +81,44 @@ class Rounds:
             if kill_one[victim]() and is_busy:
                 self.killed.append(victim)
         self._end()
+        self._kill_archives(ARCHIVES_KILLED)
         self.number += 1
+
+    def _kill_archives(self, times: int) -> None:
+        """Run archives without Spark until so many were killed; then to the end."""
+        with self._archiver() as ask:
+            wanted = self.archives_killed + times
+            while self.archives_killed < wanted:
+                source = ("stream", "queue")[self.archives_killed % 2]
+                outcome = ask(source, self._chance.randrange(1, STEPS_MAX))
+                assert outcome != archiver.FAILED, (self._folder / "archiver.log").read_text()[-4000:]
+                self.archives_killed += outcome == archiver.KILLED
+                if outcome == archiver.DONE:
+                    self._publish()
+            for source in archiver.SOURCES:
+                assert ask(source, 0) == archiver.DONE, (self._folder / "archiver.log").read_text()[-4000:]
+
+    @contextlib.contextmanager
+    def _archiver(self) -> Iterator[Callable[[str, int], str]]:
+        command = [sys.executable, "-m", "tests.pipeline.archiver", self._node.url, str(self._folder)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        with (self._folder / "archiver.log").open("a") as log:
+            process = subprocess.Popen(
+                command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, stderr=log, text=True
+            )
+
+        def ask(source: str, step: int) -> str:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(f"{source} {step}\n")
+            process.stdin.flush()
+            return process.stdout.readline().strip()
+
+        try:
+            yield ask
+        finally:
+            process.kill()
+            process.communicate()
 
     def finish(self) -> list[str]:
         """Read everything to the end: what is wrong then. The last batches of queues are still with their leases."""
@@ -86,10 +130,31 @@ class Rounds:
                 name: channel.queue_declare(name, passive=True).method.message_count for name in self._drained
             }
             found = {name: Counter(consumed(channel, QUEUE_OF[name])) for name in self._of("exchange")}
-        for name in self._of("table"):
-            found[name] = Counter(table(self._folder / name / "table"))
+        for name, where in self._tables:
+            for reader, rows in READERS.items():
+                found[f"{name}, by {reader}"] = Counter(rows(where))
+            found[f"{name}, by Spark"] = Counter(self._by_spark(where))
         wrong = [f"{count} messages are left in {name}" for name, count in left.items() if count]
         return wrong + [line for name, each in found.items() for line in self._compare(name, each)]
+
+    @property
+    def _tables(self) -> Iterator[tuple[str, Path]]:
+        for name in self._of("table"):
+            yield name, self._folder / name / "table"
+        for source in archiver.SOURCES:
+            yield f"{source} without Spark", archiver.table_of(self._folder, source)
+
+    def _by_spark(self, where: Path) -> list[int]:
+        if self._driver is None:
+            self._begin()
+            self._end()
+        assert self._driver is not None
+        assert self._driver.stdin is not None
+        assert self._driver.stdout is not None
+        self._driver.stdin.write(f"{where}\n")
+        self._driver.stdin.flush()
+        found: list[int] = json.loads(self._driver.stdout.readline())
+        return found
 
     def _of(self, target: str) -> list[str]:
         return [name for name in self.queries if name.endswith(target)]
@@ -98,7 +163,7 @@ class Rounds:
     def _drained(self) -> list[str]:
         """The queues that queries read."""
         wanted = {"queue-to-table": "for-table", "queue-to-exchange": "for-copies"}
-        return [queue for name, queue in wanted.items() if name in self.queries]
+        return [*(queue for name, queue in wanted.items() if name in self.queries), "for-lake"]
 
     def _compare(self, name: str, found: Counter[int]) -> Iterator[str]:
         wanted = range(self.published)
@@ -194,12 +259,12 @@ class Rounds:
             channel.basic_publish("events", "", b"%d" % (self.published - 1), persistent)
 
 
-QUEUES: Final = ("for-table", "for-copies")
+QUEUES: Final = ("for-table", "for-copies", "for-lake")
 QUEUE_OF: Final = {"stream-to-exchange": "copies", "queue-to-exchange": "taken"}  # behind the exchange
 
 
 def declare(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
-    """Everything published reaches the stream and both queues; what Spark publishes, a queue each."""
+    """Everything published reaches the stream and the queues; what Spark publishes, a queue each."""
     for name in ("events", "copies", "taken"):
         channel.exchange_declare(name, "fanout", durable=True)
     for name, arguments, exchange in (
@@ -219,21 +284,6 @@ def consumed(channel: pika.adapters.blocking_connection.BlockingChannel, queue: 
             break
         yield int(body)
     channel.cancel()
-
-
-def table(folder: Path) -> Iterator[int]:
-    """The rows of a table as Spark would read them: of the files that its log names, and no others."""
-    import pyarrow.parquet as parquet
-
-    log = folder / "_spark_metadata"
-    compacted = max((int(path.stem) for path in log.glob("*.compact")), default=-1)
-    entries = [log / f"{compacted}.compact"] if compacted >= 0 else []
-    entries += [log / str(number) for number in sorted(numbers(log)) if number > compacted]
-    for entry in entries:
-        for line in entry.read_text().splitlines()[1:]:
-            path = json.loads(line)["path"].removeprefix("file:")
-            for body in parquet.read_table(path)["body"].to_pylist():
-                yield int(body)
 
 
 def numbers(folder: Path) -> set[int]:
@@ -257,9 +307,8 @@ def main() -> int:
         wrong = rounds.finish()
     finally:
         rounds.close()
-    print(
-        f", {rounds.published} messages, {rounds.failed} queries failed, {time.monotonic() - started:.0f} s"
-    )
+    kills, seconds = len(rounds.killed) + rounds.archives_killed, time.monotonic() - started
+    print(f", {rounds.published} messages, {kills} kills, {rounds.failed} queries failed, {seconds:.0f} s")
     if not wrong:
         shutil.rmtree(folder)
         return 0

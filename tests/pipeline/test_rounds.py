@@ -1,4 +1,5 @@
-"""Driver, task and broker are killed in mid-batch: every message is in the tables and on the exchanges once."""
+"""Driver, task, broker and archives without Spark are killed in mid-batch: every message is in the tables and on the
+exchanges once, whoever reads the tables."""
 
 from __future__ import annotations
 
@@ -7,11 +8,16 @@ from pathlib import Path
 import pytest
 
 from tests.interop.conftest import need_module
-from tests.pipeline.rounds import Rounds
+from tests.pipeline.rounds import ARCHIVES_KILLED, Rounds
 
 need_module("pyspark")
+need_module("deltalake")
+need_module("polars")
+need_module("duckdb_extension_delta")
 
-ROUNDS_MAX = 6  # two will do, unless a micro-batch is over too soon
+ROUNDS, ROUNDS_MAX = 3, 6  # three will do, unless a micro-batch is over too soon
+
+VICTIMS = {"driver", "task", "broker"}
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
@@ -19,9 +25,10 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 def test_every_message_is_there_once_whatever_was_killed(tmp_path: Path):
     rounds = Rounds(tmp_path, seed=5, queries=("stream-to-table", "queue-to-exchange"))  # `make rounds`: four
     try:
-        while rounds.number < ROUNDS_MAX and not set(rounds.killed) >= {"driver", "task", "broker"}:
+        while rounds.number < ROUNDS or (rounds.number < ROUNDS_MAX and not set(rounds.killed) >= VICTIMS):
             rounds.run()
-        assert set(rounds.killed) == {"driver", "task", "broker"}
+        assert set(rounds.killed) == VICTIMS
+        assert rounds.archives_killed == ROUNDS * ARCHIVES_KILLED
         assert rounds.finish() == []
     finally:
         rounds.close()

@@ -1,0 +1,95 @@
+"""Archives without Spark, each run in a process of its own that is killed at one of its steps.
+
+    python -m tests.pipeline.archiver http://127.0.0.1:15672 FOLDER      then lines such as: stream 17
+
+A step is a request to the broker, or a file that is opened for writing, linked or removed. The process that reads the
+lines has loaded everything and run nothing; it forks for each run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Final
+
+from pipeline.jobs.archive_columns import columns
+from pipeline.jobs.archive_local import local_archive
+from pipeline.jobs.checkpoints import QueryCheckpoint
+from pipeline.jobs.data_files import Layout
+from pipeline.jobs.run import Report, Stop
+from pipeline.options import Use, read_options
+
+BATCH: Final = 100  # messages
+SOURCES: Final = {
+    "stream": {"subscribe": "events", "startingOffsets": "earliest"},
+    "queue": {"subscribe": "for-lake", "readerName": "lake"},
+}
+KILLED, DONE, FAILED = "killed", "done", "failed"
+
+
+def table_of(folder: Path, source: str) -> Path:
+    return folder / f"{source}-lake"
+
+
+def archive(endpoint: str, folder: Path, source: str) -> None:
+    """Archive what there is."""
+    where = table_of(folder, source)
+    given = {
+        "endpoints": endpoint,
+        "maxOffsetsPerTrigger": str(BATCH),
+        "minPartitions": "2",
+        "retrySeconds": "20",
+    }
+    options = read_options({**given, **SOURCES[source]}, Use.STREAM)
+    layout = Layout(str(where), ("day", "hour"), columns(options))
+    with local_archive(options, layout, QueryCheckpoint(folder / f"{source}-lake.checkpoint")) as run:
+        run.run(Report("archive", lambda line: None), Stop())
+
+
+def die_at(step: int, folder: Path) -> None:
+    """Have this process killed when it takes the step; 0: never."""
+    left = step
+
+    def on_event(event: str, arguments: tuple[object, ...]) -> None:
+        nonlocal left
+        if not is_step(event, arguments, str(folder)):
+            return
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(on_event)
+
+
+def is_step(event: str, arguments: tuple[object, ...], folder: str) -> bool:
+    if event == "http.client.send":
+        return True
+    if event in ("os.link", "os.remove"):
+        return str(arguments[0]).startswith(folder)
+    if event == "open":
+        path, _, flags = arguments
+        return str(path).startswith(folder) and bool(int(str(flags)) & (os.O_WRONLY | os.O_RDWR))
+    return False
+
+
+def main() -> None:
+    endpoint, folder = sys.argv[1], Path(sys.argv[2])
+    for line in sys.stdin:
+        source, step = line.split()
+        child = os.fork()
+        if not child:
+            die_at(int(step), folder)
+            try:
+                archive(endpoint, folder, source)
+            except Exception as error:
+                print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                os._exit(1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        print(KILLED if os.WIFSIGNALED(status) else FAILED if status else DONE, flush=True)
+
+
+if __name__ == "__main__":
+    main()
