@@ -364,6 +364,12 @@ def _add_running(adding: argparse.ArgumentParser) -> None:
     adding.add_argument(
         "--metrics", metavar="FILE", type=Path, help="add a line of JSON for each micro-batch"
     )
+    adding.add_argument(
+        "--log",
+        metavar="FILE",
+        type=Path,
+        help="where to keep what Java and Spark print (default: a temporary file, kept if the job fails)",
+    )
     adding.add_argument("--master", default="local[*]", help="where Spark runs (default: %(default)s)")
     adding.add_argument(
         "--spark",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sys
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pipeline.errors import PipelineError
+
+log: Final = logging.getLogger("leveret.pipeline")
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -69,9 +72,26 @@ def register(spark: SparkSession, push: bool = True) -> None:
     """Make `format("amqp")` known to a session, and, unless `push` is False, let it hand over conditions of WHERE."""
     from pipeline.source import AmqpSource
 
+    other = other_python(os.environ, str(spark.conf.get("spark.master", "")))
+    if other:
+        log.warning("%s", other)
     spark.dataSource.register(AmqpSource)
     if push:
         spark.conf.set(PUSH, "true")
+
+
+def other_python(environ: Mapping[str, str], master: str) -> str | None:
+    """Return a warning if Spark on this machine runs another Python than this one, which may not have our modules."""
+    asked = environ.get("PYSPARK_PYTHON") or "python3"
+    found = shutil.which(asked, path=environ.get("PATH"))
+    if not master.startswith("local") or (
+        found and Path(found).absolute() == Path(sys.executable).absolute()
+    ):
+        return None
+    return (
+        f"Spark's Python is {found or asked}, and this one is {sys.executable}: set PYSPARK_PYTHON={sys.executable}"
+        " before the session starts, or Spark finds neither pipeline nor format('amqp') (DATA_SOURCE_NOT_FOUND)"
+    )
 
 
 def find_java(environ: Mapping[str, str], shims: Path) -> Path | None:

@@ -18,6 +18,7 @@ import attrs
 from pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
 from pipeline.jobs import dead_letters as deaths
 from pipeline.jobs import lag as lags
+from pipeline.jobs.activity import Activity, java_log, keep_query_errors, versions
 from pipeline.jobs.archive import PARQUET, Target, checkpoint_of
 from pipeline.jobs.delta import folder_of
 from pipeline.jobs.dry_run import as_lines, marks_in, planned
@@ -35,7 +36,7 @@ DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NOT_LET_IN: Final = "does not let"
 BATCH: Final = 1_000_000  # messages in a micro-batch
 SETTINGS: Final = {
-    "spark.log.level": "OFF",  # we print a query's error ourselves, in a line
+    "spark.log.level": "WARN",  # to a file; we print a query's error ourselves, in a line
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream named `17` is a text
 }
 RAISED: Final = re.compile(r"^(?:pipeline\.errors\.|pipeline\.jobs\.\w+\.)(\w+): (.*)$", re.MULTILINE)
@@ -52,14 +53,14 @@ def told(command: Command) -> Command:
         try:
             return command(options, environ)
         except PipelineError as error:
-            return _failed(str(error), _code(type(error).__name__, str(error)))
+            return _failed(error, str(error), _code(type(error).__name__, str(error)))
         except OSError as error:
-            return _failed(str(error), FAILED)
+            return _failed(error, str(error), FAILED)
         except Exception as error:
             if not type(error).__module__.startswith("pyspark."):
                 raise
             name, text = what_spark_says(str(error))
-            return _failed(text, _code(name, text))
+            return _failed(error, text, _code(name, text))
 
     return run
 
@@ -83,8 +84,10 @@ def what_spark_says(text: str) -> tuple[str, str]:
     return "", lines[0] if lines else "Spark gives no reason"
 
 
-def _failed(reason: str, code: int) -> int:
-    print(f"leveret: {reason}", file=sys.stderr)
+def _failed(error: BaseException, reason: str, code: int) -> int:
+    """Print the reason, then where there is more about the error."""
+    for line in (reason, *getattr(error, "__notes__", ())):
+        print(f"leveret: {line}", file=sys.stderr)
     return code
 
 
@@ -201,14 +204,15 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
     checkpoint = replays.Checkpoint(Path(options.checkpoint)) if options.checkpoint else None
     known = checkpoint.plan(asked) if checkpoint else None  # reports a mistake before Spark is started
     reach = reached(options, environ)
-    with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
+    activity = Activity("replay", _tell)
+    with _spark(options, activity) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
         from pipeline.jobs.replay_batches import Pace
         from pipeline.jobs.replay_batches import replay as publish
 
         if options.dry_run:
             print("\n".join(replays.as_lines(known or replays.planned(spark, asked), checkpoint)))
             return DONE
-        report = Report("replay", _tell, file)
+        report = Report("replay", activity.tell, file)
         with ended(report) as end:
             pace = Pace(options.rate)
             end.well = publish(spark, asked, reach.options, checkpoint, pace, report, stop)
@@ -225,11 +229,12 @@ def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
     streams, queues = preview.sorted_out(reach, options.sources)
     if options.dry_run:
         return _dry_look(options, reach, streams, queues)
-    with _spark(options) as spark, metrics_in(options.metrics) as file:
-        report = Report("dead-letters", _tell, file)
+    activity = Activity("dead-letters", _tell)
+    with _spark(options, activity) as spark, metrics_in(options.metrics) as file:
+        report = Report("dead-letters", activity.tell, file)
         with ended(report) as end:
             times = (options.since, options.until)
-            rows = preview.rows(spark, reach, streams, queues, times, options.most, _tell)
+            rows = preview.rows(spark, reach, streams, queues, times, options.most, activity.tell)
             counts = deaths.collected(deaths.counted(deaths.deaths(rows), options.per).collect())
             report.rows = sum(each.messages for each in counts)
             end.well = True
@@ -354,17 +359,18 @@ def _query(
     reading = reach.reading(options.sources, _reading(options, BATCH))
     reach.checked(options.sources, _reading(options, BATCH))
     _require_readable(reach, options.sources, options.reader)
-    with _spark(options) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
-        report = Report(job, _tell, file)
+    activity = Activity(job, _tell)
+    with _spark(options, activity) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
+        report = Report(job, activity.tell, file)
         if not options.continuous and "minpartitions" not in map(str.lower, reading):
             reading["minPartitions"] = str(spark.sparkContext.defaultParallelism)
 
         def run() -> bool:
             query, written = started(spark, reading)
-            return watch(query, report, stop, written)
+            return watch(query, report, stop, written, activity.doing)
 
         with ended(report) as end:
-            end.well = on_a_busy_machine(job, _tell, run, stop)
+            end.well = on_a_busy_machine(job, activity.tell, run, stop)
     return DONE if end.well or options.continuous else INTERRUPTED
 
 
@@ -386,17 +392,27 @@ def _require_readable(reach: BrokerEndpoint, sources: Sequence[str], reader: str
 
 
 @contextmanager
-def _spark(options: argparse.Namespace) -> Iterator[SparkSession]:
+def _spark(options: argparse.Namespace, activity: Activity) -> Iterator[SparkSession]:
     """Yield a session, and stop it afterwards unless it existed before."""
     from pipeline.session import session
 
-    is_ours = not is_running()
-    made = session("leveret pipeline", options.master, {**SETTINGS, **dict(options.spark)})
-    try:
-        yield made
-    finally:
-        if is_ours:
-            made.stop()
+    settings = {**SETTINGS, **dict(options.spark)}
+    with activity.watched():
+        if is_running():
+            yield session("leveret pipeline", options.master, settings)
+            return
+        with java_log(options.log) as log:
+            activity.tell(f"{activity.job}: starting {versions(os.environ)}")
+            activity.doing("starting Spark")
+            made = session("leveret pipeline", options.master, settings)
+            keep_query_errors(log)
+            activity.doing("under way")
+            try:
+                yield made
+            finally:
+                activity.doing("stopping Spark")
+                made.stop()
+                activity.doing(None)
 
 
 def is_running() -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pipeline.errors import BadOption
+from pipeline.jobs.run import PUBLISHED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,6 +48,9 @@ def route(
     rows: DataFrame, sink: Mapping[str, str], checkpoint: str, every: str | None = None
 ) -> StreamingQuery:
     """Start a query that publishes rows. `sink` has options of `format("amqp")`; for `every` see `archive`."""
-    writing = rows.writeStream.format("amqp").options(**sink).option("checkpointLocation", checkpoint)
+    from pyspark.sql.functions import count, lit
+
+    counted = rows.observe(PUBLISHED, count(lit(1)).alias("rows"))
+    writing = counted.writeStream.format("amqp").options(**sink).option("checkpointLocation", checkpoint)
     triggered = writing.trigger(processingTime=every) if every else writing.trigger(availableNow=True)
     return triggered.start()

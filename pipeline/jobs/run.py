@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_S: Final = 1
+PUBLISHED: Final = "published"  # the observation of a query that counts the rows it writes
 STARTS_MAX: Final = 4
 # Spark's words, in PythonWorkerFactory: it waits ten seconds for a Python worker, and no setting changes that.
 LATE_WORKER: Final = "failed to connect back"
@@ -69,15 +70,32 @@ class Report:
         self._now = now
         self._began = now()
         self.batches = self.rows = 0
+        self.published: int | None = None
 
-    def batch(self, number: int, rows: int, seconds: float, behind: int | None = None) -> None:
-        """Report a completed micro-batch. `behind`: the messages that are left to process, if that is known."""
+    def batch(
+        self,
+        number: int,
+        rows: int,
+        seconds: float,
+        behind: int | None = None,
+        published: int | None = None,
+    ) -> None:
+        """Report a completed micro-batch. `behind`: the messages that are left to process, if that is known;
+        `published`: how many rows its input became.
+        """
         self.batches += 1
         self.rows += rows
+        if published is not None:
+            self.published = published + (self.published or 0)
         rate = rows / max(seconds, 0.001)
         left = "" if behind is None else f", {behind:,} behind"
-        self._tell(f"{self._job}: batch {number}: {rows:,} rows in {seconds:.1f} s, {rate:,.0f} rows/s{left}")
-        self._write(batch=number, rows=rows, seconds=round(seconds, 3), rows_per_s=round(rate), behind=behind)
+        self._tell(
+            f"{self._job}: batch {number}: {_rows(rows, published)} in {seconds:.1f} s, {rate:,.0f} rows/s{left}"
+        )
+        more = {} if published is None else {"published": published}
+        self._write(
+            batch=number, rows=rows, **more, seconds=round(seconds, 3), rows_per_s=round(rate), behind=behind
+        )
 
     def end(self, how: str) -> None:
         """Report the end. `how`: done, stopped or failed."""
@@ -85,9 +103,16 @@ class Report:
         rate = self.rows / max(seconds, 0.001)
         many = "batch" if self.batches == 1 else "batches"
         batches = f" {self.batches:,} {many}," if self.batches else ""
-        self._tell(f"{self._job}: {how}: {self.rows:,} rows in{batches} {seconds:.1f} s, {rate:,.0f} rows/s")
+        rows = _rows(self.rows, self.published)
+        self._tell(f"{self._job}: {how}: {rows} in{batches} {seconds:.1f} s, {rate:,.0f} rows/s")
+        more = {} if self.published is None else {"published": self.published}
         self._write(
-            end=how, batches=self.batches, rows=self.rows, seconds=round(seconds, 3), rows_per_s=round(rate)
+            end=how,
+            batches=self.batches,
+            rows=self.rows,
+            **more,
+            seconds=round(seconds, 3),
+            rows_per_s=round(rate),
         )
 
     def _write(self, **said: object) -> None:
@@ -95,6 +120,10 @@ class Report:
             line = {"time": round(self._now(), 3), "job": self._job, **said}
             self._metrics.write(json.dumps(line) + "\n")
             self._metrics.flush()
+
+
+def _rows(rows: int, published: int | None) -> str:
+    return f"{rows:,} rows" if published is None else f"{rows:,} rows read, {published:,} published"
 
 
 class End:
@@ -133,6 +162,7 @@ class FinishedBatch:
     rows: int
     seconds: float
     behind: int | None
+    published: int | None = None  # rows that the input became, if the query counts them
 
 
 def done_in(progress: dict[str, object]) -> FinishedBatch:
@@ -141,7 +171,15 @@ def done_in(progress: dict[str, object]) -> FinishedBatch:
     rows, number = progress["numInputRows"], progress["batchId"]
     assert isinstance(rows, int)
     assert isinstance(number, int)
-    return FinishedBatch(number, rows, took / 1000 if isinstance(took, int) else 0.0, behind(progress))
+    seconds = took / 1000 if isinstance(took, int) else 0.0
+    return FinishedBatch(number, rows, seconds, behind(progress), _published(progress))
+
+
+def _published(progress: dict[str, object]) -> int | None:
+    observed = progress.get("observedMetrics")
+    found = observed.get(PUBLISHED) if isinstance(observed, dict) else None
+    rows = found.get("rows") if isinstance(found, dict) else None
+    return rows if isinstance(rows, int) else None
 
 
 def behind(progress: dict[str, object]) -> int | None:
@@ -176,14 +214,22 @@ def on_a_busy_machine(job: str, tell: Callable[[str], None], run: Callable[[], b
     return run()
 
 
-def watch(query: StreamingQuery, report: Report, stop: Stop, written: Mapping[int, int] = NOTHING) -> bool:
+def watch(
+    query: StreamingQuery,
+    report: Report,
+    stop: Stop,
+    written: Mapping[int, int] = NOTHING,
+    doing: Callable[[str | None], None] = lambda what: None,
+) -> bool:
     """Wait until the query ends by itself and return True, or stop it after its micro-batch if asked to and return
-    False. `written` has the rows of micro-batches whose input Spark counts as something else, such as files.
+    False. `written` has the rows of micro-batches whose input Spark counts as something else, such as files. `doing`
+    is told what is under way.
 
     Raises the error that the query failed with.
     """
     seen, begun = -1, None
     while True:
+        doing(f"batch {seen + 1} is under way" if query.status["isTriggerActive"] else None)
         try:
             ended = query.awaitTermination(POLL_S)
         except Exception:
@@ -206,5 +252,6 @@ def _report_from(seen: int, query: StreamingQuery, report: Report, written: Mapp
         done = done_in(json.loads(progress.json))
         if done.rows and done.number > seen:
             seen = done.number
-            report.batch(done.number, written.get(done.number, done.rows), done.seconds, done.behind)
+            rows = written.get(done.number, done.rows)
+            report.batch(done.number, rows, done.seconds, done.behind, done.published)
     return seen

@@ -326,6 +326,21 @@ def test_a_report_is_lines_for_people_and_for_programs():
     first, last = map(json.loads, metrics.getvalue().splitlines())
     assert (first["job"], first["batch"], first["rows"], first["behind"]) == ("archive", 0, 3000, 200)
     assert (last["end"], last["batches"], last["rows_per_s"]) == ("done", 1, 750)
+    assert "published" not in first
+
+
+def test_rows_that_are_read_are_told_from_rows_that_are_published():
+    lines: list[str] = []
+    done = done_in({**progress(3, 40, 60, 100), "observedMetrics": {"published": {"rows": 12}}})
+    report = Report("route", lines.append, None, lambda: 0.0)
+    report.batch(done.number, done.rows, done.seconds, done.behind, done.published)
+    report.batch(4, 1000, 1.0, 0, 0)
+    report.end("done")
+    assert lines == [
+        "route: batch 3: 40 rows read, 12 published in 0.5 s, 80 rows/s, 40 behind",
+        "route: batch 4: 1,000 rows read, 0 published in 1.0 s, 1,000 rows/s, 0 behind",
+        "route: done: 1,040 rows read, 12 published in 2 batches, 0.0 s, 1,040,000 rows/s",
+    ]
 
 
 # Archives.

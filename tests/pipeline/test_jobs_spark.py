@@ -116,7 +116,9 @@ def test_a_route_changes_and_publishes_each_message_once(shop: Shop, tmp_path: P
     sql = "select body, concat('n.', headers['n']) as routing_key from messages where headers['n'] >= 5"
     route = ("route", "orders", "--to-exchange", "again", "--checkpoint", tmp_path / "place", "--sql", sql)
     shop.order(0, 10)
-    assert shop.run(*route) == 0
+    assert shop.run(*route, "--metrics", tmp_path / "metrics") == 0
+    first, last = map(json.loads, (tmp_path / "metrics").read_text().splitlines())
+    assert (first["rows"], first["published"], last["published"]) == (10, 5, 5)
     shop.order(0, 7)
     assert shop.run(*route) == 0
     assert sorted((key, body) for key, _, body in shop.got()) == sorted(

@@ -60,6 +60,17 @@ def test_pyspark_is_said_to_be_missing(monkeypatch: pytest.MonkeyPatch, without_
         session.session()
 
 
+def test_a_python_of_sparks_that_is_not_this_one_is_named(tmp_path: Path):
+    executable(tmp_path / "python3")
+    path = {"PATH": str(tmp_path)}
+    warning = session.other_python(path, "local[2]")
+    assert warning is not None
+    assert f"Spark's Python is {tmp_path}/python3, and this one is {sys.executable}" in warning
+    assert f"set PYSPARK_PYTHON={sys.executable} before" in warning
+    assert session.other_python({**path, "PYSPARK_PYTHON": sys.executable}, "local[2]") is None
+    assert session.other_python(path, "spark://head:7077") is None  # its machines have other paths
+
+
 def test_pyspark_finds_the_source_by_its_name():
     datasource = pytest.importorskip("pyspark.sql.datasource")
     import pyspark_amqp
