@@ -21,17 +21,22 @@ def or_void(check: Check) -> Check:
     return lambda value: None if value is None else check(value)
 
 
+def wrong_type(value: Value, expected: str) -> str:
+    """Return the fault of a value of the wrong type, by its name in AMQP 0-9-1."""
+    return f"unacceptable type '{type_name(value)}', expected {expected}"
+
+
 def text_fault(value: Value) -> str | None:
-    return None if isinstance(value, str | bytes) else f"unacceptable type '{type_name(value)}'"
+    return None if isinstance(value, str | bytes) else wrong_type(value, "a text")
 
 
 def whole_fault(value: Value) -> str | None:
     whole = isinstance(value, int) and not isinstance(value, bool | Timestamp)
-    return None if whole else f"unacceptable type '{type_name(value)}'"
+    return None if whole else wrong_type(value, "a whole number")
 
 
 def truth_fault(value: Value) -> str | None:
-    return None if isinstance(value, bool) else f"unacceptable type '{type_name(value)}'"
+    return None if isinstance(value, bool) else wrong_type(value, "true or false")
 
 
 def between(low: int, high: int | None = None) -> Check:

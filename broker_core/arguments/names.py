@@ -13,10 +13,16 @@ SHORT_MIN: Final = 4  # letters of a shortened name
 
 def meant(name: str, known: Iterable[str], alike: float = ALIKE) -> str:
     """Return `; did you mean ...?` if a known name is much like this one, or this begins it, else nothing."""
+    found = nearest(name, known, alike)
+    return f"; did you mean {found}?" if found else ""
+
+
+def nearest(name: str, known: Iterable[str], alike: float = ALIKE) -> str:
+    """Return the known name that is much like this one, or that this begins; empty if there is none."""
     names = list(known)
     begun = [each for each in names if len(name) >= SHORT_MIN and each.startswith(name)]
     found = get_close_matches(name[:NAME_MAX], names, 1, alike) or begun
-    return f"; did you mean {found[0]}?" if found else ""
+    return found[0] if found else ""
 
 
 def shown(name: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +14,7 @@ from broker_core.cli.exit_codes import DONE, REFUSED, failed
 
 if TYPE_CHECKING:
     from broker_core.config.load import Config
+    from broker_core.config.types import Problem
 
 SERVE_EXAMPLES: Final = """\
 examples:
@@ -147,34 +148,37 @@ def run_node(config: Config, reread: Callable[[], Config], source: str) -> None:
 
 def check(options: argparse.Namespace, environ: Environ) -> int:
     from broker_core.cli import text
-    from broker_core.config.load import ConfigError
 
-    try:
-        config, warnings = _checked(options.file, environ)
-    except ConfigError as error:
-        if options.json:
-            print(text.problems_json(error.problems))
-            return REFUSED
-        return failed(f"{options.file} has {text.counted(len(error.problems), 'problem')}\n{error}")
+    config, problems, warnings = _checked(options.file, environ)
     if options.json:
-        print(text.summary_json(config, warnings))
-        return DONE
-    print(f"{options.file}: OK\n{text.summary(config)}")
+        if config is not None and not problems:
+            print(text.summary_json(config, warnings))
+            return DONE
+        print(text.problems_json(problems, warnings))
+        return REFUSED
+    if config is not None and not problems:
+        print(f"{options.file}: OK\n{text.summary(config)}")
     for each in warnings:
         print(f"leveret: warning: {text.plain(each)}", file=sys.stderr)
-    return DONE
+    if not problems:
+        return DONE
+    listed = "\n".join(map(str, problems))
+    return failed(f"{options.file} has {text.counted(len(problems), 'problem')}\n{listed}")
 
 
-def _checked(file: Path, environ: Environ) -> tuple[Config, list[str]]:
-    """Return the configuration after checking the plug-ins and definitions that it names, and warnings.
+def _checked(file: Path, environ: Environ) -> tuple[Config | None, Sequence[Problem], list[str]]:
+    """Return the configuration, as far as it can be read, with all that would stop a start, and warnings."""
+    from broker_core.config.load import ConfigError, load, unread_variables
+    from broker_core.node.start_check import findings
 
-    Raises ConfigError.
-    """
-    from broker_core.config.load import load, unread_variables
-    from broker_core.node import assembly
-
-    config = load(file, environ)
-    return config, [*unread_variables(environ), *assembly.rehearse(config)]
+    config: Config | None
+    refused: Sequence[Problem] = ()
+    try:
+        config = load(file, environ)
+    except ConfigError as error:
+        config, refused = error.rest, error.problems
+    problems, warnings = (refused, []) if config is None else findings(config, refused)
+    return config, problems, [*unread_variables(environ), *warnings]
 
 
 ADD: Final[Mapping[str, Add]] = {"serve": add_serve, "check": add_check}

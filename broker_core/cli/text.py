@@ -25,7 +25,7 @@ def summary_json(config: Config, warnings: Sequence[str] = ()) -> str:
     return json.dumps({"ok": True, **told, **more}, indent=2)
 
 
-def problems_json(problems: Iterable[Problem]) -> str:
+def problems_json(problems: Iterable[Problem], warnings: Sequence[str] = ()) -> str:
     listed = [
         {
             name: text
@@ -34,7 +34,8 @@ def problems_json(problems: Iterable[Problem]) -> str:
         }
         for each in problems
     ]
-    return json.dumps({"ok": False, "problems": listed}, indent=2)
+    more = {"warnings": list(warnings)} if warnings else {}
+    return json.dumps({"ok": False, "problems": listed, **more}, indent=2)
 
 
 def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:

@@ -8,8 +8,7 @@ once (`ConfigError.problems`).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -52,17 +51,20 @@ from broker_core.config.sections import (
     VirtualHostEntry,
 )
 from broker_core.config.store import POSTGRES, StoreSettings
-from broker_core.config.types import REFUSED, Address, ListOf, Place, Problem, printed
+from broker_core.config.types import REFUSED, Address, AnyAddress, ListOf, Place, Problem, printed
 
 PREFIX: Final = "LEVERET_"
+EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
 
 
 class ConfigError(Exception):
     """Raised if the configuration cannot be used. `str(error)` lists every problem, one a line."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[Problem], rest: Config | None = None) -> None:
+        """`rest` is what of a configuration could be read, with defaults for what could not."""
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
+        self.rest = rest
 
 
 @attrs.frozen(kw_only=True)
@@ -156,9 +158,7 @@ class Config(Record):
     def contradictions(self) -> Iterator[Problem]:
         if "http" in self.security.backends and self.auth_http.user_path is None:
             yield Problem("auth_http.user_path", "nothing", "a URL, as security.backends names http")
-        yield from _repeated(
-            "listeners", [str(entry.address) for entry in self.listeners if entry.address.is_fixed]
-        )
+        yield from self._shared_addresses()
         yield from _repeated("users", [user.name for user in self.users])
         yield from _repeated("virtual_hosts", [virtual_host.name for virtual_host in self.virtual_hosts])
         yield from _repeated("policies", [(p.virtual_host, p.operator, p.name) for p in self.policies])
@@ -169,6 +169,20 @@ class Config(Record):
             yield Problem("protocols.amqp091.frame_max", str(frame_max), accepted)
         if not self.definitions.load:  # definitions may bring further users and virtual hosts
             yield from self._unknown_names()
+
+    def _shared_addresses(self) -> Iterator[Problem]:
+        """Yield a problem for each address at which something else listens, too."""
+        places = [(f"listeners[{index}].address", each.address) for index, each in enumerate(self.listeners)]
+        if self.http.enabled:
+            places.append(("http.address", self.http.address))
+        if self.prometheus.enabled:
+            places.append(("prometheus.address", self.prometheus.address))
+        for index, (where, address) in enumerate(places):
+            for other, taken in places[:index]:
+                if collide(address, taken):
+                    has = "has this one" if address == taken else f"has {taken}"
+                    yield Problem(where, f'"{address}"', f"an address of its own: {other} {has}")
+                    break
 
     def _disabled_protocols(self) -> Iterator[Problem]:
         for index, listener in enumerate(self.listeners):
@@ -193,10 +207,35 @@ class Config(Record):
             yield Problem("security.anonymous_user", found, "the name of a user: " + ", ".join(sorted(users)))
 
 
-def _repeated(path: str, names: Sequence[object]) -> Iterator[Problem]:
-    for name, count in Counter(names).items():
-        if count > 1:
-            yield Problem(path, f"{printed(name)} {count} times", "each once")
+def _repeated(path: str, names: Sequence[Hashable]) -> Iterator[Problem]:
+    """Yield a problem for each item of a list that has the name of one before it."""
+    first: dict[Hashable, int] = {}
+    for index, name in enumerate(names):
+        if first.setdefault(name, index) != index:
+            shown = name[-1] if isinstance(name, tuple) else name
+            yield Problem(
+                f"{path}[{index}].name",
+                printed(shown),
+                f"a name of its own: {path}[{first[name]}] has this one",
+            )
+
+
+def collide(address: AnyAddress, other: AnyAddress) -> bool:
+    """Return whether two sockets cannot listen at these addresses: one of them may be that of all interfaces."""
+    if not (address.is_fixed and other.is_fixed):
+        return False
+    if not (isinstance(address, Address) and isinstance(other, Address)):
+        return str(address) == str(other)
+    if address.port != other.port:
+        return False
+    wide = {each.host for each in (address, other)} & EVERYWHERE
+    families = [family_of(each.host) for each in (address, other)]
+    return address.host == other.host or (bool(wide) and families[0] == families[1])
+
+
+def family_of(host: str) -> str:
+    """Return which kind of address a host is; a name may be of either kind."""
+    return "IPv6" if ":" in host else "IPv4" if host.replace(".", "").isdecimal() else "name"
 
 
 def load(
@@ -231,8 +270,10 @@ def parse(
     if config is not REFUSED:
         config = _with_passwords(config, environ, place)
         config = _with_dsn(config, place)
-    if config is REFUSED or place.problems:
+    if config is REFUSED:
         raise ConfigError(place.problems)
+    if place.problems:
+        raise ConfigError(place.problems, config)
     return config
 
 

@@ -197,12 +197,17 @@ def with_environment(
     return table
 
 
+ALIKE: Final = 0.9  # of variables: programs that are not ours have some that begin as ours do
+
+
 def nearly_variables(record: type[Record], environ: Iterable[str], prefix: str) -> Iterator[tuple[str, str]]:
     """Yield variables that are not read, because they lack a `__`, each with the variable of the key they resemble."""
     known = {name.replace("__", "_"): name for name in variables(record, prefix)}
     for variable in sorted(environ):
-        if known.get(variable, variable) != variable:
-            yield variable, known[variable]
+        if not variable.startswith(prefix) or variable in known.values() or "__" in variable:
+            continue
+        for near in difflib.get_close_matches(variable, known, n=1, cutoff=ALIKE):
+            yield variable, known[near]
 
 
 def variables(record: type[Record], prefix: str) -> Iterator[str]:

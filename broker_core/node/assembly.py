@@ -12,15 +12,15 @@ them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.arguments.names import meant, shown
+from broker_core.arguments.names import meant, nearest, shown
 from broker_core.arguments.warnings import tag_warnings
 from broker_core.broker import Broker
 from broker_core.clock import Clock
@@ -44,10 +44,9 @@ from broker_core.durable_objects import (
 )
 from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
-from broker_core.frontend import Protocol, queue_arguments_of
+from broker_core.frontend import Protocol
 from broker_core.interceptors.chain import BadEntry, chain_of
 from broker_core.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
-from broker_core.node import logs
 from broker_core.node.build_info import built
 from broker_core.node.listener import Entrance, WebSocketRules, proxies_of
 from broker_core.node.tls import Certificates
@@ -55,15 +54,13 @@ from broker_core.observability import log_levels
 from broker_core.observability.audit import Audit
 from broker_core.observability.event_exchange import AlarmEvents, EventExchange
 from broker_core.operations import Reloaded
-from broker_core.plugins import BadPlugin, Plugins
+from broker_core.plugins import Plugins
 from broker_core.security.access import KEY_SIZE, User
 from broker_core.security.passwords import PasswordHash
 from broker_core.security.sasl import BEARERS, Scram
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from broker_core.definitions.reader import Definitions
     from broker_core.node.node import Node
 
@@ -175,9 +172,15 @@ def _node_limits(config: Config) -> NodeLimits:
     )
 
 
-def populate(broker: Broker, config: Config) -> None:
-    """Add virtual hosts, users, permissions and policies, then load the definitions files. Raises ConfigError."""
-    files = read_definitions(config)
+Read = list[tuple[Path, "Definitions"]]  # files, and what was read from them
+
+
+def populate(broker: Broker, config: Config, files: Read | None = None) -> None:
+    """Add virtual hosts, users, permissions and policies, then load the definitions files. Raises ConfigError.
+
+    `files` are the definitions, if they have been read.
+    """
+    files = read_definitions(config) if files is None else files
     _set_hashing(broker, config)
     _put_virtual_hosts(broker, config)
     _tell_of_others(broker, config)
@@ -198,7 +201,7 @@ def populate(broker: Broker, config: Config) -> None:
     _admit(broker, config)
 
 
-def read_definitions(config: Config) -> list[tuple[Path, Definitions]]:
+def read_definitions(config: Config) -> Read:
     """Return the definitions files that are loaded at a start. Raises ConfigError."""
     if not config.definitions.load:
         return []
@@ -207,7 +210,7 @@ def read_definitions(config: Config) -> list[tuple[Path, Definitions]]:
     return list(zip(config.definitions.load, read_files(config.definitions.load), strict=True))
 
 
-def replace_guest(config: Config, files: Iterable[tuple[Path, Definitions]]) -> bool:
+def replace_guest(config: Config, files: Read) -> bool:
     """Return whether the built-in user is not made, because definitions have users and the configuration has none."""
     return config.users == BUILT_IN.users and any(definitions.users for _, definitions in files)
 
@@ -459,9 +462,14 @@ def _reload_audit(broker: Broker, new: Config) -> None:
 # Start of the process.
 
 
-def protocols_of(config: Config, entry: ListenerEntry, known: Mapping[str, Protocol]) -> tuple[Protocol, ...]:
-    """Return a listener's protocols, the fallback last. Raises ConfigError if one is unknown, or none is enabled."""
-    where, names = f"listeners[{entry.address}].protocols", entry.protocols
+def protocols_of(
+    config: Config, entry: ListenerEntry, listener: str, known: Mapping[str, Protocol]
+) -> tuple[Protocol, ...]:
+    """Return the protocols of the `listener` at a place, the fallback last.
+
+    Raises ConfigError if one is unknown, or none is enabled.
+    """
+    where, names = f"{listener}.protocols", entry.protocols
     if names is None:
         names = tuple(p.name for p in known.values() if p.shared and config.protocols.enabled(p.name))
         if not names:
@@ -469,14 +477,14 @@ def protocols_of(config: Config, entry: ListenerEntry, known: Mapping[str, Proto
     unknown = [name for name in names if name not in known]
     if unknown:
         accepted = "one of " + ", ".join(sorted(known))
-        raise ConfigError([Problem(where, printed(name), accepted) for name in unknown])
+        raise ConfigError([Problem(where, printed(name), accepted, nearest(name, known)) for name in unknown])
     return tuple(sorted((known[name] for name in names), key=lambda protocol: protocol.fallback))
 
 
 def entries(config: Config, known: Mapping[str, Protocol]) -> Iterator[tuple[str, ListenerEntry]]:
     """Yield every listener with its path in the settings, that of the control endpoint last."""
-    for entry in config.listeners:
-        yield f"listeners[{entry.address}]", entry
+    for index, entry in enumerate(config.listeners):
+        yield f"listeners[{index}]", entry
     if (scraped := config.prometheus).enabled:
         entry = ListenerEntry(address=scraped.address, protocols=("prometheus",), tls=scraped.tls)
         yield "prometheus", entry
@@ -500,24 +508,28 @@ def place_of(where: str, index: int) -> str:
 
 def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping[str, Protocol]) -> Entrance:
     """Return the protocols, certificates and trusted proxies of a listener. Raises ConfigError."""
-    protocols = protocols_of(config, entry, known)
+    protocols = protocols_of(config, entry, where, known)
     if entry.socket_owner is not None:
         from broker_core.node.unix_socket import owner_of  # for its errors, before anything is bound
 
-        owner_of(entry)
+        owner_of(entry, where)
     certificates = None if entry.tls is None else Certificates(entry.tls, f"{where}.tls")
-    websocket = _websocket_rules(config, entry, protocols, known) if entry.websocket else None
+    websocket = _websocket_rules(config, entry, where, protocols, known) if entry.websocket else None
     return Entrance(protocols, certificates, proxies_of(entry), websocket)
 
 
 def _websocket_rules(
-    config: Config, entry: ListenerEntry, protocols: tuple[Protocol, ...], known: Mapping[str, Protocol]
+    config: Config,
+    entry: ListenerEntry,
+    where: str,
+    protocols: tuple[Protocol, ...],
+    known: Mapping[str, Protocol],
 ) -> WebSocketRules:
     """Return what is within a listener's WebSockets: its protocols; without any but HTTP, every enabled one."""
     import_module("broker_core.node.websocket")  # now, not with the first client
     inside = tuple(each for each in protocols if each.name not in HTTP_PROTOCOLS)
     if not inside:
-        inside = protocols_of(config, attrs.evolve(entry, protocols=None), known)
+        inside = protocols_of(config, attrs.evolve(entry, protocols=None), where, known)
     beside_http = any(each.name in HTTP_PROTOCOLS for each in protocols)
     return WebSocketRules(Entrance(inside), entry.websocket_origins, entry.address.host, beside_http)
 
@@ -541,38 +553,6 @@ def mechanism_warnings(config: Config) -> list[str]:
         for name in getattr(config.protocols, protocol).mechanisms
         if name in BEARERS
     ]
-
-
-def rehearse(config: Config) -> list[str]:
-    """Try a start without listening: plug-ins, certificates and definitions files are read too.
-
-    Return the warnings of what has no effect. Raises ConfigError.
-    """
-    plugins = Plugins(config.plugins.folders, config.plugins.disabled)
-    problems: list[Problem] = []
-    try:
-        plugins.load()
-    except BadPlugin as error:
-        problems.append(Problem(f"plugin {error.source}", error.reason))
-    rehearsed = Broker(exchange_types=plugins.exchange_types, compat=config.compat.chosen)
-    rehearsed.queue_arguments = queue_arguments_of(plugins.protocols.values())
-    warnings = [*protocol_warnings(config, plugins.protocols), *mechanism_warnings(config)]
-    rehearsed.notices.tell = warnings.append
-    steps: list[Callable[[], object]] = [
-        partial(populate, rehearsed, config),
-        partial(intercept, rehearsed, config, plugins),
-        lambda: warnings.extend(logs.check(config.log)),
-    ]
-    for where, entry in entries(config, plugins.protocols):
-        steps.append(partial(entrance_of, config, entry, where, plugins.protocols))
-    for step in steps:
-        try:
-            step()
-        except ConfigError as error:
-            problems += error.problems
-    if problems:
-        raise ConfigError(problems)
-    return warnings
 
 
 def welcome(node: Node, source: str, has_links: bool = False) -> str:

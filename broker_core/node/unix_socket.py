@@ -68,8 +68,11 @@ def unix_listener(entry: ListenerEntry, backlog: int) -> UnixListener:
     return listener
 
 
-def owner_of(entry: ListenerEntry) -> tuple[int, int]:
-    """Return the user and group that own the file of a listener's socket, -1 for what stays. Raises ConfigError."""
+def owner_of(entry: ListenerEntry, where: str = "") -> tuple[int, int]:
+    """Return the user and group that own the file of a listener's socket, -1 for what stays.
+
+    `where` is the listener's place in the configuration. Raises ConfigError.
+    """
     user, _, group = (entry.socket_owner or "").partition(":")
     try:
         return (
@@ -77,9 +80,10 @@ def owner_of(entry: ListenerEntry) -> tuple[int, int]:
             getgrnam(group).gr_gid if group else UNCHANGED,
         )
     except KeyError:
-        where = f"listeners[{entry.address}].socket_owner"
         accepted = "a user and a group of this machine, as USER, USER:GROUP or :GROUP"
-        raise ConfigError([Problem(where, printed(entry.socket_owner), accepted)]) from None
+        raise ConfigError(
+            [Problem(f"{where or entry.address}.socket_owner", printed(entry.socket_owner), accepted)]
+        ) from None
 
 
 def _bind(listener: socket.socket, path: str) -> None:

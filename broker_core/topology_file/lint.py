@@ -15,15 +15,16 @@ import attrs
 from broker_core.arguments.names import meant, shown
 from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS
 from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS
+from broker_core.arguments.row import Effect, Row
 from broker_core.arguments.warnings import (
     binding_warnings,
     exchange_warnings,
     policy_warnings,
     queue_warnings,
 )
-from broker_core.exchanges.headers import Headers
 from broker_core.exchanges.standard import STANDARD
 from broker_core.limits import QueueType
+from broker_core.policy import ApplyTo
 from broker_core.topology_file import releases
 from broker_core.topology_file.dead_letter_cycles import dead_letter_cycles
 from broker_core.topology_file.effective import (
@@ -57,6 +58,7 @@ class Finding:
 
 Found = Iterator[tuple[Thing, str, str]]  # the object, the mistake, the advice
 
+APPLY_TO: Final = tuple(each.value for each in ApplyTo)
 TYPES: Final = frozenset(kind.value for kind in QueueType)
 PREDECLARED: Final = re.compile(r"amq\.")
 
@@ -218,6 +220,34 @@ def _contradictions(queue: Thing, seen: EffectiveTopology) -> Iterator[tuple[str
         )
 
 
+def refused(seen: EffectiveTopology) -> Found:
+    """Find types and values that a node refuses. Which exchange types it has besides the standard ones is not known."""
+    for each in seen.topology.of(QUEUE, EXCHANGE, POLICY, OPERATOR_POLICY):
+        for what in faults_of(each):
+            yield each, f"{each}: {what}", "correct it: a node refuses it"
+
+
+def faults_of(thing: Thing) -> Iterator[str]:
+    """Yield the sentences about a type and values that a node refuses."""
+    if thing.kind == EXCHANGE:
+        kind = str(thing.settings.get("type"))
+        if kind not in STANDARD and (close := meant(kind, STANDARD)):
+            yield f"the exchange type '{shown(kind)}' is not a standard one{close}"
+        return
+    definition = table_of(thing, "arguments" if thing.kind == QUEUE else "definition")
+    known: Mapping[str, Row] = QUEUE_ARGUMENTS
+    if thing.kind != QUEUE:
+        known = OPERATOR_KEYS if thing.kind == OPERATOR_POLICY else POLICY_KEYS
+        to = str(thing.settings.get("apply-to", "all"))
+        if to not in APPLY_TO:
+            yield f"apply-to '{shown(to)}' is not one of {', '.join(APPLY_TO)}{meant(to, APPLY_TO)}"
+    for name, value in definition.items():
+        row = known.get(name)
+        fault = None if row is None or row.effect is not Effect.IMPLEMENTED else row.check(value)
+        if fault is not None:
+            yield f"{name}: {fault}"
+
+
 def without_effect(seen: EffectiveTopology) -> Found:
     """Find arguments and policy keys that are accepted and do nothing, and names that are most likely misspelt."""
     for each in seen.topology.of(QUEUE, EXCHANGE, BINDING, POLICY, OPERATOR_POLICY):
@@ -241,8 +271,7 @@ def warnings_of(thing: Thing, seen: EffectiveTopology) -> list[str]:
         standard = STANDARD.get(str(thing.settings.get("type")))
         return [] if standard is None else exchange_warnings(arguments, standard.arguments)
     standard = STANDARD.get(seen.type_of(thing.host, thing.key[2]))
-    is_known = standard is not None and standard is not Headers  # whose bindings may have any argument
-    return binding_warnings(arguments, ()) if is_known else []
+    return [] if standard is None else binding_warnings(arguments, standard.binding_arguments)
 
 
 def policy_faults(definition: Table, operator: bool) -> list[str]:
@@ -268,5 +297,6 @@ RULES: Final[Mapping[str, Callable[[EffectiveTopology], Found]]] = {
     "policy-matches-nothing": policies_of_nothing,
     "bad-pattern": patterns_that_do_not_compile,
     "contradicting-arguments": contradicting_arguments,
+    "refused": refused,
     "without-effect": without_effect,
 }

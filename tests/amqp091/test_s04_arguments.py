@@ -24,17 +24,17 @@ def refusal(toml: str = "", durable: bool = False, **properties: object) -> str:
 @pytest.mark.parametrize(
     ("argument", "value", "reason"),
     [
-        ("message_ttl", "soon", "unacceptable type 'longstr'"),
-        ("message_ttl", True, "unacceptable type 'bool'"),
-        ("message_ttl", 1.5, "unacceptable type 'double'"),
-        ("message_ttl", None, "unacceptable type 'void'"),
+        ("message_ttl", "soon", "unacceptable type 'longstr', expected a whole number"),
+        ("message_ttl", True, "unacceptable type 'bool', expected a whole number"),
+        ("message_ttl", 1.5, "unacceptable type 'double', expected a whole number"),
+        ("message_ttl", None, "unacceptable type 'void', expected a whole number"),
         ("message_ttl", -1, "-1 is negative"),
         ("message_ttl", TTL_MAX_MS + 1, f"{TTL_MAX_MS + 1} is above the maximum {TTL_MAX_MS}"),
         ("expires", 0, "0 is below the minimum 1"),
         ("expires", -1, "-1 is negative"),
         ("expires", TTL_MAX_MS + 1, f"{TTL_MAX_MS + 1} is above the maximum {TTL_MAX_MS}"),
         ("max_length", -1, "-1 is negative"),
-        ("max_length_bytes", "1MB", "unacceptable type 'longstr'"),
+        ("max_length_bytes", "1MB", "unacceptable type 'longstr', expected a whole number"),
         (
             "overflow",
             "burst",
@@ -42,8 +42,8 @@ def refusal(toml: str = "", durable: bool = False, **properties: object) -> str:
             "flow-to-disk, producer-flow-control",
         ),
         ("queue_type", "odd", "'odd' is not one of classic, quorum, stream"),
-        ("single_active_consumer", 1, "unacceptable type 'signedint'"),
-        ("dead_letter_routing_key", 5, "unacceptable type 'signedint'"),
+        ("single_active_consumer", 1, "unacceptable type 'signedint', expected true or false"),
+        ("dead_letter_routing_key", 5, "unacceptable type 'signedint', expected a text"),
         ("queue_mode", "hasty", "'hasty' is not one of default, lazy"),
     ],
 )

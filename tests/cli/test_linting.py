@@ -97,6 +97,21 @@ SAMPLES = [
     ),
     ("[@permissions.u]\nread = '('", [("bad-pattern", "permissions.u")]),
     (f"[@queues.q]\n{BOUND}arguments = {{ x-max-lenght = 5 }}", [("without-effect", "queues.q")]),
+    (f"[@queues.q]\n{BOUND}arguments = {{ x-max-length = '5' }}", [("refused", "queues.q")]),
+    (f"[@queues.q]\n{BOUND}type = 'quorm'", [("refused", "queues.q")]),
+    (
+        "[@exchanges.x]\ntype = 'topc'\n[@queues.q]\nbindings = [{ exchange = 'x' }]",
+        [("refused", "exchanges.x")],
+    ),
+    ("[@exchanges.x]\ntype = 'x-mine'\n[@queues.q]\nbindings = [{ exchange = 'x' }]", []),
+    (
+        f"[@queues.q]\n{BOUND}[@policies.p]\npattern = 'q'\napply_to = 'queus'\ndefinition = {{ max-length = '1' }}",
+        [("policy-matches-nothing", "policies.p"), ("refused", "policies.p"), ("refused", "policies.p")],
+    ),
+    (
+        "[@queues.q]\nbindings = [{ exchange = 'amq.headers', arguments = { x-mach = 'any', kind = 'a' } }]",
+        [("without-effect", "queues.q.bindings[0]")],
+    ),
     (f"[@queues.q]\n{BOUND}arguments = {{ x-queue-mode = 'lazy' }}", [("without-effect", "queues.q")]),
     (f"[@queues.q]\n{BOUND}arguments = {{ x-queue-mode = 'default' }}", []),
     (

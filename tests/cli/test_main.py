@@ -105,6 +105,40 @@ def test_all_problems_of_a_file_are_listed(tmp_path: Path, capsys: pytest.Captur
     assert {problem["where"] for problem in problems} == {"memory.watermark", "htp", "users[0].password"}
 
 
+def test_a_check_finds_all_that_would_stop_a_start_in_one_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "bad.toml"
+    (tmp_path / "plain").write_text("")
+    file.write_text(
+        'http.address = "127.0.0.1:5672"\nmemory.watermark = -1\ndefinitions.load = ["nope.json"]\n'
+        'node.data_dir = "plain/data"\nlog.audit = "nowhere/audit"\nprotocols.mqtt.enabled = true\n'
+        'listeners = [{address = "127.0.0.1:5672", protocols = ["amqp19"]}, {address = "192.0.2.7:1"}]\n'
+        'users = [{name = "a", password = "x", tags = ["admin"]}]\n'
+    )
+    environ = {"LEVERET_LOG_LEVLE": "debug", "LEVERET_LOG__LEVLE": "debug", "LEVERET_URL": "http://x"}
+    assert cli.main(["check", str(file)], environ) == cli.REFUSED
+    err = capsys.readouterr().err
+    for words in (
+        "LEVERET_LOG__LEVLE: found an unknown key",
+        "the environment variable LEVERET_LOG_LEVLE is not read; did you mean LEVERET_LOG__LEVEL?",
+        "memory.watermark: found -1",
+        'http.address: found "127.0.0.1:5672", accepted: an address of its own: listeners[0].address has this',
+        'listeners[0].protocols: found "amqp19", accepted: one of amqp010, amqp091, amqp10, http, prometheus; did you',
+        f"{tmp_path}/nope.json: found no such file or directory",
+        f'node.data_dir: found "{tmp_path}/plain/data", accepted: a folder that can be made',
+        "log.audit: found ",
+        "warning: user 'a': the tag admin gives no rights; did you mean administrator?",
+        "warning: protocols.mqtt has no effect",
+        "warning: listeners[1].address: this machine has no address 192.0.2.7",
+        f"{file} has 7 problems",
+    ):
+        assert words in err
+    assert cli.main(["check", "--json", str(file)], environ) == cli.REFUSED
+    told = json.loads(capsys.readouterr().out)
+    assert (len(told["problems"]), len(told["warnings"])) == (7, 4)
+
+
 def test_serve_refuses_a_wrong_flag_by_the_name_of_its_key(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["serve", "--listen", "localhost"], {}) == cli.REFUSED
     assert 'listeners[0].address (from the command line): found "localhost"' in capsys.readouterr().err

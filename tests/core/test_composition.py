@@ -12,7 +12,8 @@ import pytest
 from broker_core.broker import Broker
 from broker_core.config.load import Config, ConfigError, parse
 from broker_core.frontend import Protocol
-from broker_core.node.assembly import in_force, populate, protocols_of, rehearse, reload, web_pages
+from broker_core.node.assembly import in_force, populate, protocols_of, reload, web_pages
+from broker_core.node.start_check import rehearse
 from broker_core.policy import Policy
 from broker_core.security.access import Permission
 from protocols.http.registration import PROTOCOL
@@ -115,14 +116,14 @@ def test_a_rehearsal_tells_at_once_what_plugins_listeners_and_definitions_would_
     told = "\n".join(map(str, caught.value.problems))
     assert "bad.py: ZeroDivisionError: division by zero" in told
     assert "definitions.json: queue 'q' in vhost 'absent' (queues[0]): vhost absent not found" in told
-    assert 'listeners[a:1].protocols: found "smtp", accepted: one of amqp010, amqp091, amqp10, http' in told
+    assert 'listeners[0].protocols: found "smtp", accepted: one of amqp010, amqp091, amqp10, http' in told
     assert len(caught.value.problems) == 3
 
 
 def test_a_listener_that_would_serve_nothing_is_refused():
     config = parse({"protocols": {"amqp091": {"enabled": False}}})
-    with pytest.raises(ConfigError, match=r"listeners\[127.0.0.1:5672\].protocols: found nothing"):
-        protocols_of(config, config.listeners[0], {})
+    with pytest.raises(ConfigError, match=r"listeners\[0\].protocols: found nothing"):
+        protocols_of(config, config.listeners[0], "listeners[0]", {})
 
 
 def test_a_virtual_host_that_the_file_names_no_longer_stays_until_a_restart_and_is_told_each_time():

@@ -107,7 +107,7 @@ REFUSED = [
     ('listeners = [{address = "[::g]:1"}]', "listeners[0].address", '"[::g]:1"'),
     ("listeners = [{}]", "listeners[0].address", "found nothing"),
     ('listeners = [{address = "a:1", protocols = []}]', "listeners[0].protocols", "an empty list"),
-    ('listeners = [{address = "a:1"}, {address = "a:1"}]', "listeners", '"a:1" 2 times'),
+    ('listeners = [{address = "a:1"}, {address = "a:1"}]', "listeners[1].address", '"a:1"'),
     ("protocols.amqp091.frame_max = 12", "protocols.amqp091.frame_max", "from 4KiB to 16MiB"),
     ("protocols.amqp091.heartbeat_s = true", "protocols.amqp091.heartbeat_s", "found true"),
     ("protocols.amqp091.enabled = 1", "protocols.amqp091.enabled", "true or false"),
@@ -125,7 +125,7 @@ REFUSED = [
         "a regular",
     ),
     ('users = [{name = "a", permissions = {"/x" = {}}}]', "users[0].permissions", '"/x"'),
-    ('users = [{name = "a"}, {name = "a"}]', "users", '"a" 2 times'),
+    ('users = [{name = "a"}, {name = "a"}]', "users[1].name", '"a"'),
     ('users = [{name = "a", password_hash = "abc"}]', "users[0].password_hash", "(hidden)"),
     ('users = "guest"', "users", "found a string"),
     ("virtual_hosts = []", "virtual_hosts", "an empty list"),
@@ -179,7 +179,23 @@ REFUSED = [
         "listeners[0].socket_mode",
         "octal digits",
     ),
-    ('listeners = [{address = "unix:/a"}, {address = "unix:/a"}]', "listeners", "each once"),
+    (
+        'listeners = [{address = "unix:/a"}, {address = "unix:/a"}]',
+        "listeners[1].address",
+        "listeners[0].address has this one",
+    ),
+    (
+        'listeners = [{address = "10.0.0.1:1"}, {address = "0.0.0.0:1"}]',
+        "listeners[1].address",
+        "an address of its own: listeners[0].address has 10.0.0.1:1",
+    ),
+    ('http.address = "127.0.0.1:5672"', "http.address", "listeners[0].address has this one"),
+    ('prometheus = {enabled = true, address = "[::]:5672"}', "prometheus.address", "has [::1]:5672"),
+    (
+        'users = [{name = "a", password = "x"}, {name = "b", password = "x"}, {name = "a", password = "x"}]',
+        "users[2].name",
+        "a name of its own: users[0] has this one",
+    ),
     (
         'compat.profile = "rabbitmq-4"\nprotocols.amqp091.frame_max = 4096',
         "protocols.amqp091.frame_max",
@@ -214,6 +230,7 @@ def test_all_problems_are_told_at_once():
     )
     assert set(problems(source)) == {
         "memory.watermark", "disk.free_limit", "flow.mechanism", "node", "security.anonymous_user", "listener",
+        "http.address",
     }  # fmt: skip
 
 

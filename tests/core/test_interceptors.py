@@ -15,7 +15,7 @@ from broker_core.interceptor import Interceptor
 from broker_core.interceptors.chain import BadEntry, Chain, chain_of
 from broker_core.interceptors.standard import STANDARD
 from broker_core.message import Facts, Message
-from broker_core.node import assembly
+from broker_core.node import start_check
 from broker_core.plugins import BadPlugin, Plugins
 from broker_core.transaction import Transaction
 from broker_core.values import Table
@@ -188,7 +188,7 @@ def test_entries_that_cannot_be_followed_say_why(
 def test_a_name_that_nobody_knows_is_found_by_check() -> None:
     config = parse('[[interceptors]]\nname = "set_header_timestamp"\n[[interceptors]]\nname = "x-nothing"\n')
     with pytest.raises(ConfigError, match=r"interceptors\[1\].*there is no interceptor 'x-nothing'"):
-        assembly.rehearse(config)
+        start_check.rehearse(config)
 
 
 class Nameless(Interceptor):

@@ -76,18 +76,18 @@ def test_strings_may_come_as_octets() -> None:
 
 
 REFUSED: list[tuple[str, Value, str]] = [
-    ("x-message-ttl", "5", "unacceptable type 'longstr'"),
-    ("x-message-ttl", True, "unacceptable type 'bool'"),
-    ("x-message-ttl", 1.5, "unacceptable type 'double'"),
-    ("x-message-ttl", None, "unacceptable type 'void'"),
-    ("x-message-ttl", Timestamp(5), "unacceptable type 'timestamp'"),
+    ("x-message-ttl", "5", "unacceptable type 'longstr', expected a whole number"),
+    ("x-message-ttl", True, "unacceptable type 'bool', expected a whole number"),
+    ("x-message-ttl", 1.5, "unacceptable type 'double', expected a whole number"),
+    ("x-message-ttl", None, "unacceptable type 'void', expected a whole number"),
+    ("x-message-ttl", Timestamp(5), "unacceptable type 'timestamp', expected a whole number"),
     ("x-message-ttl", -1, "-1 is negative"),
     ("x-message-ttl", TTL_MAX_MS + 1, "315360000001 is above the maximum 315360000000"),
     ("x-expires", 0, "0 is below the minimum 1"),
     ("x-expires", -1, "-1 is negative"),
     ("x-expires", TTL_MAX_MS + 1, "315360000001 is above the maximum 315360000000"),
     ("x-max-length", -1, "-1 is negative"),
-    ("x-max-length-bytes", "1", "unacceptable type 'longstr'"),
+    ("x-max-length-bytes", "1", "unacceptable type 'longstr', expected a whole number"),
     ("x-max-priority", 256, "256 is above the maximum 255"),
     ("x-max-priority", -1, "-1 is negative"),
     (
@@ -96,14 +96,14 @@ REFUSED: list[tuple[str, Value, str]] = [
         "'drop-tail' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct, "
         "flow-to-disk, producer-flow-control",
     ),
-    ("x-overflow", 1, "unacceptable type 'signedint'"),
-    ("x-single-active-consumer", 1, "unacceptable type 'signedint'"),
+    ("x-overflow", 1, "unacceptable type 'signedint', expected a text"),
+    ("x-single-active-consumer", 1, "unacceptable type 'signedint', expected true or false"),
     ("x-dead-letter-routing-key", "k", "routing key but no dead letter exchange defined"),
-    ("x-dead-letter-routing-key", 1, "unacceptable type 'signedint'"),
+    ("x-dead-letter-routing-key", 1, "unacceptable type 'signedint', expected a text"),
     ("x-queue-type", "lazy", "'lazy' is not one of classic, quorum, stream"),
-    ("x-queue-type", 1, "unacceptable type 'signedint'"),
+    ("x-queue-type", 1, "unacceptable type 'signedint', expected a text"),
     ("x-consumer-timeout", -1, "-1 is negative"),
-    ("x-delivery-limit", "3", "unacceptable type 'longstr'"),
+    ("x-delivery-limit", "3", "unacceptable type 'longstr', expected a whole number"),
     ("x-queue-mode", "busy", "'busy' is not one of default, lazy"),
 ]
 

@@ -122,7 +122,7 @@ def test_a_policy_says_how_large_segments_are_unless_the_argument_does() -> None
 REFUSED: list[tuple[Definition, str]] = [
     ({}, "the definition is empty"),
     ({"max-length": -1}, "max-length: -1 is negative"),
-    ({"max-length": "5"}, "max-length: unacceptable type 'longstr'"),
+    ({"max-length": "5"}, "max-length: unacceptable type 'longstr', expected a whole number"),
     ({"expires": 0}, "expires: 0 is below the minimum 1"),
     ({"message-ttl": 315_360_000_001}, "message-ttl: 315360000001 is above the maximum 315360000000"),
     (
@@ -130,8 +130,8 @@ REFUSED: list[tuple[Definition, str]] = [
         "overflow: 'x' is not one of drop-head, reject-publish, reject-publish-dlx, self-destruct, "
         "flow-to-disk, producer-flow-control",
     ),
-    ({"dead-letter-exchange": 1}, "dead-letter-exchange: unacceptable type 'signedint'"),
-    ({"alternate-exchange": 1}, "alternate-exchange: unacceptable type 'signedint'"),
+    ({"dead-letter-exchange": 1}, "dead-letter-exchange: unacceptable type 'signedint', expected a text"),
+    ({"alternate-exchange": 1}, "alternate-exchange: unacceptable type 'signedint', expected a text"),
     ({"max-age": "7"}, "max-age: '7' is not an age such as 7D (units Y M D h m s)"),
 ]
 

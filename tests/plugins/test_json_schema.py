@@ -12,7 +12,7 @@ from broker_core.broker import Outcome
 from broker_core.config.load import ConfigError, parse
 from broker_core.interceptors.chain import BadEntry, chain_of
 from broker_core.message import Facts, Message
-from broker_core.node import assembly
+from broker_core.node import start_check
 from broker_core.values import Table, Value
 from plugins.json_schema import TEXT_MAX, JsonSchema
 from protocols.amqp10.broker.encoding import ENCODING as ENCODING_1_0
@@ -113,4 +113,4 @@ def test_a_missing_package_is_named_by_check(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "jsonschema_rs", None)
     config = parse('[[interceptors]]\nname = "x-json-schema"\nschema = { type = "object" }\n')
     with pytest.raises(ConfigError, match=r"interceptors\[0\].*pip install 'leveret\[schema\]'"):
-        assembly.rehearse(config)
+        start_check.rehearse(config)

@@ -14,7 +14,7 @@ from broker_core.clock import ManualClock
 from broker_core.config.load import parse
 from broker_core.errors import Failure
 from broker_core.frontend import Peer
-from broker_core.node.assembly import rehearse
+from broker_core.node.start_check import rehearse
 from broker_core.observability.events import Event, EventListener
 from broker_core.security.login import Login
 from broker_core.security.sasl import Challenge, MalformedResponse, Mechanisms, Success, UnknownMechanism

@@ -14,7 +14,7 @@ import h11
 import pytest
 
 from broker_core.config.load import ConfigError
-from broker_core.node import assembly
+from broker_core.node import start_check
 from broker_core.node.threaded import ThreadedNode, embedded
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
@@ -97,7 +97,7 @@ def test_the_file_belongs_to_the_user_and_group_of_the_settings(path: Path):
 
 def test_an_unknown_owner_is_told_before_anything_is_bound(path: Path):
     config = embedded({"listeners": [at(path, socket_owner="nobody-knows-this-user")]})
-    for step in (lambda: assembly.rehearse(config), ThreadedNode(config).start):
+    for step in (lambda: start_check.rehearse(config), ThreadedNode(config).start):
         with pytest.raises(ConfigError, match="nobody-knows-this-user"):
             step()
     assert not path.exists()

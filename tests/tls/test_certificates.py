@@ -13,7 +13,7 @@ from broker_core import cli
 from broker_core.config.listening import LOGIN_FROM
 from broker_core.config.load import ConfigError, parse
 from broker_core.frontend import TlsFacts
-from broker_core.node.assembly import rehearse
+from broker_core.node.start_check import rehearse
 from broker_core.node.tls import distinguished_name, login
 
 from .pki import Pki
@@ -30,7 +30,7 @@ def told(settings: dict[str, object]) -> dict[str, str]:
     return {problem.where: str(problem) for problem in caught.value.problems}
 
 
-LISTENER = "listeners[127.0.0.1:5671].tls"
+LISTENER = "listeners[0].tls"
 
 
 # Settings.
