@@ -5,6 +5,7 @@ The pictures are in `build/pictures`, for people to look at: PAGE-WIDTH.png.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,11 @@ pytestmark = pytest.mark.system
 PICTURES: Final = ROOT / "build" / "pictures"
 AXE: Final = ROOT / "tests" / "interop" / "node_modules" / "axe-core" / "axe.min.js"
 SIZES: Final = {1400: (900, "light"), 390: (844, "dark")}
+LINES: Final = (
+    (logging.INFO, "configuration reloaded: limits.memory"),
+    (logging.WARNING, "hung up on 10.0.0.7:40000: 300 connections have not logged in yet"),
+    (logging.ERROR, "plugin refused, what was there before stays: spread"),
+)
 FINDINGS: Final = """async () => {
     const {violations} = await axe.run({resultTypes: ["violations"]});
     return violations.map(({id, nodes}) => `${id}: ${nodes.map(({html}) => html.slice(0, 160)).join(" | ")}`);
@@ -70,6 +76,7 @@ def look(page: Page, name: str, axe: str, widths: tuple[int, ...] = tuple(SIZES)
         height, scheme = SIZES[width]
         page.set_viewport_size({"width": width, "height": height})
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+        page.evaluate("scrollTo(0, 0); document.dispatchEvent(new Event('leveret:redraw'))")
         if not page.evaluate("typeof axe === 'object'"):
             page.evaluate(f"() => {{{axe}}}")
         found += [f"{name} at {width}: {each}" for each in page.evaluate(FINDINGS)]
@@ -92,6 +99,8 @@ def shop(node: PageNode) -> Iterator[BlockingChannel]:
     channel.basic_consume("bills", lambda *_: None, consumer_tag="cashier")
     node.call(lambda: add_others(node))
     node.node.log_targets = LogTargets(node.node.config.log)
+    for level, said in LINES:
+        logging.getLogger("leveret.node").log(level, said)
     yield channel
     node.node.log_targets.close()
     node.node.log_targets = None

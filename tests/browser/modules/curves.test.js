@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { area, bounds, ceiling, continued, gauges, line, nearest, speeds } from "./curves.js";
+import { area, bounds, byteCeiling, ceiling, continued, gauges, line, nearest, speeds } from "./curves.js";
 
 const SAMPLES = [
   { sample: 30, timestamp: 3000 },
@@ -109,4 +109,9 @@ test("a curve goes on to what is told beside it", () => {
   assert.deepEqual(continued(points, 30), [...points, [3000, 30]]);
   assert.deepEqual(continued(points, undefined), points);
   assert.deepEqual(continued([], 30), []);
+});
+
+test("bytes end at round numbers of their own units", () => {
+  const ends = [1, 3000, 600 * 1024, 85 * 1024 ** 2].map(byteCeiling);
+  assert.deepEqual(ends, [1024, 5 * 1024, 1024 ** 2, 100 * 1024 ** 2]);
 });

@@ -33,7 +33,7 @@ test("bindings between the same two are one link with their keys", () => {
   assert.deepEqual(
     links.filter(({ kind }) => kind === "binding"),
     [
-      { from: "e:orders", to: "q:bills", kind: "binding", keys: ["a", "b"] },
+      { from: "e:orders", to: "q:bills", kind: "binding", keys: ["a", "b"], rate: undefined },
       { from: "e:orders", to: "e:eu", kind: "binding", keys: ["eu.#"] },
     ],
   );
@@ -168,4 +168,29 @@ test("why a message is dropped is told too", () => {
     "Exchange “x” (direct): no binding matches. It turns to its alternate, exchange “lost”: missing.",
     "It reaches nobody: nothing matched.",
   ]);
+});
+
+test("a link tells its rate where the counts of its ends say it", () => {
+  const stats = (name, rate) => ({ message_stats: { [`${name}_details`]: { rate } } });
+  const { links } = graph(
+    [
+      { name: "all", type: "fanout", ...stats("publish_in", 7) },
+      { name: "some", type: "topic", ...stats("publish_out", 5) },
+    ],
+    [
+      { name: "a", ...stats("publish", 9) },
+      { name: "b", ...stats("publish", 3) },
+      { name: "c", ...stats("publish", 2) },
+    ],
+    [to("all", "queue", "a"), to("some", "queue", "a"), to("all", "queue", "b"), to("some", "queue", "c")],
+  );
+  const rates = Object.fromEntries(links.map(({ from, to: end, rate }) => [`${from} ${end}`, rate]));
+  assert.deepEqual(rates, { "e:all q:a": 7, "e:some q:a": undefined, "e:all q:b": 7, "e:some q:c": 2 });
+});
+
+test("the neighbours of one are those that a link leads to or from", () => {
+  const { nodes, links } = graph(EXCHANGES, QUEUES, BINDINGS, "", "e:eu");
+  assert.deepEqual(nodes.map(({ id }) => id).sort(), ["e:eu", "e:orders", "q:bills"]);
+  assert.equal(links.length, 2);
+  assert.deepEqual(graph(EXCHANGES, QUEUES, BINDINGS, "", "e:gone").nodes, []);
 });

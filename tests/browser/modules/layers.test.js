@@ -46,7 +46,7 @@ test("no two nodes overlap", () => {
 
 test("all is inside of the drawing", () => {
   const { width, height, nodes } = drawn("abcdef", ["ab", "ac", "bd", "ce", "df", "ef"]);
-  for (const { x, y } of nodes.values()) assert.ok(x >= 0 && y >= 18 && x + 160 <= width && y + 18 <= height);
+  for (const { x, y } of nodes.values()) assert.ok(x >= 0 && y >= 18 && x + 128 <= width && y + 18 <= height);
 });
 
 test("links that need not cross do not", () => {
@@ -95,4 +95,18 @@ test("numbers in the wrong order are counted", () => {
     numbers.reduce((sum, a, at) => sum + numbers.slice(at).filter((b) => b < a).length, 0);
   for (const numbers of [[], [1], [2, 1], [3, 2, 1], [1, 1], [5, 3, 5, 1, 2, 2, 8, 0]])
     assert.equal(inversions(numbers), slow(numbers));
+});
+
+test("layers stand apart as far as there is room, and never too near", () => {
+  const [narrow, middle, wide] = [300, 1000, 5000].map((room) => layout(nodesOf("abc"), linksOf(["ab", "bc"]), room));
+  assert.equal(middle.width, 1000);
+  assert.ok(narrow.width > 300);
+  assert.ok(wide.width < 2000);
+});
+
+test("a node is as high as what arrives needs", () => {
+  const { nodes, links } = drawn("abcdefz", ["az", "bz", "cz", "dz", "ez", "fz"]);
+  assert.ok(nodes.get("z").high > nodes.get("a").high);
+  const ends = links.map(({ points }) => points.at(-1).y).sort((a, b) => a - b);
+  assert.ok(ends.every((y, index) => index === 0 || y - ends[index - 1] >= 14));
 });

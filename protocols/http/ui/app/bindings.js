@@ -5,6 +5,7 @@ import { h } from "./dom.js";
 import { form, panel } from "./forms.js";
 import { count, value } from "./format.js";
 import { attempt, confirmed } from "./notices.js";
+import { namesOf } from "./names.js";
 import { exchangeLink, queueLink } from "./routes.js";
 import { badge, page, pager, section, table } from "./tables.js";
 
@@ -81,7 +82,7 @@ export const binding = (vhost, destination, type) =>
     "Bind to an exchange",
     form(
       "Bind",
-      [{ name: "source", label: "Exchange", required: true }, ...FIELDS],
+      [{ name: "source", label: "Exchange", required: true, complete: namesOf("exchanges", vhost) }, ...FIELDS],
       ({ source: from, key, arguments: given }) =>
         bind({ vhost, source: from, destination, destination_type: type }, key, given),
     ),
@@ -95,7 +96,12 @@ export const bindingFrom = (vhost, from) =>
       "Bind",
       [
         { name: "type", label: "What", type: "select", options: ["queue", "exchange"] },
-        { name: "destination", label: "Name", required: true },
+        {
+          name: "destination",
+          label: "Name",
+          required: true,
+          complete: namesOf((filled) => (filled.elements.type.value === "queue" ? "queues" : "exchanges"), vhost),
+        },
         ...FIELDS,
       ],
       ({ type, destination, key, arguments: given }) =>

@@ -1,32 +1,35 @@
-// Draws a topology: the layout as SVG, with the route of a message emphasised, and zooming.
+// Draws a topology: the layout as SVG at a size that can be read, with the route of a message emphasised, and zooming.
 
 import { h, s } from "./dom.js";
-import { count, cut } from "./format.js";
+import { count, cut, rate } from "./format.js";
 import { label, pair } from "./graph.js";
 import { layout } from "./layers.js";
-import { exchangeLink, queueLink } from "./routes.js";
+import { exchangeLink, link as linkTo, queueLink } from "./routes.js";
 
-const WIDE = 160;
-const HIGH = 36;
-const ZOOMS = [0.25, 0.35, 0.5, 0.7, 1, 1.4, 2];
-const WHOLE = 4; // the index of 1
+const NAME = "600 13px";
+const SMALL = "12px";
+const ZOOMS = [0.5, 0.7, 1, 1.4, 2];
+const WHOLE = 2; // the index of 1
+const LONGEST = 60; // characters that are measured
+const READABLE = 14; // pixels from a label to the next, at least
 
-let zoom = null; // kept while the page is open; null: fit the width, if that is readable
+let zoom = WHOLE; // kept while the page is open; null: as wide as the page
 
-/** `way` has the ids and pairs on the route of a message, or is null. */
-export function drawing({ nodes, links }, host, way) {
-  const placed = layout(nodes, links);
+/** `way` has the ids and pairs on the route of a message, or is null; `focus` is the id of the node that is looked at. */
+export function drawing({ nodes, links }, host, way, focus = "") {
+  const placed = layout(nodes, links, roomThere());
+  const { wide } = placed;
   const svg = s(
     "svg",
     {
       viewBox: `0 0 ${placed.width} ${placed.height}`,
       role: "group",
-      "aria-label": "Drawing of exchanges and queues",
+      "aria-label": `Drawing of exchanges and queues of ${host}`,
       class: way ? "topology explained" : "topology",
     },
     arrows(),
-    placed.links.map(({ link, points }) => edge(link, points, way)),
-    nodes.map((node) => box(node, placed.nodes.get(node.id), host, way)),
+    placed.links.map((each) => edge(each, way, wide, placed.column - wide)),
+    nodes.map((node) => box(node, placed.nodes.get(node.id), host, way, wide, focus)),
   );
   scale(svg);
   return h(
@@ -35,6 +38,7 @@ export function drawing({ nodes, links }, host, way) {
     h(
       "div",
       { class: "row zoom" },
+      finding(host, nodes),
       button("−", "Smaller", (event) => step(event, -1)),
       button("+", "Larger", (event) => step(event, 1)),
       button("Fit", "As wide as the page", fit),
@@ -45,8 +49,8 @@ export function drawing({ nodes, links }, host, way) {
       {
         class: "scroll drawn",
         tabindex: "0",
-        role: "region",
-        "aria-label": "Topology",
+        role: "group",
+        "aria-label": `Drawing of ${host}`,
         onpointerdown: dragged,
       },
       svg,
@@ -54,8 +58,61 @@ export function drawing({ nodes, links }, host, way) {
   );
 }
 
+let pen = null; // measures text
+
+/** Returns the beginning of a text that is no wider than `room`, in the font of the page. */
+function fitted(text, font, room) {
+  pen ??= document.createElement("canvas").getContext("2d");
+  pen.font = `${font} ${getComputedStyle(document.body).fontFamily}`;
+  let length = Math.min(Array.from(text).length, LONGEST);
+  let shown = cut(text, length);
+  while (length > 1 && pen.measureText(shown).width > room) shown = cut(text, (length -= 1));
+  return shown;
+}
+
+/** Returns the width that the page has for a drawing. */
+function roomThere() {
+  const shown = document.querySelector(".drawn")?.clientWidth;
+  if (shown) return shown;
+  const content = document.querySelector(".content")?.clientWidth ?? innerWidth;
+  return Math.max(content - (innerWidth <= 768 ? 28 : 92), 240);
+}
+
 const button = (text, title, onclick) =>
   h("button", { type: "button", title, "aria-label": `${text} ${title}`, onclick }, text);
+
+// Searching marks what has the text in its name, and goes to the first of them.
+const finding = (host, nodes) =>
+  h("input", {
+    type: "search",
+    class: "search",
+    placeholder: "Find in the drawing",
+    "aria-label": `Find in the drawing of ${host}`,
+    "data-key": `find ${host}`,
+    spellcheck: "false",
+    autocapitalize: "none",
+    oninput: (event) => find(event.currentTarget, nodes),
+    onkeydown: (event) => event.key === "Enter" && open(event.currentTarget),
+  });
+
+const boxes = (input) => [...input.closest(".canvas").querySelectorAll(".node")];
+
+function find(input) {
+  const text = input.value.trim().toLowerCase();
+  const found = boxes(input).filter((each) => {
+    const suits = text !== "" && each.dataset.id.slice(2).toLowerCase().includes(text);
+    each.classList.toggle("found", suits);
+    return suits;
+  });
+  input.classList.toggle("vain", text !== "" && !found.length);
+  found[0]?.scrollIntoView({ block: "nearest", inline: "center" });
+}
+
+function open(input) {
+  const found = boxes(input).filter((each) => each.classList.contains("found"));
+  const exact = found.find((each) => each.dataset.id.slice(2) === input.value.trim());
+  (exact ?? found[0])?.focus();
+}
 
 const legend = () =>
   h(
@@ -92,9 +149,9 @@ const drawingBy = (button) => button.closest(".canvas").querySelector(".drawn sv
 
 function scale(svg) {
   const [, , width, height] = svg.getAttribute("viewBox").split(" ");
-  svg.classList.toggle("fit", zoom === null);
-  svg.setAttribute("width", Math.round(width * ZOOMS[zoom ?? WHOLE]));
-  svg.setAttribute("height", Math.round(height * ZOOMS[zoom ?? WHOLE]));
+  const by = zoom === null ? Math.min(roomThere() / width, 1) : ZOOMS[zoom];
+  svg.setAttribute("width", Math.round(width * by));
+  svg.setAttribute("height", Math.round(height * by));
 }
 
 // A mouse drags the drawing; touch screens scroll by themselves.
@@ -132,37 +189,47 @@ const arrows = () =>
     ),
   );
 
-function edge(link, points, way) {
+function edge({ link, points, apart }, way, wide, between) {
   const lit = way?.pairs.has(pair(link.from, link.to)) ?? false;
-  const drawn = curve(points);
-  const text = label(link);
+  const drawn = curve(points, wide);
+  const flows = link.rate > 0;
+  // The rate stands below the line where there is room, else behind the key.
+  const isRoomy = apart > 2 * READABLE;
+  const key = label(link);
+  const text = flows && !isRoomy ? [key, rate(link.rate)].filter(Boolean).join(" · ") : key;
+  const at = { x: drawn.x, "text-anchor": "end" };
   return s(
     "g",
-    { class: `link ${lit ? "lit" : ""}` },
-    s(
-      "title",
-      {},
-      link.kind === "binding"
-        ? `Keys: ${link.keys
-            .slice(0, 50)
-            .map((key) => key || "(no key)")
-            .join(", ")}`
-        : link.kind,
-    ),
+    { class: `link ${lit ? "lit" : ""} ${flows ? "flows" : ""}` },
+    s("title", {}, told(link)),
     s("path", {
       class: `edge ${kindClass(link.kind)}`,
       d: drawn.path,
       "marker-end": `url(#arrow-${lit ? "lit" : "plain"})`,
     }),
-    s("text", { class: "key", x: drawn.x, y: drawn.y, "text-anchor": "end" }, cut(text, 17)),
+    apart >= READABLE && s("text", { class: "key", ...at, y: drawn.y - 5 }, fitted(text, SMALL, between - 14)),
+    flows && isRoomy && s("text", { class: "key rate", ...at, y: drawn.y + 15 }, rate(link.rate)),
   );
 }
 
+const told = ({ kind, keys, rate: speed }) =>
+  [
+    kind === "binding"
+      ? `Keys: ${keys
+          .slice(0, 50)
+          .map((key) => key || "(no key)")
+          .join(", ")}`
+      : kind,
+    speed !== undefined && rate(speed),
+  ]
+    .filter(Boolean)
+    .join("; ");
+
 /** Draws from the right side of a node to the left side of the next, or the other way round, through its bends. */
-function curve(points) {
+function curve(points, wide) {
   const backwards = points[0].x > points.at(-1).x;
   const ends = points.map(({ x, y }, index) => ({
-    x: x + WIDE * (index === 0 ? Number(!backwards) : index === points.length - 1 ? Number(backwards) : 0.5),
+    x: x + wide * (index === 0 ? Number(!backwards) : index === points.length - 1 ? Number(backwards) : 0.5),
     y,
   }));
   let path = `M${ends[0].x} ${ends[0].y}`;
@@ -172,21 +239,26 @@ function curve(points) {
     path += `C${middle} ${from.y} ${middle} ${to.y} ${to.x} ${to.y}`;
   }
   const last = ends.at(-1);
-  return { path, x: last.x - (backwards ? -60 : 10), y: last.y - 6 };
+  return { path, x: last.x - (backwards ? -80 : 10), y: last.y };
 }
 
-function box(node, { x, y }, host, way) {
+/** Draws a node. It leads to its neighbours, and from among them to its page. */
+function box(node, { x, y, high }, host, way, wide, focus) {
   const state = `node ${node.kind} ${node.missing ? "missing" : ""} ${way?.ids.has(node.id) ? "lit" : ""}`;
-  const href = node.kind === "queue" ? queueLink(host, node.name) : exchangeLink(host, node.name);
-  const below = node.missing
-    ? "is not there"
-    : `${node.type ?? node.kind}${node.kind === "queue" && Number.isFinite(node.messages) ? ` · ${count(node.messages)}` : ""}`;
+  const page = node.kind === "queue" ? queueLink(host, node.name) : exchangeLink(host, node.name);
+  const isFocus = node.id === focus;
+  const href = isFocus ? page : linkTo(["topology"], { vhost: host, focus: node.id });
+  const facts = [
+    node.missing ? "is not there" : (node.type ?? node.kind),
+    node.kind === "queue" && Number.isFinite(node.messages) && count(node.messages),
+    node.incoming > 0 && rate(node.incoming),
+  ].filter(Boolean);
   return s(
     "a",
-    { href, class: state, "data-id": node.id, },
+    { href, class: `${state} ${isFocus ? "focus" : ""}`, "data-id": node.id },
     s("title", {}, `${node.kind} ${node.name}`),
-    s("rect", { x, y: y - HIGH / 2, width: WIDE, height: HIGH, rx: node.kind === "exchange" ? HIGH / 2 : 6 }),
-    s("text", { class: "name", x: x + WIDE / 2, y: y - 2, "text-anchor": "middle" }, cut(node.name, 18)),
-    s("text", { class: "below", x: x + WIDE / 2, y: y + 12, "text-anchor": "middle" }, below),
+    s("rect", { x, y: y - high / 2, width: wide, height: high, rx: node.kind === "exchange" ? 22 : 6 }),
+    s("text", { class: "name", x: x + wide / 2, y: y - 3, "text-anchor": "middle" }, fitted(node.name, NAME, wide - 14)),
+    s("text", { class: "below", x: x + wide / 2, y: y + 14, "text-anchor": "middle" }, fitted(facts.join(" · "), SMALL, wide - 14)),
   );
 }

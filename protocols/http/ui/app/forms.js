@@ -81,7 +81,7 @@ function control(field) {
     );
   }
   if (field.type === "table" || field.type === "textarea") return area(field);
-  return h("input", {
+  return completed(field, h("input", {
     name,
     required,
     value,
@@ -90,14 +90,30 @@ function control(field) {
     // A name of blanks is an accident.
     pattern: required && !field.type ? ".*\\S.*" : null,
     title: required && !field.type ? "More than blanks" : null,
-    list: field.list,
     min: field.min,
     max: field.max,
     autocomplete: field.type === "password" ? "new-password" : "off",
     autocapitalize: "none",
     spellcheck: "false",
     step: "any",
-  });
+  }));
+}
+
+let lists = 0;
+
+/** Offers names while one is typed: `complete` gets the text and the form, and returns a promise of names. */
+function completed({ complete }, input) {
+  if (!complete) return input;
+  const id = `names-${(lists += 1)}`;
+  const list = h("datalist", { id });
+  input.setAttribute("list", id);
+  const offer = async () => {
+    const typed = input.value;
+    const names = await complete(typed, input.form).catch(() => []);
+    if (input.value === typed) list.replaceChildren(...names.map((name) => h("option", { value: name })));
+  };
+  for (const event of ["focus", "input"]) input.addEventListener(event, offer);
+  return [input, list];
 }
 
 function choice(option, value) {

@@ -2,7 +2,7 @@
 // Pure functions.
 //
 //     nodes [{id, kind: "exchange" | "queue", name, ...}]      id: "e:name" or "q:name"
-//     links [{from, to, kind: "binding" | "alternate" | "dead letters", keys: [...]}]      one for each pair and kind
+//     links [{from, to, kind: "binding" | "alternate" | "dead letters", keys: [...], rate}]      one for each pair and kind
 
 export const NODES_MAX = 160; // more can be neither read nor drawn quickly
 const KEYS_SHOWN = 2;
@@ -13,16 +13,55 @@ export const queueId = (name) => `q:${name}`;
 const targetId = ({ destination_type: type, destination }) =>
   type === "queue" ? queueId(destination) : exchangeId(destination);
 
-/** Returns the graph without the default exchange's bindings to every queue. With `start`, only what it leads to. */
-export function graph(exchanges, queues, bindings, start = "") {
+/**
+ * Returns the graph without the default exchange's bindings to every queue. With `start`, the name of an exchange, only
+ * what it leads to; with `focus`, the id of a node, only that and its neighbours.
+ */
+export function graph(exchanges, queues, bindings, start = "", focus = "") {
   const nodes = new Map();
   for (const each of exchanges) if (each.name !== "") nodes.set(exchangeId(each.name), exchangeNode(each));
   for (const each of queues) nodes.set(queueId(each.name), queueNode(each));
   const links = [...bindingLinks(bindings, nodes), ...settingLinks(nodes)];
+  addRates(nodes, links);
+  if (focus !== "") return around(nodes, links, focus);
   return bounded(nodes, links, start === "" ? null : exchangeId(start));
 }
 
-const exchangeNode = ({ name, type, arguments: given = {}, effective_policy_definition: policy }) => ({
+/** Returns a node, and those that one link leads to or from. */
+function around(nodes, links, focus) {
+  const touching = links.filter(({ from, to }) => from === focus || to === focus);
+  const ids = new Set([focus, ...touching.flatMap(({ from, to }) => [from, to])].filter((id) => nodes.has(id)));
+  return bounded(new Map([...ids].map((id) => [id, nodes.get(id)])), touching, null);
+}
+
+/**
+ * Adds to links how many messages a second go through them, where that follows from the counts of their ends: a fanout
+ * exchange sends everything through each, one that is alone at its end has all that comes there.
+ */
+function addRates(nodes, links) {
+  const counted = (side) => {
+    const found = new Map();
+    for (const link of links) found.set(link[side], (found.get(link[side]) ?? 0) + 1);
+    return found;
+  };
+  const [leaving, arriving] = [counted("from"), counted("to")];
+  for (const link of links.filter(({ kind }) => kind === "binding")) {
+    const [source, target] = [nodes.get(link.from), nodes.get(link.to)];
+    if (source?.type === "fanout") Object.assign(link, { keyless: true, rate: source.incoming });
+    else if (arriving.get(link.to) === 1) link.rate = target?.incoming;
+    else if (leaving.get(link.from) === 1) link.rate = source?.outgoing;
+  }
+}
+
+const exchangeNode = ({
+  name,
+  type,
+  arguments: given = {},
+  effective_policy_definition: policy,
+  message_stats: stats,
+}) => ({
+  incoming: stats?.publish_in_details?.rate,
+  outgoing: stats?.publish_out_details?.rate,
   id: exchangeId(name),
   kind: "exchange",
   name,
@@ -30,7 +69,16 @@ const exchangeNode = ({ name, type, arguments: given = {}, effective_policy_defi
   alternate: given["alternate-exchange"] ?? policy?.["alternate-exchange"],
 });
 
-const queueNode = ({ name, type, messages, arguments: given = {}, effective_policy_definition: policy }) => ({
+const queueNode = ({
+  name,
+  type,
+  messages,
+  arguments: given = {},
+  effective_policy_definition: policy,
+  message_stats: stats,
+}) => ({
+  incoming: stats?.publish_details?.rate,
+  outgoing: stats?.deliver_get_details?.rate,
   id: queueId(name),
   kind: "queue",
   name,
@@ -104,8 +152,8 @@ function wholeFrom(nodes, links) {
 }
 
 /** Returns the keys of a link in few words. */
-export function label({ kind, keys }) {
-  if (kind !== "binding") return ""; // see the legend
+export function label({ kind, keys, keyless }) {
+  if (kind !== "binding" || keyless) return ""; // see the legend; a fanout exchange does not look at keys
   const shown = keys.slice(0, KEYS_SHOWN).map((key) => key || "(no key)");
   return keys.length > KEYS_SHOWN ? `${shown.join(", ")} +${keys.length - KEYS_SHOWN}` : shown.join(", ");
 }

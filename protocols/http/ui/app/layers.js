@@ -1,25 +1,37 @@
 // Lays out a graph in layers from left to right with few crossings. Pure functions.
 //
-//     nodes [{id}], links [{from, to}]  ->  {width, height, nodes: Map id -> {x, y}, links: [{from, to, points}]}
+//     nodes [{id}], links [{from, to}], room  ->
+//         {width, height, column, wide, nodes: Map id -> {x, y, high}, links: [{link, points, apart}]}
+//
+// `room` is the width there is. Layers stand as far apart as it allows, and never so near that nothing could be read
+// between them: then the drawing is wider. A node is as high as the links that arrive at it need.
 //
 // In four steps, as Sugiyama, Tagawa and Toda described them in 1981: turn round the links that close a circle, put each
 // node one layer behind the last that leads to it, order each layer by where its neighbours are (some sweeps there and
 // back), and give out places. A link over several layers takes a place in each, so that it runs round the nodes.
 
 const SWEEPS = 8;
-const COLUMN = 270; // from layer to layer
-const ROW = 52; // from node to node
-const BEND = 26; // the room of a link that only passes
-const PORT = 12; // between two links that arrive at a node
-const PORTS = 28; // for all of them
-const EDGE = 16; // around the whole
+const HIGH = 44; // the least height of a node
+const GAP = 16; // between one node and the next below
+const BEND = 30; // the room of a link that only passes
+const PORT = 16; // between two links that arrive at a node
+const PORTS_MAX = 8; // so many links make a node higher; more arrive nearer together
+const EDGE = 8; // around the whole
+const LARGE = { wide: 176, apart: 120 }; // of nodes, and from one to one of the next layer, at least
+const SMALL = { wide: 128, apart: 92 }; // where there is less room
+const APART_MAX = 260; // from a node to one of the next layer
 
-export function layout(nodes, links) {
+const widthOf = (layers, { wide, apart }) => 2 * EDGE + layers * wide + (layers - 1) * apart;
+
+export function layout(nodes, links, room = 1000) {
   const forward = withoutCircles(nodes, links);
   const layers = withBends(layersOf(nodes, forward), forward);
   order(layers);
-  return placed(layers, forward);
+  return placed(layers, forward, room);
 }
+
+const highOf = ({ bend, before }) => (bend ? 0 : Math.max(HIGH, Math.min(before.length, PORTS_MAX) * PORT + 8));
+const roomOf = (cell) => (cell.bend ? BEND : highOf(cell) + GAP);
 
 /** Returns links, with `over` if they are reversed because they would close a circle. */
 function withoutCircles(nodes, links) {
@@ -179,11 +191,11 @@ export function inversions(numbers) {
 }
 
 /** Returns places as near to the neighbours as the order and the gaps allow. */
-function placed(layers, forward) {
+function placed(layers, forward, room) {
   for (const cells of layers)
     stack(
       cells,
-      cells.map((cell) => cell.place * ROW),
+      cells.map((cell) => cell.place * (HIGH + GAP)),
     );
   for (let round = 0; round < 6; round += 1) {
     const down = round % 2 === 0;
@@ -200,23 +212,32 @@ function placed(layers, forward) {
     }
   }
   const all = layers.flat();
-  const top = all.reduce((least, { y }) => Math.min(least, y), Infinity);
-  const bottom = all.reduce((most, { y }) => Math.max(most, y), -Infinity);
-  const spot = (cell) => ({ x: EDGE + cell.at * COLUMN, y: Math.round(EDGE + ROW / 2 + cell.y - top) });
+  const top = all.reduce((least, cell) => Math.min(least, cell.y - roomOf(cell) / 2), Infinity);
+  const bottom = all.reduce((most, cell) => Math.max(most, cell.y + roomOf(cell) / 2), -Infinity);
+  const { wide, apart } = widthOf(layers.length, LARGE) <= room ? LARGE : SMALL;
+  const between = (room - 2 * EDGE - wide) / Math.max(layers.length - 1, 1);
+  const column = Math.round(Math.min(Math.max(between, wide + apart), wide + APART_MAX));
+  const spot = (cell) => ({ x: EDGE + cell.at * column, y: Math.round(EDGE + cell.y - top), high: highOf(cell) });
   const ports = portsOf(forward);
   return {
-    width: 2 * EDGE + Math.max(layers.length, 1) * COLUMN,
-    height: all.length ? Math.round(bottom - top + ROW + 2 * EDGE) : 2 * EDGE,
+    width: 2 * EDGE + Math.max(layers.length - 1, 0) * column + wide,
+    height: all.length ? Math.round(bottom - top + 2 * EDGE) : 2 * EDGE,
+    column,
+    wide,
     nodes: new Map(all.filter(({ bend }) => !bend).map((cell) => [cell.id, spot(cell)])),
     links: forward.map((edge) => {
       const points = edge.cells.map(spot);
-      points.at(-1).y += ports.get(edge);
-      return { link: edge.link, points: edge.from === edge.link.from ? points : points.reverse() };
+      points.at(-1).y += ports.get(edge).off;
+      return {
+        link: edge.link,
+        points: edge.from === edge.link.from ? points : points.reverse(),
+        apart: ports.get(edge).apart,
+      };
     }),
   };
 }
 
-/** Returns how far above or below a node's middle each edge arrives, in the order of their sources. */
+/** Returns how far above or below a node's middle each edge arrives, in the order of their sources, and how far apart. */
 function portsOf(forward) {
   const arriving = new Map();
   for (const edge of forward) {
@@ -226,8 +247,10 @@ function portsOf(forward) {
   const ports = new Map();
   for (const edges of arriving.values()) {
     edges.sort((a, b) => a.cells.at(-2).y - b.cells.at(-2).y);
-    const apart = Math.min(PORT, PORTS / Math.max(edges.length - 1, 1));
-    edges.forEach((edge, index) => ports.set(edge, Math.round((index - (edges.length - 1) / 2) * apart)));
+    const apart = Math.min(PORT, (PORTS_MAX * PORT) / edges.length);
+    edges.forEach((edge, index) =>
+      ports.set(edge, { off: Math.round((index - (edges.length - 1) / 2) * apart), apart: edges.length > 1 ? apart : Infinity }),
+    );
   }
   return ports;
 }
@@ -237,7 +260,7 @@ function stack(cells, wished) {
   let least = -Infinity;
   let above = 0;
   cells.forEach((cell, index) => {
-    const room = cell.bend ? BEND : ROW;
+    const room = roomOf(cell);
     cell.y = Math.max(wished[index], least + (index ? (room + above) / 2 : 0));
     least = cell.y;
     above = room;

@@ -2,8 +2,8 @@
 //
 //     hash ──place──> a view ──load──> answers of the node ──draw──> elements ──morph──> what the reader sees
 //
-// A view is {title(at), load(at, signal), draw(found, at)}, with refresh_ms if it is to be loaded less often. What is
-// shown stays until the next answer, also while the node does not answer; the banner tells that.
+// A view is {title(at), load(at, signal), draw(found, at)}. What is shown stays until the next answer, also while the
+// node does not answer; the banner tells that.
 
 import * as api from "./api.js";
 import { h, morph } from "./dom.js";
@@ -17,6 +17,7 @@ import { VIEWS } from "./views.js";
 import { login } from "./views/login.js";
 
 const REFRESH_MS = 5000;
+const RESIZED_MS = 150;
 
 const state = {
   at: place(location.hash),
@@ -24,7 +25,6 @@ const state = {
   unreachable: false, // the node does not answer at all
   status: null, // the node's, as last loaded
   drawn: null, // what the view was last drawn from
-  loaded_at: 0, // when the whole view was loaded
   asking: new AbortController(),
   timer: 0,
 };
@@ -101,14 +101,14 @@ async function go() {
   document.getElementById("main")?.focus({ preventScroll: true });
 }
 
-/** Loads what the view shows; with `inBrief`, only the state of the node. */
-async function refresh(inBrief = false) {
+/** Loads what the view shows, and the state of the node. */
+async function refresh() {
   clearTimeout(state.timer);
   state.asking.abort();
   const asking = new AbortController();
   state.asking = asking;
   try {
-    await (inBrief ? drawStatus(asking.signal) : draw(asking.signal));
+    await draw(asking.signal);
   } catch (problem) {
     if (asking.signal.aborted) return;
     failed(problem);
@@ -125,7 +125,7 @@ async function draw(signal) {
   }
   const [found, status] = await Promise.all([view.load(at, signal), api.get("leveret/status", signal)]);
   if (signal.aborted) return;
-  Object.assign(state, { problem: "", unreachable: false, status, loaded_at: Date.now() });
+  Object.assign(state, { problem: "", unreachable: false, status });
   document.title = `${view.title(at)} · Leveret`;
   state.drawn = { at, found };
   shown(main(at, view.title(at), view.draw(found, at)));
@@ -136,13 +136,6 @@ function redraw() {
   const { at, found } = state.drawn ?? {};
   if (at !== state.at) return;
   shown(main(at, viewAt(at).title(at), viewAt(at).draw(found, at)));
-}
-
-async function drawStatus(signal) {
-  const status = await api.get("leveret/status", signal);
-  if (signal.aborted) return;
-  state.status = status;
-  shown(kept());
 }
 
 /** Keeps what is shown. */
@@ -195,8 +188,7 @@ function showFailure(problem) {
 
 function again() {
   if (document.hidden) return; // `visibilitychange` goes on
-  const isNew = Date.now() - state.loaded_at < (viewAt(state.at)?.refresh_ms ?? 0);
-  refresh(isNew && !state.problem);
+  refresh();
 }
 
 async function start() {
@@ -218,6 +210,11 @@ async function start() {
   await arrive();
 }
 
+let resizing = 0;
+window.addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(() => session.whoever() && redraw(), RESIZED_MS); // drawings are laid out for their width
+});
 window.addEventListener("hashchange", () => session.whoever() && go());
 document.addEventListener("visibilitychange", () => !document.hidden && session.whoever() && refresh());
 document.addEventListener("leveret:changed", () => session.whoever() && hostsAgain().then(refresh));

@@ -52,6 +52,7 @@ const brand = ({ status, ...state }) =>
         class: "plain menu",
         "aria-label": "Menu",
         "aria-controls": "navigation",
+        "aria-expanded": String(isOpen),
         onclick: toggle,
       },
       "☰",
@@ -74,7 +75,13 @@ function health({ problem, unreachable, status }) {
   return h("a", { href: link(["alarms"]), class: `badge health ${kind}` }, text);
 }
 
-const toggle = () => document.getElementById("navigation").classList.toggle("shown");
+let isOpen = false; // the menu of a phone
+
+function toggle(event) {
+  isOpen = !isOpen;
+  document.getElementById("navigation").classList.toggle("shown", isOpen);
+  event.currentTarget.setAttribute("aria-expanded", isOpen);
+}
 
 const tools = () =>
   h(
@@ -104,7 +111,14 @@ function chosen(event) {
 const navigation = ({ names }) =>
   h(
     "nav",
-    { id: "navigation", "data-key": names[0] ?? "overview", "aria-label": "Views" },
+    {
+      id: "navigation",
+      class: isOpen ? "shown" : null,
+      "aria-label": "Views",
+      onclick: (event) => {
+        if (event.target.closest("a")) isOpen = false;
+      },
+    },
     NAVIGATION.filter(([, , tag]) => !tag || session.has(tag)).map(([name, title]) =>
       h(
         "a",

@@ -5,6 +5,7 @@ import { written } from "../bindings.js";
 import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
 import { value } from "../format.js";
+import { namesOf } from "../names.js";
 import { attempt, confirmed, warned } from "../notices.js";
 import { link } from "../routes.js";
 import { has, host, oneHost } from "../session.js";
@@ -34,9 +35,9 @@ const KEYS = [
   number("message-ttl", "Messages expire after, in ms"),
   number("expires", "Queues unused for so long are deleted, in ms", { min: 1 }),
   number("delivery-limit", "Most deliveries of a message"),
-  { key: "dead-letter-exchange", label: "Dead letters go to the exchange" },
+  { key: "dead-letter-exchange", label: "Dead letters go to the exchange", names: "exchanges" },
   { key: "dead-letter-routing-key", label: "Dead letters get the routing key" },
-  { key: "alternate-exchange", label: "What no queue takes goes to the exchange" },
+  { key: "alternate-exchange", label: "What no queue takes goes to the exchange", names: "exchanges" },
   { key: "max-age", label: "Streams keep messages for", placeholder: "7D, 12h" },
 ];
 const keysOf = (kind) => (kind === "policies" ? KEYS : KEYS.filter(({ bounds }) => bounds));
@@ -135,7 +136,12 @@ function editing(kind, one = null, then = () => {}) {
         options: kind === "policies" ? ["all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams"] : ["queues"],
       },
       { name: "priority", label: "Priority", type: "number", value: one?.priority ?? 0 },
-      ...keys.map(({ key, ...rest }) => ({ name: field(key), value: given[key] ?? "", ...rest })),
+      ...keys.map(({ key, names, ...rest }) => ({
+        name: field(key),
+        value: given[key] ?? "",
+        complete: names && namesOf(names, (filled) => one?.vhost ?? filled.elements.vhost.value),
+        ...rest,
+      })),
       {
         name: "definition",
         label: "Other keys",

@@ -7,6 +7,7 @@ import { h } from "../dom.js";
 import { form, panel } from "../forms.js";
 import { count, octets, plural, value } from "../format.js";
 import { messages as shownMessages, publishing } from "../messages.js";
+import { namesOf } from "../names.js";
 import { attempt, confirmed, warned } from "../notices.js";
 import { DEFAULT_EXCHANGE, link } from "../routes.js";
 import { facts, section, table } from "../tables.js";
@@ -161,7 +162,7 @@ const getting = (host, name) =>
   );
 
 const moving = (host, name) =>
-  form("Move", [{ name: "to", label: "To the queue", required: true }], async ({ to }) => {
+  form("Move", [{ name: "to", label: "To the queue", required: true, complete: namesOf("queues", host) }], async ({ to }) => {
     const asked = `Move ${plural(await ready(host, name), "ready message")} of “${name}” to “${to}”?`;
     if (!(await confirmed(asked, "Move"))) return null;
     const moved = await post(path`leveret/queues/${host}/${name}/move`, { to });
