@@ -98,7 +98,7 @@ class Clustering(ABC):
 
     @abstractmethod
     def fail_over(self, heir: str) -> None:
-        """Let another node serve, soon: `heir`, or any if that is empty. Raises NotFound if there is none."""
+        """Let another node serve, soon: `heir`, or any if that is empty. Raises PreconditionFailed if there is none."""
 
 
 class Operations(ABC):

@@ -63,6 +63,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "trace": ("trace", "Copy published and delivered messages to an exchange, and watch them."),
     "docs": ("docs", "Read the handbook in a browser."),
     "completion": ("completion", "Print a script that lets a shell complete commands and names."),
+    "cluster": ("cluster", "Show, check and try a cluster; have another node serve."),
     "store": ("store", "Maintain a data folder: verify, stats, backup, restore."),
 }
 

@@ -38,6 +38,10 @@ class RowView(Protocol):
     def session(self) -> bool:
         """Return whether the owner has a session at the database."""
 
+    @property
+    def waits(self) -> bool:
+        """Return whether a commit of the owner waits for the database's synchronous standby."""
+
 
 class ShardView(Protocol):
     """The row of one shard, over a connection of its own. The methods raise UnreachableError and BadDatabase."""

@@ -10,7 +10,8 @@ that one node serves, and that an owner which cannot commit stops to hand out me
 A node that stands by looks at the row from time to time. The owner changes it with every commit and, when it has none,
 with a beat each second. How long it has been quiet is measured by the observer's own monotonic clock from the moment
 at which the observer first saw the row as it is; no clocks of two machines are ever compared. After an error of its
-own, or a pause, an observer begins to measure anew: a database that was away does not cost the owner its lease.
+own, or a pause, an observer begins to measure anew: a database that was away does not cost the owner its lease. Nor
+does a standby of the database that does not answer: while the owner's commit waits for it, a claim would wait, too.
 
 The owner measures by CLOCK_BOOTTIME, which goes on while the machine sleeps, from the moment at which it *sent* its
 last successful commit. No observer can have seen that earlier, so an owner of the same speed has suspended itself
@@ -78,14 +79,15 @@ class Watch:
     def see(self, row: RowView, now: float) -> str | None:
         """Return why the row is to be claimed now, if it is. `now` is monotonic seconds."""
         signs = row.epoch, row.beat, row.number
-        if signs != self._seen or now - self._looked_at > self._ttl_s:
+        if signs != self._seen or now - self._looked_at > self._ttl_s or row.waits:
             self._seen, self._since = signs, now
         self._looked_at = now
         quiet_s = now - self._since
         if quiet_s > self._ttl_s:
             return f"silent for {quiet_s:.1f} s"
         if row.owner is None:
-            return "released by its owner" if quiet_s >= self._patience_s(row) else None
+            why = "released by its owner" if row.epoch else "no node has served yet"
+            return why if quiet_s >= self._patience_s(row) else None
         if not row.session and quiet_s > GONE_S:
             return "its owner's session has gone"
         return None

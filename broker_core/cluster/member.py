@@ -28,10 +28,11 @@ from broker_core.cluster.introduction import KEY_SIZE, Announcement, listener_of
 from broker_core.cluster.lease import LOOK_S, NodeEvent, NodeLease, NodeState, OwnLease, Watch
 from broker_core.cluster.relay import OWNER_WAIT_S, Relay
 from broker_core.cluster.standby_http import HEAD_MAX, answer
+from broker_core.config.cluster import NODE_NAME_MAX, ClusterSettings
 from broker_core.config.listening import ListenerEntry
 from broker_core.config.load import Config
 from broker_core.config.types import Address
-from broker_core.errors import NotFound
+from broker_core.errors import PreconditionFailed
 from broker_core.node import assembly
 from broker_core.node.listener import Entrance, Listener, listeners, peer_of, prepare
 from broker_core.node.node import Node
@@ -40,7 +41,7 @@ from broker_core.node.term import Term
 from broker_core.plugins import Plugins
 from broker_core.store.contract import FencedError, Store, StoreError
 from broker_core.store.folder import BadFolder
-from broker_core.store.postgres.session import UnreachableError
+from broker_core.store.postgres.session import UnreachableError, boottime
 
 if TYPE_CHECKING:
     from broker_core.frontend import Peer, Protocol
@@ -57,9 +58,9 @@ OVERVIEW_S: Final = 2.0  # between two looks at the other nodes
 OUT_OF_FILES_S: Final = 0.1
 
 
-def boottime() -> float:
-    """Return a monotonic time in seconds that goes on while the machine sleeps, where there is one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+def name_of(settings: ClusterSettings) -> str:
+    """Return the name of this node: the host's, if the configuration has none."""
+    return settings.node or socket.gethostname()[:NODE_NAME_MAX]
 
 
 class Beats:
@@ -130,9 +131,9 @@ class OwnTerm(Term):
         assert isinstance(standby, list)
         names = {each["name"] for each in standby if isinstance(each, dict)} - {self._member.name}
         if heir and heir not in names:
-            raise NotFound(f"no node '{heir}' stands by")
+            raise PreconditionFailed(f"no node '{heir}' stands by")
         if not names:
-            raise NotFound("no other node stands by")
+            raise PreconditionFailed("no other node stands by")
         self.heir = heir
         self.handing_over.set()
 
@@ -161,7 +162,7 @@ class Member:
         assert isinstance(config.cluster.address, Address)
         self.config = config
         self.settings = config.cluster
-        self.name = self.settings.node or socket.gethostname()[:40]
+        self.name = name_of(self.settings)
         self.lease = NodeLease()
         self.address = self.settings.address
         self.doors: list[socket.socket] = []  # for clients that other nodes pass on
@@ -248,6 +249,16 @@ class Member:
                 self.config = assembly.in_force(self.config, self._reread())
             except Exception as failure:  # a mistake in the file must not end a node
                 log.error("configuration not reloaded\n%s", failure)
+
+    def served(self) -> list[tuple[str, str]]:
+        """Return each address with the names of its protocols."""
+        return [
+            (
+                listener.address,
+                ", ".join(sorted(each.title or each.name for each in listener.entrance.protocols)),
+            )
+            for _, _, listener in self._listeners
+        ]
 
     # Listeners.
 

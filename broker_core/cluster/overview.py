@@ -54,7 +54,7 @@ def of_cluster(session: Session, shard: str) -> dict[str, Json]:
                 "node": _text(node),
                 "why": _text(why),
                 "at": _number(at),
-                "took_s": _number(seconds),
+                "took_s": round(float(str(seconds)), 3),
             }
             for epoch, node, why, at, seconds in session.rows(TAKEOVERS, shard, TAKEOVERS_SHOWN)
         ],

@@ -21,7 +21,11 @@ from broker_core.config.types import (
 
 LEASE_TTL_MIN_S: Final = 3.0  # a busy machine keeps a thread waiting for a second now and then
 NAME: Final = Text("1 to 63 letters, digits, dots, hyphens or underscores", r"[A-Za-z0-9._-]{1,63}")
-NODE: Final = Text("1 to 40 letters, digits, dots, hyphens or underscores", r"[A-Za-z0-9._-]{1,40}")
+NODE_NAME_MAX: Final = 36  # what PostgreSQL keeps of the name of a session has to end with all of it
+NODE: Final = Text(
+    f"1 to {NODE_NAME_MAX} letters, digits, dots, hyphens or underscores",
+    rf"[A-Za-z0-9._-]{{1,{NODE_NAME_MAX}}}",
+)
 
 
 @attrs.frozen(kw_only=True)

@@ -158,6 +158,10 @@ class Config(Record):
     def contradictions(self) -> Iterator[Problem]:
         if "http" in self.security.backends and self.auth_http.user_path is None:
             yield Problem("auth_http.user_path", "nothing", "a URL, as security.backends names http")
+        if self.cluster.is_on and self.store.engine != POSTGRES:
+            yield Problem(
+                "store.engine", printed(self.store.engine), f'"{POSTGRES}", as there is a cluster.name'
+            )
         yield from self._shared_addresses()
         yield from _repeated("users", [user.name for user in self.users])
         yield from _repeated("virtual_hosts", [virtual_host.name for virtual_host in self.virtual_hosts])

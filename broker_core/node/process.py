@@ -8,8 +8,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, MutableMapping
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable, MutableMapping
 from typing import Final
 
 import trio
@@ -41,10 +40,18 @@ def run(
     keep_what_is_freed()
     handed, tells = handed_over(environ, os.getpid()), notifier(environ, os.getpid())
     try:
-        trio.run(_run, config, reread, source, handed, tells, targets)
+        trio.run(_runner(config), config, reread, source, handed, tells, targets)
     finally:
         tells.close()
         targets.close()
+
+
+def _runner(config: Config) -> Callable[..., Coroutine[None, None, None]]:
+    if not config.cluster.is_on:
+        return _run
+    from broker_core.cluster.process import serve  # most nodes have no cluster
+
+    return serve
 
 
 async def _run(
@@ -60,7 +67,7 @@ async def _run(
             Node(config, reread, handed=handed, owns_loop=True, log_targets=targets) as node,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(partial(_feed_watchdog, tells))
+            nursery.start_soon(feed_watchdog, tells)
             nursery.start_soon(
                 prepare, [each for listener in node.listening for each in listener.entrance.protocols]
             )
@@ -83,7 +90,7 @@ def _status(node: Node) -> str:
     return f"listening on {', '.join(node.addresses)}"
 
 
-async def _feed_watchdog(tells: Notifier) -> None:
+async def feed_watchdog(tells: Notifier) -> None:
     """Feed the watchdog from the loop that serves the connections: if it hangs, the node has to be restarted."""
     while tells.feed_every_s is not None:
         await trio.sleep(tells.feed_every_s)

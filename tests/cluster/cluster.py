@@ -41,6 +41,8 @@ class Cluster:
 
     async def start(self, name: str, more: str = "") -> Member:
         text = f"""
+            [store]
+            engine = "postgres"
             [cluster]
             name = "test"
             node = "{name}"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from broker_core.cluster.member import boottime
 from broker_core.store.contract import Commit, FencedError
 from broker_core.store.memory import MemoryContent, MemoryStore
-from broker_core.store.postgres.session import UnreachableError
+from broker_core.store.postgres.session import UnreachableError, boottime
 
 
 @attrs.frozen
@@ -18,6 +17,7 @@ class Row:
     owner: str | None
     address: str | None = None
     session: bool = True
+    waits: bool = False
 
 
 class RowInMemory:

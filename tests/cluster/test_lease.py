@@ -106,6 +106,13 @@ def test_an_error_of_the_observer_begins_the_time_anew() -> None:
     assert observer.see(OWNED, 10.3) == "silent for 5.1 s"
 
 
+def test_an_owner_that_waits_for_the_databases_standby_is_not_quiet() -> None:
+    observer, waits = watch(), Row(3, 10, 20, "a", waits=True)
+    assert all(observer.see(waits, at * 1.0) is None for at in range(60))
+    assert observer.see(OWNED, 60.0) is None
+    assert observer.see(OWNED, 63.0) is None
+
+
 def test_an_observer_that_was_paused_begins_anew() -> None:
     observer = watch()
     observer.see(OWNED, 0.0)

@@ -7,6 +7,7 @@ the primary alone, and may be gone after a failover: a session notes each warnin
 from __future__ import annotations
 
 import select
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
@@ -53,6 +54,11 @@ NOT_UNDERSTOOD: Final = (
 )
 
 Value = str | int | bool | bytes | None
+
+
+def boottime() -> float:
+    """Return monotonic seconds that go on while the machine sleeps, where the system has such a clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class BadDatabase(BadFolder):

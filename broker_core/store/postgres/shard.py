@@ -25,9 +25,11 @@ from broker_core.store.postgres.session import (
 )
 
 OBSERVE: Final = """
-select s.epoch, s.owner, s.address, s.beat, s.number, exists (
-  select from pg_stat_activity a where a.application_name = %s || s.epoch and a.datname = current_database())
-from {s}.shard s where s.id = %s
+select s.epoch, s.owner, s.address, s.beat, s.number, a.found, a.waits
+from {s}.shard s, lateral (
+  select count(*) > 0 as found, coalesce(bool_or(wait_event = 'SyncRep'), false) as waits from pg_stat_activity
+  where application_name = %s || s.epoch and datname = current_database()) a
+where s.id = %s
 """
 END_SESSIONS: Final = """
 select pg_terminate_backend(pid) from pg_stat_activity
@@ -55,6 +57,7 @@ class ShardRow:
     beat: int
     number: int  # of its last commit
     session: bool  # whether it has a connection to the database
+    waits: bool = False  # whether a commit of it waits for the synchronous standby, as any other would
 
 
 class Shard:
@@ -72,7 +75,7 @@ class Shard:
         found = self._ask(OBSERVE, application_name(self._database, self._name, 0)[:-1], self._name)
         if found is None:
             raise BadDatabase(f"{self._database} has no shard '{self._name}': `leveret store init` makes it")
-        epoch, owner, address, beat, number, session = found
+        epoch, owner, address, beat, number, session, waits = found
         return ShardRow(
             int(str(epoch)),
             None if owner is None else str(owner),
@@ -80,6 +83,7 @@ class Shard:
             int(str(beat)),
             int(str(number)),
             bool(session),
+            bool(waits),
         )
 
     def claim(self, epoch: int, node: str, address: str | None) -> int | None:

@@ -145,6 +145,11 @@ class PostgresStore(Store):
         return self._writer.answered_at
 
     @property
+    def renewed_at(self) -> float:
+        """Return when that was sent, in seconds of `boottime`: the beginning of the lease of a cluster's node."""
+        return self._writer.renewed_at
+
+    @property
     def in_doubt(self) -> int:
         """Return how many commits had no clear answer at first."""
         return self._writer.in_doubt

@@ -37,6 +37,7 @@ from broker_core.store.postgres.session import (
     Session,
     UnreachableError,
     application_name,
+    boottime,
 )
 from broker_core.store.postgres.source import AGAIN_S
 from broker_core.store.writer import End, Soon
@@ -119,6 +120,7 @@ class PostgresWriter:
         self.commits = 0
         self.in_doubt = 0  # commits that had no clear answer
         self.answered_at = monotonic()  # when the database last took a commit or a beat
+        self.renewed_at = boottime()  # when that was sent; others cannot have seen it earlier
         self._closing = closing
 
     # Called by the journal's thread.
@@ -240,7 +242,7 @@ class PostgresWriter:
     def _commit(self, sent: Sent) -> bool:
         """Send a commit once. Return whether it is safe. Raises UnreachableError: it is in doubt; and as `_write`."""
         assert sent.parameters is not None, "there is something to send"
-        session, began = self._session, monotonic()
+        session, began, sent_at = self._session, monotonic(), boottime()
         session.was_doubtful()
 
         def waiting() -> None:
@@ -256,7 +258,7 @@ class PostgresWriter:
         except UnreachableError:
             self.in_doubt += 1
             raise
-        self.answered_at = monotonic()
+        self.answered_at, self.renewed_at = monotonic(), sent_at
         if not self._is_safe(session, row == [TRUE]):
             self.in_doubt += 1
             return self._is_there(sent.commit.number, session)
@@ -290,11 +292,12 @@ class PostgresWriter:
                     session = self._connected()
                 session.was_doubtful()
                 session.prepare(BARRIER_NAME, BARRIER)
+                sent_at = boottime()
                 session.send(BARRIER_NAME, self._identity, self._look)
                 row = session.answer(self._look)
                 if row is None:
                     raise FencedError(TAKEN)
-                self.answered_at = monotonic()
+                self.answered_at, self.renewed_at = monotonic(), sent_at
                 if self._is_safe(session, row[1] == TRUE):
                     return row[0] == bigint(number)
             except (UnreachableError, NoSpaceError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.errors import NotFound
+from broker_core.errors import PreconditionFailed
 from broker_core.values import Json
 from protocols.http.connection import Response
 from protocols.http.management.request_body import body_of, text_in
@@ -25,10 +25,10 @@ def cluster(asked: Asked) -> Json:
 
 
 def fail_over(asked: Asked) -> Response:
-    """Hand over to the node that `to` names, or to any that stands by. Raises NotFound if there is none."""
+    """Hand over to the node that `to` names, or to any that stands by. Raises PreconditionFailed if there is none."""
     found = asked.operations.cluster
     if found is None:
-        raise NotFound("this node is not one of a cluster")
+        raise PreconditionFailed("this node is not one of a cluster")
     heir = text_in(body_of(asked), "to", "") if asked.body else ""
     found.fail_over(heir)
     asked.broker.events.happened("cluster.failover.asked", "", {"name": asked.operations.name, "heir": heir})
