@@ -87,6 +87,7 @@ class Timers:
         self._order = 0
         self._cancelled = 0
         self._slept_until = NEVER  # timers due later need not wake the owner
+        self.running = False  # whether an action is being called
         self.on_earlier: Callable[[], None] | None = None  # called for a deadline before the owner wakes
 
     def at(self, when: float, action: Callable[[float], None]) -> Timer:
@@ -133,7 +134,11 @@ class Timers:
         while (at := self.next_at()) is not None and at <= now:
             timer = heappop(self._heap)
             timer.cancelled = True  # a later cancel() finds it done and does not count it
-            timer.action(now)
+            self.running = True
+            try:
+                timer.action(now)
+            finally:
+                self.running = False
             ran += 1
         return ran
 

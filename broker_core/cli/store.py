@@ -349,7 +349,11 @@ def _state(report: Report) -> str:
         return f"in use by the node '{report.owner}'"
     if report.node is not None:
         return f"in use by process {report.node}" if report.node else "in use"
-    return "closed properly" if report.closed else "not closed properly"
+    return (
+        "closed properly"
+        if report.closed
+        else "as of a moment while a node ran: a backup, or an unclean shutdown"
+    )
 
 
 def _queue(owner: Owner, content: StoredContent) -> dict[str, object]:

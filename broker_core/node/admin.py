@@ -17,6 +17,7 @@ from broker_core.config.types import Address
 from broker_core.exchanges.exchange import Exchange
 from broker_core.node import assembly
 from broker_core.node.build_info import built
+from broker_core.node.logs import TRACEBACK
 from broker_core.node.threads import gently
 from broker_core.operations import Connected, Listening, Operations, Reloaded
 from broker_core.plugins import Plugins, ReloadReport
@@ -60,7 +61,7 @@ class NodeAdmin(Operations):
 
     @property
     def fed(self) -> Connected | None:  # type: ignore[override]
-        return self._node.fed
+        return None if self._broker.timers.running else self._node.fed  # a timer is due to no peer
 
     def listeners(self) -> list[Listening]:
         """Return the open listeners; empty once the node is shutting down."""
@@ -152,7 +153,7 @@ class NodeAdmin(Operations):
         try:
             new = self._reread()
         except ConfigError as failure:
-            log.error("configuration not reloaded\n%s", failure)
+            log.error("configuration not reloaded: %s", "; ".join(map(str, failure.problems)))
             return Reloaded(problems=tuple(str(problem) for problem in failure.problems))
         before = self._node.config
         report = assembly.reload(self._broker, before, new)
@@ -185,7 +186,8 @@ class NodeAdmin(Operations):
         try:
             assembly.put_tokens(self._broker, self._node.config)
         except ConfigError as failure:
-            log.error("keys of tokens not reloaded, those from before stay\n%s", failure)
+            problems = "; ".join(map(str, failure.problems))
+            log.error("keys of tokens not reloaded, those from before stay: %s", problems)
             return ["oauth"]
         return []
 
@@ -247,7 +249,9 @@ class NodeAdmin(Operations):
     def _reload_plugins(self) -> ReloadReport:
         report = self._plugins.reload(self._exchanges())
         for name, trace in report.refused:
-            log.error("plugin refused, what was there before stays: %s\n%s", name, trace)
+            log.error(
+                "plugin refused, what was there before stays: %s", name, extra={TRACEBACK: trace.rstrip()}
+            )
         if report.loaded:
             log.info("plugins loaded: %s", ", ".join(report.loaded))
         return report

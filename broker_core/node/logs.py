@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 H = TypeVar("H", bound="logging.Handler | None")
 
+TRACEBACK: Final = "traceback"  # an attribute of records whose exception is known as text only
 FIELDS: Final = ("connection", "user", "vhost")
 LOGGER: Final = logging.getLogger("leveret")
 
@@ -155,6 +156,12 @@ class Lines(logging.Formatter):
         """Return the time of the record as RFC 3339 writes it."""
         return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
 
+    def exception(self, record: logging.LogRecord) -> str:
+        """Return the traceback of a record; empty if it has none."""
+        if record.exc_info:
+            return self.formatException(record.exc_info)
+        return str(getattr(record, TRACEBACK, ""))
+
     def fields(self, record: logging.LogRecord) -> dict[str, str]:
         return {name: str(found) for name in FIELDS if (found := getattr(record, name, None))}
 
@@ -171,8 +178,8 @@ class JsonLines(Lines):
             "message": record.getMessage(),
             **self.fields(record),
         }
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+        if trace := self.exception(record):
+            line["exception"] = trace
         return line
 
     def format(self, record: logging.LogRecord) -> str:
@@ -181,6 +188,11 @@ class JsonLines(Lines):
 
 class TextLines(Lines):
     """Formats an event as one line, whatever name a peer gives itself; only our own exceptions have more lines."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record, and below it its traceback, if it has one."""
+        record.exc_text = self.exception(record) or None
+        return super().format(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 -- named by `logging`
         """Format a record; fields that the message contains anyway are not repeated."""

@@ -105,8 +105,11 @@ class Keeper:
         )
         for text in self.journal.store.damage:
             log.error("the store is damaged: %s", text)
-        if found.messages and not self.journal.store.was_clean:
-            log.warning("the store was not closed properly: what was recovered counts as delivered before")
+        if not self.journal.store.was_clean:
+            log.warning(
+                "unclean shutdown: the node before this one did not stop by itself; what it had confirmed is here, and"
+                " messages of queues count as delivered before"
+            )
         restoring.begin(self._broker)
         for protocol in self._protocols:
             if protocol.restored is not None:

@@ -80,10 +80,12 @@ async def _run(
                     log.info("%s: shutting down", signal.Signals(received).name)
                     tells.stopping("shutting down")
                     nursery.cancel_scope.cancel()
-                    return
+                    break
                 tells.reloading()
                 node.admin.reload()
                 tells.ready(_status(node))
+
+    log.info("stopped; what was confirmed is %s", "in memory only" if node.keeper is None else "on disk")
 
 
 def _status(node: Node) -> str:

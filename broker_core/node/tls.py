@@ -47,7 +47,8 @@ class Certificates:
             self.context = self._read()
             self.expires_at = self._first_end()
         except ConfigError as failure:
-            log.error("certificates not reloaded, those from before stay\n%s", failure)
+            problems = "; ".join(map(str, failure.problems))
+            log.error("certificates not reloaded, those from before stay: %s", problems)
             return False
         return True
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from typing import TYPE_CHECKING, cast
 
-from broker_core.node.logs import JsonLines, TextLines, Whose
+from broker_core.broker import Broker
+from broker_core.node.admin import NodeAdmin
+from broker_core.node.logs import TRACEBACK, JsonLines, TextLines, Whose
 from broker_core.observability.connection_stats import ConnectionFacts
 from tests.harness.http import FakeNode
 from tests.metrics.stand import Front, Link
+
+if TYPE_CHECKING:
+    from broker_core.node.node import Node
 
 FACTS = ConnectionFacts(protocol="AMQP 0-9-1", user="shop", virtual_host="/")
 NAME = "127.0.0.1:7 -> 127.0.0.1:5672"
@@ -59,6 +65,41 @@ def test_an_exception_of_ours_is_in_both() -> None:
         said = record(exc_info=sys.exc_info())
     assert "ValueError: ours" in TextLines().format(said)
     assert "ValueError: ours" in json.loads(JsonLines().format(said))["exception"]
+
+
+def test_a_traceback_that_is_text_has_the_shape_of_one_that_is_raised() -> None:
+    try:
+        raise ValueError("ours")
+    except ValueError:
+        raised = record("plugin refused", exc_info=sys.exc_info())
+    trace = JsonLines().line(raised)["exception"]
+    told = record("plugin refused", **{TRACEBACK: trace})
+    assert TextLines().format(told) == TextLines().format(raised)
+    assert TextLines().format(told).splitlines()[1:] == trace.splitlines()
+    assert JsonLines().format(told) == JsonLines().format(raised)
+
+
+class Due(NodeAdmin):
+    """As much of a node as tells whose input is worked off."""
+
+    def __init__(self, broker: Broker, node: FakeNode) -> None:
+        self._broker, self._node = broker, cast("Node", node)
+
+
+def test_a_line_of_a_timer_names_no_client() -> None:
+    node, broker = FakeNode(), Broker()
+    node.fed = Link(7, Front(FACTS))
+    whose, said = Whose(Due(broker, node)), []
+
+    def log_it(now: float) -> None:
+        said.append(record())
+        whose.filter(said[-1])
+
+    log_it(0)
+    broker.timers.at(0, log_it)
+    broker.settle()
+    log_it(0)
+    assert [getattr(each, "connection", None) for each in said] == [NAME, None, NAME]
 
 
 def test_a_record_is_of_whose_input_is_worked_off() -> None:

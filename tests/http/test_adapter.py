@@ -47,7 +47,7 @@ def test_each_route_answers_those_with_the_right_tag(desk: Desk, route: Route, t
 def test_only_health_index_and_the_page_answer_those_without_a_name(desk: Desk, route: Route) -> None:
     response = desk.ask(route.path, route.method, user=None)
     no_such_file = 404 if route.path.startswith("/ui/") else 401
-    open_to_all = ("/", "/api/leveret/health", "/api/auth")
+    open_to_all = ("/", "/api/leveret/health", "/api/auth", "/api/health/checks/is-owner")
     assert response.status == (200 if route.path in open_to_all else no_such_file)
 
 
@@ -103,8 +103,10 @@ def test_who_changes_something_is_logged_without_the_password(
     caplog.set_level(logging.DEBUG, "leveret")
     desk.ask("/api/leveret/reload", "POST")
     desk.ask("/api/leveret/status")
+    desk.ask("/api/users/nobody", "DELETE")
     assert [record.getMessage() for record in caplog.records] == [
-        "127.0.0.1:40000 -> 127.0.0.1:15672: user 'administrator' asks for POST /api/leveret/reload"
+        "127.0.0.1:40000 -> 127.0.0.1:15672: user 'administrator': POST /api/leveret/reload: 200",
+        "127.0.0.1:40000 -> 127.0.0.1:15672: user 'administrator': DELETE /api/users/nobody: 404",
     ]
 
 

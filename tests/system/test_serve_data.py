@@ -88,7 +88,7 @@ def test_after_a_kill_what_is_recovered_counts_as_delivered(serve: Serve, tmp_pa
         method, _, body = channel.basic_get("q", auto_ack=True)
     assert (method.redelivered, body) == (True, b"x")
     node.send_signal(signal.SIGTERM)
-    assert sum("not closed properly" in line for line in ended(node, 0)) == 1
+    assert sum("unclean shutdown" in line for line in ended(node, 0)) == 1
 
 
 # What is refused, in one line.

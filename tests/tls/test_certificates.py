@@ -243,7 +243,7 @@ def test_a_certificate_that_cannot_be_read_leaves_the_old_one(pki: Pki, caplog: 
     (pki.folder / "server.pem").write_text("nothing of the kind")
     with caplog.at_level(logging.ERROR, "leveret"):
         assert not server.reload()
-    assert "certificates not reloaded, those from before stay\nlisteners[0].tls.certificate" in caplog.text
+    assert "certificates not reloaded, those from before stay: listeners[0].tls.certificate" in caplog.text
     assert "localhost" in shown(Ends(server, pki.trusting()).shake_hands())
 
 

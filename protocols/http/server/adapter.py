@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 
 import h11
 
+from broker_core.arguments.names import shown
 from broker_core.broker import Broker
 from broker_core.config.load import Config
 from broker_core.errors import Failure, LimitReached, PreconditionFailed
@@ -113,6 +114,7 @@ class ControlConnection(Handler, FrontEnd):
         self._checked: Pending | None = None  # that password
         self._told_of = ""  # the user that was last reported as logged in
         self._asking = ""  # the user whose request is being handled
+        self._is_logged = True  # whether this request gets a line in the log, if it is none that only reads
         self.is_stranger = True
         self.wire = Connection(self, OutboxWriter(outbox, self), now)
 
@@ -158,9 +160,15 @@ class ControlConnection(Handler, FrontEnd):
 
     def on_answered(self, head: h11.Request, status: int) -> None:
         asking, self._asking = self._asking, ""
+        is_logged, self._is_logged = self._is_logged, True
         method = head.method.decode("latin-1")
-        if self.broker.audit is not None and method not in ONLY_READ:
-            path, _ = target_parts(head.target.decode("latin-1"))
+        if method in ONLY_READ:
+            return
+        path, _ = target_parts(head.target.decode("latin-1"))
+        if is_logged:
+            what = f"{method} {path[:PATH_LOGGED_MAX]}"
+            log.info("%s: user '%s': %s: %d", self.peer.name, shown(asking), what, status)
+        if self.broker.audit is not None:
             self.broker.audit.requested(asking, self.peer.name, method, path, status)
 
     def allow(self, head: Request, size: int | None) -> Allowance | Response | Pause | None:
@@ -189,9 +197,7 @@ class ControlConnection(Handler, FrontEnd):
             return options(request)
         route, arguments = find(request.method, request.path)
         user = None if route.level is Level.ANYBODY else self._admitted(request, route)
-        if route.method != "GET" and route.level is not Level.USER:  # programs ask all the time
-            asked = f"{request.method} {request.path[:PATH_LOGGED_MAX]}"
-            log.info("%s: user '%s' asks for %s", self.peer.name, user and user.name, asked)
+        self._is_logged = route.level is not Level.USER  # programs ask all the time
         if is_rabbitmqs(route.path) and route.method == "GET":
             require_json_wanted(request)
         query, size_max = parameters(request.query), self._config.message_size_max
