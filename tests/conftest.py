@@ -10,9 +10,9 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.harness.postgres import database, own_pair, postgres_pair, schema_of_worker
+from tests.harness.postgres import database, own_pair, pair_alone, postgres_pair, schema_of_worker, turn
 
-__all__ = ["database", "own_pair", "postgres_pair", "schema_of_worker"]
+__all__ = ["database", "own_pair", "pair_alone", "postgres_pair", "schema_of_worker", "turn"]
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 # A build says the same twice: what it tries does not depend on chance. The nightly run looks further.

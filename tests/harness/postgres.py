@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import pytest
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from broker_core.store.postgres.session import Database, Session
 
 START_S: Final = 30.0
+STANDBY: Final = "standby"
 POSTGRES: Final = "postgres"
 MISSING: Final = "needs PostgreSQL's servers; as root: apt-get install postgresql"
 QUICK: Final = (
@@ -170,18 +171,27 @@ class Pair:
         pair = cls(folder, free_port(), free_port())
         initdb = [bin_ / "initdb", "-D", pair.primary.folder, "-A", "trust", "-U", POSTGRES, "-N"]
         run([*initdb, "--no-locale", "-E", "UTF8"], folder)
-        pair.primary.start("synchronous_standby_names=standby")
+        pair.primary.start()
         copy = [bin_ / "pg_basebackup", "-D", pair.standby.folder, "-R", "-c", "fast", "-N"]
-        copy += ["-d", f"{pair.primary.dsn} application_name=standby"]
+        copy += ["-d", f"{pair.primary.dsn} application_name={STANDBY}"]
         run(copy, folder)
         pair.standby.start()
-        pair.wait()
+        pair.require(STANDBY)
         return pair
 
     def wait(self) -> None:
         """Wait until commits are replicated."""
         asked = "select count(*) from pg_stat_replication where sync_state = 'sync'"
         self.primary._wait(lambda: self.primary._answers(asked) == "1")
+
+    def require(self, standby: str) -> None:
+        """Have each commit wait for a standby with this name, or for none, and wait until that is so."""
+        self.primary.ask(f"alter system set synchronous_standby_names = '{standby}'")
+        self.primary.ask("select pg_reload_conf()")
+        if standby:
+            self.wait()
+        else:
+            self.primary._wait(lambda: self.primary._answers("show synchronous_standby_names") == "")
 
     @property
     def dsn(self) -> str:
@@ -257,15 +267,31 @@ def schema_of_worker(postgres_pair: Pair) -> Iterator[Database]:
         yield made
 
 
+@pytest.fixture(scope="session")
+def turn(postgres_pair: Pair) -> Iterator[IO[str]]:
+    """A file whose lock the tests share that use the pair, but for one that interferes with it."""
+    with (postgres_pair.folder / "turn").open("w") as opened:
+        yield opened
+
+
 @pytest.fixture
-def database(schema_of_worker: Database) -> Iterator[Database]:
+def database(schema_of_worker: Database, turn: IO[str]) -> Iterator[Database]:
     """An empty store in the shared pair."""
     from broker_core.store.postgres.session import Session
 
+    fcntl.flock(turn, fcntl.LOCK_SH)
     yield schema_of_worker
     session = Session(schema_of_worker, "test")
     empty(session)
     session.close()
+    fcntl.flock(turn, fcntl.LOCK_UN)
+
+
+@pytest.fixture
+def pair_alone(database: Database, postgres_pair: Pair, turn: IO[str]) -> Pair:
+    """The shared pair, for a test that interferes with it, and leaves it as it was: no other test uses it now."""
+    fcntl.flock(turn, fcntl.LOCK_EX)
+    return postgres_pair
 
 
 def empty(session: Session) -> None:

@@ -140,18 +140,13 @@ class PostgresStore(Store):
     # Maintenance.
 
     @property
-    def answered_at(self) -> float:
-        """Return when the database last took a commit or a beat of this node, in monotonic seconds."""
-        return self._writer.answered_at
-
-    @property
     def renewed_at(self) -> float:
-        """Return when that was sent, in seconds of `boottime`: the beginning of the lease of a cluster's node."""
+        """Return when the last commit or beat that the database has taken was sent, in seconds of `boottime`."""
         return self._writer.renewed_at
 
     @property
     def in_doubt(self) -> int:
-        """Return how many commits had no clear answer at first."""
+        """Return how many answers about commits were not clear, or did not come."""
         return self._writer.in_doubt
 
     def stats(self) -> Stats:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from time import monotonic
@@ -118,8 +119,7 @@ class PostgresWriter:
         self._stalled_for: str | None = None  # what was told last
         self._close_at = float("inf")
         self.commits = 0
-        self.in_doubt = 0  # commits that had no clear answer
-        self.answered_at = monotonic()  # when the database last took a commit or a beat
+        self.in_doubt = 0  # answers that were not clear, or did not come
         self.renewed_at = boottime()  # when that was sent; others cannot have seen it earlier
         self._closing = closing
 
@@ -178,7 +178,7 @@ class PostgresWriter:
                 return self._orders.get(timeout=0 if more else BEAT_S)
             except Empty:
                 more = more and self._scratch.look_after()
-                if monotonic() - self.answered_at >= BEAT_S:
+                if boottime() - self.renewed_at >= BEAT_S:
                     self._beat()
 
     def _keep(self, commit: Commit) -> None:
@@ -242,35 +242,35 @@ class PostgresWriter:
     def _commit(self, sent: Sent) -> bool:
         """Send a commit once. Return whether it is safe. Raises UnreachableError: it is in doubt; and as `_write`."""
         assert sent.parameters is not None, "there is something to send"
-        session, began, sent_at = self._session, monotonic(), boottime()
+        session, sent_at = self._session, boottime()
         session.was_doubtful()
 
         def waiting() -> None:
             self._look()
-            if monotonic() - began > SLOW_S:
+            if boottime() - sent_at > SLOW_S:
                 self._tell(SLOW)
 
         try:
             session.prepare(COMMIT_NAME, COMMIT)
             session.send(COMMIT_NAME, sent.parameters, waiting)
-            self._write_copy(sent)  # while the database works
+            with suppress(NoSpaceError):  # it is tried again, and told, once the database has answered
+                self._write_copy(sent)  # while the database works
             row = session.answer(waiting)
         except UnreachableError:
             self.in_doubt += 1
             raise
-        self.answered_at, self.renewed_at = monotonic(), sent_at
+        self.renewed_at = sent_at
         if not self._is_safe(session, row == [TRUE]):
-            self.in_doubt += 1
             return self._is_there(sent.commit.number, session)
         return True
 
     def _is_safe(self, session: Session, replicated: bool) -> bool:
         """Return whether what was answered is on a standby, too, as far as that is required."""
-        if session.was_doubtful():
-            self._tell(CANCELLED)
-            return False
-        if self._requires_standby and not replicated:
-            self._tell(NOT_REPLICATED)
+        cause = NOT_REPLICATED if self._requires_standby and not replicated else None
+        cause = CANCELLED if session.was_doubtful() else cause
+        if cause is not None:
+            self.in_doubt += 1
+            self._tell(cause)
             return False
         return True
 
@@ -297,7 +297,7 @@ class PostgresWriter:
                 row = session.answer(self._look)
                 if row is None:
                     raise FencedError(TAKEN)
-                self.answered_at, self.renewed_at = monotonic(), sent_at
+                self.renewed_at = sent_at
                 if self._is_safe(session, row[1] == TRUE):
                     return row[0] == bigint(number)
             except (UnreachableError, NoSpaceError) as error:
@@ -327,3 +327,4 @@ class PostgresWriter:
             else:
                 log.warning("the database: %s", cause)
             self._stalled_for = cause
+

@@ -1,0 +1,266 @@
+"""A commit without a clear answer is neither confirmed nor lost: it is looked for, and repeated if it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from broker_core.store.contract import FencedError, NoSpaceError, StoreError
+from broker_core.store.postgres import writer
+from broker_core.store.postgres.session import Database, Session
+from broker_core.store.postgres.shard import Shard
+from broker_core.store.postgres.store import PostgresStore
+from broker_core.store.postgres.writer import CANCELLED, NOT_REPLICATED, SLOW
+from tests.harness.postgres import Pair
+from tests.interop.conftest import wait_until
+from tests.store.shelf import Shelf, append, entries
+
+
+@pytest.fixture
+def shelf(database: Database, tmp_path: Path) -> Iterator[Shelf]:
+    made = Shelf.of_database(database, tmp_path / "copy").start()
+    assert made.commit(chunks=[entries(1, b"first")]) == 1
+    yield made
+    made.store.close(None)
+
+
+@pytest.fixture
+def asked(database: Database) -> Iterator[Session]:
+    """A connection to look at the tables, and to interfere."""
+    session = Session(database, "test")
+    yield session
+    session.close()
+
+
+def sessions_of(asked: Session) -> list[int]:
+    """The server's processes that serve the node's writer."""
+    found = asked.rows("select pid from pg_stat_activity where application_name like 'leveret:%%:main:%%'")
+    return [int(str(pid)) for (pid,) in found]
+
+
+def chunks_in(asked: Session) -> list[object]:
+    return [first for (first,) in asked.rows("select first from {s}.chunks order by first")]
+
+
+def store_of(shelf: Shelf) -> PostgresStore:
+    assert isinstance(shelf.store, PostgresStore)
+    return shelf.store
+
+
+# A connection that is lost.
+
+
+def test_a_commit_whose_connection_is_lost_before_it_is_sent_is_repeated(shelf: Shelf, asked: Session):
+    for pid in sessions_of(asked):
+        asked.row("select pg_terminate_backend(%s)", pid)
+    assert shelf.commit(chunks=[entries(2, b"second")]) == 2
+    assert chunks_in(asked) == [1, 2]
+    assert store_of(shelf).in_doubt == 1
+
+
+def test_a_commit_that_is_there_when_its_connection_is_lost_is_not_repeated(
+    shelf: Shelf, asked: Session, monkeypatch: pytest.MonkeyPatch
+):
+    """A chunk would be there twice otherwise, which its key forbids: the store would fail."""
+    answer = Session.answer
+
+    def lost(session: Session, waiting: Callable[[], None]) -> object:
+        found = answer(session, waiting)
+        if chunks_in(asked) == [1, 2] and store_of(shelf).in_doubt == 0:
+            session.connection.close()
+            raise writer.UnreachableError("cut between the commit and its answer")
+        return found
+
+    monkeypatch.setattr(Session, "answer", lost)
+    assert shelf.commit(chunks=[entries(2, b"second")]) == 2
+    assert chunks_in(asked) == [1, 2]
+    assert store_of(shelf).in_doubt == 1
+
+
+def test_publishers_are_told_to_wait_until_the_database_is_back(
+    shelf: Shelf, asked: Session, monkeypatch: pytest.MonkeyPatch
+):
+    refusals = 3
+    opened = Session.__init__
+
+    def refused(session: Session, database: Database, name: str) -> None:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            raise writer.UnreachableError("connection refused")
+        opened(session, database, name)
+
+    monkeypatch.setattr(Session, "__init__", refused)
+    monkeypatch.setattr(writer, "AGAIN_S", 0.0)
+    for pid in sessions_of(asked):
+        asked.row("select pg_terminate_backend(%s)", pid)
+    assert shelf.commit(chunks=[entries(2, b"second")]) == 2
+    while len(shelf.stalls) < 2:
+        shelf.hear()
+    assert shelf.stalls[0]
+    assert shelf.stalls[1] is None
+
+
+# The standby.
+
+
+@pytest.fixture
+def frozen(pair_alone: Pair) -> Iterator[Pair]:
+    """The standby does not answer, until the test says so or ends."""
+    pair_alone.standby.pause()
+    yield pair_alone
+    pair_alone.standby.go_on()
+    pair_alone.wait()
+
+
+def test_nothing_is_confirmed_while_the_standby_hangs_nor_when_the_wait_for_it_is_cancelled(
+    shelf: Shelf, asked: Session, frozen: Pair
+):
+    """A cancelled wait is a success to PostgreSQL, with a warning: the commit is on the primary alone."""
+    shelf.store.append(shelf.new_commit(chunks=[entries(2, b"second")]))
+    waits = (
+        "select pid from pg_stat_activity where wait_event = 'SyncRep' and application_name like 'leveret:%%'"
+    )
+    for times in range(1, 4):
+        wait_until(lambda: asked.rows(waits), "the writer waits for the standby")
+        (pid,) = asked.rows(waits)[0]
+        asked.row("select pg_cancel_backend(%s)", int(str(pid)))
+        wait_until(lambda times=times: store_of(shelf).in_doubt >= times, "the warning was seen")  # type: ignore[misc]
+    assert shelf.told == [1]
+    assert chunks_in(asked) == [1, 2], "it can be seen, and is not safe"
+    frozen.standby.go_on()
+    while shelf.told == [1]:
+        shelf.hear()
+    assert shelf.told == [1, 2]
+    assert shelf.stalls[0] in (CANCELLED, SLOW)
+
+
+def test_nothing_is_confirmed_while_no_standby_is_named(shelf: Shelf, asked: Session, pair_alone: Pair):
+    """What manages failovers may take it out of the settings: then PostgreSQL waits for none, and says nothing."""
+    pair_alone.require("")
+    try:
+        shelf.store.append(shelf.new_commit(chunks=[entries(2, b"second")]))
+        shelf.hear()
+        assert (shelf.told, shelf.stalls) == ([1], [NOT_REPLICATED])
+    finally:
+        pair_alone.require("standby")
+    while len(shelf.told) < 2:
+        shelf.hear()
+    assert (shelf.told, shelf.stalls[1]) == ([1, 2], None)
+
+
+def test_a_single_server_will_do_where_the_settings_say_so(
+    database: Database, tmp_path: Path, pair_alone: Pair
+):
+    with closing(Shard(database)) as shard:
+        epoch = shard.claim(0, "test", None)
+    assert epoch is not None
+    pair_alone.require("")
+    try:
+        shelf = Shelf(PostgresStore(database, epoch, tmp_path / "copy", require_replicated=False)).start()
+        assert shelf.commit(objects={"a": "1"}) == 1
+        shelf.store.close(None)
+    finally:
+        pair_alone.require("standby")
+
+
+# Another node.
+
+
+def test_a_commit_after_a_takeover_changes_nothing_and_the_node_is_fenced(
+    shelf: Shelf, asked: Session, database: Database
+):
+    with closing(Shard(database)) as shard:
+        assert shard.claim(shard.observe().epoch, "other", None) is not None
+    said = shelf.commit(chunks=[entries(2, b"late")], objects={"a": "1"})
+    assert isinstance(said, FencedError)
+    assert chunks_in(asked) == [1]
+    assert asked.rows("select * from {s}.objects") == []
+
+
+def test_a_node_that_writes_nothing_notices_that_it_was_fenced(shelf: Shelf, database: Database):
+    with closing(Shard(database)) as shard:
+        shard.claim(shard.observe().epoch, "other", None)
+    while shelf.told == [1]:
+        shelf.hear()
+    assert isinstance(shelf.told[-1], FencedError)
+
+
+def test_a_claim_that_was_lost_with_its_database_leaves_no_right_to_its_epoch(
+    shelf: Shelf, asked: Session, database: Database
+):
+    """Another node has claimed the same number on the database that was promoted."""
+    asked.done("update {s}.shard set claim = 'of another'")
+    assert isinstance(shelf.commit(chunks=[entries(2, b"late")]), FencedError)
+    assert chunks_in(asked) == [1]
+
+
+def test_a_store_is_not_opened_for_an_epoch_that_is_over(database: Database, tmp_path: Path):
+    with closing(Shard(database)) as shard:
+        shard.claim(0, "one", None)
+        shard.claim(1, "two", None)
+    with pytest.raises(FencedError):
+        PostgresStore(database, 1, tmp_path / "copy")
+
+
+# A database that is full, and others that refuse.
+
+
+def test_a_commit_that_found_no_room_is_kept_when_it_is_given_again(shelf: Shelf, asked: Session):
+    """The local copy has taken it by then, and takes it once."""
+    no_room = """
+    create function {s}.no_room() returns trigger language plpgsql as $$
+    begin raise exception 'no space left on device' using errcode = '53100'; end $$"""
+    asked.done(no_room)
+    asked.done("create trigger no_room before insert on {s}.chunks execute function {s}.no_room()")
+    commit = shelf.new_commit(
+        chunks=[entries(2, b"second")], appends=[append(1, 0, b"a")], objects={"a": "1"}
+    )
+    try:
+        assert isinstance(shelf.given(commit), NoSpaceError)
+        assert isinstance(shelf.given(commit), NoSpaceError)
+        assert chunks_in(asked) == [1]
+    finally:
+        asked.done("drop function {s}.no_room cascade")
+    assert shelf.given(commit) == 2
+    assert chunks_in(asked) == [1, 2]
+    assert shelf.commit(appends=[append(1, 1, b"b")]) == 3
+    assert [span.next for span in shelf.store.spans()] == [2]
+
+
+def test_a_mistake_in_a_commit_ends_the_store_instead_of_being_repeated_for_ever(shelf: Shelf):
+    said = shelf.commit(chunks=[entries(1, b"a number that is taken")])
+    assert isinstance(said, StoreError)
+    assert not isinstance(said, FencedError)
+
+
+# The end.
+
+
+def test_a_store_that_cannot_reach_its_database_can_be_closed(
+    shelf: Shelf, asked: Session, monkeypatch: pytest.MonkeyPatch
+):
+    def refused(session: Session, database: Database, name: str) -> None:
+        raise writer.UnreachableError("connection refused")
+
+    monkeypatch.setattr(writer, "CLOSE_S", 0.1)
+    pids = sessions_of(asked)
+    monkeypatch.setattr(Session, "__init__", refused)
+    for pid in pids:
+        asked.row("select pg_terminate_backend(%s)", pid)
+    with pytest.raises(StoreError, match="could not be closed properly"):
+        shelf.store.close(shelf.new_commit(objects={"a": "1"}))
+
+
+def test_the_last_commit_gives_the_shard_up(shelf: Shelf, asked: Session, database: Database):
+    shelf = shelf.closed(objects={"a": "1"})
+    with closing(Shard(database)) as shard:
+        assert shelf.store.was_clean
+        shelf.start()
+        assert shelf.commit(objects={"b": "1"}) == 1
+        assert shard.observe().owner == "test"
+        shelf.store.close(shelf.new_commit())
+        assert shard.observe().owner is None
