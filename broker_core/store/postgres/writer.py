@@ -327,4 +327,3 @@ class PostgresWriter:
             else:
                 log.warning("the database: %s", cause)
             self._stalled_for = cause
-
