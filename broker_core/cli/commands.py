@@ -25,7 +25,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "status": ("queries", "Show what a running node serves and holds."),
     "reload": ("queries", "Make a running node reread its configuration."),
     "plugins": ("queries", "List a node's plug-ins, or reload them."),
-    "log": ("queries", "Show and set the levels of a node's log."),
+    "log": ("node_log", "Follow a node's log; show and set its levels."),
     "explain": ("queries", "Show where a message would go, and why, without publishing it."),
     "streams": ("queries", "List streams; create and delete super streams."),
     "leases": ("queries", "List leases of queues; return the messages that a reader holds."),

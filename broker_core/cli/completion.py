@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -31,6 +31,7 @@ _leveret() {
     while IFS= read -r line; do
         COMPREPLY+=("$(printf %q "$line")")
     done < <(leveret completion --line "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+    if [[ ${COMPREPLY[0]-} == *= ]]; then compopt -o nospace; fi
 }
 complete -o default -F _leveret leveret
 """
@@ -80,7 +81,15 @@ BY_COMMAND: Final[Mapping[tuple[str, ...], str]] = {
     ("permission", "clear", "name"): "users",
     ("policy", "set", "name"): "policies",
     ("policy", "clear", "name"): "policies",
+    ("operator-policy", "set", "name"): "operator-policies",
     ("operator-policy", "clear", "name"): "operator-policies",
+    ("forget-ids", "queue", "name"): "queues",
+    ("forget-ids", "exchange", "name"): "exchanges",
+    ("streams", "delete-super", "name"): "exchanges",
+    ("shovel", "set", "name"): "shovels",
+    ("shovel", "restart", "name"): "shovels",
+    ("shovel", "delete", "name"): "shovels",
+    ("renew", "channel"): "channels",
     ("close", "connection", "name"): "connections",
 }
 # Values that the parser does not restrict arguments to, because a node may have others.
@@ -93,7 +102,7 @@ WORDS: Final[Mapping[tuple[str, ...], Sequence[str]]] = {
     ("user", "tags", "tags"): ("administrator", "management", "monitoring", "policymaker"),
     ("user", "add", "tags"): ("administrator", "management", "monitoring", "policymaker"),
 }
-OF_A_HOST: Final = frozenset({"queues", "exchanges", "policies", "operator-policies"})
+OF_A_HOST: Final = frozenset({"queues", "exchanges", "policies", "operator-policies", "shovels"})
 
 Names = Callable[[str, str], Sequence[str]]  # the section of the API and a prefix -> names
 
@@ -223,6 +232,7 @@ def _values(at: Standing, action: argparse.Action, word: str, names: Names) -> I
         yield from map(str, action.choices)
         return
     yield from WORDS.get((*at.command, action.dest), ())
+    yield from (f"{name}=" for name in _keys(at.command, action.dest))
     if at.command == ["list"] and action.dest in ("sort", "columns"):
         yield from _columns(at)
     section = BY_COMMAND.get((*at.command, action.dest)) or BY_ARGUMENT.get(action.dest)
@@ -230,6 +240,31 @@ def _values(at: Standing, action: argparse.Action, word: str, names: Names) -> I
         section = "exchanges"
     if section is not None:
         yield from names(section, word)
+
+
+def _keys(command: Sequence[str], argument: str) -> Iterable[str]:
+    """Return the names that an argument of the form NAME=VALUE can have."""
+    if argument == "set" and command[:1] == ["policy"]:
+        from broker_core.arguments.policy_keys import POLICY_KEYS
+
+        return POLICY_KEYS
+    if argument == "set" and command[:1] == ["operator-policy"]:
+        from broker_core.arguments.policy_keys import OPERATOR_KEYS
+
+        return OPERATOR_KEYS
+    if argument == "argument" and list(command) == ["declare", "queue"]:
+        from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS
+
+        return QUEUE_ARGUMENTS
+    if argument == "argument" and list(command) == ["declare", "exchange"]:
+        from broker_core.arguments.exchange_arguments import EXCHANGE_ARGUMENTS
+
+        return EXCHANGE_ARGUMENTS
+    if argument == "property":
+        from broker_core.cli.messages import PROPERTIES
+
+        return PROPERTIES
+    return ()
 
 
 def _columns(at: Standing) -> Sequence[str]:
@@ -268,7 +303,7 @@ def _asked(client: ControlClient, where: str, section: str, prefix: str) -> obje
         "name": f"^{re.escape(prefix)}",
         "use_regex": "true",
     }
-    paged = section in ("queues", "exchanges", "connections")
+    paged = section in ("queues", "exchanges", "connections", "channels")
     answer = client.ask("GET", f"{where}?{urlencode(query)}" if paged else where, TIMEOUT_S)
     return [] if answer.refused else answer.content
 

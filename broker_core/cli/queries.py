@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from broker_core.cli.api_commands import confirmed, confirming
-from broker_core.cli.command_parser import Add, Environ, control, group, header, parts_of, put, virtual_host
+from broker_core.cli.command_parser import Add, Environ, control, group, header, virtual_host
 from broker_core.cli.exit_codes import DONE, REFUSED, UNREACHABLE, failed
 
 if TYPE_CHECKING:
@@ -37,25 +37,6 @@ def add_reload(parser: argparse.ArgumentParser, environ: Environ) -> None:
 def add_plugins(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, plugins)
     parser.add_argument("action", nargs="?", choices=["list", "reload"], default="list")
-
-
-def add_log(parser: argparse.ArgumentParser, environ: Environ) -> None:
-    from broker_core.observability.log_levels import CATEGORIES, LEVELS
-
-    parts = parts_of(parser)
-    control(
-        put(parts, "show", "Show the level of the log, and of each of its categories."), environ, show_log
-    )
-    setting = put(parts, "level", "Set the level of the log, or of one category, until the next reload.")
-    control(setting, environ, set_log_level)
-    setting.add_argument("level", metavar="LEVEL", choices=LEVELS, help=", ".join(LEVELS))
-    setting.add_argument(
-        "category",
-        metavar="CATEGORY",
-        nargs="?",
-        choices=CATEGORIES,
-        help=f"the category (default: all that have no level of their own): {', '.join(CATEGORIES)}",
-    )
 
 
 def add_logins(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -130,17 +111,6 @@ def plugins(options: argparse.Namespace, environ: Environ) -> int:
 
 def logins(options: argparse.Namespace, environ: Environ) -> int:
     return asked(options, environ, "DELETE" if options.action == "forget" else "GET", "/api/leveret/logins")
-
-
-def show_log(options: argparse.Namespace, environ: Environ) -> int:
-    return asked(options, environ, "GET", "/api/leveret/log")
-
-
-def set_log_level(options: argparse.Namespace, environ: Environ) -> int:
-    from urllib.parse import urlencode
-
-    query = "?" + urlencode({"category": options.category}) if options.category else ""
-    return asked(options, environ, "PUT", f"/api/leveret/log/level/{options.level}{query}")
 
 
 def explain(options: argparse.Namespace, environ: Environ) -> int:
@@ -260,7 +230,6 @@ ADD: Final[Mapping[str, Add]] = {
     "reload": add_reload,
     "logins": add_logins,
     "plugins": add_plugins,
-    "log": add_log,
     "explain": add_explain,
     "streams": add_streams,
     "leases": add_leases,

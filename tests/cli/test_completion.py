@@ -19,6 +19,8 @@ ANSWERS = {
     "exchanges": ["amq.topic"],
     "vhosts": ["/", "prod"],
     "users": ["guest"],
+    "shovels": ["nightly"],
+    "channels": ["10.0.0.7:4 -> 10.0.0.1:5672 (1)"],
 }
 
 
@@ -55,6 +57,15 @@ COMPLETED = [
     (("declare", "exchange", "x", "--type", "t"), ["topic"]),
     (("policy", "set", "p", ".*", "--apply-to", "q"), ["queues"]),
     (("list", "queues", "--sort", "messages_u"), ["messages_unacknowledged"]),
+    (("shovel", "restart", ""), ["nightly"]),
+    (("forget-ids", "queue", "ord"), ["orders"]),
+    (("renew", ""), ["10.0.0.7:4 -> 10.0.0.1:5672 (1)"]),
+    (("policy", "set", "p", ".*", "--set", "max-l"), ["max-length-bytes=", "max-length="]),
+    (("operator-policy", "set", "p", ".*", "--set", "dead"), []),
+    (("declare", "queue", "q", "--argument", "x-single"), ["x-single-active-consumer="]),
+    (("declare", "exchange", "x", "--argument", "alt"), ["alternate-exchange="]),
+    (("publish", "--property", "content_t"), ["content_type="]),
+    (("log", "follow", "--level", "w"), ["warning"]),
     (("list", "users", "--columns", ""), ["name", "tags"]),
 ]
 
