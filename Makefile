@@ -18,7 +18,7 @@ SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_pr
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash points power rounds suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash points power rounds image suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -82,6 +82,9 @@ points: $(VENV)/.ready-to-test ## interrupt a fixed script at each system call t
 
 power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs root and loop devices
 	$(BIN)/python -m tests.crash.power $(ARGS)
+
+image: $(VENV)/.ready-to-test ## build the container image with buildah and run it, as root and not (ARGS="--plain"); needs root
+	$(BIN)/python -m tests.image $(ARGS)
 
 suites: $(VENV)/.ready-to-test ## run the own tests of nine client libraries, here and on RabbitMQ (ARGS="amqp kombu ...")
 	$(BIN)/python -m tests.suites $(ARGS)
