@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ import attrs
 
 from broker_core.config.records import Record, key
 from broker_core.config.types import FilePath, Flag, ListOf, OneOf, Problem, Secret, TableOf, Text, Whole
-from broker_core.config.urls import HttpUrl
+from broker_core.config.urls import HttpUrl, parted
 
 ASYMMETRIC: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
@@ -19,7 +20,27 @@ ASYMMETRIC: Final = (
 SYMMETRIC: Final = ("HS256", "HS384", "HS512")
 DAY_S: Final = 86_400
 SOURCES: Final = ("jwks_file", "jwks_url", "discovery")
+HOST: Final = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")  # fits a page's policy
 NO_ALIASES: Final[Mapping[str, tuple[str, ...]]] = {}
+
+
+def is_host_of_page(issuer: str | None) -> bool:
+    """Return whether a browser can be sent to this issuer: over TLS, or to this machine."""
+    try:
+        return bool(HOST.fullmatch(parted(HttpUrl().convert(issuer)).netloc))
+    except ValueError:
+        return False
+
+
+@attrs.frozen
+class PageLogin:
+    """The way in which the web page lets users log in at the issuer (OpenID Connect)."""
+
+    issuer: str
+    origin: str  # of the issuer: the page talks with it
+    metadata: str  # the address of its discovery document
+    client_id: str
+    scopes: str  # separated by blanks
 
 
 @attrs.frozen(kw_only=True)
@@ -133,6 +154,31 @@ class OAuthSettings(Record):
         reload=True,
     )
 
+    client_id: str | None = key(
+        Text(),
+        "The web page's name at the `issuer`, where it is a public client. With it the page lets users log in there "
+        "(OpenID Connect, authorization code with PKCE).",
+        None,
+        reload=True,
+    )
+    client_scopes: tuple[str, ...] = key(
+        ListOf(Text(), least=1), "The scopes that the page asks the issuer for.", ("openid",), reload=True
+    )
+
+    @property
+    def page_login(self) -> PageLogin | None:
+        """The way in which users of the web page log in at the issuer; None if they cannot."""
+        if self.client_id is None or self.issuer is None:
+            return None
+        parts = parted(self.issuer)
+        return PageLogin(
+            self.issuer,
+            f"{parts.scheme}://{parts.netloc}",
+            self.issuer.rstrip("/") + self.discovery_path,
+            self.client_id,
+            " ".join(self.client_scopes),
+        )
+
     @property
     def prefix(self) -> str:
         """The prefix of scopes that are meant for this node."""
@@ -167,6 +213,8 @@ class OAuthSettings(Record):
             yield Problem(sources[1], f"{sources[0]} as well", "one of " + ", ".join(SOURCES))
         if self.discovery:
             yield from self._undiscoverable()
+        if self.client_id is not None and not is_host_of_page(self.issuer):
+            yield Problem("issuer", "none that a browser can be sent to", HttpUrl().accepted)
         if self.introspection_url is not None and self.introspection_client_id is None:
             yield Problem("introspection_client_id", "nothing", "the node's name at the issuer")
         if self.keys_kept_s < self.refresh_s:

@@ -19,7 +19,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from broker_core.clock import Clock
-from broker_core.config.oauth import OAuthSettings
+from broker_core.config.oauth import OAuthSettings, PageLogin
 from broker_core.errors import LimitReached
 from broker_core.security import scopes
 from broker_core.security.access import User
@@ -103,6 +103,11 @@ class Tokens:
     def discovery_url(self) -> str | None:
         """The address of the issuer's discovery document, which clients whose token is refused are told."""
         return self._settings.discovery_url
+
+    @property
+    def page_login(self) -> PageLogin | None:
+        """The way in which users of the web page log in at the issuer; None if they cannot."""
+        return self._settings.page_login
 
     def recognises(self, password: str | bytes) -> bool:
         """Return whether a password has the form of a token; then it is never checked as a password."""

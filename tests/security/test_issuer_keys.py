@@ -280,6 +280,11 @@ def test_whatever_comes_the_issuer_is_asked_seldom(steps: list[tuple[float, bool
         ('jwks_url = "https://issuer.example/a b"', r"oauth\.jwks_url"),
         ("discovery = true", r"oauth\.issuer: found nothing"),
         ('discovery = true\nissuer = "issuer"', r"oauth\.issuer: found one that cannot be asked"),
+        (AT_URL + '\nclient_id = "page"', r"oauth\.issuer: found none that a browser"),
+        (
+            AT_URL + '\nclient_id = "page"\nissuer = "https://a;b"',
+            r"oauth\.issuer: found none that a browser",
+        ),
         (AT_URL + '\njwks_file = "a.json"', r"oauth\.jwks_url: found jwks_file as well"),
         (AT_URL + "\nkeys_kept_s = 5", r"oauth\.keys_kept_s"),
     ],

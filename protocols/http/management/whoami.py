@@ -18,8 +18,19 @@ def whoami(asked: Asked) -> Json:
 
 
 def auth(asked: Asked) -> Json:
-    """Answer that users do not log in through an OAuth provider's page."""
-    return {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
+    """Answer whether and how users of a page log in at an issuer of tokens (OpenID Connect)."""
+    tokens = asked.broker.access.tokens
+    login = None if tokens is None else tokens.page_login
+    if login is None:
+        return {"oauth_enabled": False, "enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
+    return {
+        "oauth_enabled": True,
+        "oauth_client_id": login.client_id,
+        "oauth_provider_url": login.issuer,
+        "oauth_metadata_url": login.metadata,
+        "oauth_scopes": login.scopes,
+        "oauth_disable_basic_auth": False,
+    }
 
 
 def extensions(asked: Asked) -> Json:

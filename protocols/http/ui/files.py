@@ -32,14 +32,13 @@ POLICY: Final = "; ".join(
         "script-src 'self'",
         "style-src 'self'",
         "img-src 'self' data:",
-        "connect-src 'self'",
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
+        "connect-src 'self'",
     )
 )
 GUARDS: Final = (
-    ("Content-Security-Policy", POLICY),
     ("Referrer-Policy", "no-referrer"),
     ("X-Frame-Options", "DENY"),
     ("Cross-Origin-Opener-Policy", "same-origin"),
@@ -56,10 +55,10 @@ class File:
     content_type: str
     tag: str  # changes with the content (RFC 9110, section 8.8.3)
 
-    @property
-    def headers(self) -> HeaderList:
+    def headers(self, policy: str) -> HeaderList:
         """Let browsers keep the file but ask whether it has changed: an upgraded node has an upgraded page."""
-        return (("Cache-Control", "no-cache"), ("ETag", self.tag), ("Vary", "Accept"), *GUARDS)
+        kept = (("Cache-Control", "no-cache"), ("ETag", self.tag), ("Vary", "Accept"))
+        return (*kept, ("Content-Security-Policy", policy), *GUARDS)
 
 
 @cache
@@ -103,9 +102,17 @@ def answer(asked: Asked, path: str) -> Response:
     there = shipped().get(path)
     if there is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no file '{path}'")
+    headers = there.headers(policy(asked))
     if there.tag in asked.headers.get("if-none-match", ""):
-        return Response(HTTPStatus.NOT_MODIFIED, headers=there.headers)
-    return Response(HTTPStatus.OK, there.content, there.content_type, there.headers)
+        return Response(HTTPStatus.NOT_MODIFIED, headers=headers)
+    return Response(HTTPStatus.OK, there.content, there.content_type, headers)
+
+
+def policy(asked: Asked) -> str:
+    """Return what the page may do. It talks with the node alone, and with the issuer where users log in there."""
+    tokens = asked.broker.access.tokens
+    login = None if tokens is None else tokens.page_login
+    return POLICY if login is None else f"{POLICY} {login.origin}"
 
 
 ROUTES: Final = (

@@ -18,6 +18,13 @@ export class Failure extends Error {
   }
 }
 
+let renew = () => null;
+
+/** From now on, call `renewal` before each request: it returns a promise if the credentials are to be renewed first. */
+export function renewBy(renewal) {
+  renew = renewal;
+}
+
 export const isLoggedIn = () => login !== null;
 
 export function logIn(name, password) {
@@ -54,6 +61,7 @@ export const post = (where, body) => ask("POST", where, body ?? {});
 export const remove = (where, headers) => ask("DELETE", where, undefined, headers);
 
 async function ask(method, where, body, headers = {}, signal = undefined) {
+  await renew();
   const response = await answered(where, {
     method,
     headers: { ...headers, Authorization: login ?? "", Accept: "application/json", ...typed(body) },

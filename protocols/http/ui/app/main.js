@@ -9,6 +9,7 @@ import * as api from "./api.js";
 import { h, morph } from "./dom.js";
 import { clock } from "./format.js";
 import { leave } from "./notices.js";
+import * as openid from "./openid.js";
 import { link, place } from "./routes.js";
 import * as session from "./session.js";
 import { shell } from "./shell.js";
@@ -46,6 +47,7 @@ function showLogin(reason = "") {
   state.asking.abort();
   const byToken = api.isByToken();
   api.logOut();
+  openid.forget();
   session.entered(null);
   document.title = "Leveret";
   put(login(reason, enter, byToken));
@@ -191,7 +193,24 @@ function again() {
   refresh();
 }
 
+/** Goes on where the issuer has sent the user back. */
+async function comeBack() {
+  try {
+    await openid.comeBack();
+    await admit();
+  } catch (problem) {
+    showLogin(problem.message);
+    return;
+  }
+  api.remember();
+  await arrive();
+}
+
 async function start() {
+  if (openid.isBack()) {
+    await comeBack();
+    return;
+  }
   if (!api.isLoggedIn()) {
     showLogin();
     return;
@@ -222,4 +241,5 @@ document.addEventListener("leveret:host", () => session.whoever() && refresh());
 document.addEventListener("leveret:redraw", () => session.whoever() && redraw());
 document.addEventListener("leveret:out", () => showLogin());
 applyTheme();
+api.renewBy(openid.renew);
 start();

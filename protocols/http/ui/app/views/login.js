@@ -1,6 +1,7 @@
 // The login, with a name and a password, or with a token.
 
 import { h } from "../dom.js";
+import { leaveFor, nameOf, offered } from "../openid.js";
 
 const HIDDEN = { autocapitalize: "none", spellcheck: "false" };
 
@@ -28,8 +29,28 @@ export function login(reason, enter, byToken) {
         { type: "button", class: "plain other", onclick: (event) => change(event, told) },
         other(byToken),
       ),
+      atIssuer(told),
     ),
   );
+}
+
+/** A button for the issuer's login, which comes when the node has said that there is one. */
+function atIssuer(told) {
+  const there = h("div", {});
+  offered().then((offer) => {
+    if (!offer) return;
+    const onclick = () => leaveFor(offer).catch((problem) => fail(told, problem));
+    there.append(
+      h("p", { class: "or" }, "or"),
+      h("button", { type: "button", class: "issuer", onclick }, `Log in with ${nameOf(offer)}`),
+    );
+  });
+  return there;
+}
+
+function fail(told, problem) {
+  told.textContent = problem.message;
+  told.hidden = false;
 }
 
 const other = (byToken) => (byToken ? "Log in with a password" : "Log in with a token");
@@ -90,8 +111,7 @@ async function submitted(event, told, enter) {
   try {
     await enter(given);
   } catch (problem) {
-    told.textContent = problem.message;
-    told.hidden = false;
+    fail(told, problem);
     button.disabled = false;
   }
 }
