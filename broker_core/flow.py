@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from broker_core.config.types import Octets
-from broker_core.memory_tuning import give_back_memory
+from broker_core.memory_tuning import give_back_memory, reusable_octets
 
 MIB: Final = 1 << 20
 ASSUMED_TOTAL: Final = 1024 * MIB  # X044
@@ -47,6 +47,9 @@ class Monitor(ABC):
 class MemoryMonitor(Monitor):
     """A monitor that is low when the process uses more memory than a watermark (S153).
 
+    Unused memory is given back to the system. What cannot be, because a few objects lie in between, does not count: the
+    next messages use it before the process grows.
+
     The watermark is a fraction of all memory, or bytes, or a size such as "512MB"; 0 switches the monitor off.
     Where the amount of memory is unknown, 1 GiB is assumed, and fractions above 1 multiply it (X044).
     """
@@ -59,8 +62,10 @@ class MemoryMonitor(Monitor):
         used: Callable[[], int] | None = None,
         total: Callable[[], int | None] | None = None,
         give_back: Callable[[], None] | None = None,
+        reusable: Callable[[], int] | None = None,
     ) -> None:
         self._used = used or resident_octets
+        self._reusable = reusable or (reusable_octets if used is None else int)
         self._total = total or total_octets
         self._give_back = give_back or give_back_memory
         self._watermark = watermark_of(watermark)
@@ -91,7 +96,8 @@ class MemoryMonitor(Monitor):
         if limit is None or self._used() <= limit:
             return False
         self._give_back()  # or an alarm would last although the queues are empty
-        return self._used() > limit
+        used = self._used()
+        return used > limit and used - self._reusable() > limit
 
     def describe(self) -> str:
         limit = self.limit()
@@ -124,7 +130,10 @@ def size_of(value: int | str) -> int:
 
 
 class DiskMonitor(Monitor):
-    """A monitor that is low when there is a data folder with less free space than a limit above 0 (S159)."""
+    """A monitor that is low when there is a data folder with less free space than a limit above 0 (S159).
+
+    What the node will certainly write counts as written: `ahead` returns its bytes.
+    """
 
     reason = "low on disk"
 
@@ -137,6 +146,7 @@ class DiskMonitor(Monitor):
         self._folder = folder
         self._free = free or free_octets
         self._free_limit = size_of(free_limit)
+        self.ahead: Callable[[], int] = int
 
     def set_free_limit(self, free_limit: int | str) -> None:
         """Change the limit from the next check on. Raises ValueError if it is not a size."""
@@ -154,7 +164,7 @@ class DiskMonitor(Monitor):
         if self._folder is None or not self._free_limit:
             return False
         free = self._free(self._folder)
-        return free is not None and free < self._free_limit
+        return free is not None and free - self.ahead() < self._free_limit
 
     def describe(self) -> str:
         if self._folder is None or not self._free_limit:
@@ -279,9 +289,19 @@ def lines_of(file: Path) -> list[str]:
 
 def free_octets(folder: Path) -> int | None:
     """Return how much an ordinary user can write to the disk of `folder`, which may not exist yet; None: unknown."""
+    found = _disk_of(folder)
+    return None if found is None else found.f_bavail * found.f_frsize
+
+
+def disk_octets(folder: Path) -> int | None:
+    """Return the size of the disk of `folder`, which may not exist yet; None: unknown."""
+    found = _disk_of(folder)
+    return None if found is None else found.f_blocks * found.f_frsize
+
+
+def _disk_of(folder: Path) -> os.statvfs_result | None:
     there = next((each for each in (folder, *folder.absolute().parents) if each.exists()), folder)
     try:
-        found = os.statvfs(there)
+        return os.statvfs(there)
     except OSError:
         return None
-    return found.f_bavail * found.f_frsize

@@ -173,6 +173,10 @@ class NodeLimits:
     max_consumers_per_channel: int | None = None
     max_channels: int | None = None
     max_virtual_hosts: int | None = None
+    max_unacknowledged: int | None = (
+        None  # bytes that one consumer has not answered, where it need not grant credit
+    )
+    max_unacknowledged_per_connection: int | None = None  # and all such consumers of one connection
 
     def require_connection(self, open_now: int) -> None:
         """Raise LimitReached if there is no room for one more connection (X005)."""

@@ -239,6 +239,16 @@ class LimitsSettings(Record):
         MIB,
         reload=True,
     )
+    unacknowledged_max: int | None = key(
+        Octets(KIB, 1 << 50),
+        "Bytes of messages that a consumer of AMQP 0-9-1 may have without answering, whatever its prefetch; for "
+        "channels opened later. One message is always sent. Receivers of the other protocols grant credit themselves.",
+        None,
+        reload=True,
+    )
+    unacknowledged_per_connection_max: int | None = key(
+        Octets(KIB, 1 << 50), "Such bytes of all consumers of one connection together.", None, reload=True
+    )
     consumer_timeout_ms: int | None = key(
         Limit(1000, MANY),
         "Milliseconds that a consumer may keep a delivery unsettled.",

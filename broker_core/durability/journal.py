@@ -103,8 +103,9 @@ class Journal(Durability):
         self._flying_last = 0  # number of its last entry
         self._gathered = 0  # bytes of the counted arrivals
         self._counted = 0  # number of them
-        self._short = False  # the last commit failed for lack of space
         self.stalled: str | None = None  # why commits wait, for something that may come back by itself
+        self._short = False  # the last commit failed for lack of space, or the store is short of it
+        self._look: Timer | None = None  # for room on the disk
         self._started = False
         self._failed = False
 
@@ -213,7 +214,12 @@ class Journal(Durability):
             self._counted = len(self.arrivals)
         if self.appends:
             self._gathered += sum([log.measured() for log in self.appends])
-        self.behind = self._gathered + self._flying_octets > self.behind_octets
+        ahead = self._gathered + self._flying_octets
+        self.behind = ahead > self.behind_octets or ahead > self.store.ahead_max
+
+    def ahead(self) -> int:
+        """Return the bytes that will be written for what is gathered: to the log, and when that is copied."""
+        return 2 * (self._gathered + self._flying_octets)
 
     # Committing.
 
@@ -349,13 +355,12 @@ class Journal(Durability):
         """Begin to commit. `soon(f)` has `f` called in the broker's thread. Raises StoreError."""
         self.store.start(soon, self._on_durable, self._on_failure, self._on_stalled)
         self._started = True
+        self._look_at_room()
         self._go_on()
 
     def _on_durable(self, number: int) -> None:
-        if self._short:
-            self._short = False
-            self.broker.alarms.clear(LOW_ON_DISK)
         self._landed(number)
+        self._look_at_room()
         self._rewriter.look()
         self._go_on()
         self._measure()
@@ -379,10 +384,7 @@ class Journal(Durability):
 
     def _on_failure(self, error: Exception) -> None:
         if isinstance(error, NoSpaceError):
-            if not self._short:
-                self._short = True
-                log.error("no space for the store: publishers are held back until there is (%s)", error)
-                self.broker.alarms.set(LOW_ON_DISK)
+            self._run_short(str(error))
             self.broker.timers.at(self.broker.clock.now() + self.retry_s, self._try_again)
         else:
             self.fail(error if isinstance(error, StoreError) else StoreError(repr(error)))
@@ -396,6 +398,22 @@ class Journal(Durability):
         else:
             log.error("the store does not answer, and publishers are held back until it does: %s", cause)
             self.broker.alarms.set(STALLED)
+
+    def _run_short(self, why: str) -> None:
+        if not self._short:
+            self._short = True
+            log.error("no space for the store: publishers are held back until there is (%s)", why)
+            self.broker.alarms.set(LOW_ON_DISK)
+
+    def _look_at_room(self, now: float = 0.0) -> None:
+        """Hold publishers back while the store is short, and let them go on when it is not."""
+        if self.store.is_short:
+            self._run_short("what was kept for acknowledgements is in use")
+            self.broker.timers.cancel(self._look)
+            self._look = self.broker.timers.at(self.broker.clock.now() + self.retry_s, self._look_at_room)
+        elif self._short and self._flying is None:
+            self._short = False
+            self.broker.alarms.clear(LOW_ON_DISK)
 
     def reading_failed(self, error: Exception) -> None:
         """Handle an error in reading that is not damage."""

@@ -169,6 +169,8 @@ def _node_limits(config: Config) -> NodeLimits:
         limits.consumers_per_channel_max,
         limits.channels_max,
         limits.virtual_hosts_max,
+        limits.unacknowledged_max,
+        limits.unacknowledged_per_connection_max,
     )
 
 

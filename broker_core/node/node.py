@@ -124,6 +124,7 @@ class Node:
         self._stack = contextlib.AsyncExitStack()
         self._earlier = trio.Event()
         self.octets_heard = 0  # bytes that front-ends were given
+        self._unchecked_max = 0
         self._unchecked = 0  # bytes read since the alarms were last checked because of them
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone
@@ -395,8 +396,11 @@ class Node:
             self._settle()
         self.fed = None
         self._flush()
-        if self._unchecked > CHECK_OCTETS:
+        if self._unchecked > self._unchecked_max:
             self._unchecked = 0
+            self._unchecked_max = (
+                CHECK_OCTETS if self.keeper is None else min(CHECK_OCTETS, self.keeper.portion())
+            )
             self.broker.alarms.check_soon()
             self.broker.alarms.check(self.broker.now)
 

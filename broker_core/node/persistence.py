@@ -22,6 +22,7 @@ from broker_core.config.store import POSTGRES
 from broker_core.durability import recovery
 from broker_core.durability import restore as restoring
 from broker_core.durability.journal import Journal
+from broker_core.flow import DiskMonitor
 from broker_core.frontend import encodings_of
 from broker_core.store.contract import Store, StoreError
 
@@ -38,6 +39,7 @@ SWITCH_INTERVAL_S: Final = (
 )
 PATIENCE_S: Final = 0.002
 QUICK_S: Final = 0.001
+LOOK_SHARE: Final = 16  # part of the room on the disk that is read between two checks of the alarms
 PROGRESS_S: Final = 1.0  # between two lines about a long recovery
 
 Soon: TypeAlias = Callable[[Callable[[], None]], None]
@@ -49,10 +51,11 @@ def opened(config: Config) -> Store:
         from broker_core.store.postgres import opening
 
         return opening.opened(config.store.postgres, config.node.name, config.node.data_dir)
-    from broker_core.store.sqlite import SqliteStore  # a node in memory need not load it
+    from broker_core.store.reserve import drain_octets  # a node in memory need not load it
+    from broker_core.store.sqlite import SqliteStore
 
     assert config.node.data_dir is not None, "a node in memory opens no store"
-    return SqliteStore(config.node.data_dir)
+    return SqliteStore(config.node.data_dir, drain_octets(config.node.data_dir))
 
 
 class Keeper:
@@ -68,6 +71,9 @@ class Keeper:
         self.journal.on_durable = self._landed
         self.journal.patience_s = PATIENCE_S
         self.journal.quick_s = QUICK_S
+        for monitor in broker.alarms.monitors:
+            if isinstance(monitor, DiskMonitor):
+                monitor.ahead = self.journal.ahead
         self._broker = broker
         self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
         self._gathered = 0  # messages in the open commit when the last feed began
@@ -152,6 +158,10 @@ class Keeper:
             if published and journal.behind and self._broker.alarms.reason is None:
                 transport.ahead = True  # during an alarm the front-end itself holds publishers back
                 self._delayed[transport] = None
+
+    def portion(self) -> int:
+        """Return how many bytes may be read before it has to be known again how much room the disk has."""
+        return self.journal.store.room // LOOK_SHARE
 
     def _landed(self) -> None:
         durable, behind = self.journal.durable, self.journal.behind

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 UNKNOWN: Final = float("-inf")
 BEHIND_OCTETS: Final = 32 << 20
+UNLIMITED: Final = 1 << 62  # bytes
 
 
 class StoreError(Exception):
@@ -296,6 +297,21 @@ class Store(ABC):
         """Return streams, producers, and the last sequence number accepted of each."""
 
     # Running.
+
+    @property
+    def room(self) -> int:
+        """The bytes that can still be written, roughly and as of a moment ago."""
+        return UNLIMITED
+
+    @property
+    def ahead_max(self) -> int:
+        """The most bytes that may wait to be written, so that they fit even if others fill the disk meanwhile."""
+        return UNLIMITED
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether there is room only for commits that make room, so that publishers have to wait."""
+        return False
 
     @abstractmethod
     def start(

@@ -316,10 +316,15 @@ def failure(error: Exception, what: str) -> NoSpaceError | StoreError:
 def is_want_of_room(error: Exception) -> bool:
     """Return whether there was no room on the disk, or in the table of open files: the same may succeed later."""
     if isinstance(error, OSError):
-        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE)
+        return error.errno in (errno.ENOSPC, errno.EDQUOT) or is_want_of_files(error)
     code: int = getattr(error, "sqlite_errorcode", 0)
     # The log's index beside the database gets its room when it grows; if that fails, nothing has happened yet.
     return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
+
+
+def is_want_of_files(error: BaseException | None) -> bool:
+    """Return whether no more files could be opened, which room on the disk does not change."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
 def _code(error: sqlite3.Error) -> int:

@@ -4,7 +4,7 @@
     meta.db      SQLite: exchanges, queues, bindings, users, policies
     messages.db  SQLite: messages, and their state
     streams/     the messages of streams; `segments.py` knows the files in it
-    reserve      room for a start on a disk that is full; `reserve.py`
+    reserve, reserve-drain   room for a start and for acknowledgements on a disk that is full; `reserve.py`
 
 `database.py` knows what the databases hold, and checks their format.
 """

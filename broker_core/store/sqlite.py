@@ -40,7 +40,7 @@ from broker_core.store.database import (
     unusable,
 )
 from broker_core.store.folder import BadFolder, Folder
-from broker_core.store.reserve import Reserve
+from broker_core.store.reserve import DRAIN, Reserve
 from broker_core.store.segments import Segments
 from broker_core.store.snapshot_reader import ReaderThread, Slices
 from broker_core.store.writer import Writer
@@ -55,11 +55,15 @@ class SqliteStore(Store):
     without its queue a message would be lost.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open the store. Raises BadFolder, whose text says why, and what can be done."""
+    def __init__(self, path: Path, drain_octets: int = 0) -> None:
+        """Open the store. Raises BadFolder, whose text says why, and what can be done.
+
+        `drain_octets` are kept in reserve for commits that make room on a full disk.
+        """
         self.damage: list[str] = []
         self._folder = Folder(path)
         self._reserve = Reserve(self._folder.path)
+        self._drain = Reserve(self._folder.path, DRAIN, drain_octets)
         self._connections: list[sqlite3.Connection] = []
         self._aside: set[int] = set()  # damaged chunks, which are ignored
         self._started = False
@@ -85,7 +89,7 @@ class SqliteStore(Store):
         self._segments = Segments(folder.path)
         self._slices = Slices(self._looked_at, self._aside, self._segments)
         self._reads = ReaderThread(Slices(self._connected(folder.messages), self._aside, self._segments))
-        self._writer = Writer(messages, meta, self._aside, self._segments, self._reserve)
+        self._writer = Writer(messages, meta, self._aside, self._segments, self._reserve, self._drain)
         self._state = self._state_found(messages, meta, had_logs)
         self._closed_properly = self._state.ended != RUNNING
         self._objects = self._checked_objects(meta)
@@ -220,6 +224,18 @@ class SqliteStore(Store):
         self._writer.start(self._state, soon, durable, failed)
         self._reads.start(soon)
         self._started = True
+
+    @property
+    def room(self) -> int:
+        return self._writer.room
+
+    @property
+    def ahead_max(self) -> int:
+        return self._writer.ahead_max
+
+    @property
+    def is_short(self) -> bool:
+        return self._writer.is_short
 
     def append(self, commit: Commit) -> None:
         self._writer.put(commit)

@@ -84,10 +84,13 @@ def commits_behind(database: Path, frames: int) -> int:
         return 0
     with opened as log:
         salts = _salts(log)
+        whole = (
+            os.fstat(log.fileno()).st_size - HEADER.size
+        ) // FRAME_OCTETS  # a full disk may leave a part of one
         log.seek(HEADER.size + frames * FRAME_OCTETS)
         commits: Counter[bytes] = Counter()  # by the round of the log
-        while len(header := log.read(FRAME.size)) == FRAME.size:
-            _, ends, of_round, _ = FRAME.unpack(header)
+        for _ in range(frames, whole):
+            _, ends, of_round, _ = FRAME.unpack(log.read(FRAME.size))
             commits[of_round] += bool(ends)
             log.seek(PAGE_OCTETS, 1)
         return max(commits.values(), default=0) if salts is None else commits[salts]

@@ -9,6 +9,11 @@ between the two leaves the objects alone, which were not confirmed to anyone.
 The log is copied into the database when it has grown by some MiB, or when no commits come, and then reused. Pages that
 became free are given back to the file system in small steps: when no commits come, and sparingly under load if half of
 the file is free.
+
+Where the disk has no room for a commit, the reserve for draining is given up and the log is copied, and the commit is
+written once more. From then on the store is short, until what consumers have taken is given back and the reserve is
+allocated again. So that this suffices, even if others fill the disk at once, the log is kept short where there is
+little room, and little is gathered (`ahead_max`).
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from typing import Final
 import attrs
 
 from broker_core.store import chunk, commit_statement, salvage, wal_tail
-from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
+from broker_core.store.contract import UNLIMITED, Chunk, Commit, NoSpaceError, StoreError
 from broker_core.store.database import (
     CLOSED,
     PAGE_OCTETS,
@@ -33,6 +38,7 @@ from broker_core.store.database import (
     cut,
     failure,
     is_damage,
+    is_want_of_files,
     say,
 )
 from broker_core.store.mark import has_waiting
@@ -49,6 +55,10 @@ FREE_PAGES: Final = 1024  # not given back: they will be needed again
 STEP_PAGES: Final = 256  # given back at a time: 25 ms
 TRICKLE_PAGES: Final = 32  # under load: 3 ms, at most every
 TRICKLE_S: Final = 0.05
+DRAIN_SHARE: Final = 4  # part of the reserve that a log may take, and a commit,
+AT_ONCE: Final = 16  # times the reserve may be filled by others before that is noticed;
+ROOM_SHARE: Final = 32  # and this part of the room beyond
+LOOK_SHARE: Final = 16  # part of the room that is written before it is looked at again
 
 Soon = Callable[[Callable[[], None]], None]
 
@@ -72,12 +82,20 @@ class Writer:
         aside: set[int],
         segments: Segments,
         reserve: Reserve,
+        drain: Reserve,
     ) -> None:
+        """`reserve` is room for a start, and `drain` for commits that make room."""
         self._messages = messages
         self._meta = meta
         self._aside = aside  # chunks that cannot be deleted; shared with readers
         self._segments = segments
         self._reserve = reserve
+        self._drain = drain
+        self.room = (
+            UNLIMITED  # bytes that can be written, with the reserve for draining, when they were last counted
+        )
+        self._unseen = 0  # bytes written since then, about
+        self._seen_at = 0.0
         self._state: DatabaseState
         self._orders: SimpleQueue[Commit | End] = SimpleQueue()
         self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
@@ -100,7 +118,8 @@ class Writer:
         """Write `state` to disk, then take commits. Raises StoreError."""
         self._soon, self._durable, self._failed_with = soon, durable, failed
         self.begin(state)
-        self._reserve.fill()
+        self._fill()
+        self._look_at_room()
         self._thread.start()
 
     def begin(self, state: DatabaseState) -> None:
@@ -195,13 +214,13 @@ class Writer:
             try:
                 return self._orders.get(timeout=wait_s)
             except Empty:
-                wait_s = 0 if self.look_after() else None
+                wait_s = 0 if self.look_after() else IDLE_S if self.is_short else None
 
     def _keep(self, commit: Commit) -> None:
         """Write a commit, and report the outcome. Raises StoreError."""
         number, durable, failed = commit.number, self._durable, self._failed_with
         try:
-            change = self._write(commit, self._state)
+            change = self._write_in_need(commit, self._state)
         except NoSpaceError as error:
             short = error
             self._soon(lambda: failed(short))
@@ -214,7 +233,7 @@ class Writer:
     def _finish(self, last: Commit) -> None:
         """Write the last commit, and in the same transaction the note that the store was closed properly."""
         try:
-            self._remove(self._write(last, attrs.evolve(self._state, ended=CLOSED)))
+            self._remove(self._write_in_need(last, attrs.evolve(self._state, ended=CLOSED)))
             cut(self._messages)
             cut(self._meta)
         except (NoSpaceError, StoreError) as error:
@@ -224,10 +243,77 @@ class Writer:
 
     # Commit.
 
+    def _write_in_need(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
+        """Write a commit, with the reserve for draining if nothing else is left. Raises NoSpaceError, StoreError."""
+        try:
+            return self._write(commit, state)
+        except NoSpaceError as error:
+            if is_want_of_files(error.__cause__) or not self._make_room():
+                raise
+            return self._write(commit, state)
+
+    def _make_room(self) -> bool:
+        """Give up the reserve, and copy the logs, so that they are used again. Return whether there is more room."""
+        was_there = self._drain.give_up()
+        return self._copy_logs() or was_there
+
+    @property
+    def is_short(self) -> bool:
+        """Return whether the reserve for draining is given up."""
+        return self._drain.is_given_up
+
+    @property
+    def ahead_max(self) -> int:
+        """The most bytes that are gathered, and that the log may have."""
+        reserved = 0 if self.is_short else self._drain.octets
+        beyond = self.room - reserved - AT_ONCE * self._drain.octets
+        return reserved // DRAIN_SHARE + max(0, beyond) // ROOM_SHARE
+
+    def _fill(self) -> None:
+        self._reserve.fill()
+        self._drain.fill()
+
+    def _keep_room(self, octets: int) -> None:
+        """See to it that a commit with so many bytes can be copied from the log, too: or nothing could be any more.
+
+        Raises sqlite3.Error.
+        """
+        if self._fits(octets):
+            return
+        self._look_at_room()
+        if self._fits(octets):
+            return
+        self._copy_logs()
+        self._look_at_room()
+        if not self._fits(octets):
+            self._drain.give_up()
+
+    def _fits(self, octets: int) -> bool:
+        free = self.room - self._unseen - (0 if self.is_short else self._drain.octets)
+        return not octets or self._log_octets + 2 * octets <= free
+
+    def _copy_logs(self) -> bool:
+        """Copy the logs if there is room for that, so that they are used again. Raises StoreError."""
+        try:
+            for database in (self._messages, self._meta):
+                copied(database)
+        except sqlite3.Error as error:
+            self._see_to(error)
+            return False
+        self._log_octets = self._meta_octets = 0
+        return True
+
+    def _look_at_room(self) -> None:
+        """Count the room that is left, if enough was written since the last time, or long enough ago."""
+        free = self._drain.free()
+        self._unseen, self._seen_at = 0, monotonic()
+        self.room = UNLIMITED if free is None else free + (0 if self.is_short else self._drain.octets)
+
     def _write(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
         """Write a commit to disk, all or nothing. Returns the changes of segments. Raises NoSpaceError, StoreError."""
         try:
             made = [chunk.pack(entries) for entries in commit.chunks]
+            self._keep_room(sum(len(each.entries) + len(each.messages) for each in made))
             change = self._write_segments(commit)
             self._write_rows(commit, made, state, change)
         except Exception as error:
@@ -247,7 +333,9 @@ class Writer:
             self._write_packed(commit, made, state, undeletable, change)
         if change is not None:
             self._segments.landed(change)
-        self._log_octets += sum(len(each.entries) + len(each.messages) for each in made)
+        octets = sum(len(each.entries) + len(each.messages) for each in made)
+        self._log_octets += octets
+        self._unseen += octets + COMMIT_OCTETS if change is None else self.room
 
     def _write_segments(self, commit: Commit) -> SegmentChange | None:
         """Write the files of segments. Raises OSError, sqlite3.Error."""
@@ -352,21 +440,30 @@ class Writer:
     def _keep_small(self) -> None:
         """Called after a commit: copy a log that has grown; give back a few free pages. Raises StoreError."""
         self._log_octets += COMMIT_OCTETS
+        if self._unseen > self.room // LOOK_SHARE or monotonic() - self._seen_at > IDLE_S:
+            self._look_at_room()
+        octets_max = min(LOG_OCTETS, self.ahead_max)
         try:
-            if self._log_octets > LOG_OCTETS:
+            if self._log_octets > octets_max:
                 self._log_octets = 0
                 copied(self._messages)
-                self._reserve.fill()
-            if self._meta_octets > LOG_OCTETS:
+                self._fill()
+            if self._meta_octets > octets_max:
                 self._meta_octets = 0
                 copied(self._meta)
             if monotonic() - self._trickled_at > TRICKLE_S:
                 self._trickled_at = monotonic()
-                free = self._free_pages()
-                if free > 16 * FREE_PAGES and 2 * free > self._pages():
-                    self._give_back(TRICKLE_PAGES)
+                self._trickle()
         except sqlite3.Error as error:
             self._see_to(error)
+
+    def _trickle(self) -> None:
+        """Give back a few free pages under load: if half of the file is free, or where room is needed."""
+        free = self._free_pages()
+        if self.is_short and free > FREE_PAGES:
+            self._give_back(min(STEP_PAGES, free - FREE_PAGES))
+        elif free > 16 * FREE_PAGES and 2 * free > self._pages():
+            self._give_back(TRICKLE_PAGES)
 
     def look_after(self) -> bool:
         """Do one step of maintenance while no commits come. Returns whether there is more to do. Raises StoreError."""
@@ -375,12 +472,13 @@ class Writer:
             if self.shrinks and free > FREE_PAGES:
                 self._give_back(min(STEP_PAGES, free - FREE_PAGES))
                 return True
-            if self._log_octets or self._meta_octets:
+            if self._log_octets or self._meta_octets or self.is_short:
                 self._log_octets = self._meta_octets = 0
                 for database in (self._messages, self._meta):
-                    if copied(database) > LOG_OCTETS_MAX:
+                    if copied(database) > (0 if self.is_short else LOG_OCTETS_MAX):
                         cut(database)
-                self._reserve.fill()
+                self._fill()
+                self._look_at_room()
         except sqlite3.Error as error:
             self._see_to(error)
         return False

@@ -80,6 +80,17 @@ def test_s153_what_was_freed_is_given_back_before_memory_is_called_low() -> None
     assert given_back == [119, 200]
 
 
+def test_s153_memory_that_the_next_messages_use_again_does_not_count() -> None:
+    """It cannot be given back, because a few objects lie in between: an alarm would last for good."""
+    used, reusable = Gauge(200), Gauge(0)
+    monitor = MemoryMonitor("100B", used=used, give_back=lambda: None, reusable=reusable)
+    assert monitor.low()
+    reusable.value = 99
+    assert monitor.low()
+    reusable.value = 100
+    assert not monitor.low()
+
+
 @pytest.mark.parametrize("watermark", ["", "much", "-1", "1GX", -0.1, float("nan"), float("inf"), True])
 def test_what_is_no_watermark_is_refused(watermark: float | str) -> None:
     with pytest.raises(ValueError, match="is n"):
@@ -111,6 +122,14 @@ def test_s159_disk_is_low_below_the_limit() -> None:
     assert monitor.low()
     monitor.set_free_limit("10MB")
     assert not monitor.low()
+
+
+def test_s159_what_will_certainly_be_written_counts_as_written() -> None:
+    monitor = DiskMonitor(Path("anywhere"), free=Gauge(51_000_000))
+    monitor.ahead = lambda: 1_000_000
+    assert not monitor.low()
+    monitor.ahead = lambda: 1_000_001
+    assert monitor.low()
 
 
 def test_s159_without_a_folder_or_a_limit_or_a_reading_disk_is_never_low() -> None:

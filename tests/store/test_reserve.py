@@ -14,11 +14,14 @@ from broker_core.flow import free_octets
 from broker_core.store import wal_tail
 from broker_core.store.database import opened
 from broker_core.store.folder import MESSAGES, META
-from broker_core.store.reserve import PLENTY, RESERVE, RESERVE_OCTETS, Reserve
+from broker_core.store.reserve import DRAIN, DRAIN_OCTETS, RESERVE, RESERVE_OCTETS, Reserve, drain_octets
+from broker_core.store.reserve import PLENTY as TIMES
 from broker_core.store.sqlite import SqliteStore
 from tests.crash.failing import fill, small_disk, why_no_small_disk
 from tests.store.shelf import Shelf, entries
 from tests.store.test_writer import FULL, Faulty
+
+PLENTY = TIMES * RESERVE_OCTETS
 
 
 class Disk:
@@ -27,7 +30,7 @@ class Disk:
     def __init__(self, folder: Path) -> None:
         self.free = PLENTY
         self.file = folder / RESERVE
-        self.reserve = Reserve(folder, lambda folder: self.free)
+        self.reserve = Reserve(folder, free=lambda folder: self.free)
 
     @property
     def reserved(self) -> int | None:
@@ -74,6 +77,32 @@ def test_a_reserve_is_released_when_there_is_no_room_else(disk: Disk):
     disk.reserve.release()
 
 
+def test_a_reserve_that_is_given_up_stays_so_until_there_is_plenty_of_room(disk: Disk):
+    disk.reserve.fill()
+    assert disk.reserve.give_up()
+    assert not disk.reserve.give_up()
+    disk.free = PLENTY - 1
+    disk.reserve.fill()
+    assert disk.reserve.is_given_up
+    disk.free = PLENTY
+    disk.reserve.fill()
+    assert not disk.reserve.is_given_up
+    assert disk.reserved == RESERVE_OCTETS
+
+
+def test_a_reserve_counts_as_given_up_on_a_disk_with_less_room_than_its_size(disk: Disk):
+    disk.free = RESERVE_OCTETS
+    disk.reserve.fill()
+    assert not disk.reserve.is_given_up
+    disk.free = RESERVE_OCTETS - 1
+    disk.reserve.fill()
+    assert disk.reserve.is_given_up
+
+
+def test_a_large_disk_keeps_eight_mib_for_draining(tmp_path: Path):
+    assert drain_octets(tmp_path / "to be made") == DRAIN_OCTETS == 8 << 20
+
+
 @pytest.fixture
 def short_files() -> Iterator[None]:
     """No file may grow beyond half a reserve."""
@@ -103,7 +132,7 @@ def test_a_disk_that_says_nothing_is_left_alone(tmp_path: Path):
     def failing(folder: Path) -> int:
         raise OSError("no such disk")
 
-    reserve = Reserve(tmp_path, failing)
+    reserve = Reserve(tmp_path, free=failing)
     reserve.fill()
     reserve.release()
     assert list(tmp_path.iterdir()) == []
@@ -122,6 +151,24 @@ def without_copying(shelf: Shelf) -> None:
     for name in ("_messages", "_meta"):
         connection = getattr(shelf.store._writer, name)
         setattr(shelf.store._writer, name, Faulty(connection, no_copying))
+
+
+def test_a_store_is_short_without_the_reserve_for_draining_until_there_is_room(tmp_path: Path):
+    store = SqliteStore(tmp_path / "data", RESERVE_OCTETS)
+    shelf = Shelf(store, tmp_path / "data").start()
+    assert (tmp_path / "data" / DRAIN).stat().st_size == RESERVE_OCTETS
+    writer = store._writer
+    full = [FULL, None]
+
+    def once(sql: str, *arguments: object) -> tuple[int, str] | None:
+        return full.pop(0) if full and "INSERT INTO work" in sql else None
+
+    writer._messages = Faulty(writer._messages, once)  # type: ignore[assignment]
+    assert shelf.commit(chunks=[entries(1, b"x")]) == 1, "it was written once more"
+    assert store.is_short
+    writer.look_after()
+    assert not store.is_short
+    shelf.store.close(shelf.new_commit())
 
 
 def test_a_store_that_has_started_has_a_reserve(tmp_path: Path):
@@ -164,6 +211,20 @@ def test_commits_that_are_lost_are_counted_without_room_to_copy_the_log(tmp_path
             counted = wal_tail.commits_lost(file, Faulty(database, no_copying))  # type: ignore[arg-type]
             assert counted == wal_tail.commits_lost(file, database)
             assert (counted > 1) == (log is spoilt)
+
+
+def test_a_part_of_a_frame_that_a_full_disk_has_left_is_no_lost_commit(tmp_path: Path):
+    shelf = Shelf.of(tmp_path / "data").start()
+    shelf.commit(chunks=[entries(1, b"x")])
+    shelf.kill(tmp_path / "killed")
+    file = tmp_path / "killed" / MESSAGES
+    log = wal_tail.log_of(file)
+    whole = log.read_bytes()
+    last = whole[-wal_tail.FRAME_OCTETS :]
+    for part in (wal_tail.FRAME.size, wal_tail.FRAME_OCTETS - 1):
+        log.write_bytes(whole + last[:part])
+        with closing(opened(file)) as database:
+            assert wal_tail.commits_lost(file, database) == 0
 
 
 def test_a_store_starts_on_a_disk_that_is_full_and_messages_can_be_settled(tmp_path: Path):

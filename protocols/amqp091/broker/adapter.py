@@ -217,7 +217,10 @@ class Connection091(RenewableConnection, Handler):
 
     def on_channel_closed(self, channel: int) -> None:
         self.client.close_channel()
-        self.channels.pop(channel).close()
+        closed = self.channels.pop(channel)
+        closed.close()
+        if closed.connection_octets_max:
+            self.drained()  # what the closed channel had may have been what the others waited for
 
     def on_method(self, channel: int, method: Method) -> None:
         handle = METHODS.get(type(method))

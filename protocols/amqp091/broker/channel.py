@@ -54,6 +54,7 @@ class Channel:
         "broker",
         "client",
         "connection",
+        "connection_octets_max",
         "consumers",
         "current_queue",
         "delivered_settled",
@@ -67,6 +68,7 @@ class Channel:
         "late",
         "number",
         "octets",
+        "octets_max",
         "outbox",
         "prefetch",
         "prefetch_octets",
@@ -107,8 +109,13 @@ class Channel:
         self.publishing = Publishing(self)
         self.prefetch = 0  # of consumers started later
         self.shared_prefetch = 0  # of all consumers together; 0 is no limit
-        self.sized = False  # there is a prefetch in bytes
-        self.prefetch_octets = 0  # in bytes, of consumers started later; 0 is no limit
+        limits = connection.broker.node_limits
+        self.octets_max = (
+            limits.max_unacknowledged or 0
+        )  # of each consumer, whatever it asks for; 0 is no limit
+        self.connection_octets_max = limits.max_unacknowledged_per_connection or 0
+        self.sized = bool(self.octets_max or self.connection_octets_max)  # there is a prefetch in bytes
+        self.prefetch_octets = self.octets_max  # in bytes, of consumers started later; 0 is no limit
         self.shared_octets = 0  # in bytes, of all consumers together
         self.octets = 0  # of the unsettled deliveries to consumers, if `sized`
         self.resending: deque[Delivery] = deque()  # deliveries that consumers get again (basic.recover)
@@ -223,7 +230,9 @@ class Channel:
 
     def _wake(self, consumer: object) -> None:
         """Wake a consumer whose credit came back, or all consumers of the channel if they share it."""
-        if self.sharing:
+        if self.connection_octets_max:
+            self.connection.drained()
+        elif self.sharing:
             self.wake_all()
         elif isinstance(consumer, ChannelConsumer):
             consumer.wake()
@@ -247,7 +256,12 @@ class Channel:
         return not (
             (own and consumer.octets and consumer.octets + size > own)
             or (shared and self.octets and self.octets + size > shared)
+            or (self.connection_octets_max and self._fills_connection(size))
         )
+
+    def _fills_connection(self, size: int) -> bool:
+        held = sum([channel.octets for channel in self.connection.channels.values()])
+        return held > 0 and held + size > self.connection_octets_max
 
     def wake_all(self) -> None:
         """Wake the idle consumers, the least recently served first, because shared credit may suffice for only one."""
@@ -337,7 +351,9 @@ class Channel:
             self._global = self.sharing and method.global_
             self.wake_all()
         else:
-            self.prefetch, self.prefetch_octets = method.prefetch_count, method.prefetch_size
+            self.prefetch = method.prefetch_count
+            sizes = [size for size in (method.prefetch_size, self.octets_max) if size]
+            self.prefetch_octets = min(sizes, default=0)
         self.send(m.BasicQosOk())
 
     def consume(self, method: m.BasicConsume) -> None:

@@ -1,0 +1,131 @@
+"""A full disk heals by draining: what consumers settle is kept, and makes room, and then publishers go on."""
+
+from __future__ import annotations
+
+import http.client
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+from threading import Thread
+
+import pika
+import pika.exceptions
+import pytest
+
+from tests.crash.failing import NO_WARNING, fill, small_disk, why_no_small_disk
+from tests.crash.node import Node
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+BODY = bytes(16_000)
+PERSISTENT = pika.BasicProperties(delivery_mode=2)
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """The data folder on a disk of 32 MiB."""
+    if reason := why_no_small_disk(tmp_path):
+        pytest.skip(reason)
+    with small_disk(tmp_path) as folder:
+        yield folder
+
+
+def connected(node: Node) -> pika.BlockingConnection:
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", node.port, heartbeat=0))
+
+
+class Flood(Thread):
+    """A publisher that goes on until it is stopped, or its node is killed."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self._connection = connected(node)
+        self._goes_on = True
+        self.start()
+
+    def run(self) -> None:
+        with suppress(pika.exceptions.AMQPConnectionError), closing(self._connection):
+            channel = self._connection.channel()
+            channel.queue_declare("q", durable=True)
+            while self._goes_on:
+                channel.basic_publish("", "q", BODY, PERSISTENT)
+
+    def stop(self) -> None:
+        """Let it end as soon as its node reads from it."""
+        self._goes_on = False
+
+
+def until(claim: Callable[[], bool]) -> None:
+    begun = time.monotonic()
+    while not claim():
+        assert time.monotonic() - begun < PATIENCE_S
+        time.sleep(0.02)
+
+
+def holds_back(node: Node) -> bool:
+    """Return whether an alarm is raised."""
+    with closing(http.client.HTTPConnection("127.0.0.1", node.http)) as asked:
+        asked.request("GET", "/api/health/checks/alarms", headers={"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="})
+        return asked.getresponse().status == http.HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def waiting(node: Node) -> int:
+    with closing(connected(node)) as connection:
+        return int(connection.channel().queue_declare("q", durable=True).method.message_count)
+
+
+def drain(node: Node, messages: int) -> None:
+    """Settle so many messages, and wait until that is on disk."""
+    with closing(connected(node)) as connection:
+        channel = connection.channel()
+        for _ in range(messages):
+            method, _, _ = channel.basic_get("q")
+            assert method is not None
+            channel.basic_ack(method.delivery_tag)
+        channel.queue_declare(
+            "settled", durable=True
+        )  # the answer waits for the disk, after what was settled
+        channel.queue_delete("settled")
+
+
+def test_draining_ends_the_alarm_of_a_disk_that_publishers_have_filled(disk: Path):
+    """Nothing that was settled comes back when the node is killed, and it starts on what is left."""
+    node = Node(disk, settings=NO_WARNING)
+    try:
+        flood = Flood(node)
+        until(lambda: holds_back(node))
+        flood.stop()
+        while flood.is_alive() or waiting(node):
+            drain(node, waiting(node))
+        until(lambda: not holds_back(node))
+        node.kill()
+        node = Node(disk, settings=NO_WARNING)
+        assert waiting(node) == 0
+        assert not holds_back(node)
+        assert "damaged" not in node.log
+    finally:
+        node.kill()
+
+
+def test_what_is_settled_on_a_disk_that_others_have_filled_stays_settled(disk: Path, tmp_path: Path):
+    """Across kills and starts on the full disk; and when they make room, publishers go on."""
+    filler = tmp_path / "filler"
+    node = Node(disk, settings=NO_WARNING)
+    try:
+        flood = Flood(node)
+        until(lambda: waiting(node) > 300)
+        fill(filler)
+        until(lambda: holds_back(node))
+        for _ in range(2):
+            before = waiting(node)
+            drain(node, before // 2)
+            node.kill()
+            node = Node(disk, settings=NO_WARNING)
+            assert waiting(node) <= before - before // 2
+        filler.unlink()
+        until(lambda: not holds_back(node))
+        flood.join()
+    finally:
+        node.kill()
