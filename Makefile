@@ -18,7 +18,7 @@ SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_pr
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash points power rounds image suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash points power rounds image fuzz suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -35,7 +35,7 @@ run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 with 
 test: checked test-compiled test-cheap ## check format, types and imports, run every test compiled, and the cheap ones plain
 
 nightly: export HYPOTHESIS_PROFILE ?= long
-nightly: checked test-compiled test-plain ## the checks of `make test`, and every test compiled and plain, with more examples
+nightly: checked test-compiled test-plain fuzz ## the checks of `make test`, and every test compiled and plain, with more examples
 
 test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules
 	LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append $(ARGS)
@@ -85,6 +85,10 @@ power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs roo
 
 image: $(VENV)/.ready-to-test ## build the container image with buildah and run it, as root and not (ARGS="--plain"); needs root
 	$(BIN)/python -m tests.image $(ARGS)
+
+fuzz: $(VENV)/.ready-to-test ## feed codecs, connections and files with bytes that coverage chooses (ARGS="--seconds 600")
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt atheris || echo "atheris cannot be installed: bytes are chosen by chance"
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 suites: $(VENV)/.ready-to-test ## run the own tests of nine client libraries, here and on RabbitMQ (ARGS="amqp kombu ...")
 	$(BIN)/python -m tests.suites $(ARGS)
