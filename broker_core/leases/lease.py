@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from broker_core.errors import Failure, NotFound, PreconditionFailed, TooMany, no_queue
 from broker_core.leases.release import Release
 from broker_core.leases.reservation import Reservation
+from broker_core.queues.place import packed_place
 from broker_core.queues.stream_log import Log, MemoryLog
 from broker_core.queues.work_queue import WorkQueue
 
@@ -177,7 +178,7 @@ class Lease:
         wall = self.queue.virtual_host.broker.clock.wall()
         append, begin, octets = self.log.append, self.log.next, 0
         for delivery in deliveries:
-            append(delivery.message, wall, delivery.position * 2 + delivery.redelivered)
+            append(delivery.message, wall, packed_place(delivery))
             octets += delivery.message.size
         self.queue.forget(deliveries)  # in the same commit that has them in the log
         self.log.note(POSITION, self.queue.position)

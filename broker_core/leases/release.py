@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker_core.broker import Publisher
-from broker_core.clock import NEVER
-from broker_core.delivery import Delivery
 from broker_core.errors import Failure
+from broker_core.queues.place import delivery_at
 
 if TYPE_CHECKING:
+    from broker_core.delivery import Delivery
     from broker_core.leases.lease import Lease, Then
     from broker_core.message import Encoding
 
@@ -132,8 +132,7 @@ class Release(Publisher):
         assert read.positions is not None, "a lease knows the place of each of its messages"
         places = read.positions.tolist()
         self._deliveries = [
-            Delivery(message, queue, place // 2, NEVER)
-            for message, place in zip(messages, places, strict=True)
+            delivery_at(place, message, queue) for message, place in zip(messages, places, strict=True)
         ]
         self._at = max(0, lease.first - read.header.first)  # those before are settled
         lease.pass_over(max(lease.first, read.header.first))  # there may be gaps where blocks were damaged

@@ -489,6 +489,8 @@ class WorkQueue(Queue):
         if self.journal is not None and delivery.message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
+            if delivery.counted_attempts:
+                self.journal.attempted(delivery)
         if self.present is not None:
             self.present.entered(delivery)  # it had left
         delivery.expires_at = self.end_of(delivery.message)

@@ -23,6 +23,7 @@ import attrs
 from broker_core.clock import NEVER
 from broker_core.delivery import Delivery
 from broker_core.exchanges.routing import Route
+from broker_core.queues.place import delivery_at, packed_place
 from broker_core.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Prepared:
         self.log.note(PREPARED, len(branch.accepted) + len(chosen))
         append, wall = self.log.append, broker.clock.wall()
         for delivery in branch.accepted:
-            append(delivery.message, wall, delivery.position * 2 + delivery.redelivered)
+            append(delivery.message, wall, packed_place(delivery))
         for place, (_, message) in zip(chosen, branch.transaction.routes, strict=True):
             append(message, wall, place)
 
@@ -181,8 +182,7 @@ class Prepared:
             log.error("%s has lost %d of its %d messages", self._branch.described, self.lost, messages)
 
     def _take_again(self, queue: WorkQueue, position: int, message: Message) -> None:
-        delivery = Delivery(message, queue, position // 2, NEVER)
-        delivery.redelivered = bool(position % 2)
+        delivery = delivery_at(position, message, queue)
         queue.set_aside(1, delivery.position + 1)
         self._branch.accepted.append(delivery)
 
@@ -190,7 +190,7 @@ class Prepared:
 def fresh(delivery: Delivery) -> Delivery:
     """Return a copy of a delivery that is not in the store."""
     found = Delivery(delivery.message, delivery.queue, delivery.position, NEVER)
-    found.redelivered = delivery.redelivered
+    found.redelivered, found.attempts = delivery.redelivered, delivery.attempts
     return found
 
 

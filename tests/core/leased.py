@@ -10,11 +10,14 @@ from broker_core.broker import Broker
 from broker_core.errors import Failure
 from broker_core.leases.lease import Lease, opened
 from broker_core.leases.reservation import Reservation
+from broker_core.message import Message
+from broker_core.queues.place import delivery_at
 from broker_core.queues.queue import Queue
 from broker_core.store import block
 from tests.harness.bench import ENCODING
 
 PLENTY = 1 << 30
+NO_MESSAGE = Message(ENCODING, "", "", b"", b"")
 
 
 def settle_down(broker: Broker) -> None:
@@ -96,4 +99,5 @@ class Leased:
 
     def places(self) -> list[tuple[int, bool]]:
         """Where each stood in the queue, and whether it had been delivered before."""
-        return [(position // 2, bool(position % 2)) for _, _, position in self.rows()]
+        found = (delivery_at(place, NO_MESSAGE, self.lease.queue) for _, _, place in self.rows())
+        return [(each.position, each.redelivered) for each in found]

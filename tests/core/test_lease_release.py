@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.clock import NEVER
+from broker_core.delivery import Delivery
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.leases.lease import Busy, Fenced, lease_of
+from broker_core.message import Message
+from broker_core.queues.place import ATTEMPTS_MAX, POSITION_MAX, delivery_at, packed_place
 from broker_core.values import Table
 from tests.core.fakes import DEAD, FakeConsumer, Only, fetched, morgue, reasons, waiting
 from tests.core.leased import Leased, settle_down
 from tests.core.test_lease import counts, filled
-from tests.harness.bench import CoreBench
+from tests.harness.bench import ENCODING, CoreBench
 
 # Releasing.
 
@@ -103,6 +107,35 @@ def test_a_release_does_not_count_as_a_failed_delivery(bench: CoreBench) -> None
     for _ in range(3):
         Leased(queue).reserve().release()
     assert waiting(queue) == "a"
+
+
+def test_failed_deliveries_count_on_after_a_lease(bench: CoreBench) -> None:
+    queue = bench.queue(x_delivery_limit=2, **DEAD)
+    dead = morgue(bench)
+    bench.publish("q", b"a", b"b")
+    for _ in range(2):
+        fetched(queue, settled=False).release()
+    bench.settle()
+    Leased(queue).reserve().release()
+    assert [(each.attempts, each.position, each.redelivered) for each in queue.waiting()] == [
+        (2, 0, True),
+        (0, 1, True),
+    ]
+    fetched(queue, settled=False).release()
+    bench.settle()
+    assert (waiting(queue), reasons(dead)) == ("b", ["a delivery_limit"])
+
+
+def test_a_place_is_one_number_however_often_deliveries_failed(bench: CoreBench) -> None:
+    queue = bench.queue()
+    for position, redelivered, attempts in ((0, False, 0), (7, True, 3), (POSITION_MAX, True, 1 << 20)):
+        delivery = Delivery(Message(ENCODING, "", "q", b"", b""), queue, position, NEVER)
+        delivery.redelivered, delivery.attempts = redelivered, attempts
+        place = packed_place(delivery)
+        assert place < 1 << 63
+        found = delivery_at(place, delivery.message, queue)
+        assert (found.position, found.redelivered) == (position, redelivered)
+        assert found.attempts == min(attempts, ATTEMPTS_MAX)
 
 
 def test_nothing_is_reserved_or_settled_while_all_is_released(bench: CoreBench) -> None:

@@ -13,7 +13,7 @@ from broker_core.leases.release import UnreadableRows
 from broker_core.leases.reservation import PORTION
 from broker_core.message import Facts, Message
 from broker_core.queues.queue import Queue
-from tests.core.fakes import FakeConsumer, waiting
+from tests.core.fakes import FakeConsumer, fetched, waiting
 from tests.core.leased import PLENTY, Leased, settle_down
 from tests.harness.bench import ENCODING
 from tests.harness.call_count import calls
@@ -217,6 +217,20 @@ def test_what_was_released_counts_as_delivered_before_after_a_start(clean: bool,
     settle_down(consumer.queue.virtual_host.broker)
     assert consumer.bodies() == "a b"
     assert [delivery.redelivered for delivery in consumer.got] == [True, not clean]
+
+
+def test_failed_deliveries_count_on_after_a_lease_and_starts(site: Site) -> None:
+    queue = site.queue(x_delivery_limit=5)
+    site.publish("", "q", b"a")
+    for _ in range(3):
+        fetched(queue, settled=False).release()
+    Leased(queue).reserve()
+    after = site.again()
+    queue = after.host.queues["q"]
+    Leased(queue).release()
+    assert [delivery.attempts for delivery in queue.waiting()] == [3]
+    queue = after.again().host.queues["q"]
+    assert fetched(queue, settled=False).attempts == 3
 
 
 def test_priorities_are_as_they_were_when_a_message_comes_back(site: Site) -> None:
