@@ -21,6 +21,7 @@ from pipeline.requests import TEXT_MAX, Answer, Asker
 Json: TypeAlias = Mapping[str, object]
 
 BLOCKS_MAX: Final = (1 << 31) + (16 << 20)  # the largest block, and the bytes asked for
+NO_FENCE: Final = -1  # reads blocks of a lease, whoever has opened it
 BLOCKS_TYPE: Final = "application/vnd.leveret.blocks"
 
 
@@ -128,6 +129,14 @@ class Client:
         found = self._asked_of_lease("PUT", queue, "", {})
         return _lease(found), _whole(found, "fence")
 
+    def lease(self, queue: str) -> Lease:
+        """Return the lease as it is. Raises Missing if there is none."""
+        return _lease(self._asked_of_lease("GET", queue, "", {}))
+
+    def release(self, queue: str, fence: int) -> Lease:
+        """Put all messages of the lease back into the queue. Raises Fenced, Missing."""
+        return _lease(self._asked_of_lease("POST", queue, "/release", {"fence": fence}))
+
     def settle(self, queue: str, fence: int, until: int) -> Lease:
         """Settle the messages below `until`. Raises Fenced, Ahead, Missing."""
         return _lease(self._asked_of_lease("POST", queue, "/settle", {"fence": fence, "to": until}))
@@ -142,7 +151,9 @@ class Client:
 
     def leased_blocks(self, queue: str, fence: int, incarnation: str, first: int, until: int) -> Fetched:
         """Fetch some of the messages [first, until). Raises Fenced, Expired, Remade, Ahead, Missing."""
-        asked: dict[str, object] = {"from": first, "until": until, "fence": fence}
+        asked: dict[str, object] = {"from": first, "until": until}
+        if fence != NO_FENCE:
+            asked["fence"] = fence
         return self._blocks(self._lease_path(queue), incarnation, asked, self._queue(queue))
 
     def _asked_of_lease(self, method: str, queue: str, verb: str, asked: Mapping[str, object]) -> Json:

@@ -15,17 +15,22 @@ from typing import Final, Protocol
 
 import attrs
 
-from pipeline.client import Fetched, Lease, Stream
+from pipeline.client import NO_FENCE, Fetched, Lease, Stream
 from pipeline.errors import Ahead, Missing
 from pipeline.offsets import Mark
 
 MESSAGES_MAX: Final = 1_000_000  # of a queue reserved at a time: the broker's own limits
 OCTETS_MAX: Final = 1 << 30
+NOTHING_RESERVED: Final = (
+    "spark.read gives the messages of a queue that are reserved under readerName: reserve them with"
+    " pipeline.queue_batch.QueueBatch, or read with spark.readStream and trigger(availableNow=True)"
+)
 
 
 class LeaseBroker(Protocol):
     """The requests about leases, which a `Client` can make."""
 
+    def lease(self, queue: str) -> Lease: ...
     def open_lease(self, queue: str) -> tuple[Lease, int]: ...
     def settle(self, queue: str, fence: int, until: int) -> Lease: ...
     def reserve(self, queue: str, fence: int, begin: int, messages: int, octets: int) -> Lease: ...
@@ -93,12 +98,26 @@ class Leases:
         return opened
 
 
+class HeldLeases(Leases):
+    """Leases as batch reads see them: they give the messages that are reserved, and neither reserve nor settle any."""
+
+    def look(self, queue: str, done: Mark | None = None) -> Stream:
+        try:
+            lease = self._broker.lease(queue)
+        except Missing as missing:
+            raise Missing(f"{missing}. {NOTHING_RESERVED}") from None
+        return Stream(queue, lease.incarnation, lease.first, lease.next, lease.messages, lease.octets)
+
+    def fence(self, queue: str) -> int:
+        return NO_FENCE
+
+
 @attrs.frozen
 class LeasedBlocks:
     """Fetches blocks of a queue for a task, which uses the lease that its query has opened."""
 
     broker: LeaseBroker
-    fence: int
+    fence: int  # or `NO_FENCE`
 
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched:
         return self.broker.leased_blocks(name, self.fence, incarnation, first, until)

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.pipeline")
 Streams: TypeAlias = dict[Partition, Stream]
-NO_BATCH: Final = (
-    "spark.read cannot read a queue, because it never says when rows are safe and messages may go. Read what there is"
-    " with spark.readStream, the option readerName and trigger(availableNow=True)"
-)
 NAMELESS: Final = "to read a queue, name its reader with the option readerName"
 NOTHING: Final[Marks] = {}
 SAID_MAX: Final = 100  # losses that are not logged again
@@ -59,7 +55,7 @@ class Planner:
         leases: Leases | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Make a planner. `leases` is for queues, which batch reads cannot read."""
+        """Make a planner. `leases` is for queues: without it there are none."""
         self._options = options
         self._broker = broker
         self._leases = leases
@@ -233,7 +229,7 @@ class Planner:
     def _require_queues(self, queue: NoStream) -> None:
         """Refuse a queue if this query cannot read queues."""
         if self._leases is None:
-            raise BadOption(f"{queue}; {NO_BATCH}") from None
+            raise queue
         if self._options.reader_name is None:
             raise BadOption(f"{queue}; {NAMELESS}") from None
 
@@ -258,7 +254,7 @@ class Planner:
 
     def _offset(self, position: Position, each: Partition, stream: Stream, otherwise: Edge) -> int:
         if each[0] in self._queues:
-            return stream.first
+            return stream.first if otherwise is Edge.EARLIEST else stream.next
         if isinstance(position, Since):
             return self._broker.offset_since(stream.name, position.timestamp)
         if isinstance(position, Edge):

@@ -33,7 +33,7 @@ from pipeline.client import Client
 from pipeline.columns import columns_of
 from pipeline.errors import BadOption
 from pipeline.filters import Conditions
-from pipeline.leases import Leases
+from pipeline.leases import HeldLeases, Leases
 from pipeline.offsets import Json, Range, from_json, to_json
 from pipeline.options import Options, Use, read_options
 from pipeline.planner import Limit, Planner
@@ -129,13 +129,15 @@ class BatchReader(DataSourceReader):
 
     def push(self, filters: list[Filter]) -> list[Filter]:
         """Take conditions of the query's WHERE into account, and return those that Spark has to test."""
+        if self._options.reader_name is not None:  # there may be queues, whose blocks are given whole
+            return filters
         self._conditions = Conditions(self._options.columns)
         return self._conditions.push(filters)
 
     def partitions(self) -> list[InputPartition]:
         client = Client(self._options)
         try:
-            ranges = Planner(self._options, client).batch(self._conditions)
+            ranges = Planner(self._options, client, HeldLeases(client)).batch(self._conditions)
         finally:
             client.close()
         return [ReadTask(each) for each in ranges] or [ReadTask(None)]

@@ -23,7 +23,7 @@ from pipeline.jobs.archive import PARQUET, Target, checkpoint_of
 from pipeline.jobs.delta import folder_of
 from pipeline.jobs.dry_run import as_lines, marks_in, planned
 from pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
-from pipeline.jobs.run import Report, Stop, ended, metrics_in, on_a_busy_machine, watch
+from pipeline.jobs.run import Report, Stop, ended, metrics_in, on_a_busy_machine, patiently, watch
 from pipeline.requests import Asker
 
 if TYPE_CHECKING:
@@ -215,7 +215,12 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
         report = Report("replay", activity.tell, file)
         with ended(report) as end:
             pace = Pace(options.rate)
-            end.well = publish(spark, asked, reach.options, checkpoint, pace, report, stop)
+
+            def run() -> bool:
+                return publish(spark, asked, reach.options, checkpoint, pace, report, stop)
+
+            # Without a checkpoint, what is published would be published again.
+            end.well = on_a_busy_machine("replay", activity.tell, run, stop) if checkpoint else run()
     return DONE if end.well else INTERRUPTED
 
 
@@ -235,7 +240,8 @@ def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
         with ended(report) as end:
             times = (options.since, options.until)
             rows = preview.rows(spark, reach, streams, queues, times, options.most, activity.tell)
-            counts = deaths.collected(deaths.counted(deaths.deaths(rows), options.per).collect())
+            counted = deaths.counted(deaths.deaths(rows), options.per)
+            counts = deaths.collected(patiently(counted.collect))
             report.rows = sum(each.messages for each in counts)
             end.well = True
     if options.csv or options.json:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import attrs
 
@@ -20,6 +20,7 @@ from pipeline.offsets import from_json
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
+T = TypeVar("T")
 POLL_S: Final = 1
 PUBLISHED: Final = "published"  # the observation of a query that counts the rows it writes
 STARTS_MAX: Final = 4
@@ -196,22 +197,35 @@ def behind(progress: dict[str, object]) -> int | None:
     return total
 
 
-def on_a_busy_machine(job: str, tell: Callable[[str], None], run: Callable[[], bool], stop: Stop) -> bool:
-    """Run a query that goes on at its checkpoint, and again, up to `STARTS_MAX` times in all, where it has failed only
-    since a Python worker started too slowly for Spark. Return what `run` does.
+def patiently(
+    run: Callable[[], T], again: Callable[[], bool] = lambda: True, starts_max: int = STARTS_MAX
+) -> T:
+    """Return what `run` does, and run it again, up to `starts_max` times in all, where it has failed only since a
+    Python worker started too slowly for Spark. `again` is asked before; if it refuses, the error is raised.
     """
-    for _ in range(STARTS_MAX - 1):
+    for _ in range(starts_max - 1):
         try:
             return run()
         except Exception as error:
-            if LATE_WORKER not in str(error):
+            if LATE_WORKER not in str(error) or not again():
                 raise
-        if stop.asked:
-            return False
-        tell(
-            f"{job}: the machine is busy: Spark waited ten seconds for a Python worker; starting the query again"
-        )
     return run()
+
+
+def on_a_busy_machine(job: str, tell: Callable[[str], None], run: Callable[[], bool], stop: Stop) -> bool:
+    """Run what may be run again, patiently, and tell of it. Return what `run` does, or False if it is to stop."""
+
+    def again() -> bool:
+        if not stop.asked:
+            tell(f"{job}: the machine is busy: Spark waited ten seconds for a Python worker; starting again")
+        return not stop.asked
+
+    try:
+        return patiently(run, again)
+    except Exception as error:
+        if stop.asked and LATE_WORKER in str(error):
+            return False
+        raise
 
 
 def watch(

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from broker_core.message import Facts, Message
-from broker_core.store.block import header, pack
+from broker_core.store.block import Block, header, pack
 from broker_core.store.contract import Append
 from protocols.amqp091.broker.encoding import ENCODING as AMQP091
 from protocols.amqp091.codec.wire import BasicProperties
@@ -107,6 +107,18 @@ class FakeLease(FakeStream):
 
     def state(self) -> dict[str, object]:
         return {**super().state(), "queue": self.name, "ready": len(self.queue.ready)}
+
+    def release(self) -> None:
+        """Put everything back; in this fake, messages come back as numbers without properties."""
+        for octets in self.blocks:
+            head = header(octets)
+            found = Block(octets)
+            assert found.positions is not None
+            for at in range(max(0, self.first - head.first), head.count):
+                body = bytes(found.bodies[found.body_ends[at] : found.body_ends[at + 1]])
+                self.queue.ready.append((found.positions[at] | 1, message(body, key=self.name)))
+        self.queue.ready.sort(key=lambda each: each[0])
+        self.settle(self.next)
 
     def settle(self, until: int) -> None:
         """As if all its messages had the same size."""
@@ -229,6 +241,10 @@ class FakeBroker:
             return said(409, {"reason": "another one has it", "fenced": True})
         if verb == ["blocks"]:
             return self._blocks(found, query)
+        if verb == ["release"]:
+            found.release()
+        if not verb or verb == ["release"]:
+            return said(200, found.state())
         begin = int(query["from"] if verb == ["reserve"] else query["to"])
         if begin > found.next:
             return said(416, {"reason": f"the lease ends at {found.next}"})

@@ -21,10 +21,11 @@ from pipeline.arrow import schema_of
 from pipeline.client import Client
 from pipeline.decode import Decoder
 from pipeline.errors import BadOption, DataLoss, Fenced, Missing
-from pipeline.leases import LeasedBlocks, Leases
+from pipeline.leases import HeldLeases, LeasedBlocks, Leases
 from pipeline.offsets import Mark, Marks, Range
 from pipeline.options import Use, read_options
 from pipeline.planner import Limit, Planner
+from pipeline.queue_batch import QueueBatch
 from pipeline.reader import read
 from pipeline.requests import TEXT_MAX, Answer
 from pipeline.schema import SCHEMAS
@@ -353,16 +354,40 @@ def test_a_queue_needs_a_name_to_be_read_as(broker: FakeBroker, queue: FakeQueue
         Planner(options, asking, Leases(asking)).initial()
 
 
-@pytest.mark.parametrize("named", [{}, {"readerName": "archive"}])
-def test_a_batch_read_of_a_queue_is_refused_with_what_to_do(
-    broker: FakeBroker, queue: FakeQueue, named: dict[str, str]
+def test_a_batch_read_gives_what_is_reserved_and_reserves_nothing(broker: FakeBroker, queue: FakeQueue):
+    options = read_options({"endpoints": "a", "subscribe": "jobs", "readerName": "archive"}, Use.BATCH)
+    asking = client(broker)
+    queue.fill(8)
+    with pytest.raises(Missing, match=r"reserve them with pipeline\.queue_batch\.QueueBatch"):
+        Planner(options, asking, HeldLeases(asking)).batch()
+    reserving = Leases(asking)
+    first = reserving.look("jobs").first
+    assert reserving.reserve("jobs", first, 5, 1 << 20) == 5
+    for _ in range(2):  # as in a query that reads it twice
+        ranges = Planner(options, asking, HeldLeases(asking)).batch()
+        assert bodies(broker, ranges) == numbers(0, 5)
+    lease = queue.leases["archive"]
+    assert (lease.first, lease.next, lease.fence, len(queue.ready)) == (0, 5, 1, 3)
+
+
+def test_a_batch_of_queues_is_the_same_until_it_is_committed(
+    broker: FakeBroker, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
 ):
-    options = read_options({"endpoints": "a", "subscribe": "jobs", **named}, Use.BATCH)
-    with pytest.raises(
-        BadOption, match=r"never says when rows are safe.*readerName and trigger\(availableNow"
-    ):
-        Planner(options, client(broker)).batch()
-    assert not queue.leases
+    monkeypatch.setattr("pipeline.client.Asker", lambda *_: Closing(broker))
+    options = {"endpoints": "a", "subscribe": "jobs", "readerName": "nightly"}
+    with pytest.raises(BadOption, match="the options subscribe and readerName"):
+        QueueBatch({"endpoints": "a", "subscribe": "jobs"})
+    queue.fill(8)
+    assert QueueBatch(options, messages=5).messages == 5
+    batch = QueueBatch(options, messages=5)  # the program was started again, and has the same ones
+    assert (batch.messages, queue.leases["nightly"].next) == (5, 5)
+    batch.commit()
+    assert (queue.leases["nightly"].first, len(queue.ready)) == (5, 3)
+    QueueBatch(options).release()
+    assert len(queue.ready) == 3
+    overtaken, _ = QueueBatch(options), QueueBatch(options)
+    with pytest.raises(Fenced):
+        overtaken.commit()
 
 
 def test_only_the_driver_opens_a_lease_and_nobody_gives_it_back(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
+from pipeline.jobs.run import patiently
 from tests.interop.conftest import need_module
 from tests.pipeline.conftest import ROOT, LocalNode, started
-from tests.pipeline.patience import patiently
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

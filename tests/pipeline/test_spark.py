@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
+from pipeline.jobs.run import patiently
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, message
 from tests.pipeline.conftest import ROOT, LocalNode
-from tests.pipeline.patience import patiently
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

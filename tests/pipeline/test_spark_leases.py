@@ -10,10 +10,11 @@ import pika
 import pytest
 
 from pipeline.client import Client
+from pipeline.jobs.run import patiently
 from pipeline.options import Use, read_options
+from pipeline.queue_batch import QueueBatch
 from tests.interop.conftest import need_module
 from tests.pipeline.conftest import LocalNode
-from tests.pipeline.patience import patiently
 from tests.pipeline.test_spark import Archive, batch
 
 if TYPE_CHECKING:
@@ -86,9 +87,17 @@ def test_a_query_ends_when_another_one_has_opened_its_lease(
     assert said in str(caught.value)
 
 
-def test_a_batch_read_of_a_queue_says_what_to_do_instead(spark: SparkSession, node: LocalNode):
-    publish(node, [b"1"])
+def test_a_batch_of_a_queue_leaves_it_when_it_is_committed(spark: SparkSession, node: LocalNode):
+    publish(node, [b"%d" % number for number in range(10)])
     with pytest.raises(errors.AnalysisException) as caught:
         batch(spark, node, **QUEUE).count()
-    assert "with spark.readStream, the option readerName and trigger(availableNow=True)" in str(caught.value)
-    assert publish(node, []) == 1
+    assert "reserve them with pipeline.queue_batch.QueueBatch" in str(caught.value)
+    reserved = QueueBatch({"endpoints": node.url, **QUEUE}, messages=7)
+    publish(node, [b"late"])
+    rows = reserved.rows(spark)
+    assert rows.where("offset >= 5").union(rows).count() == 9
+    assert sorted(bytes(row.body) for row in rows.where("routing_key = 'jobs'").collect()) == [
+        b"%d" % number for number in range(7)
+    ]
+    reserved.commit()
+    assert (publish(node, []), leased(node)) == (4, (7, 7))
