@@ -220,6 +220,32 @@ def test_bytes_and_deaths_are_readable(page: Page, node: PageNode) -> None:
         expect(death.locator(f"td[data-label='{label}']")).to_have_text(text)
 
 
+def test_chosen_dead_letters_are_sent_back(page: Page, node: PageNode) -> None:
+    node.declare(
+        "orders", durable=True, arguments={"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "lost"}
+    )
+    node.declare("lost", durable=True)
+    node.publish("orders", b"1", b"2", b"3")
+    with pika.BlockingConnection(pika.URLParameters(node.url)) as connection:
+        channel = connection.channel()
+        for _ in range(3):
+            method, _, _ = channel.basic_get("orders")
+            channel.basic_reject(method.delivery_tag, requeue=False)
+    go(page, "queues", "/", "lost")
+    panel = opened(page, "Look at messages")
+    submit(panel)
+    boxes = panel.get_by_label("From queue “orders”")
+    expect(boxes).to_have_count(3)
+    boxes.nth(1).check()
+    boxes.nth(2).check()
+    refresh(page)
+    panel.get_by_role("button", name="Send 2 messages back").click()
+    confirm(page, "Send back")
+    told(page, "2 messages went back")
+    expect(boxes).to_have_count(1)
+    assert (node.ready("lost"), node.ready("orders")) == (1, 2)
+
+
 # What passes by itself.
 
 

@@ -138,6 +138,9 @@ MESSAGES: Final[dict[str, Row]] = {
     "POST /api/leveret/queues/{vhost}/{name}/delayed/deliver": Row(
         "management", "nobody", ((READ, "q"),), {}, name="q"
     ),
+    "POST /api/leveret/queues/{vhost}/{name}/return": Row(
+        "management", "nobody", ((READ, "q"),), {}, name="q"
+    ),
     "POST /api/leveret/queues/{vhost}/{name}/move": Row(
         "management", "nobody", ((READ, "q"), (WRITE, "other")), {"to": "other"}, name="q"
     ),

@@ -64,7 +64,8 @@ def peeked(asked: Asked, waiting: list[Delivery], look: Look) -> Steps:
         for delivery in waiting:
             if rows.octets >= OCTETS_MAX:
                 break
-            rows.append(shown_message(delivery.message, delivery.redelivered, look, {}))
+            more: dict[str, Json] = {"position": delivery.position}
+            rows.append(shown_message(delivery.message, delivery.redelivered, look, more))
             if turn.is_over(is_slow=True):
                 yield turn.pause_s
         return rows.response()

@@ -7,18 +7,26 @@ import { form } from "./forms.js";
 import { count, moment, octets, value } from "./format.js";
 import { facts, table } from "./tables.js";
 
-/** Messages as the API gives them: payload and payload_encoding, properties, routing_key. */
-export function messages(found, none = "The queue has no message to show.") {
+/**
+ * Messages as the API gives them: payload and payload_encoding, properties, routing_key. `mark` returns what stands above
+ * a message, if anything.
+ */
+export function messages(found, none = "The queue has no message to show.", mark = () => null) {
   if (!found.length) return h("p", { class: "empty" }, none);
-  return h("ol", { class: "messages" }, found.map(message));
+  return h(
+    "ol",
+    { class: "messages" },
+    found.map((each, index) => message(each, index, mark)),
+  );
 }
 
-function message(each, index) {
+function message(each, index, mark) {
   const { headers: all = {}, ...properties } = each.properties ?? {};
   const { "x-death": deaths, ...headers } = all ?? {};
   return h(
     "li",
     { class: "message", "data-key": `message ${index}` },
+    mark(each),
     facts([
       ["Offset", Number.isFinite(each.offset) && String(each.offset)],
       ["Exchange", each.exchange || "(default)"],

@@ -9,6 +9,7 @@ import { count, octets, plural, value } from "../format.js";
 import { messages as shownMessages, publishing } from "../messages.js";
 import { namesOf } from "../names.js";
 import { attempt, confirmed, warned } from "../notices.js";
+import { returnable } from "../returning.js";
 import { DEFAULT_EXCHANGE, link } from "../routes.js";
 import { facts, section, table } from "../tables.js";
 import { browsing } from "./browsing.js";
@@ -99,12 +100,12 @@ function readers({ consumer_details: found }) {
 }
 
 // A form's result stays in an element of its own: both are left alone when the page refreshes.
-function showing(make) {
+function showing(make, drawn = (found) => [shownMessages(found)]) {
   const shown = h("div", { "aria-live": "polite" });
   return h(
     "div",
     { "data-keep": true, "data-key": "showing" },
-    make((found) => shown.replaceChildren(shownMessages(found))),
+    make((found) => shown.replaceChildren(...drawn(found))),
     shown,
   );
 }
@@ -121,15 +122,21 @@ const amount = (value = 10) => ({
 
 const peeking = (host, name) => [
   h("p", { class: "hint" }, "They stay where they are, and are not marked as redelivered."),
-  showing((show) =>
-    form("Look", [amount()], async ({ count: most }) => {
-      const found = await get(
-        path`leveret/queues/${host}/${name}/peek` + query({ count: most, truncate: 50000 }),
-      );
-      show(found);
-    }),
-  ),
+  looking(host, name),
 ];
+
+function looking(host, name) {
+  let look = async () => {}; // once more, at as many
+  const ask = (most) => get(path`leveret/queues/${host}/${name}/peek` + query({ count: most, truncate: 50000 }));
+  return showing(
+    (show) =>
+      form("Look", [amount()], ({ count: most }) => {
+        look = async () => show(await ask(most));
+        return look();
+      }),
+    (found) => returnable(host, name, found, () => look()),
+  );
+}
 
 const getting = (host, name) =>
   showing((show) =>
