@@ -59,10 +59,12 @@ lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 
 compile: $(COMPILED)/.ready ## compile the hot modules into build/compiled, if there is a C compiler
 
-site: $(VENV)/.ready-to-test ## make the handbook's pages for a browser, with a search, in build/site/html
+site: $(VENV)/.ready-to-run ## make the handbook's pages for a browser, with a search, in build/site/html
+	@$(BIN)/python -c 'import zensical' 2>/dev/null || scripts/setup.sh docs
 	$(BIN)/python scripts/site.py
 
-wheel: $(VENV)/.ready-to-test $(COMPILED)/.ready site ## pack what is compiled, and the handbook, as a wheel into dist/
+wheel: $(VENV)/.ready-to-run $(COMPILED)/.ready site ## pack what is compiled, and the handbook, as a wheel into dist/
+	@$(BIN)/python -c 'import build.__main__' 2>/dev/null || scripts/setup.sh wheels
 	$(BIN)/python scripts/wheel.py $(ARGS)
 
 format: $(VENV)/.ready-to-test ## format the code and sort the imports

@@ -3,6 +3,7 @@
 #   setup.sh run      .venv with Leveret in it
 #   setup.sh compile  build/compiled: the packages with their hot modules compiled, if there is a C compiler
 #   setup.sh test     .venv with the tools and the Python clients of the tests, too
+#   setup.sh docs     what builds the handbook's pages; `wheels`: what builds wheels
 #   setup.sh peers    what is not ours or not Python: PostgreSQL, a browser, rabbitmq-c's tools, rabbitmqadmin, Node.js with
 #                     amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
@@ -229,8 +230,11 @@ case "${1:-}" in
     test)
         make_venv
         make_buildable # the tests need it, a node does not
-        install_leveret '.[test,compile,dev,docs,interop,spark,delta,charts]'
+        install_leveret '.[test,compile,dev,docs,wheels,interop,spark,delta,charts]'
         make_java
+        ;;
+    docs | wheels)
+        install_leveret ".[$1]"
         ;;
     peers)
         install_browser
@@ -240,7 +244,7 @@ case "${1:-}" in
         fetch_helm
         ;;
     *)
-        echo "usage: scripts/setup.sh run|compile|test|peers" >&2
+        echo "usage: scripts/setup.sh run|compile|test|docs|wheels|peers" >&2
         exit 2
         ;;
 esac
