@@ -10,7 +10,7 @@ SOURCES := $(shell find broker_core protocols plugins pipeline perf -type f -not
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 # A third of the tests, and most of the time: processes, browsers, clients, Spark. Their results rarely depend on how the
 # code was built, so that only `make nightly` runs them twice.
-EXPENSIVE := browser crash interop pipeline system tls test_install.py
+EXPENSIVE := browser crash ha interop pipeline system tls test_install.py
 # What looks at the source says the same, however that was built.
 SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_project.py test_statements.py
 
@@ -18,7 +18,7 @@ SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_pr
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash points power rounds image fuzz suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash ha points power rounds image fuzz suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -76,6 +76,9 @@ bench: $(VENV)/.ready-to-test $(COMPILED)/.ready ## measure speed, compiled, bes
 
 crash: $(VENV)/.ready-to-test ## kill a durable node under load, 200 times (ARGS="--rounds N --seed N")
 	$(BIN)/python -m tests.crash.rounds $(ARGS)
+
+ha: $(VENV)/.ready-to-test ## kill nodes of a cluster under load, with a million messages waiting (ARGS="--kills N --waiting N")
+	$(BIN)/python -m tests.ha.rounds $(ARGS)
 
 points: $(VENV)/.ready-to-test ## interrupt a fixed script at each system call that writes (ARGS="--every N")
 	$(BIN)/python -m tests.crash.points cuts $(ARGS)

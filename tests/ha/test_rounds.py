@@ -1,0 +1,317 @@
+"""What the loss of a node, of the network or of a database server does to clients of every kind.
+
+Each round loads the cluster, breaks something, and counts: nothing that was confirmed is lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+import pika
+import pytest
+
+from tests.ha.planted import with_epochs, without_epochs
+from tests.ha.publishers import DURABLE, connected
+from tests.ha.scene import TTL_S, HaScene, Outcome, at_once, wait_until
+
+KILLS = int(os.environ.get("HA_KILLS", "2"))
+PLANTED = ("-m", "tests.ha.planted")
+
+pytestmark = [
+    pytest.mark.system,
+    # clients whose connections are lost leave sockets to the collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def check(outcomes: list[Outcome], confirmed: int = 2) -> None:
+    for each in outcomes:
+        print(each)
+        assert each.lost == []
+        assert each.confirmed >= confirmed
+
+
+@pytest.mark.parametrize("number", range(KILLS))
+def test_the_owner_is_killed(scene: HaScene, number: int) -> None:
+    outcomes: list[Outcome] = []
+    with scene.load(outcomes=outcomes) as clients:
+        time.sleep(0.5)
+        owner = scene.wait_for_owner()
+        epoch = scene.epoch
+        owner.kill()
+        killed_at = time.monotonic()
+        took_s = scene.all_confirm_again(clients, killed_at)
+    print(f"{took_s:.2f} s after the kill")
+    assert took_s < 10  # 1 s where nothing else runs
+    check(outcomes)
+    assert scene.epoch == epoch + 1
+    assert scene.owner is scene.other(owner)
+
+
+def test_a_node_that_stands_by_is_killed(scene: HaScene) -> None:
+    outcomes: list[Outcome] = []
+    owner = scene.wait_for_owner()
+    epoch = scene.epoch
+    with scene.load(outcomes=outcomes) as clients:
+        scene.other(owner).kill()
+        scene.all_confirm_again(clients, time.monotonic())
+    check(outcomes)
+    assert scene.epoch == epoch
+
+
+def test_both_nodes_are_killed(scene: HaScene) -> None:
+    outcomes: list[Outcome] = []
+    with scene.load("confirms", "stream", "amqp10", outcomes=outcomes) as clients:
+        for node in scene.nodes:
+            node.kill()
+        at = time.monotonic()
+        scene.start()
+        scene.all_confirm_again(clients, at)
+    check(outcomes)
+
+
+def test_the_owner_is_told_to_hand_over(scene: HaScene) -> None:
+    outcomes: list[Outcome] = []
+    with scene.load(outcomes=outcomes) as clients:
+        owner = scene.wait_for_owner()
+        heir = scene.other(owner)
+        wait_until(
+            lambda: f'"{heir.name}"' in str(owner.ask("/api/cluster")).replace("'", '"'), "sight of the heir"
+        )
+        assert owner.ask("/api/cluster/failover", "POST", f'{{"to": "{heir.name}"}}')
+        assert scene.wait_for_owner(other_than=owner.name) is heir
+        scene.all_confirm_again(clients, time.monotonic())
+    check(outcomes)
+    assert owner.is_running
+    assert "hands over to" in owner.text()
+
+
+def test_the_owner_is_stopped(scene: HaScene) -> None:
+    outcomes: list[Outcome] = []
+    with scene.load("confirms", "tx", "amqp010", outcomes=outcomes) as clients:
+        owner = scene.wait_for_owner()
+        owner.tell(signal.SIGTERM)
+        at = time.monotonic()
+        scene.wait_for_owner(other_than=owner.name)
+        scene.all_confirm_again(clients, at)
+        assert owner.process is not None
+        assert owner.process.wait(20) == 0
+    check(outcomes)
+
+
+def test_two_nodes_claim_at_once(scene: HaScene) -> None:
+    """One claim succeeds, and what it has taken over is fenced."""
+    from broker_core.store.postgres.shard import Shard
+
+    epoch = scene.epoch
+    shards = [Shard(scene.database, f"c{n}") for n in range(4)]
+    claims = [lambda each=each: each.claim(epoch, "c", None) for each in shards]
+    won = at_once(*claims)
+    assert (won.count(epoch + 1), won.count(None)) == (1, 3)
+    for each in shards:
+        each.close()
+    scene.wait_for_owner()  # the winner gives no signs of life
+    assert scene.epoch > epoch + 1
+    assert all(node.is_running for node in scene.nodes)
+
+
+class OldClient:
+    """A client of the owner that has something on its way while this is paused or cut off."""
+
+    def __init__(self, scene: HaScene) -> None:
+        self.owner = scene.wait_for_owner()
+        self.connection = connected(self.owner.amqp)
+        self.channel = self.connection.channel()
+        self.channel.confirm_delivery()
+        self.channel.queue_declare("old", durable=True)
+        self.channel.queue_purge("old")
+        self.delivered: list[bytes] = []
+        self.confirmed = 0
+
+    def prepare(self) -> None:
+        """Have one delivery, which is not acknowledged yet, and ten messages behind it."""
+        for n in range(10):
+            self.channel.basic_publish("", "old", b"%d" % n, DURABLE)
+        self.channel.basic_qos(prefetch_count=1)
+        self.channel.basic_consume("old", lambda _, method, __, body: self.delivered.append(body))
+        while not self.delivered:
+            self.connection.process_data_events(0.1)
+
+    def act(self) -> None:
+        """Send an acknowledgement, which asks for the next delivery, and a message that is never confirmed."""
+        impl = self.channel._impl
+        impl.add_callback(self._on_confirm, [pika.spec.Basic.Ack], one_shot=False)
+        impl.basic_ack(0, True)
+        impl.basic_publish("", "old", b"late", DURABLE)
+        self.connection._flush_output(lambda: True)
+
+    def _on_confirm(self, frame: object) -> None:
+        self.confirmed += 1
+
+    def hears(self) -> bool:
+        """Read what has come."""
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            self.connection.process_data_events(0.1)
+        return True
+
+    def outcome(self) -> str:
+        """Read until the connection ends; return why."""
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            try:
+                self.connection.process_data_events(0.2)
+            except pika.exceptions.AMQPError as failure:
+                return str(failure)
+        return "it is open"
+
+
+def test_the_owner_is_paused(scene: HaScene) -> None:
+    """It neither confirms nor delivers once it goes on, closes its clients, and stands by."""
+    old = OldClient(scene)
+    old.prepare()
+    outcomes: list[Outcome] = []
+    epoch = scene.epoch
+    with scene.load(outcomes=outcomes, at=scene.other(old.owner)) as clients:
+        old.owner.tell(signal.SIGSTOP)
+        at = time.monotonic()
+        old.act()
+        heir = scene.wait_for_owner(other_than=old.owner.name)
+        took_s = scene.all_confirm_again(clients, at + 1) + 1
+        old.owner.tell(signal.SIGCONT)
+        why = old.outcome()
+    assert "another node serves now" in why
+    assert "320" in why
+    assert (old.confirmed, old.delivered) == (0, [b"0"])
+    assert TTL_S < took_s < TTL_S + 10  # 2 s where nothing else runs
+    check(outcomes)
+    assert (scene.owner, scene.epoch) == (heir, epoch + 1)
+    assert old.owner.is_running
+
+
+def test_the_owner_is_cut_off_from_the_database(scene: HaScene) -> None:
+    """The same, and it serves nothing before it learns that another node does."""
+    old = OldClient(scene)
+    old.prepare()
+    outcomes: list[Outcome] = []
+    epoch = scene.epoch
+    with scene.load(outcomes=outcomes, at=scene.other(old.owner)) as clients:
+        for relay in old.owner.relays:
+            relay.freeze()
+        at = time.monotonic()
+        try:
+            scene.wait_for_owner(other_than=old.owner.name)
+            took_s = scene.all_confirm_again(clients, at + 1)
+            wait_until(lambda: "nothing is delivered or confirmed" in old.owner.text()[-4000:], "suspension")
+            old.act()
+            time.sleep(0.3)
+            assert old.hears()
+            assert (old.confirmed, old.delivered) == (0, [b"0"])
+        finally:
+            for relay in old.owner.relays:
+                relay.thaw()
+        why = old.outcome()
+    assert "another node serves now" in why
+    assert old.confirmed == 0
+    assert TTL_S < took_s + 1 < TTL_S + 10
+    check(outcomes)
+    assert scene.epoch == epoch + 1
+    assert old.owner.is_running
+
+
+def test_the_database_is_away_for_a_moment(scene: HaScene) -> None:
+    """Nobody is closed, and nobody takes over."""
+    outcomes: list[Outcome] = []
+    epoch = scene.epoch
+    with scene.load(outcomes=outcomes) as clients:
+        before = [client.opened for client in clients]
+        relays = [relay for node in scene.nodes for relay in node.relays]
+        for relay in relays:
+            relay.freeze()
+        time.sleep(1.0)
+        for relay in relays:
+            relay.thaw()
+        scene.all_confirm_again(clients, time.monotonic())
+        assert [client.opened for client in clients] == before
+    check(outcomes)
+    assert scene.epoch == epoch
+
+
+def test_the_databases_standby_does_not_answer(scene: HaScene) -> None:
+    """Publishers wait, for longer than the lease lasts; nothing is confirmed, and nobody takes over."""
+    outcomes: list[Outcome] = []
+    epoch = scene.epoch
+    with scene.load("confirms", "tx", "amqp010", outcomes=outcomes) as clients:
+        scene.pair.standby.pause()
+        try:
+            time.sleep(0.3)
+            confirmed = [len(client.confirmed) for client in clients]
+            time.sleep(TTL_S + 0.5)
+            assert [len(client.confirmed) for client in clients] == confirmed
+        finally:
+            scene.pair.standby.go_on()
+        scene.all_confirm_again(clients, time.monotonic())
+        assert [client.opened for client in clients] == [1] * 3
+    check(outcomes)
+    assert scene.epoch == epoch
+
+
+def test_the_wait_for_the_standby_is_cancelled(scene: HaScene) -> None:
+    """What was committed on the primary alone is not confirmed before the standby has it."""
+    outcomes: list[Outcome] = []
+    cancel = "select count(pg_cancel_backend(pid)) from pg_stat_activity where wait_event = 'SyncRep'"
+    with scene.load("confirms", "amqp10", outcomes=outcomes) as clients:
+        scene.pair.standby.pause()
+        try:
+            time.sleep(0.3)
+            confirmed = [len(client.confirmed) for client in clients]
+            wait_until(lambda: int(scene.pair.primary.ask(cancel)) > 0, "commit that waits")
+            time.sleep(0.5)
+            assert [len(client.confirmed) for client in clients] == confirmed
+        finally:
+            scene.pair.standby.go_on()
+        scene.all_confirm_again(clients, time.monotonic())
+    check(outcomes)
+
+
+def test_an_owner_that_nothing_stops_is_noticed(scene: HaScene) -> None:
+    """The round with a paused owner finds a node that checks no epoch, and never suspends itself."""
+    for node in scene.nodes:
+        node.kill()
+    scene.nodes[0].start(PLANTED)
+    assert scene.wait_for_owner() is scene.nodes[0]
+    without_epochs(scene.database)
+    scene.start()
+    try:
+        old = OldClient(scene)
+        assert old.owner is scene.nodes[0]
+        old.prepare()
+        old.owner.tell(signal.SIGSTOP)
+        old.act()
+        scene.wait_for_owner(other_than=old.owner.name)
+        old.owner.tell(signal.SIGCONT)
+        wait_until(lambda: old.hears() and old.confirmed > 0 and len(old.delivered) > 1, "mistake")
+    finally:
+        for node in scene.nodes:
+            node.tell(signal.SIGCONT)
+            node.kill()
+        with_epochs(scene.database)
+
+
+def test_the_databases_primary_is_lost(scene: HaScene) -> None:
+    """Connections stay open, and go on with the standby once that is the primary and has a standby of its own.
+
+    The last round: the pair is another one afterwards.
+    """
+    outcomes: list[Outcome] = []
+    with scene.load(outcomes=outcomes) as clients:
+        before = [client.opened for client in clients]
+        scene.pair.primary.kill()
+        at = time.monotonic()
+        scene.promote()
+        took_s = scene.all_confirm_again(clients, at)
+        assert [client.opened for client in clients] == before
+    print(f"{took_s:.2f} s, of which PostgreSQL took {scene.promoted_s:.2f} s")
+    check(outcomes)
