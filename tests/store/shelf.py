@@ -155,6 +155,12 @@ class Shelf:
         """The next thing that the store has to say."""
         self._soon.get(timeout=PATIENCE_S)()
 
+    def hear_all(self) -> int:
+        """Take in all that the store has said by now. Return how often it has told of commits."""
+        while not self._soon.empty():
+            self.hear()
+        return len(self.told)
+
     def read(self, job: Callable[[Reader], T]) -> T | Exception:
         """What a job for the reading thread comes to."""
         found: list[T | Exception] = []
