@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
@@ -17,6 +17,9 @@ from broker_core.store.postgres.arrays import bigint, bigints, boolean, byteas, 
 from broker_core.store.segments import Key, SegmentChange
 
 Parameters: TypeAlias = "list[bytes | None]"
+Block: TypeAlias = "tuple[Key, int, bytes]"  # a segment, a place in its file, and what is there
+
+PART_OCTETS: Final = 64 << 20  # of messages in one statement, about; PostgreSQL takes at most 1 GiB
 
 
 @attrs.frozen
@@ -89,12 +92,42 @@ def lasting(commit: Commit, made: Sequence[Chunk], volatile: VolatileChunks) -> 
     return found, kept
 
 
-def parameters(
-    tenure: WritingRight,
+def parts(
+    right: WritingRight,
     commit: Commit,
     made: Sequence[Chunk],
     change: SegmentChange | None,
-    blocks: Sequence[tuple[Key, int, bytes]],
+    blocks: Sequence[Block],
+    is_last: bool,
+) -> list[Parameters]:
+    """Return the parameters of the statements that are a commit together: one, unless it is as large as no other.
+
+    All but the last have nothing but messages, of a large transaction for instance.
+    """
+    found: list[Parameters] = []
+    chunks, some_chunks = list(made), list[Chunk]()
+    rest, some_blocks = list(blocks), list[Block]()
+    room = PART_OCTETS
+    while sum([len(each.messages) for each in chunks]) + sum([len(each[2]) for each in rest]) > room:
+        while room > 0 and (chunks or rest):
+            if chunks:
+                some_chunks.append(chunks.pop(0))
+                room -= len(some_chunks[-1].messages)
+            else:
+                some_blocks.append(rest.pop(0))
+                room -= len(some_blocks[-1][2])
+        found.append(parameters(right, Commit(commit.number), some_chunks, None, some_blocks, False))
+        some_chunks, some_blocks, room = [], [], PART_OCTETS
+    found.append(parameters(right, commit, chunks, change, rest, is_last))
+    return found
+
+
+def parameters(
+    right: WritingRight,
+    commit: Commit,
+    made: Sequence[Chunk],
+    change: SegmentChange | None,
+    blocks: Sequence[Block],
     is_last: bool,
 ) -> Parameters:
     """Return the parameters of a commit, in the order of `schema.PARAMETERS`.
@@ -117,9 +150,9 @@ def parameters(
             (stream, name.encode("utf-8", "surrogatepass"), -1) for stream, name in change.forgotten
         ]
     return [
-        tenure.shard.encode(),
-        bigint(tenure.epoch),
-        tenure.claim.encode(),
+        right.shard.encode(),
+        bigint(right.epoch),
+        right.claim.encode(),
         bigint(commit.number),
         boolean(is_last),
         byteas([key.encode() for key in commit.objects]),

@@ -201,7 +201,7 @@ class Session:
             row: list[bytes | None] | None = None
             error: psycopg.Error | None = None
             while (result := pg.get_result()) is not None:
-                if result.status != pq.ExecStatus.TUPLES_OK:
+                if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
                     error = error_from_result(result, "utf-8")
                 elif result.ntuples:
                     row = [result.get_value(0, column) for column in range(result.nfields)]

@@ -53,14 +53,14 @@ class PostgresStore(Store):
         self._has_chunks = False  # the local copy has those that were there at the start
         session = Session(database, application_name(database, shard, epoch))
         try:
-            tenure = self._begun(session, epoch)
+            right = self._begun(session, epoch)
             self._loading = self._source("start")
             self._scratch = Scratch(folder, self._source)
         except BaseException:
             session.close()
             raise
         self._writer = PostgresWriter(
-            database, tenure, self._scratch, session, require_replicated, self._closing
+            database, right, self._scratch, session, require_replicated, self._closing
         )
         try:
             self._load()
@@ -69,7 +69,7 @@ class PostgresStore(Store):
             raise
 
     def _begun(self, session: Session, epoch: int) -> WritingRight:
-        """Return the tenure that the claim of an epoch has begun. Raises FencedError if it is over."""
+        """Return the right to write that the claim of an epoch has given. Raises FencedError if it is over."""
         schema.check(session)
         text = "select claim, clean from {s}.shard where id = %s and epoch = %s"
         row = session.row(text, self._shard, epoch)

@@ -31,7 +31,7 @@ from broker_core.store.postgres.parameters import (
     VolatileChunks,
     WritingRight,
     lasting,
-    parameters,
+    parts,
 )
 from broker_core.store.postgres.session import (
     Database,
@@ -55,7 +55,7 @@ SLOW_S: Final = 2.0  # that a commit may take before publishers are held back
 CLOSE_S: Final = 10.0  # for the last commit, while the database does not answer
 
 TRUE: Final = boolean(True)
-COMMIT_NAME: Final = b"commit"
+COMMIT_NAME: Final = b"write"
 COMMIT: Final = "select {{s}}.commit({})".format(
     ", ".join(f"${at}::{kind}" for at, kind in enumerate(schema.PARAMETERS, 1))
 )
@@ -77,19 +77,19 @@ TAKEN: Final = "another node has taken over: this one confirms nothing more"
 class Sent:
     """A commit on its way: encoded once, however often it is sent."""
 
-    __slots__ = ("change", "commit", "is_written", "made", "parameters")
+    __slots__ = ("change", "commit", "is_written", "made", "parts")
 
     def __init__(
         self,
         commit: Commit,
         made: list[Chunk],
         change: SegmentChange | None,
-        parameters: Parameters | None,
+        parts: list[Parameters],
     ) -> None:
         self.commit = commit
         self.made = made
         self.change = change
-        self.parameters = parameters  # None: the database has them, or needs nothing of it
+        self.parts = parts  # a statement each; empty: the database has them, or needs nothing of the commit
         self.is_written = False  # in the local copy
 
 
@@ -99,15 +99,15 @@ class PostgresWriter:
     def __init__(
         self,
         database: Database,
-        tenure: WritingRight,
+        right: WritingRight,
         scratch: Scratch,
         session: Session,
         requires_standby: bool,
         closing: Event,
     ) -> None:
         self._database = database
-        self._tenure = tenure
-        self._identity = [tenure.shard.encode(), bigint(tenure.epoch), tenure.claim.encode()]
+        self._right = right
+        self._identity = [right.shard.encode(), bigint(right.epoch), right.claim.encode()]
         self._scratch = scratch
         self._session = session
         self._requires_standby = requires_standby
@@ -207,7 +207,7 @@ class PostgresWriter:
         sent = self._sent
         if sent is None or sent.commit is not commit:
             sent = self._sent = self._encoded(commit, is_last)
-        if sent.parameters is None:
+        if not sent.parts:
             self._write_copy(sent)
             return
         try:
@@ -221,7 +221,7 @@ class PostgresWriter:
             except UnreachableError as error:
                 self._tell(str(error))
                 is_sure = self._is_there(commit.number)
-        sent.parameters = None
+        sent.parts = []
         self._write_copy(sent)
         self._tell(None)
 
@@ -230,8 +230,8 @@ class PostgresWriter:
         change, blocks = self._scratch.write_segments(commit)
         wanted, kept = lasting(commit, made, self._volatile)
         if not (wanted or kept or change is not None or is_last):
-            return Sent(commit, made, change, None)
-        return Sent(commit, made, change, parameters(self._tenure, wanted, kept, change, blocks, is_last))
+            return Sent(commit, made, change, [])
+        return Sent(commit, made, change, parts(self._right, wanted, kept, change, blocks, is_last))
 
     def _write_copy(self, sent: Sent) -> None:
         if not sent.is_written:
@@ -241,7 +241,6 @@ class PostgresWriter:
 
     def _commit(self, sent: Sent) -> bool:
         """Send a commit once. Return whether it is safe. Raises UnreachableError: it is in doubt; and as `_write`."""
-        assert sent.parameters is not None, "there is something to send"
         session, sent_at = self._session, boottime()
         session.was_doubtful()
 
@@ -251,11 +250,11 @@ class PostgresWriter:
                 self._tell(SLOW)
 
         try:
-            session.prepare(COMMIT_NAME, COMMIT)
-            session.send(COMMIT_NAME, sent.parameters, waiting)
-            with suppress(NoSpaceError):  # it is tried again, and told, once the database has answered
-                self._write_copy(sent)  # while the database works
-            row = session.answer(waiting)
+            row = (
+                self._ask(session, sent, waiting)
+                if len(sent.parts) == 1
+                else self._transact(session, sent, waiting)
+            )
         except UnreachableError:
             self.in_doubt += 1
             raise
@@ -263,6 +262,33 @@ class PostgresWriter:
         if not self._is_safe(session, row == [TRUE]):
             return self._is_there(sent.commit.number, session)
         return True
+
+    def _ask(self, session: Session, sent: Sent, waiting: Callable[[], None]) -> list[bytes | None] | None:
+        session.prepare(COMMIT_NAME, COMMIT)
+        session.send(COMMIT_NAME, sent.parts[0], waiting)
+        with suppress(NoSpaceError):  # it is tried again, and told, once the database has answered
+            self._write_copy(sent)  # while the database works
+        return session.answer(waiting)
+
+    def _transact(
+        self, session: Session, sent: Sent, waiting: Callable[[], None]
+    ) -> list[bytes | None] | None:
+        """Send a commit that is too large for one statement, as a transaction. Raises as `_commit` does."""
+        row = None
+        try:
+            for name in (b"begin", *[COMMIT_NAME] * len(sent.parts), b"commit"):
+                session.prepare(name, COMMIT if name == COMMIT_NAME else name.decode())
+            session.send(b"begin", [], waiting)
+            session.answer(waiting)
+            for part in sent.parts:
+                session.send(COMMIT_NAME, part, waiting)
+                row = session.answer(waiting)
+            session.send(b"commit", [], waiting)
+            session.answer(waiting)
+        except (NoSpaceError, StoreError):
+            session.close()  # which ends the transaction; the next statement connects anew
+            raise
+        return row
 
     def _is_safe(self, session: Session, replicated: bool) -> bool:
         """Return whether what was answered is on a standby, too, as far as that is required."""
@@ -309,7 +335,7 @@ class PostgresWriter:
     def _connected(self) -> Session:
         """Connect anew. Raises UnreachableError."""
         self._session.close()
-        name = application_name(self._database, self._tenure.shard, self._tenure.epoch)
+        name = application_name(self._database, self._right.shard, self._right.epoch)
         self._session = Session(self._database, name)
         return self._session
 

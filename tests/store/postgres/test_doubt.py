@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from broker_core.store.contract import FencedError, NoSpaceError, StoreError
-from broker_core.store.postgres import writer
+from broker_core.store.postgres import parameters, writer
 from broker_core.store.postgres.session import Database, Session
 from broker_core.store.postgres.shard import Shard
 from broker_core.store.postgres.store import PostgresStore
 from broker_core.store.postgres.writer import CANCELLED, NOT_REPLICATED, SLOW
 from tests.harness.postgres import Pair
 from tests.interop.conftest import wait_until
-from tests.store.shelf import Shelf, append, entries
+from tests.store.shelf import Shelf, append, bodies_in, entries
 
 
 @pytest.fixture
@@ -211,11 +211,7 @@ def test_a_store_is_not_opened_for_an_epoch_that_is_over(database: Database, tmp
 
 def test_a_commit_that_found_no_room_is_kept_when_it_is_given_again(shelf: Shelf, asked: Session):
     """The local copy has taken it by then, and takes it once."""
-    no_room = """
-    create function {s}.no_room() returns trigger language plpgsql as $$
-    begin raise exception 'no space left on device' using errcode = '53100'; end $$"""
-    asked.done(no_room)
-    asked.done("create trigger no_room before insert on {s}.chunks execute function {s}.no_room()")
+    refuse_chunk(asked, 2)
     commit = shelf.new_commit(
         chunks=[entries(2, b"second")], appends=[append(1, 0, b"a")], objects={"a": "1"}
     )
@@ -264,3 +260,48 @@ def test_the_last_commit_gives_the_shard_up(shelf: Shelf, asked: Session, databa
         assert shard.observe().owner == "test"
         shelf.store.close(shelf.new_commit())
         assert shard.observe().owner is None
+
+
+# A commit that is too large for one statement.
+
+
+def test_a_large_commit_is_several_statements_and_there_as_a_whole_or_not_at_all(
+    shelf: Shelf, asked: Session, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(parameters, "PART_OCTETS", 3000)
+    shelf.commit(chunks=[entries(2, b"old")], marks={2: 7})
+    large = shelf.new_commit(
+        chunks=[entries(number, b"x" * 1000) for number in range(3, 13)],
+        appends=[append(1, 0, b"y" * 2000), append(1, 1, b"z" * 4000)],
+        objects={"a": "1"},
+        dropped=[2],
+        settled={12: b"\0"},
+        producers={(1, "p"): 3},
+    )
+    refuse_chunk(asked, 9)
+    assert isinstance(shelf.given(large), NoSpaceError)
+    assert chunks_in(asked) == [1, 2]
+    asked.done("drop function {s}.no_room cascade")
+    assert shelf.given(large) == 3
+    assert chunks_in(asked) == [1, *range(3, 13)]
+    shelf = shelf.killed()
+    assert shelf.found().marks == {}
+    assert shelf.found().chunks[12][2] == b"\0"
+    assert [(span.first, span.next) for span in shelf.store.spans()] == [(0, 2)]
+    shelf.start()
+    found = shelf.read(lambda reader: reader.blocks(1, 0, 0, 2, 1 << 20))
+    assert isinstance(found, bytes)
+    assert bodies_in(found) == [(0, b"y" * 2000), (1, b"z" * 4000)]
+    shelf.store.close(None)
+
+
+def refuse_chunk(asked: Session, first: int) -> None:
+    """Have the database be full when it comes to this chunk."""
+    asked.done(
+        "create function {s}.no_room() returns trigger language plpgsql as $$ "
+        "begin raise exception 'no space left on device' using errcode = '53100'; end $$"
+    )
+    asked.done(
+        "create trigger no_room before insert on {s}.chunks for each row "
+        f"when (new.first = {first}) execute function {{s}}.no_room()"
+    )
