@@ -75,7 +75,7 @@ def header_fault(value: Value) -> str | None:
     if (wrong := text_fault(value)) is not None:
         return wrong
     octets = len((text(value) or "").encode("utf-8", "surrogateescape"))
-    return None if 0 < octets <= NAME_MAX else f"a header's name has 1 to {NAME_MAX} octets, not {octets}"
+    return None if 0 < octets <= NAME_MAX else f"a header's name has 1 to {NAME_MAX} bytes, not {octets}"
 
 
 def age_fault(value: Value) -> str | None:

@@ -95,6 +95,4 @@ def alone(arguments: object) -> list[str]:
     kind = arguments.get("x-queue-type") if isinstance(arguments, Mapping) else None
     if kind not in ("quorum", "stream"):
         return []
-    return [
-        f"a {kind} queue has no replicas: it is kept by this node, and is not there while the node is down"
-    ]
+    return [f"a {kind} queue has no replicas of its own: it is as available as this node, or its cluster"]

@@ -52,7 +52,7 @@ def _members(text: str, at: int, table: dict[str, object]) -> Steps[int]:
     while True:
         name, at = value_at(text, at)
         if not isinstance(name, str):
-            raise ValueError("a name is no text")
+            raise ValueError("a name is not a string")
         at = after_space(text, expected(text, at, ":"))
         if text[at : at + 1] == "[":
             table[name], at = yield from _list(text, after_space(text, at + 1))

@@ -93,7 +93,7 @@ class PasswordHash:
             raise ValueError("the password hash is not base64") from None
         size = _size(algorithm)
         if len(salted) != size:
-            raise ValueError(f"the password hash has {len(salted)} octets, {algorithm} needs {size}")
+            raise ValueError(f"the password hash has {len(salted)} bytes, {algorithm} needs {size}")
         return cls(salted, algorithm)
 
     @property

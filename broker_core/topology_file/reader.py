@@ -252,7 +252,7 @@ class Rows:
     def text(self, row: Row, name: str, place: Place) -> str:
         value = row.get(name)
         if not isinstance(value, str):
-            place.at(name).refuse("nothing" if value is None else "no text", "a string")
+            place.at(name).refuse("nothing" if value is None else "another type", "a string")
         return str(value)
 
     def flag(self, row: Row, name: str, default: bool, place: Place) -> bool:

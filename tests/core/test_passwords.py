@@ -80,8 +80,8 @@ def test_a_hash_matches_its_password_only_and_survives_a_definition_file(
 
 BAD_HASHES = [
     ("no base64!", "rabbit_password_hashing_sha256", "is not base64"),
-    (base64.b64encode(bytes(20)).decode(), "rabbit_password_hashing_sha256", "has 20 octets"),
-    (GUIDE[1], "rabbit_password_hashing_sha512", "has 36 octets, rabbit_password_hashing_sha512 needs 68"),
+    (base64.b64encode(bytes(20)).decode(), "rabbit_password_hashing_sha256", "has 20 bytes"),
+    (GUIDE[1], "rabbit_password_hashing_sha512", "has 36 bytes, rabbit_password_hashing_sha512 needs 68"),
     (
         GUIDE[1],
         "rabbit_password_hashing_md5",

@@ -187,7 +187,7 @@ def short(given: object, name: str) -> str:
     if not isinstance(given, str):
         raise bad(["not_string", name])
     if len(storable(given).encode()) > SHORT_MAX:
-        raise bad(f"{name} has more than {SHORT_MAX} octets")
+        raise bad(f"{name} has more than {SHORT_MAX} bytes")
     return given
 
 

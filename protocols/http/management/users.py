@@ -57,7 +57,7 @@ def put_user(asked: Asked) -> Later | Response:
     """Create or replace a user, who keeps the limits. Without a password, logins by password are refused."""
     name = asked.arguments["user"]
     if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
-        raise bad("the name has 1 to 255 octets")
+        raise bad("the name has 1 to 255 bytes")
     said = body_of(asked)
     if "tags" not in said and "administrator" not in said:
         raise bad("tags_not_present")

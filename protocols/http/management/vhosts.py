@@ -49,7 +49,7 @@ def put_virtual_host(asked: Asked) -> Response:
     """Create a virtual host, with every permission for its creator, or change what the body has of an existing one."""
     broker, name = asked.broker, asked.arguments["vhost"]
     if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
-        raise bad("the name has 1 to 255 octets")
+        raise bad("the name has 1 to 255 bytes")
     said, before = body_of(asked), broker.virtual_hosts.get(name)
     tracing = truth_in(said, "tracing", before is not None and before.tracing)
     was = Description() if before is None else before.description

@@ -232,7 +232,7 @@ def check_report(told: dict[str, Any]) -> None:
     ]
     assert changed[0].startswith("user 'ann': the password is hashed with MD5")
     assert "`leveret user password ann`" in changed[0]
-    assert changed[1].startswith("queue 'q' in vhost 'shop': a quorum queue has no replicas")
+    assert changed[1].startswith("queue 'q' in vhost 'shop': a quorum queue has no replicas of its own")
     assert changed[1].endswith("(1 more like it)")
     assert [each.partition(": ")[0] for each in problems] == [
         "user 'bob' (users[1].password_hash)",

@@ -66,4 +66,7 @@ def test_what_has_no_permissions_of_its_own_is_changed_by_administrators(route: 
 
 
 def test_only_the_question_how_to_log_in_is_for_anybody() -> None:
-    assert [route.path for route in ROUTES if route.level in OTHERS] == ["/api/auth"]
+    assert [route.path for route in ROUTES if route.level in OTHERS] == [
+        "/api/auth",
+        "/api/health/checks/is-owner",
+    ]

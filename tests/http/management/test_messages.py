@@ -129,7 +129,7 @@ WRONG: dict[str, tuple[Json, object]] = {
     "priority": (said(priority=256), "priority is not within 0 and 255"),
     "headers": (said(headers="x"), ["not_map", "headers"]),
     "text": (said(type=5), ["not_string", "type"]),
-    "long": (said(app_id="x" * 256), "app_id has more than 255 octets"),
+    "long": (said(app_id="x" * 256), "app_id has more than 255 bytes"),
     "large headers": (said(headers={"x": "y" * 200_000}), "the headers are too large"),
     "expiration": (said(expiration="1h"), "406 PRECONDITION_FAILED - invalid expiration '1h': no_integer"),
     "user": (
