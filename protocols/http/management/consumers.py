@@ -66,12 +66,20 @@ def activity(each: Attached) -> str:
     return "up"
 
 
+def timeout_ms(consumer: Consumer) -> int:
+    """Return how long a consumer may take to answer a delivery; 0 if there is no limit."""
+    if consumer.timeout_s is not None:
+        return round(consumer.timeout_s * 1000)
+    return consumer.queue.limits.consumer_timeout_ms or 0
+
+
 CONSUMER: Final[Fields[Attached]] = {
     "arguments": lambda each: as_json(each.consumer.arguments),
     "ack_required": lambda each: not each.consumer.settled,
     "active": is_active,
     "activity_status": activity,
     "consumer_tag": lambda each: each.facts.tag,
+    "consumer_timeout": lambda each: timeout_ms(each.consumer),
     "exclusive": lambda each: each.consumer.exclusive,
     "prefetch_count": lambda each: each.facts.prefetch,
     "queue": lambda each: {"name": each.queue.name, "vhost": each.queue.virtual_host.name},

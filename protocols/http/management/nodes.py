@@ -98,6 +98,7 @@ def node_fields(asked: Asked) -> Fields[Operations]:
     plain: Mapping[str, Json] = {
         "applications": [{"name": "leveret", "description": "Leveret", "version": VERSION}],
         "auth_mechanisms": [],
+        "being_drained": False,
         "config_files": [],
         "context_switches": used.ru_nvcsw + used.ru_nivcsw,
         "contexts": contexts(asked.operations),

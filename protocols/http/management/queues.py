@@ -39,6 +39,7 @@ from protocols.http.management.requester import (
 from protocols.http.server.request import Asked, Level, Route
 
 PATH: Final = "/api/queues"
+DETAILED: Final = PATH + "/detailed"  # in RabbitMQ the list whose rows have everything, as ours always have
 OF_HOST: Final = PATH + "/{vhost}"
 ONE: Final = OF_HOST + "/{name}"
 DETAILS_MAX: Final = 1000  # consumers told of one queue
@@ -292,6 +293,7 @@ def paused(asked: Asked, on: bool) -> Response:
 
 ROUTES: Final = (
     Route("GET", PATH, Level.MANAGEMENT, queues),
+    Route("GET", DETAILED, Level.MANAGEMENT, queues),
     Route("GET", OF_HOST, Level.MANAGEMENT, queues_of_host),
     Route("GET", ONE, Level.MANAGEMENT, queue),
     Route("PUT", ONE, Level.MANAGEMENT, put_queue),

@@ -213,6 +213,7 @@ def test_a_consumer_is_told_with_its_queue_and_channel(lobby: Lobby) -> None:
                 "user_provided_name": None,
             },
             "consumer_tag": "tag",
+            "consumer_timeout": 1_800_000,
             "exclusive": True,
             "prefetch_count": 9,
             "queue": {"name": "q", "vhost": "/"},

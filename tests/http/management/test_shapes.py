@@ -78,7 +78,7 @@ SHAPES: Final = {
     "consumer": (
         "arguments ack_required active activity_status channel_details consumer_tag exclusive prefetch_count queue",
         "",
-        "slow warnings",
+        "consumer_timeout slow warnings",
     ),
     "channel_details": (
         "connection_name name node number peer_host peer_port user",
@@ -128,7 +128,7 @@ SHAPES: Final = {
         "queue_declared queue_declared_details queue_created queue_created_details queue_deleted "
         "queue_deleted_details",
         "",
-        "processor_ms processor_ms_details",
+        "being_drained processor_ms processor_ms_details",
     ),
 }
 
