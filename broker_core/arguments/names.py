@@ -1,4 +1,4 @@
-"""Names that people have typed: as they can be printed, and the known name that was probably meant."""
+"""Words for people: typed names as they can be printed, the known name that was probably meant, and counts."""
 
 from __future__ import annotations
 
@@ -29,3 +29,10 @@ def shown(name: str) -> str:
     """Return a name that a client has chosen as it can be printed: short, and without control characters."""
     cut = name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}..."
     return cut if cut.isprintable() else repr(cut)
+
+
+def counted(count: int, what: str) -> str:
+    """Return `1 queue`, `2,001 queues`."""
+    if count == 1:
+        return f"1 {what}"
+    return f"{count:,} {what[:-1] + 'ies' if what.endswith('y') and not what.endswith('ey') else what + 's'}"

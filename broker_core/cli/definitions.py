@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker_core.arguments.names import counted
 from broker_core.cli.api_commands import Working, say_with_warnings, warnings_in
 from broker_core.cli.command_parser import Add, Environ, control
 from broker_core.cli.exit_codes import DONE, REFUSED, failed
@@ -105,7 +106,7 @@ def load(options: argparse.Namespace, api: Api) -> int:
 
 def reported(told: Row) -> str:
     """Return the report of an import as text."""
-    from broker_core.cli.text import counted, plain
+    from broker_core.cli.text import plain
 
     would = "would be " if told.get("dry_run") else ""
     imported = told.get("imported")
@@ -127,7 +128,6 @@ def reported(told: Row) -> str:
 
 def refusals(problems: Sequence[object], count: object) -> str:
     """Return the items that were refused as text, each with its reason."""
-    from broker_core.cli.text import counted
 
     total = count if isinstance(count, int) else len(problems)
     more = [f"  and {total - len(problems):,} more"] if total > len(problems) else []

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker_core.arguments.names import counted
 from broker_core.cli.api_commands import Working, confirmed, confirming, say, table
 from broker_core.cli.command_parser import Add, Environ, control, header, virtual_host
 from broker_core.cli.exit_codes import DONE, REFUSED
@@ -277,7 +278,6 @@ def described(message: Row) -> str:
 
 def purge(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import path
-    from broker_core.cli.text import counted
 
     row = facts(api, "queues", options.vhost, options.queue)
     ready, held = row.get("messages_ready"), row.get("messages_unacknowledged")
@@ -294,7 +294,6 @@ def purge(options: argparse.Namespace, api: Api) -> int:
 
 def move(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import WORK_TIMEOUT_S, own_path
-    from broker_core.cli.text import counted
 
     asked = own_path("queues", options.vhost, options.queue, "move")
     answer = api.post(asked, {"to": options.to}, WORK_TIMEOUT_S)
@@ -314,12 +313,12 @@ def delayed(options: argparse.Namespace, api: Api) -> int:
         for each in [""] if options.cancel_all else [f"/{each}" for each in dict.fromkeys(options.cancel)]:
             found = api.delete(below + each)
             dropped += int(str(found.get("dropped", 0))) if isinstance(found, dict) else 0
-        say(options, {"dropped": dropped}, f"{text.counted(dropped, 'message')} dropped")
+        say(options, {"dropped": dropped}, f"{counted(dropped, 'message')} dropped")
         return DONE
     if options.deliver is not None or options.deliver_all:
         found = api.post(f"{below}/deliver", {} if options.deliver_all else {"positions": options.deliver})
         delivered = int(str(found.get("delivered", 0))) if isinstance(found, dict) else 0
-        say(options, {"delivered": delivered}, f"{text.counted(delivered, 'message')} made ready")
+        say(options, {"delivered": delivered}, f"{counted(delivered, 'message')} made ready")
         return DONE
     found = api.get(f"{below}?count={min(options.count, 1000)}")
     assert isinstance(found, dict), "the node answers with an object"

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from broker_core.arguments.names import counted
 from broker_core.cli.api_commands import (
     Work,
     Working,
@@ -236,7 +237,6 @@ def _total(page: object) -> object:
 
 def contents(counts: Mapping[str, object]) -> str:
     """Return counts as text: `2,001 messages and 1 consumer`; those that are unknown or 0 are left out."""
-    from broker_core.cli.text import counted
 
     return " and ".join(
         counted(count, name.removesuffix("s"))
@@ -350,7 +350,6 @@ def forget_of_queue(options: argparse.Namespace, api: Api) -> int:
 
 def _forgotten(options: argparse.Namespace, api: Api, section: str) -> int:
     from broker_core.cli.api import SINGULAR, own_path
-    from broker_core.cli.text import counted
 
     answer = api.delete(own_path(section, options.vhost, options.name, "deduplication"))
     forgotten = answer.get("forgotten") if isinstance(answer, Mapping) else None

@@ -147,6 +147,7 @@ def run_node(config: Config, reread: Callable[[], Config], source: str) -> None:
 
 
 def check(options: argparse.Namespace, environ: Environ) -> int:
+    from broker_core.arguments.names import counted
     from broker_core.cli import text
 
     config, problems, warnings = _checked(options.file, environ)
@@ -163,7 +164,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
     if not problems:
         return DONE
     listed = "\n".join(map(str, problems))
-    return failed(f"{options.file} has {text.counted(len(problems), 'problem')}\n{listed}")
+    return failed(f"{options.file} has {counted(len(problems), 'problem')}\n{listed}")
 
 
 def _checked(file: Path, environ: Environ) -> tuple[Config | None, Sequence[Problem], list[str]]:

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from broker_core.arguments.names import counted
 from broker_core.cli.command_parser import Add, Command, Environ, parts_of, put
 from broker_core.cli.exit_codes import DONE, REFUSED, failed
 
@@ -307,9 +308,9 @@ def verified_text(report: Report) -> str:
 
 
 def _summary(report: Report) -> str:
-    messages = f"{report.messages} messages ({size(report.octets)})"
-    segments = f" and {report.segments} segments" if report.segments else ""
-    return f"{report.objects} objects, {messages} in {report.chunks} chunks{segments}"
+    messages = f"{counted(report.messages, 'message')} ({size(report.octets)})"
+    segments = f" and {counted(report.segments, 'segment')}" if report.segments else ""
+    return f"{counted(report.objects, 'object')}, {messages} in {counted(report.chunks, 'chunk')}{segments}"
 
 
 def stats_text(report: Report) -> str:

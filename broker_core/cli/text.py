@@ -146,13 +146,6 @@ def _nested(value: object) -> bool:
     )
 
 
-def counted(count: int, what: str) -> str:
-    """Return `1 queue`, `2,001 queues`."""
-    if count == 1:
-        return f"1 {what}"
-    return f"{count:,} {what[:-1] + 'ies' if what.endswith('y') and not what.endswith('ey') else what + 's'}"
-
-
 def duration(seconds: float) -> str:
     """Return a time for people, in its two largest units: `3 d 4 h`, `13 min 34 s`, `4.5 s`."""
     if seconds < 60:

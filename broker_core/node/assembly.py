@@ -75,7 +75,8 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
     """Return an empty broker with the configuration's limits and resource monitors."""
     memory = MemoryMonitor(config.memory_watermark)
     disk = DiskMonitor(config.node.data_dir, config.disk.free_limit)
-    log.info(memory.describe())
+    above = " Publishers wait while the node uses more (memory.watermark)." if memory.limit() else ""
+    log.info("%s%s", memory.describe(), above)
     if (warning := memory.warning()) is not None:
         log.warning(warning)
     made = Broker(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from broker_core.arguments.names import counted
 from broker_core.config.store import POSTGRES
 from broker_core.durability import recovery
 from broker_core.durability import restore as restoring
@@ -96,16 +97,16 @@ class Keeper:
             nonlocal said
             if time.monotonic() - said >= PROGRESS_S:
                 said = time.monotonic()
-                log.info("recovering: %d messages so far", messages)
+                log.info("recovering: %s so far", counted(messages, "message"))
 
         found = recovery.messages(self._broker, self.journal, progress)
         queues = sum(
             queue.journal is not None for host in self._broker.hosts() for queue in host.queues.values()
         )
         log.info(
-            "recovered %d durable queues with %d messages%s in %.2f s",
-            queues,
-            found.messages,
+            "recovered %s with %s%s in %.2f s",
+            counted(queues, "durable queue"),
+            counted(found.messages, "message"),
             f" from {self.folder}" if self.folder else "",
             time.monotonic() - began,
         )

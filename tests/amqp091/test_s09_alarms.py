@@ -78,7 +78,9 @@ def test_s153_the_watermark_is_a_fraction_or_octets_and_0_is_off() -> None:
 def test_s154_the_limit_is_logged_at_start(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "leveret"):
         assembly.broker(parse('[memory]\nwatermark = "2GiB"'), STANDARD, ManualClock())
-    assert "Memory limit set to 2048MB." in [record.getMessage() for record in caplog.records]
+    assert "Memory limit set to 2048MB. Publishers wait while the node uses more (memory.watermark)." in [
+        record.getMessage() for record in caplog.records
+    ]
 
 
 def test_s155_half_a_message_is_a_publish_too() -> None:

@@ -72,7 +72,7 @@ def test_a_node_says_where_its_data_is_and_what_it_has_found_there(serve: Serve,
     screen(node)
     node.send_signal(signal.SIGTERM)
     lines = ended(node, 0)
-    assert any(f"recovered 1 durable queues with 3 messages from {folder} in" in line for line in lines)
+    assert any(f"recovered 1 durable queue with 3 messages from {folder} in" in line for line in lines)
     assert not any("WARNING" in line for line in lines)
 
 

@@ -287,7 +287,7 @@ def test_a_long_recovery_tells_how_far_it_is(
         with caplog.at_level(logging.INFO, "leveret.store"), ThreadedNode(store=slow.store.reopened()):
             pass
         assert ("recovering: 1 messages so far" in caplog.text) is told
-        assert "recovered 1 durable queues with 1 messages in" in caplog.text
+        assert "recovered 1 durable queue with 1 message in" in caplog.text
 
 
 def test_everything_unanswered_is_back_in_its_queue_when_the_store_is_closed(
