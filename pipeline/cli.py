@@ -10,10 +10,12 @@ import argparse
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
+USAGE: Final = 2  # the exit code of wrong usage
 TEXT: Final = "Move messages between the broker and a data lake with Spark; report dead letters and lag."
 CONNECTION: Final = """\
 The password comes from --password-file, from the variable LEVERET_PASSWORD, or is asked for; guest's is guest.
@@ -101,7 +103,8 @@ class Pipeline:
     text = TEXT
 
     def add_to(self, parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-        actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+        parser.set_defaults(command=partial(_print_help, parser))
+        actions = parser.add_subparsers(title="commands", metavar="COMMAND")
         _add_archive(actions, environ)
         _add_replay(actions, environ)
         _add_route(actions, environ)
@@ -159,6 +162,13 @@ def _add_replay(actions: Actions[argparse.ArgumentParser], environ: Mapping[str,
     )
     adding.add_argument("--checkpoint", metavar="DIR", help="where to keep its progress")
     _add_running(adding)
+
+
+def _print_help(
+    parser: argparse.ArgumentParser, options: argparse.Namespace, environ: Mapping[str, str]
+) -> int:
+    parser.print_help()
+    return USAGE
 
 
 def _add_route(actions: Actions[argparse.ArgumentParser], environ: Mapping[str, str]) -> None:
