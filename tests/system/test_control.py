@@ -160,6 +160,18 @@ def test_status_tells_what_is_served_and_held(ask: Ask, channel: BlockingChannel
     assert re.search(r"127\.0\.0\.1:\d+ +http +no +yes +no\n", text)
 
 
+def test_what_the_file_will_set_back_is_told_at_once_and_in_the_status(ask: Ask) -> None:
+    assert ask("status", "--json").content["set_back_at_restart"] == []
+    told = ask("limit", "set", "max-connections", "50", "--of-user", "shop")
+    assert told.code == cli.DONE
+    assert told.err == ("leveret: warning: this holds until restart; the configuration file says otherwise\n")
+    changed = ask("status", "--json").content["set_back_at_restart"]
+    assert changed == [{"object": "user 'shop'", "file": "the configuration file"}]
+    assert re.search(
+        r"set back at restart\n +object +file\n +user 'shop' +the configuration file", ask("status").out
+    )
+
+
 # Who asks.
 
 
