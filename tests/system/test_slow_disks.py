@@ -286,7 +286,7 @@ def test_a_long_recovery_tells_how_far_it_is(
         monkeypatch.setattr(persistence, "PROGRESS_S", long_s)
         with caplog.at_level(logging.INFO, "leveret.store"), ThreadedNode(store=slow.store.reopened()):
             pass
-        assert ("recovering: 1 messages so far" in caplog.text) is told
+        assert ("recovering: 1 message so far" in caplog.text) is told
         assert "recovered 1 durable queue with 1 message in" in caplog.text
 
 
