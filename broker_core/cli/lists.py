@@ -28,6 +28,7 @@ examples:
 virtual host that the user may see. JSON has every column, unless --columns is given.
 """
 
+NO_SHORT: Final[Mapping[str, str]] = {}
 QUEUE_COLUMNS: Final = ("vhost", "name", "type", "messages", "messages_unacknowledged", "consumers", "state")
 
 # By name: the path below /api, the columns that a table shows, whether there is one list for each virtual host, and
@@ -49,7 +50,7 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
     ),
     "connections": (
         "connections",
-        ("name", "user_provided_name", "user", "vhost", "protocol", "state", "channels"),
+        ("name", "client", "user", "vhost", "protocol", "state", "channels"),
         False,
         True,
     ),
@@ -57,7 +58,7 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
         "channels",
         (
             "name",
-            "connection_details.user_provided_name",
+            "client",
             "user",
             "vhost",
             "consumer_count",
@@ -73,8 +74,8 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
             "queue.vhost",
             "queue.name",
             "consumer_tag",
-            "channel_details.user_provided_name",
-            "channel_details.name",
+            "client",
+            "channel",
             "ack_required",
             "prefetch_count",
             "slow",
@@ -111,6 +112,14 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
 }
 
 
+# Short names of columns, by list: the name that a client gives itself, and the channel of a consumer.
+SHORT: Final[Mapping[str, Mapping[str, str]]] = {
+    "connections": {"client": "user_provided_name"},
+    "channels": {"client": "connection_details.user_provided_name"},
+    "consumers": {"client": "channel_details.user_provided_name", "channel": "channel_details.name"},
+}
+
+
 def add_list(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(list_things), EXAMPLES)
     parser.add_argument("what", choices=list(THINGS), metavar="WHAT", help=", ".join(THINGS))
@@ -140,15 +149,19 @@ def count(text: str) -> int:
 
 def list_things(options: argparse.Namespace, api: Api) -> int:
     columns = options.columns.split(",") if options.columns else None
-    rows = listed(options, api, columns)
-    _warn(options.what, rows, [*(columns or ()), *([options.sort] if options.sort else [])])
+    short = SHORT.get(options.what, {})
+    options.sort = short.get(options.sort, options.sort)
+    rows = listed(options, api, None if columns is None else [short.get(each, each) for each in columns])
+    asked = [short.get(each, each) for each in columns or ()]
+    _warn(options.what, rows, [*asked, *([options.sort] if options.sort else [])])
     if options.json:
-        print(json.dumps([row if columns is None else shown(row, columns) for row in rows], indent=2))
+        print(json.dumps([row if columns is None else shown(row, columns, short) for row in rows], indent=2))
         return DONE
     from broker_core.cli import text
 
-    columns = columns or THINGS[options.what][1]
-    print(text.table([shown(row, columns) for row in rows], columns) if rows else f"no {options.what}")
+    columns = columns or list(THINGS[options.what][1])
+    told = [shown(row, columns, short) for row in rows]
+    print(text.table(told, columns) if rows else f"no {options.what}")
     return DONE
 
 
@@ -198,7 +211,9 @@ def _query(options: argparse.Namespace, columns: Sequence[str] | None) -> dict[s
     """Return the query for a list with pages, which the node filters and sorts."""
     query: dict[str, str] = {}
     if columns or not options.json:
-        wanted = [*(columns or THINGS[options.what][1]), *([options.sort] if options.sort else [])]
+        short = SHORT.get(options.what, {})
+        usual = [short.get(each, each) for each in THINGS[options.what][1]]
+        wanted = [*(columns or usual), *([options.sort] if options.sort else [])]
         query["columns"] = ",".join(dict.fromkeys(wanted))
     if options.filter:
         query |= {"name": options.filter, "use_regex": "true"}
@@ -242,8 +257,9 @@ def cell(row: Row, column: str) -> object:
     return value
 
 
-def shown(row: Row, columns: Iterable[str]) -> dict[str, object]:
-    return {column: cell(row, column) for column in columns}
+def shown(row: Row, columns: Iterable[str], short: Mapping[str, str] = NO_SHORT) -> dict[str, object]:
+    """Return the values of columns, some of which have `short` names."""
+    return {column: cell(row, short.get(column, column)) for column in columns}
 
 
 def order(value: object) -> tuple[int, float, str]:

@@ -46,15 +46,25 @@ def rows(here: Here, capsys: Captured, what: str) -> list[dict[str, object]]:
 
 
 def test_a_client_is_listed_with_its_channels_and_consumers_and_closed(here: Here, capsys: Captured):
-    connection = pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", here.amqp_port))
+    named = {"connection_name": "worker"}
+    connection = pika.BlockingConnection(
+        pika.ConnectionParameters("127.0.0.1", here.amqp_port, client_properties=named)
+    )
     channel = connection.channel()
     channel.queue_declare("q")
     channel.basic_consume("q", lambda *_: None)
     (listed,) = rows(here, capsys, "connections")
     assert [row["user"] for row in rows(here, capsys, "channels")] == ["guest"]
     assert len(rows(here, capsys, "consumers")) == 1
+    for what in ("connections", "channels", "consumers"):
+        assert here.run("list", what) == cli.DONE
+        heading, line = capsys.readouterr().out.splitlines()
+        at = heading.index("client")
+        assert line[at:].startswith("worker ")
+        assert here.run("list", what, "--columns", "client", "--sort", "client") == cli.DONE
+        assert capsys.readouterr() == ("client\nworker\n", "")
     assert here.run("top", "--once") == cli.DONE
-    assert str(listed["name"])[:20] in capsys.readouterr().out
+    assert "\nworker (127.0.0.1:" in capsys.readouterr().out
     closing = threading.Thread(
         target=here.run, args=("close", "connection", str(listed["name"]), "--reason", "tidying up")
     )
