@@ -116,6 +116,15 @@ def struct_of(arrays: Sequence[Array], kind: Kind) -> Array:
     return array
 
 
+def maps_of(
+    ends: Column, names: Sequence[str], values: Sequence[str | None], missing: Sequence[bool], kind: Kind
+) -> Array:
+    """Return maps of texts; `ends` begins with a 0, and `missing` says which maps are null."""
+    arrays = (numbers_of(ends, pa.int32()), pa.array(names, pa.string()), pa.array(values, pa.string()))
+    array: Array = pa.MapArray.from_arrays(*arrays, type=kind, mask=pa.array(missing))
+    return array
+
+
 def is_struct(kind: Kind) -> bool:
     return bool(pa.types.is_struct(kind))
 

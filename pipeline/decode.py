@@ -13,6 +13,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
@@ -36,13 +37,14 @@ from pipeline.arrow import (
     flags_of,
     is_struct,
     joined,
+    maps_of,
     numbers_of,
     places_of,
     repeated,
     struct_of,
     variants_of,
 )
-from pipeline.texts import PROPERTY, readable, said, variant
+from pipeline.texts import CONVERTED, readable, said, variant
 from protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from protocols.amqp091.broker.encoding import ENCODING as AMQP091
 from protocols.amqp091.broker.encoding import rendered
@@ -410,10 +412,18 @@ def redelivered(rows: Rows, kind: Kind) -> Array:
 
 def properties(rows: Rows, kind: Kind) -> Array:
     distinct, which = rows.properties
-    fields = [
-        array_of([PROPERTY[field.name](each) for each in distinct], field.type) for field in fields_of(kind)
-    ]
+    fields = [_property(field.name, distinct, field.type) for field in fields_of(kind)]
     return struct_of(fields, kind).take(which)
+
+
+def _property(name: str, distinct: Sequence[Properties], kind: Kind) -> Array:
+    values = list(map(attrgetter(name), distinct))
+    convert, absent = CONVERTED[name], values.count(None)
+    if absent == len(values):
+        return repeated(None, absent, kind)
+    if absent:
+        return array_of([None if value is None else convert(value) for value in values], kind)
+    return array_of(list(map(convert, values)), kind)
 
 
 def headers(rows: Rows, kind: Kind) -> Array:
@@ -421,7 +431,20 @@ def headers(rows: Rows, kind: Kind) -> Array:
     distinct, which = rows.headers
     if is_struct(kind):
         return variants_of([None if each is None else variant(each) for each in distinct], kind).take(which)
-    return array_of([_pairs(each, lambda value: value) for each in distinct], kind).take(which)
+    return _maps(distinct, kind).take(which)
+
+
+def _maps(distinct: Sequence[Table | None], kind: Kind) -> Array:
+    """Return tables as maps of texts, from all names and all values: twice as fast as a list for each."""
+    names: list[str] = []
+    texts: list[str | None] = []
+    ends = array("i", (0,))
+    for each in distinct:
+        if each:
+            names += map(readable, each)
+            texts += map(said, each.values())
+        ends.append(len(names))
+    return maps_of(ends, names, texts, [each is None for each in distinct], kind)
 
 
 def annotations_column(rows: Rows, kind: Kind) -> Array:

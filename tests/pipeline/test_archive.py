@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from broker_core.cli import main
+from broker_core.values import Timestamp
 from pipeline.errors import BadOption, DataLoss, PipelineError
 from pipeline.jobs import delta
 from pipeline.jobs.archive import Target
@@ -204,6 +206,42 @@ def test_a_table_is_partitioned_by_times_and_names(lake: Lake):
     assert rows["routing_key"].to_list() == ["eu", None, "eu", "us: \xe9/%x"]
     assert rows["timestamp"][0] == datetime(2026, 11, 27, 12, tzinfo=UTC)
     assert sorted(each.rows or 0 for each in delta.committed(delta.found(str(lake.where)))) == [1, 1, 1, 1]
+
+
+def test_headers_of_every_type_are_texts_in_the_table(lake: Lake):
+    headers = {
+        "text": "caf\xe9",
+        "whole": -7,
+        "large": 1 << 40,
+        "half": 0.5,
+        "yes": True,
+        "none": None,
+        "octets": b"\xff\x00",
+        "price": Decimal("1.25"),
+        "at": Timestamp(NOON // 1000),
+        "list": ["a", 1, [True]],
+        "table": {"a": {"b": 2}},
+    }
+    lake.broker.stream("orders").publish(
+        message(b"a", headers=headers), message(b"b"), message(b"c", headers={})
+    )
+    lake.once()
+    table = delta.found(str(lake.where)).to_pyarrow_table()
+    found = [None if each is None else dict(each) for each in table["headers"].to_pylist()]
+    assert found[1:] == [None, {}]
+    assert found[0] == {
+        "text": "caf\xe9",
+        "whole": "-7",
+        "large": "1099511627776",
+        "half": "0.5",
+        "yes": "true",
+        "none": None,
+        "octets": "\\xff\x00",
+        "price": "1.25",
+        "at": str(NOON // 1000),
+        "list": '["a", 1, [true]]',
+        "table": '{"a": {"b": 2}}',
+    }
 
 
 def test_a_table_with_other_columns_or_partitions_is_refused(lake: Lake):
