@@ -126,3 +126,9 @@ $(COMPILED)/.ready: setup.py pyproject.toml $(SOURCES) | $(VENV)/.ready-to-run
 $(NPM)/node_modules/.ready: $(NPM)/package-lock.json scripts/setup.sh
 	@scripts/setup.sh peers
 	@if [ -d $(@D) ]; then touch $@; fi
+
+.PHONY: connect
+connect: $(VENV)/.ready-to-test ## try Spark Connect, with a client whose packages are in a folder of their own
+	$(BIN)/pip install -q --target .cache/connect grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0 \
+	    pandas==3.1.1 zstandard==0.25.0
+	$(BIN)/pytest tests/pipeline/test_connect.py

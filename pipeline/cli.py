@@ -90,6 +90,13 @@ examples:
 Stop archiving into the folder first. Its files stay where they are, and so does the checkpoint, which the next run of
 `leveret pipeline archive` goes on with.
 """
+BUNDLE: Final = """\
+examples:
+  leveret pipeline bundle /tmp/leveret.zip
+  spark-submit --py-files /tmp/leveret.zip program.py      the program calls pyspark_amqp.register(spark)
+
+Where Spark's Python runs, on the driver and on executors, pyarrow has to be installed; nothing else.
+"""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 UNITS: Final = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours"}
 
@@ -110,6 +117,7 @@ class Pipeline:
         _add_route(actions, environ)
         _add_dead_letters(actions, environ)
         _add_lag(actions, environ)
+        _add_bundle(actions)
         _add_files(actions)
         _add_check(actions, environ)
         _add_clean(actions)
@@ -261,6 +269,26 @@ def _add_convert(actions: Actions[argparse.ArgumentParser]) -> None:
     adding.add_argument("target", metavar="TARGET", help="the folder")
     adding.add_argument("--checkpoint", metavar="DIR", help="of its query (default: beside the target)")
     adding.add_argument("--dry-run", action="store_true", help="print what would be done, and do nothing")
+
+
+def _add_bundle(actions: Actions[argparse.ArgumentParser]) -> None:
+    text = "Make the one file that spark-submit takes with --py-files to know format('amqp')."
+    adding = actions.add_parser(
+        "bundle",
+        help=text,
+        description=text,
+        epilog=BUNDLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    adding.set_defaults(command=_loaded("bundle", "commands"))
+    adding.add_argument(
+        "file",
+        metavar="FILE",
+        nargs="?",
+        type=Path,
+        default=Path("leveret.zip"),
+        help="the zip to write (default: %(default)s)",
+    )
 
 
 # Arguments of several jobs.

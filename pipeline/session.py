@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pipeline import bundle
 from pipeline.errors import PipelineError
 
 log: Final = logging.getLogger("leveret.pipeline")
@@ -72,25 +73,37 @@ def register(spark: SparkSession, push: bool = True) -> None:
     """Make `format("amqp")` known to a session, and, unless `push` is False, let it hand over conditions of WHERE."""
     from pipeline.source import AmqpSource
 
-    other = other_python(os.environ, str(spark.conf.get("spark.master", "")))
-    if other:
-        log.warning("%s", other)
+    zipped = bundle.where()
+    if is_classic(spark) and zipped is None:
+        other = other_python(os.environ, str(spark.sparkContext.master))
+        if other is not None:
+            log.warning("%s", other)
+    elif is_classic(spark):
+        # Spark plans streaming reads in a process of the driver that does not know --py-files.
+        known = spark.sparkContext.environment.get("PYTHONPATH")
+        spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(zipped), known)))
     spark.dataSource.register(AmqpSource)
     if push:
         spark.conf.set(PUSH, "true")
 
 
+def is_classic(spark: SparkSession) -> bool:
+    """Return whether Spark's driver is this process; it is not with Spark Connect."""
+    return type(spark).__module__ == "pyspark.sql.session"
+
+
 def other_python(environ: Mapping[str, str], master: str) -> str | None:
-    """Return a warning if Spark on this machine runs another Python than this one, which may not have our modules."""
-    asked = environ.get("PYSPARK_PYTHON") or "python3"
-    found = shutil.which(asked, path=environ.get("PATH"))
-    if not master.startswith("local") or (
-        found and Path(found).absolute() == Path(sys.executable).absolute()
-    ):
+    """Return a warning if Spark on this machine runs another Python than this one by default, which may not have our
+    modules.
+    """
+    if not master.startswith("local") or "PYSPARK_PYTHON" in environ:
+        return None
+    found = shutil.which("python3", path=environ.get("PATH")) or "python3"
+    if Path(found).absolute() == Path(sys.executable).absolute():
         return None
     return (
-        f"Spark's Python is {found or asked}, and this one is {sys.executable}: set PYSPARK_PYTHON={sys.executable}"
-        " before the session starts, or Spark finds neither pipeline nor format('amqp') (DATA_SOURCE_NOT_FOUND)"
+        f"Spark's Python is {found}, and this one is {sys.executable}: set PYSPARK_PYTHON={sys.executable} before the"
+        " session starts, or Spark finds neither pipeline nor format('amqp') (DATA_SOURCE_NOT_FOUND)"
     )
 
 

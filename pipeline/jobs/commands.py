@@ -287,6 +287,16 @@ def lag(options: argparse.Namespace, environ: Environ) -> int:
             print()
 
 
+@told
+def bundle(options: argparse.Namespace, environ: Environ) -> int:
+    from pipeline.bundle import bundle as written
+
+    octets = written(options.file)
+    _tell(f"{options.file}: {octets / 1e6:.1f} MB, for spark-submit --py-files; the program calls")
+    _tell("    import pyspark_amqp; pyspark_amqp.register(spark)")
+    return DONE
+
+
 def lag_lines(found: Sequence[lags.Lag]) -> list[str]:
     """Return a table for people, with the sum of all."""
     if not found:

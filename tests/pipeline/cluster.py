@@ -12,31 +12,18 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from pipeline.bundle import bundle
 from tests.pipeline.processes import command_of, descendants, kill
 
-ROOT: Final = Path(__file__).parents[2]
-SHIPPED: Final = ("broker_core", "pipeline", "protocols")  # and pyspark_amqp.py
-NEEDED: Final = ("attr", "attrs", "mypy_extensions", "pyarrow")  # on every executor
+NEEDED: Final = ("pyarrow",)  # on the driver and on every executor
 QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BEGIN_TIMEOUT_S: Final = 180
 RUN_TIMEOUT_S: Final = 400
-
-
-def package(folder: Path) -> Path:
-    """What `--py-files` takes."""
-    made = folder / "leveret.zip"
-    with zipfile.ZipFile(made, "w") as archive:
-        archive.write(ROOT / "pyspark_amqp.py", "pyspark_amqp.py")
-        for package_name in SHIPPED:
-            for path in sorted((ROOT / package_name).rglob("*.py")):
-                archive.write(path, path.relative_to(ROOT))
-    return made
 
 
 def bare_python(folder: Path) -> Path:
@@ -116,9 +103,10 @@ class Cluster:
 
     def submit(self, program: Path, *arguments: str) -> subprocess.Popen[str]:
         """Run a program on it, as the documentation says."""
-        leveret = str(package(self._folder))
+        leveret = self._folder / "leveret.zip"
+        bundle(leveret)
         command = [str(self._home / "bin/spark-submit"), "--master", self.url]
-        command += ["--py-files", leveret, "--executor-memory", "512m"]
+        command += ["--py-files", str(leveret), "--executor-memory", "512m"]
         settings = {
             "spark.driver.extraJavaOptions": QUICK,
             "spark.executor.extraJavaOptions": QUICK,
@@ -131,10 +119,7 @@ class Cluster:
         return subprocess.Popen(
             [*command, str(program), *arguments],
             cwd=self._folder,
-            env={
-                **self._environment,
-                "PYTHONPATH": leveret,
-            },  # for where Spark plans streams: it knows no py-files
+            env=self._environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

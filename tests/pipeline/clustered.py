@@ -7,10 +7,10 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.source import AmqpSource
+import pyspark_amqp
 
 spark = SparkSession.builder.getOrCreate()
-spark.dataSource.register(AmqpSource)  # what comes with --py-files, Spark does not find by itself
+pyspark_amqp.register(spark)  # what comes with --py-files, Spark does not find by itself
 endpoint, folder = sys.argv[1:]
 
 

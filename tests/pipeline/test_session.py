@@ -67,7 +67,7 @@ def test_a_python_of_sparks_that_is_not_this_one_is_named(tmp_path: Path):
     assert warning is not None
     assert f"Spark's Python is {tmp_path}/python3, and this one is {sys.executable}" in warning
     assert f"set PYSPARK_PYTHON={sys.executable} before" in warning
-    assert session.other_python({**path, "PYSPARK_PYTHON": sys.executable}, "local[2]") is None
+    assert session.other_python({**path, "PYSPARK_PYTHON": "/some/python"}, "local[2]") is None
     assert session.other_python(path, "spark://head:7077") is None  # its machines have other paths
 
 
