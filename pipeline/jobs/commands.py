@@ -24,6 +24,7 @@ from pipeline.jobs.delta import folder_of
 from pipeline.jobs.dry_run import as_lines, marks_in, planned
 from pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
 from pipeline.jobs.run import Report, Stop, ended, metrics_in, on_a_busy_machine, patiently, watch
+from pipeline.progress import ProgressReporter, progress_in
 from pipeline.requests import Asker
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NOT_LET_IN: Final = "does not let"
+NAME_OCTETS_MAX: Final = 255  # of a pipeline's name
 BATCH: Final = 1_000_000  # messages in a micro-batch
 SETTINGS: Final = {
     "spark.log.level": "WARN",  # to a file; we print a query's error ourselves, in a line
@@ -376,17 +378,28 @@ def _query(
     reach.checked(options.sources, _reading(options, BATCH))
     _require_readable(reach, options.sources, options.reader)
     activity = Activity(job, _tell)
+    reporter = ProgressReporter(reach.options)
+    to = getattr(options, "target", None) or f"exchange {options.to_exchange}"
+    name = f"{job} {','.join(options.sources)} to {to}".encode()[:NAME_OCTETS_MAX].decode(errors="ignore")
     with _spark(options, activity) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
         report = Report(job, activity.tell, file)
         if not options.continuous and "minpartitions" not in map(str.lower, reading):
             reading["minPartitions"] = str(spark.sparkContext.defaultParallelism)
 
+        def progressed(progress: dict[str, object]) -> None:
+            found = progress_in(progress)
+            if found is not None:
+                reporter.tell(attrs.evolve(found, name=name))
+
         def run() -> bool:
             query, written = started(spark, reading)
-            return watch(query, report, stop, written, activity.doing)
+            return watch(query, report, stop, written, activity.doing, progressed)
 
         with ended(report) as end:
-            end.well = on_a_busy_machine(job, activity.tell, run, stop)
+            try:
+                end.well = on_a_busy_machine(job, activity.tell, run, stop)
+            finally:
+                reporter.close()
     return DONE if end.well or options.continuous else INTERRUPTED
 
 

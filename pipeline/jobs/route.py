@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pipeline.errors import BadOption
-from pipeline.jobs.run import PUBLISHED
+from pipeline.progress import PUBLISHED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import attrs
 
-from pipeline.errors import PipelineError
-from pipeline.offsets import from_json
+from pipeline.progress import lags_in, published_in
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 T = TypeVar("T")
 POLL_S: Final = 1
-PUBLISHED: Final = "published"  # the observation of a query that counts the rows it writes
 STARTS_MAX: Final = 4
 # Spark's words, in PythonWorkerFactory: it waits ten seconds for a Python worker, and no setting changes that.
 LATE_WORKER: Final = "failed to connect back"
@@ -173,28 +171,13 @@ def done_in(progress: dict[str, object]) -> FinishedBatch:
     assert isinstance(rows, int)
     assert isinstance(number, int)
     seconds = took / 1000 if isinstance(took, int) else 0.0
-    return FinishedBatch(number, rows, seconds, behind(progress), _published(progress))
-
-
-def _published(progress: dict[str, object]) -> int | None:
-    observed = progress.get("observedMetrics")
-    found = observed.get(PUBLISHED) if isinstance(observed, dict) else None
-    rows = found.get("rows") if isinstance(found, dict) else None
-    return rows if isinstance(rows, int) else None
+    return FinishedBatch(number, rows, seconds, behind(progress), published_in(progress))
 
 
 def behind(progress: dict[str, object]) -> int | None:
     """Return the messages between the end of the micro-batch and the newest one; None if our source reports none."""
-    total = None
-    sources = progress.get("sources")
-    for source in sources if isinstance(sources, list) else ():
-        try:
-            end, latest = from_json(source["endOffset"]), from_json(source["latestOffset"])
-        except (PipelineError, KeyError, TypeError):
-            continue
-        far = sum(max(0, mark.next - end[each].next) for each, mark in latest.items() if each in end)
-        total = far + (total or 0)
-    return total
+    found = lags_in(progress)
+    return None if found is None else sum(each.behind for each in found)
 
 
 def patiently(
@@ -234,10 +217,11 @@ def watch(
     stop: Stop,
     written: Mapping[int, int] = NOTHING,
     doing: Callable[[str | None], None] = lambda what: None,
+    progressed: Callable[[dict[str, object]], None] = lambda progress: None,
 ) -> bool:
     """Wait until the query ends by itself and return True, or stop it after its micro-batch if asked to and return
     False. `written` has the rows of micro-batches whose input Spark counts as something else, such as files. `doing`
-    is told what is under way.
+    is told what is under way, and `progressed` Spark's report of each micro-batch that has read something.
 
     Raises the error that the query failed with.
     """
@@ -247,9 +231,9 @@ def watch(
         try:
             ended = query.awaitTermination(POLL_S)
         except Exception:
-            _report_from(seen, query, report, written)
+            _report_from(seen, query, report, written, progressed)
             raise
-        seen = _report_from(seen, query, report, written)
+        seen = _report_from(seen, query, report, written, progressed)
         if ended:
             return True
         if not stop.asked:
@@ -260,12 +244,20 @@ def watch(
             return False
 
 
-def _report_from(seen: int, query: StreamingQuery, report: Report, written: Mapping[int, int]) -> int:
+def _report_from(
+    seen: int,
+    query: StreamingQuery,
+    report: Report,
+    written: Mapping[int, int],
+    progressed: Callable[[dict[str, object]], None],
+) -> int:
     """Report the micro-batches after that numbered `seen`, and return the number of the last."""
     for progress in query.recentProgress:
-        done = done_in(json.loads(progress.json))
+        said = json.loads(progress.json)
+        done = done_in(said)
         if done.rows and done.number > seen:
             seen = done.number
             rows = written.get(done.number, done.rows)
             report.batch(done.number, rows, done.seconds, done.behind, done.published)
+            progressed(said)
     return seen

@@ -48,7 +48,7 @@ SECTIONS: Final[Sequence[tuple[str, str, tuple[str, ...]]]] = (
     ("Metrics", "[Monitoring](monitoring.md#metrics)", ("/metrics",)),
     ("Health", "[The HTTP API](http-api.md#changing-things)", ("/api/health", "/api/aliveness-test")),
     (
-        "Streams, leases, staged and bulk publishing",
+        "Streams, leases, pipelines, staged and bulk publishing",
         "[Bulk access](bulk-access.md), [streams](streams.md)",
         (
             "/api/leveret/streams",
@@ -56,6 +56,7 @@ SECTIONS: Final[Sequence[tuple[str, str, tuple[str, ...]]]] = (
             "/api/leveret/staging",
             "/api/leveret/publish",
             "/api/leveret/leases",
+            "/api/leveret/pipelines",
         ),
     ),
     (

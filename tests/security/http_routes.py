@@ -40,6 +40,7 @@ BRANCH: Final = "/api/leveret/branches/{vhost}/{xid}"
 LEASES: Final = "/api/leveret/leases/%2F/q/r"
 STAGED: Final = "/api/leveret/staging/%2F/job"
 READS: Final = ((READ, "q"),)
+POSITION: Final = {"source": "s", "partition": 0, "position": 0, "behind": 0}
 FENCE: Final = "fence={fence}"
 
 OURS: Final[dict[str, Row]] = {
@@ -83,6 +84,11 @@ BULK: Final[dict[str, Row]] = {
     f"POST {LEASE}/settle": Row("user", "nobody", READS, query=f"{FENCE}&to=0"),
     f"POST {LEASE}/release": Row("user", "nobody", READS, query=FENCE),
     f"GET {LEASE}/blocks": Row("user", "nobody", READS, target=f"{LEASES}/blocks?from=0&until=1"),
+    "GET /api/leveret/pipelines/{vhost}": Row("user", "nobody"),
+    "PUT /api/leveret/pipelines/{vhost}/{name}": Row(
+        "user", "nobody", ((READ, "s"),), {"batch": 0, "rows": 0, "partitions": [POSITION]}, name="lake"
+    ),
+    "DELETE /api/leveret/pipelines/{vhost}/{name}": Row("user", "nobody", name="gone", otherwise=404),
     "GET /api/leveret/branches/{vhost}": Row("user", "nobody"),
     f"POST {BRANCH}/commit": Row("user", "nobody"),
     f"POST {BRANCH}/rollback": Row("user", "nobody"),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from broker_core.flow import DiskMonitor, MemoryMonitor
 from broker_core.observability.resource_usage import measured
 from broker_core.version import VERSION
+from protocols.http.bulk.pipelines import Pipelines, behind
 from protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, labelled
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def families(broker: Broker, groups: frozenset[str] | None) -> Iterator[tuple[Fa
             yield from _intercepted(broker.interceptors)
         if broker.shovels is not None:
             yield from _shovelled(broker.shovels)
+        yield from _piped(broker)
 
 
 EVENTS: Final = Family("leveret_events_total", COUNTER, "Events by name, such as queue.created.")
@@ -95,6 +97,47 @@ def _shovelled(shovels: Shovels) -> Iterator[tuple[Family, list[Sample]]]:
     ]
     yield SHOVELLED, [(labels, shovel.forwarded) for labels, shovel in found]
     yield SHOVELS_RUNNING, [(labels, int(shovel.is_running)) for labels, shovel in found]
+
+
+PIPED: Final = Family(
+    "leveret_pipeline_messages_behind", GAUGE, "Messages that a pipeline has not written yet."
+)
+PIPED_ROWS: Final = Family("leveret_pipeline_rows_total", COUNTER, "Rows that a pipeline says it has read.")
+PIPED_OUT: Final = Family(
+    "leveret_pipeline_rows_published_total", COUNTER, "Rows that a pipeline says it has published."
+)
+PIPED_AGE: Final = Family(
+    "leveret_pipeline_report_age_seconds", GAUGE, "The time since a pipeline's last report."
+)
+
+
+def _piped(broker: Broker) -> Iterator[tuple[Family, list[Sample]]]:
+    """Yield how far pipelines are, by virtual host and name; nothing, if none has reported."""
+    found = [(host, name, report) for host, name, report in broker.kept(Pipelines).all()]
+    if not found:
+        return
+    named = [(labelled({"vhost": host, "pipeline": name}), report) for host, name, report in found]
+    yield (
+        PIPED,
+        [
+            (
+                labelled(
+                    {
+                        "vhost": host,
+                        "pipeline": name,
+                        "source": each.source,
+                        "partition": str(each.partition),
+                    }
+                ),
+                behind(broker.virtual_hosts.get(host), each),
+            )
+            for host, name, report in found
+            for each in report.positions
+        ],
+    )
+    yield PIPED_ROWS, [(labels, report.rows) for labels, report in named]
+    yield PIPED_OUT, [(labels, report.published) for labels, report in named if report.published is not None]
+    yield PIPED_AGE, [(labels, broker.now - report.at) for labels, report in named]
 
 
 def _counted(broker: Broker) -> Iterator[Found]:

@@ -16,7 +16,7 @@ from broker_core.exchanges.explain import explain
 from broker_core.observability import log_levels
 from broker_core.values import Json, Value
 from protocols.http import management, metrics, ui
-from protocols.http.bulk import branches, leases, publish, staging, streams, super_streams
+from protocols.http.bulk import branches, leases, pipelines, publish, staging, streams, super_streams
 from protocols.http.connection import Response
 from protocols.http.management.requester import sees_all, visible_hosts
 from protocols.http.server.request import Asked, Level, Refused, Route
@@ -171,6 +171,7 @@ ROUTES: Final = (
     *staging.ROUTES,
     *publish.ROUTES,
     *leases.ROUTES,
+    *pipelines.ROUTES,
     *branches.ROUTES,
     *management.ROUTES,
     *metrics.ROUTES,

@@ -16,11 +16,13 @@ export const streams = {
     const asked = await everywhere((vhost) => get(path`leveret/streams/${vhost}`, signal));
     const all = asked.found.flatMap(([vhost, found]) => found.map((each) => ({ ...each, vhost })));
     const found = all.filter(({ partitions }) => !partitions);
+    const piped = await everywhere((vhost) => get(path`leveret/pipelines/${vhost}`, signal));
+    const pipelines = piped.found.flatMap(([vhost, rows]) => rows.map((each) => ({ ...each, vhost })));
     const readers = await Promise.all(found.slice(0, WATCHED).map((each) => readersOf(each, signal)));
-    return { asked, found, supers: all.filter(({ partitions }) => partitions), readers: readers.flat() };
+    return { asked, found, supers: all.filter(({ partitions }) => partitions), readers: readers.flat(), pipelines };
   },
 
-  draw: ({ asked, found, supers, readers }) => [
+  draw: ({ asked, found, supers, readers, pipelines }) => [
     missed(asked),
     section("Streams", listed(found, streamColumns(), "There are no streams here.")),
     section(
@@ -28,6 +30,7 @@ export const streams = {
       found.length > WATCHED && h("p", { class: "hint" }, `Of the first ${WATCHED} streams.`),
       listed(readers, readerColumns(), "Nobody reads a stream now."),
     ),
+    pipelines.length > 0 && section("Pipelines", listed(pipelines, pipelineColumns(), "")),
     supers.length > 0 && section("Super streams", listed(supers, superColumns(), "")),
   ],
 };
@@ -62,6 +65,17 @@ const readerColumns = () => [
   ],
   ["Next offset", ({ next }) => count(next), { number: true }],
   ["Lag", ({ lag }) => (lag > 0 ? count(lag) : badge("up to date", "good")), { number: true }],
+];
+
+const pipelineColumns = () => [
+  ["Name", ({ name }) => name],
+  ...hostColumn(),
+  ["Reads", ({ partitions }) => [...new Set(partitions.map(({ source }) => source))].join(", ")],
+  ["Rows read", ({ rows }) => count(rows), { number: true }],
+  ["Published", ({ published }) => (published === null ? "" : count(published)), { number: true }],
+  ["Rows/s", (each) => count(each.rows_per_s), { number: true }],
+  ["Last report", ({ age_s }) => `${count(Math.round(age_s))} s ago`, { number: true }],
+  ["Behind", ({ behind }) => (behind > 0 ? count(behind) : badge("up to date", "good")), { number: true }],
 ];
 
 const superColumns = () => [

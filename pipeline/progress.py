@@ -1,0 +1,156 @@
+"""Find how far a query is in Spark's report of a micro-batch, and report it to the broker."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote
+
+import attrs
+
+from pipeline.errors import PipelineError
+from pipeline.offsets import from_json
+from pipeline.options import Connection, Use, read_options
+from pipeline.requests import Asker
+
+log: Final = logging.getLogger("leveret.pipeline")
+
+PUBLISHED: Final = "published"  # the observation of a query that counts the rows it writes
+PATH: Final = "/api/leveret/pipelines/"
+RETRY_S: Final = 2  # a report that does not arrive is no reason to hold a query up
+
+
+@attrs.frozen
+class PartitionLag:
+    """The position of a query in one partition, and its end. Numbers are of messages."""
+
+    source: str
+    partition: int
+    position: int  # offset of the first message that is not written
+    end: int  # offset behind the last message there was
+    incarnation: str
+
+    @property
+    def behind(self) -> int:
+        return max(0, self.end - self.position)
+
+
+@attrs.frozen
+class QueryProgress:
+    """One micro-batch of a query, and how far the query is behind it."""
+
+    name: str  # of the query; its id, if it has none
+    batch: int
+    rows: int  # read in this micro-batch
+    published: int | None  # rows that it wrote, if the query counts them
+    rows_per_s: float
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def behind(self) -> int:
+        return sum(each.behind for each in self.partitions)
+
+    @property
+    def average(self) -> float:
+        """The messages that a partition is behind, on average."""
+        return self.behind / len(self.partitions) if self.partitions else 0.0
+
+    @property
+    def maximum(self) -> int:
+        return max((each.behind for each in self.partitions), default=0)
+
+
+def lags_in(progress: Mapping[str, object]) -> list[PartitionLag] | None:
+    """Return the partitions of our sources in Spark's progress report, as JSON; None if none is ours."""
+    found: list[PartitionLag] | None = None
+    sources = progress.get("sources")
+    for source in sources if isinstance(sources, list) else ():
+        try:
+            end, latest = from_json(source["endOffset"]), from_json(source["latestOffset"])
+        except (PipelineError, KeyError, TypeError):
+            continue
+        lags = [
+            PartitionLag(*each, end[each].next, mark.next, mark.incarnation)
+            for each, mark in sorted(latest.items())
+            if each in end
+        ]
+        found = [*(found or ()), *lags]
+    return found
+
+
+def published_in(progress: Mapping[str, object]) -> int | None:
+    """Return the rows that the query has counted as `published`, if it does."""
+    observed = progress.get("observedMetrics")
+    found = observed.get(PUBLISHED) if isinstance(observed, dict) else None
+    rows = found.get("rows") if isinstance(found, dict) else None
+    return rows if isinstance(rows, int) else None
+
+
+def progress_in(progress: Mapping[str, object]) -> QueryProgress | None:
+    """Return the micro-batch in Spark's progress report; None if none of its sources is ours."""
+    lags = lags_in(progress)
+    rows, number, rate = (
+        progress.get(name) for name in ("numInputRows", "batchId", "processedRowsPerSecond")
+    )
+    if lags is None or not isinstance(rows, int) or not isinstance(number, int):
+        return None
+    name = str(progress.get("name") or progress.get("id") or "query")
+    per_s = float(rate) if isinstance(rate, int | float) else 0.0
+    return QueryProgress(name, number, rows, published_in(progress), per_s, tuple(lags))
+
+
+class ProgressReporter:
+    """Tells the broker how far queries are, so that its page and its metrics show them."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """Make a reporter. `options` are those of `format("amqp")`; what is not about the connection is ignored.
+        Raises BadOption.
+        """
+        known = {field.metadata["name"].lower() for field in attrs.fields(Connection)}
+        given = {name: value for name, value in options.items() if name.lower() in known}
+        asked = read_options({**given, "subscribe": "*"}, Use.STREAM)
+        self._options = attrs.evolve(asked, retry_s=min(asked.retry_s, RETRY_S))
+        self._totals: dict[str, tuple[int, int | None]] = {}  # rows read and published since the start
+        self._refused = False  # the broker does not want to know, and is not told again
+        self._asker: Asker | None = None
+
+    def tell(self, found: QueryProgress) -> None:
+        """Report a micro-batch. What goes wrong is logged: the query is not held up by it."""
+        before, out = self._totals.get(found.name, (0, None))
+        published = out if found.published is None else (out or 0) + found.published
+        self._totals[found.name] = rows, published = before + found.rows, published
+        if not found.partitions or self._refused:
+            return
+        body = {
+            "batch": found.batch,
+            "rows": rows,
+            "published": published,
+            "rows_per_s": round(found.rows_per_s),
+            "partitions": [
+                {
+                    "source": each.source,
+                    "partition": each.partition,
+                    "position": each.position,
+                    "behind": each.behind,
+                    "incarnation": each.incarnation,
+                }
+                for each in found.partitions
+            ],
+        }
+        path = f"{PATH}{quote(self._options.vhost, safe='')}/{quote(found.name, safe='')}"
+        try:
+            if self._asker is None:
+                self._asker = Asker(self._options)
+            answer = self._asker.ask("PUT", path, None, json.dumps(body).encode(), "application/json")
+            if answer.status != 200:
+                self._refused = True
+                log.warning("the broker does not take how far query %s is: %s", found.name, answer.reason)
+        except PipelineError as error:
+            log.warning("the broker was not told how far query %s is: %s", found.name, error)
+
+    def close(self) -> None:
+        if self._asker is not None:
+            self._asker.close()
+            self._asker = None

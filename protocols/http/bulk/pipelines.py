@@ -1,0 +1,212 @@
+"""Keep how far pipelines say they are, and tell how far they are behind what there is now.
+
+A pipeline reads streams or queues in micro-batches and keeps its position itself, as a query of Spark does in its
+checkpoint. It may report that position here after each micro-batch, under a name. Nothing is read or settled by it, and
+nothing is kept on disk: after a restart of the node, the next report tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from broker_core.errors import NotFound, PreconditionFailed
+from broker_core.exchanges.super_streams import partitions_of
+from broker_core.queues.stream import StreamQueue
+from broker_core.security.access import Permission
+from broker_core.values import Json
+from protocols.http.bulk.streams import OFFSET_MAX, entered, may_read
+from protocols.http.management.request_body import body_of
+from protocols.http.server.request import Asked, Level, Refused, Route
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.virtual_host import VirtualHost
+
+PATH: Final = "/api/leveret/pipelines/{vhost}"
+ONE: Final = PATH + "/{name}"
+PIPELINES_MAX: Final = 1000  # in a node
+PARTITIONS_MAX: Final = 1000  # of a pipeline
+POSITIONS_MAX: Final = 10_000  # of all pipelines of a node
+NAME_OCTETS_MAX: Final = 255
+KEPT_S: Final = 86_400  # after the last report
+
+
+@attrs.frozen
+class Position:
+    """The first offset of a partition that a pipeline has not written yet."""
+
+    source: str
+    partition: int
+    offset: int
+    behind: int  # messages, when this was reported
+    incarnation: str | None  # of the stream; None: any
+
+
+@attrs.frozen
+class Report:
+    """The last report of a pipeline."""
+
+    user: str
+    at: float  # on the broker's clock
+    batch: int
+    rows: int  # read since it started
+    published: int | None  # rows written since then, if they are not those read
+    rows_per_s: int
+    positions: tuple[Position, ...]
+
+
+class Pipelines:
+    """The reports of a node, by virtual host and name."""
+
+    def __init__(self) -> None:
+        self._reports: dict[tuple[str, str], Report] = {}
+
+    def put(self, key: tuple[str, str], report: Report) -> None:
+        """Keep a report in place of an earlier one. Raises Refused if there would be too many."""
+        for old in [each for each, found in self._reports.items() if report.at - found.at > KEPT_S]:
+            del self._reports[old]
+        others = [found for each, found in self._reports.items() if each != key]
+        positions = sum(len(each.positions) for each in others)
+        if len(others) >= PIPELINES_MAX or positions + len(report.positions) > POSITIONS_MAX:
+            reason = (
+                f"{len(others)} other pipelines with {positions} partitions have reported in the last day"
+            )
+            raise Refused(HTTPStatus.INSUFFICIENT_STORAGE, reason)
+        self._reports[key] = report
+
+    def find(self, key: tuple[str, str]) -> Report | None:
+        return self._reports.get(key)
+
+    def forget(self, key: tuple[str, str]) -> None:
+        self._reports.pop(key, None)
+
+    def all(self) -> Iterator[tuple[str, str, Report]]:
+        """Yield virtual host, name and report, in the order of the names."""
+        for (host, name), report in sorted(self._reports.items(), key=lambda each: each[0]):
+            yield host, name, report
+
+
+def pipelines(asked: Asked) -> Json:
+    """List the pipelines whose sources the user may all read, and how far each is."""
+    asked.only()
+    host = entered(asked)
+    return [
+        as_json(asked.broker, host, name, report)
+        for vhost, name, report in asked.broker.kept(Pipelines).all()
+        if vhost == host.name and all(may_read(asked, each.source) for each in report.positions)
+    ]
+
+
+def report(asked: Asked) -> Json:
+    """Take a pipeline's report of how far it is."""
+    asked.only()
+    host, name = entered(asked), asked.arguments["name"]
+    if not 0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_OCTETS_MAX:
+        raise PreconditionFailed(f"the name of a pipeline has 1 to {NAME_OCTETS_MAX} bytes")
+    _require_owner(asked)
+    said = body_of(asked, "batch", "rows", "partitions")
+    given = said["partitions"]
+    if not isinstance(given, list) or not 0 < len(given) <= PARTITIONS_MAX:
+        raise PreconditionFailed(f"'partitions' is a list of 1 to {PARTITIONS_MAX} objects")
+    positions = tuple(map(_position, given))
+    for source in {each.source for each in positions}:
+        asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", source)
+    published = None if said.get("published") is None else _whole(said, "published")
+    found = Report(
+        asked.user.name,
+        asked.broker.now,
+        _whole(said, "batch"),
+        _whole(said, "rows"),
+        published,
+        _whole(said, "rows_per_s") if "rows_per_s" in said else 0,
+        positions,
+    )
+    asked.broker.kept(Pipelines).put((host.name, name), found)
+    return as_json(asked.broker, host, name, found)
+
+
+def forget(asked: Asked) -> Json:
+    """Forget a pipeline that does not run any more."""
+    asked.only()
+    host, name = entered(asked), asked.arguments["name"]
+    _require_owner(asked)
+    kept = asked.broker.kept(Pipelines)
+    if kept.find((host.name, name)) is None:
+        raise NotFound(f"no pipeline '{name}' has reported in vhost '{host.name}'")
+    kept.forget((host.name, name))
+    return {"forgotten": name}
+
+
+def _require_owner(asked: Asked) -> None:
+    """Refuse a user that is neither the one that has reported, nor an administrator."""
+    found = asked.broker.kept(Pipelines).find((asked.arguments["vhost"], asked.arguments["name"]))
+    if found is not None and found.user != asked.user.name and not Level.ADMINISTRATOR.admits(asked.user):
+        raise Refused(HTTPStatus.FORBIDDEN, f"pipeline '{asked.arguments['name']}' is another user's")
+
+
+def _position(given: object) -> Position:
+    if not isinstance(given, dict) or not isinstance(given.get("source"), str):
+        raise PreconditionFailed(
+            "each of 'partitions' is an object with 'source', 'partition', 'position' and 'behind'"
+        )
+    incarnation = given.get("incarnation")
+    if incarnation is not None and not isinstance(incarnation, str):
+        raise PreconditionFailed("'incarnation' is a text")
+    return Position(
+        given["source"],
+        _whole(given, "partition"),
+        _whole(given, "position"),
+        _whole(given, "behind"),
+        incarnation,
+    )
+
+
+def _whole(said: Mapping[str, object], name: str) -> int:
+    value = said.get(name)
+    if type(value) is not int or not 0 <= value <= OFFSET_MAX:
+        raise PreconditionFailed(f"'{name}' is a whole number from 0 to {OFFSET_MAX}")
+    return value
+
+
+def behind(host: VirtualHost | None, position: Position) -> int:
+    """Return how many messages are left to read now; of what is no stream here, what was reported."""
+    stream = None if host is None else host.queues.get(position.source)
+    if stream is None and host is not None:
+        partitions = (
+            partitions_of(host.exchanges[position.source]) if position.source in host.exchanges else ()
+        )
+        stream = partitions[position.partition] if position.partition < len(partitions) else None
+    if not isinstance(stream, StreamQueue) or position.incarnation not in (None, stream.incarnation):
+        return position.behind
+    return max(0, stream.log.committed - max(position.offset, stream.log.first))
+
+
+def as_json(broker: Broker, host: VirtualHost, name: str, found: Report) -> Json:
+    left = [behind(host, each) for each in found.positions]
+    return {
+        "name": name,
+        "user": found.user,
+        "age_s": round(broker.now - found.at, 3),
+        "batch": found.batch,
+        "rows": found.rows,
+        "published": found.published,
+        "rows_per_s": found.rows_per_s,
+        "behind": sum(left),
+        "behind_average": round(sum(left) / len(left), 1),
+        "behind_maximum": max(left),
+        "partitions": [
+            {"source": each.source, "partition": each.partition, "position": each.offset, "behind": number}
+            for each, number in zip(found.positions, left, strict=True)
+        ],
+    }
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.USER, pipelines),
+    Route("PUT", ONE, Level.USER, report),
+    Route("DELETE", ONE, Level.USER, forget),
+)

@@ -1,0 +1,113 @@
+"""How far pipelines are: what they report, who may, who sees it, and how far behind that is by now."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from protocols.http.bulk import pipelines
+from tests.harness.http import Response
+from tests.http.stand import Asking, Stand
+
+
+class Piped(Stand):
+    def put(self, name: str, body: object, user: str = "reader") -> Response:
+        asking = Asking(self.broker)
+        asking.send(
+            "PUT", f"/api/leveret/pipelines/%2F/{name}", json.dumps(body).encode(), login=f"{user}:sesame"
+        )
+        return asking.response
+
+    def report(self, name: str = "lake", position: int = 1, **more: object) -> Response:
+        partition = {"source": "s", "partition": 0, "position": position, "behind": 9}
+        return self.put(name, {"batch": 3, "rows": 40, "partitions": [{**partition, **more}]})
+
+    def listed(self, user: str = "reader") -> list[dict[str, object]]:
+        asking = Asking(self.broker)
+        asking.ask("", user, what="pipelines")
+        found = asking.response.json
+        assert isinstance(found, list)
+        return found
+
+
+@pytest.fixture
+def stand() -> Piped:
+    return Piped()
+
+
+def test_a_pipeline_is_behind_what_there_is_now(stand: Piped) -> None:
+    stand.publish(b"1", b"2", b"3")
+    assert stand.report().status == 200
+    stand.publish(b"4")
+    (found,) = stand.listed()
+    assert found == {
+        "name": "lake",
+        "user": "reader",
+        "age_s": 0,
+        "batch": 3,
+        "rows": 40,
+        "published": None,
+        "rows_per_s": 0,
+        "behind": 3,
+        "behind_average": 3,
+        "behind_maximum": 3,
+        "partitions": [{"source": "s", "partition": 0, "position": 1, "behind": 3}],
+    }
+
+
+def test_of_another_stream_of_that_name_and_of_queues_the_report_counts(stand: Piped) -> None:
+    stand.publish(b"1")
+    stand.report(incarnation="another")
+    assert stand.listed()[0]["behind"] == 9
+    stand.report(incarnation=stand.stream.incarnation)
+    assert stand.listed()[0]["behind"] == 0
+    stand.host.declare_queue("simple", durable=True)
+    stand.report(source="simple")
+    assert stand.listed()[0]["behind"] == 9
+
+
+def test_a_super_stream_has_a_position_for_each_partition(stand: Piped) -> None:
+    exchange = stand.host.declare_exchange(
+        "super", "direct", durable=True, arguments={"x-super-stream": True}
+    )
+    for order in range(2):
+        stand.host.bind(
+            exchange, stand.declare(f"s-{order}"), str(order), {"x-stream-partition-order": order}
+        )
+    stand.publish(b"1", b"2", to="s-1")
+    given = [{"source": "super", "partition": n, "position": 0, "behind": 0} for n in range(3)]
+    stand.put("lake", {"batch": 0, "rows": 0, "partitions": given})
+    (found,) = stand.listed()
+    assert (found["behind"], found["behind_average"], found["behind_maximum"]) == (2, 0.7, 2)
+
+
+def test_only_who_may_read_the_sources_reports_and_sees(stand: Piped) -> None:
+    stand.report()
+    assert stand.listed("writer") == []
+    assert stand.report(source="private").status == 403
+    taken = stand.put("lake", {"batch": 0, "rows": 0, "partitions": []}, user="writer")
+    assert taken.status == 400  # an administrator may replace it, but not with nothing
+    asking = Asking(stand.broker)
+    asking.ask("/lake", "reader", "DELETE", what="pipelines")
+    assert asking.response.json == {"forgotten": "lake"}
+    asking = Asking(stand.broker)
+    asking.ask("/lake", "reader", "DELETE", what="pipelines")
+    assert asking.response.status == 404
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [7, {}, {"source": "s", "partition": -1, "position": 0, "behind": 0}, {"source": "s", "partition": 0}],
+)
+def test_a_report_that_makes_no_sense_is_refused(stand: Piped, partition: object) -> None:
+    assert stand.put("lake", {"batch": 0, "rows": 0, "partitions": [partition]}).status == 400
+    assert stand.listed() == []
+
+
+def test_there_is_an_end_to_what_is_kept(stand: Piped, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipelines, "PIPELINES_MAX", 2)
+    assert [stand.report(name).status for name in ("a", "b", "a", "c")] == [200, 200, 200, 507]
+    stand.advance(pipelines.KEPT_S + 1)
+    assert stand.report("c").status == 200
+    assert [each["name"] for each in stand.listed()] == ["c"]
