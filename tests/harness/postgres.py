@@ -317,7 +317,7 @@ def schema_in(pair: Pair) -> Iterator[Database]:
     from broker_core.store.postgres import schema
     from broker_core.store.postgres.session import Database, Session
 
-    made = Database(pair.dsn, f"test {os.getpid()}_{next(SCHEMAS)}")
+    made = Database(pair.dsn, f"test_{os.getpid()}_{next(SCHEMAS)}")
     session = Session(made, "test")
     try:
         schema.create(session)

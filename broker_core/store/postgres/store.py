@@ -15,11 +15,26 @@ from typing import ClassVar, Final, TypeVar
 
 import attrs
 
-from broker_core.store.contract import Commit, FencedError, Reader, Span, Stats, Store, StoredChunk
+from broker_core.store.contract import (
+    Commit,
+    FencedError,
+    Reader,
+    Span,
+    Stats,
+    Store,
+    StoredChunk,
+    StoreError,
+)
 from broker_core.store.postgres import schema
 from broker_core.store.postgres.parameters import WritingRight
 from broker_core.store.postgres.scratch import Scratch
-from broker_core.store.postgres.session import APPLICATION, Database, Session, application_name
+from broker_core.store.postgres.session import (
+    APPLICATION,
+    Database,
+    Session,
+    UnreachableError,
+    application_name,
+)
 from broker_core.store.postgres.source import Source
 from broker_core.store.postgres.writer import TAKEN, PostgresWriter
 
@@ -153,7 +168,12 @@ class PostgresStore(Store):
         return attrs.evolve(self._scratch.stats(), commits=self._writer.commits)
 
     def backup(self, folder: Path) -> None:
-        raise OSError("`leveret store backup` makes one")
+        from broker_core.store.postgres.copying import to_folder  # a node that only runs need not load it
+
+        try:
+            to_folder(self._database, folder, shard=self._shard)
+        except (UnreachableError, StoreError) as error:
+            raise OSError(str(error)) from None
 
     def close(self, last: Commit | None) -> None:
         assert self._started or not last, "a store takes commits once it is started"

@@ -104,9 +104,12 @@ def test_a_database_in_use_is_verified_counted_and_saved(
     assert command("verify", *named, "--json") == 0
     assert '"ok": true' in capsys.readouterr().out
     assert command("backup", str(named[0]), str(tmp_path / "saved"), *named[1:]) == 0
-    saved = Shelf.of(tmp_path / "saved")
-    assert not saved.store.was_clean, "it was in use: messages may have been delivered"
-    saved.store.close(None)
+    shelf.store.backup(tmp_path / "saved too")
+    for name in ("saved", "saved too"):
+        saved = Shelf.of(tmp_path / name)
+        assert not saved.store.was_clean, "it was in use: messages may have been delivered"
+        assert len(saved.found().chunks) == 10
+        saved.store.close(None)
     session = Session(database, "test")
     session.done(
         "update {s}.chunks set messages = overlay(messages placing '\\xff' from 1 for 1) where first = 7"
