@@ -92,7 +92,8 @@ class CommandParser(Parser):
         super().__init__(
             prog="leveret",
             description="A multi-protocol message broker.",
-            epilog="`leveret COMMAND --help` tells more and shows examples.",
+            epilog="`leveret serve` runs a broker with a web page, `leveret status` asks it, `leveret COMMAND --help` "
+            "tells more and shows examples.",
         )
         self.add_argument(
             "--version", action=Version, nargs=0, help="show the version, how it was built, and exit"

@@ -14,6 +14,7 @@ from typing import Final
 import attrs
 
 from broker_core.client import Client
+from broker_core.definitions.file_objects import CONFIGURATION
 from broker_core.errors import NotFound
 from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
@@ -94,7 +95,8 @@ def changed(asked: Asked, created: bool, *names: str) -> Response:
     file = asked.broker.file_objects.change(*names) if names else ""
     if not file:
         return response
-    name = file if file.isascii() and file.isprintable() else "a file of definitions"
+    is_told = ADMINISTRATOR in asked.user.tags and file.isascii() and file.isprintable()
+    name = file if is_told or file == CONFIGURATION else "a file of definitions"
     return attrs.evolve(response, headers=((HOLDS, f"until restart; {name} says otherwise"),))
 
 

@@ -237,6 +237,16 @@ def test_a_change_of_what_a_definitions_file_sets_back_is_told(
     assert (other.status, "Leveret-Holds" in other.headers) == (201, False)
 
 
+def test_the_path_of_a_file_is_for_administrators(tmp_path: Path) -> None:
+    file = tmp_path / "definitions.json"
+    file.write_text(json.dumps({"queues": [{"name": "q", "vhost": "/"}]}))
+    office = Office(config=parse({"definitions": {"load": [str(file)]}}))
+    office.broker.access.add_user("maker", "sesame", ["management"])
+    office.broker.access.set_permissions("maker", "/", ".*", ".*", ".*")
+    answer = office.delete("/api/queues/%2F/q", user="maker")
+    assert answer.headers["Leveret-Holds"] == "until restart; a file of definitions says otherwise"
+
+
 def test_the_user_that_is_there_by_default_can_be_deleted_for_good() -> None:
     office = Office(config=parse(""))
     asking = office.broker.access
