@@ -43,7 +43,9 @@ class Answer:
         said = content.get("reason") or content.get("error") or f"the node answered {self.status}"
         if isinstance(said, list):  # RabbitMQ's `["no_such_user", "shop"]`
             said = ": ".join([str(each) for each in said]).replace("_", " ", str(said[:1]).count("_"))
-        lines = [str(said)]
+        lines = [
+            str(said).strip().replace("\n\n", ": ")
+        ]  # as in RabbitMQ's `Validation failed`, and what did
         lines += [str(problem) for problem in (problems if isinstance(problems, list) else ())]
         return "\n".join(dict.fromkeys(lines))  # the reason may be the first of the problems
 

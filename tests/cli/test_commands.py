@@ -175,6 +175,14 @@ def test_what_is_not_there_is_named_with_what_to_do(
     assert words in capsys.readouterr().err
 
 
+def test_a_refusal_of_rabbitmqs_form_is_one_sentence(node: Node, capsys: Captured):
+    assert node.run("policy", "set", "p", "^q", "--set", "max-lenght=1") == cli.REFUSED
+    assert capsys.readouterr().err == (
+        "leveret: Validation failed: invalid policy 'p' in vhost '/': 'max-lenght' is not one of the keys; did you mean"
+        " max-length?\n"
+    )
+
+
 def test_no_other_user_is_offered_for_what_nobody_may_do(node: Node, capsys: Captured):
     assert node.run("declare", "exchange", "amq.mine") == cli.REFUSED
     assert "--user" not in capsys.readouterr().err
