@@ -128,15 +128,3 @@ def test_the_page_is_used_without_a_mouse(page: Page, node: PageNode) -> None:
     page.keyboard.press("Escape")
     expect(delete).to_be_focused()
     assert node.find("orders") is not None
-
-
-def test_buttons_and_fields_have_names(page: Page, node: PageNode) -> None:
-    node.declare("orders", durable=True)
-    for names in (("queues",), ("queues", "/", "orders"), ("topology",), ("users",), ("policies",)):
-        go(page, *names)
-        expect(page.locator("#main section, #main table").first).to_be_attached()
-        nameless = page.evaluate(
-            """() => [...document.querySelectorAll("button, input, select, textarea, a")].filter((each) =>
-                !(each.textContent.trim() || each.getAttribute("aria-label") || each.labels?.length)).length"""
-        )
-        assert nameless == 0, names

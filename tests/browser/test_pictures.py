@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import pika
 import pytest
@@ -17,6 +18,7 @@ from playwright.sync_api import Page, expect
 
 from broker_core.node.logs import LogTargets
 from broker_core.policy import Policy
+from broker_core.shovels.shovels import shovels_of
 from tests.interop.conftest import missing
 from tests.sources import ROOT
 
@@ -138,6 +140,10 @@ def add_others(node: PageNode) -> None:
     shop = broker.virtual_hosts["shop"]
     stream = shop.declare_queue("log", durable=True, arguments={"x-queue-type": "stream"})
     shop.bind(shop.exchanges["amq.topic"], stream, "order.#", {})
+    value = {"src-uri": "amqp://", "src-queue": "audit", "dest-uri": "amqp:///shop", "dest-queue": "kept"}
+    shovels_of(broker).set("/", "to-shop", value, "guest")
+    broken = {**value, "dest-uri": "amqp://user:secret@127.0.0.1:1", "reconnect-delay": 60}
+    shovels_of(broker).set("/", "to-nowhere", broken, "guest")
     broker.policies.set(Policy("short", "/", "^mail", {"max-length": 1000, "overflow": "reject-publish"}))
     broker.policies.set_operator(Policy("bound", "/", ".*", {"max-length-bytes": 1 << 30}))
 
@@ -152,6 +158,11 @@ def test_every_page_is_accessible_and_fits_the_screen(
         arrived(page, *(("missing",) if name == "nothing" else names))
         expect(page.locator("#main h1")).to_be_visible()
         found += look(page, name, axe)
+    for kind in ("connections", "channels"):
+        go(page, kind)
+        page.locator("td[data-label=Name] a").first.click()
+        expect(page.get_by_role("heading", name="Details")).to_be_visible()
+        found += look(page, kind[:-1], axe)
     assert "\n".join(found) == ""
 
 
@@ -165,6 +176,19 @@ def test_what_opens_is_accessible_too(visit: Visit, page: Page, shop: BlockingCh
     expect(page.get_by_role("dialog")).to_be_visible()
     found += look(page, "question", axe)
     page.keyboard.press("Escape")
+    go(page, "queues")
+    page.get_by_label("Select unrouted").check()
+    expect(page.get_by_role("group", name="Selected queues")).to_be_visible()
+    found += look(page, "picked", axe)
+    go(page, "topology", query="?vhost=/&exchange=orders&key=eu.berlin&explain=yes")
+    expect(page.locator(".explanation")).to_be_visible()
+    found += look(page, "explained", axe)
+    go(page, "policies", query="?edit=" + quote('["policies","/","short"]'))
+    form = page.locator("section", has_text="Change policy short").locator("form")
+    form.locator("[name=definition]").fill("no sign")
+    submit(form)
+    expect(page.locator("#notices .failed")).to_be_visible()
+    found += look(page, "refused", axe)
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("User name")).to_be_visible()
     found += look(page, "login", axe)

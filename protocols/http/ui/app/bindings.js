@@ -3,7 +3,7 @@
 import { path, post, remove } from "./api.js";
 import { h } from "./dom.js";
 import { form, panel } from "./forms.js";
-import { count, value } from "./format.js";
+import { count, octets, value } from "./format.js";
 import { attempt, confirmed } from "./notices.js";
 import { namesOf } from "./names.js";
 import { exchangeLink, queueLink } from "./routes.js";
@@ -59,7 +59,13 @@ const target = ({ vhost, destination: name, destination_type: type }) =>
     : [h("a", { href: exchangeLink(vhost, name) }, name), " ", badge("exchange")];
 
 export const written = (given) =>
-  Object.entries(given ?? {}).map(([name, each]) => h("div", {}, h("code", {}, `${name} = ${value(each)}`)));
+  Object.entries(given ?? {}).map(([name, each]) =>
+    h("div", {}, h("code", {}, `${name} = ${value(each)}`), inBytes(name, each)),
+  );
+
+/** Tells a long number of bytes in its largest unit, too. */
+const inBytes = (name, given) =>
+  name.endsWith("bytes") && given >= 1024 && h("span", { class: "hint" }, ` ${octets(given)}`);
 
 async function unbind(binding) {
   const asked = `Remove the binding from “${binding.source}” to “${binding.destination}” with key “${binding.routing_key}”?`;

@@ -66,7 +66,8 @@ export const lengths = (title, found, names, told = count) =>
 export const flows = (title, found, names, told = rate) =>
   chart(
     title,
-    names.map(([name, label]) => {
+    // What a thing does not count has no line.
+    names.filter(([name]) => !found || name in found || `${name}_details` in found).map(([name, label]) => {
       const details = found?.[`${name}_details`];
       return { label, points: continued(speeds(details?.samples), details?.rate) };
     }),

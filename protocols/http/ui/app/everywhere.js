@@ -4,13 +4,16 @@ import { Failure } from "./api.js";
 import { h } from "./dom.js";
 import { host, hosts } from "./session.js";
 
-const ASKED = 40; // virtual hosts, of which each takes a request
+const ASKED = 40; // virtual hosts, if each takes a request
 
 export const chosenHosts = () => (host() ? [host()] : hosts());
 
-/** Returns {found: [[virtual host, answer], ...], refused: [names], left: how many were not asked}. */
-export async function everywhere(load) {
-  const asked = chosenHosts().slice(0, ASKED);
+/**
+ * Asks of `most` virtual hosts at most. Returns {found: [[virtual host, answer], ...], refused: [names], left: how many
+ * were not asked}.
+ */
+export async function everywhere(load, most = ASKED) {
+  const asked = chosenHosts().slice(0, most);
   const answers = await Promise.all(asked.map((vhost) => load(vhost).catch(refusal)));
   return {
     found: asked.map((vhost, index) => [vhost, answers[index]]).filter(([, answer]) => answer !== null),

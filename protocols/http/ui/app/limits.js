@@ -6,8 +6,6 @@ import { form } from "./forms.js";
 import { count } from "./format.js";
 import { section } from "./tables.js";
 
-const UNITS = { "max-publish-rate": "messages a second" };
-
 /** `where` is the path of all limits, `found` the limits that are set, by name, `names` those that can be set. */
 export const limits = (where, found, names) =>
   section(
@@ -26,10 +24,8 @@ export const limits = (where, found, names) =>
     ),
   );
 
-const title = (name) => {
-  const words = name.replace("max-", "Most ").replace("-", " ").replace("publish rate", "messages published");
-  return UNITS[name] ? `${words}, in ${UNITS[name]}` : words;
-};
+const TITLES = { "max-publish-rate": "Most messages published a second" };
+const title = (name) => TITLES[name] ?? name.replace("max-", "Most ");
 
 /** Sets what has changed, and clears what is empty now. */
 async function saved(where, found, values) {

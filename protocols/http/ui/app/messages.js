@@ -22,7 +22,8 @@ export function messages(found, none = "The queue has no message to show.", mark
 
 function message(each, index, mark) {
   const { headers: all = {}, ...properties } = each.properties ?? {};
-  const { "x-death": deaths, ...headers } = all ?? {};
+  const { "x-death": deaths, ...others } = all ?? {};
+  const headers = Array.isArray(deaths) && deaths.length ? withoutEnds(others) : others;
   return h(
     "li",
     { class: "message", "data-key": `message ${index}` },
@@ -40,6 +41,10 @@ function message(each, index, mark) {
     content(each),
   );
 }
+
+/** Returns headers without the first and the last death, which the history has. */
+const withoutEnds = (headers) =>
+  Object.fromEntries(Object.entries(headers).filter(([name]) => !/^x-(first|last)-death-/.test(name)));
 
 /** Shows where a message was dead-lettered, the last place first (x-death). */
 function history(deaths) {

@@ -38,7 +38,7 @@ export const alarms = {
       section(
         `Limits of ${node.name}`,
         facts([
-          ["Memory", told(node.mem_alarm, `${octets(node.mem_used)} of ${octets(node.mem_limit)}`)],
+          ["Memory", told(node.mem_alarm, memoryOf(node))],
           [
             "Disk free",
             node.disk_free_limit > 0
@@ -53,5 +53,8 @@ export const alarms = {
     ),
   ],
 };
+
+const memoryOf = ({ mem_used: used, mem_limit: limit }) =>
+  limit > 0 ? `${octets(used)} of ${octets(limit)}` : `${octets(used)}, without a limit`;
 
 const told = (alarm, text) => (alarm ? h("b", { class: "dropped" }, `Alarm: ${text}`) : text);

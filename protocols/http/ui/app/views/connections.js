@@ -99,7 +99,7 @@ export const connection = {
     section("Details", facts(details(found))),
     section(
       "Client",
-      facts(Object.entries(found.client_properties ?? {}).map(([key, given]) => [key, value(given)])),
+      facts(Object.entries(found.client_properties ?? {}).map(([key, given]) => [key, property(given)])),
     ),
     section(
       "Channels",
@@ -110,6 +110,17 @@ export const connection = {
     (has() || found.user === whoever().name) && panel("Close this connection", closing(name)),
   ],
 };
+
+/** Returns a property of a client; a table of switches, such as the capabilities, as the names of those that are on. */
+function property(given) {
+  const switches = Object.entries(given ?? {});
+  const isTable = typeof given === "object" && switches.length > 0;
+  if (!isTable || !switches.every(([, on]) => typeof on === "boolean")) return value(given);
+  return switches
+    .filter(([, on]) => on)
+    .map(([name]) => value(name.replaceAll("_", " ")))
+    .join(", ");
+}
 
 const details = (found) => [
   ["User", found.user],

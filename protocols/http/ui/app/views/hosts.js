@@ -91,7 +91,7 @@ export const virtualHost = {
       ]),
     ),
     section(
-      "Who may enter",
+      "Users that may enter",
       permissions.length
         ? table(
             [

@@ -102,7 +102,7 @@ function changing(kind, found, at) {
     editing(kind, one, () => {
       location.hash = link(at.names, rest);
     }),
-    h("a", { href: link(at.names, rest) }, "Leave it as it is"),
+    h("p", { class: "ends" }, h("a", { href: link(at.names, rest) }, "Leave it as it is")),
   );
 }
 

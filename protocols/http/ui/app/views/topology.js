@@ -12,6 +12,7 @@ import { DEFAULT_EXCHANGE, exchangeLink, link, queueLink } from "../routes.js";
 import { has, oneHost } from "../session.js";
 import { page, section } from "../tables.js";
 
+const HOSTS = 8; // that are drawn: each takes many requests
 const EXCHANGES = 60; // whose bindings are loaded
 const QUEUES = 300; // whose settings are loaded
 const BINDINGS = 200; // of each exchange: a fanout may have thousands, and the drawing has no room for them
@@ -34,7 +35,7 @@ export const topology = {
     const { query: chosen } = at;
     const asked = chosen.vhost
       ? { found: [[chosen.vhost, await loaded(chosen.vhost, chosen, signal)]], refused: [], left: 0 }
-      : await everywhere((vhost) => loaded(vhost, chosen, signal));
+      : await everywhere((vhost) => loaded(vhost, chosen, signal), HOSTS);
     return { asked, explained: chosen.explain ? await explanation(asker(at), chosen, signal) : null };
   },
 
