@@ -43,6 +43,22 @@ def test_the_settings_around_the_container_are_those_of_a_node(name: str):
     assert parse("", given) != Config()
 
 
+@pytest.mark.parametrize("name", ["compose-ha.yaml", "kubernetes-ha.yaml"])
+def test_the_settings_of_a_clusters_nodes_are_those_of_one(name: str, tmp_path: Path):
+    given = settings((DEPLOY / name).read_text())
+    (tmp_path / "dsn").write_text("host=pg dbname=leveret")
+    given["LEVERET_STORE__POSTGRES__DSN_FILE"] = str(tmp_path / "dsn")
+    given["LEVERET_CLUSTER__ADDRESS"] = (
+        given["LEVERET_CLUSTER__ADDRESS"].strip('"').replace("$(POD_IP)", "10.0.0.1")
+    )
+    given["LEVERET_CLUSTER__NODE"] = given["LEVERET_CLUSTER__NODE"].replace("$(POD_NAME)", "leveret-5f7")
+    config = parse("", settings(CONTAINER) | given)
+    assert config.cluster.is_on
+    assert config.store.postgres.dsn == "host=pg dbname=leveret"
+    assert config.store.postgres.require_replicated
+    assert "postgres" in re.search(r"'\.\[(.*)\]'", CONTAINER)[1].split(",")
+
+
 def test_what_the_container_is_built_from_is_there_and_let_through():
     packages = {path.parent.name for path in ROOT.glob("*/py.typed")}
     copied = [word for line in re.findall(r"^COPY (?!--)(.*) \S+$", CONTAINER, re.M) for word in line.split()]

@@ -91,10 +91,12 @@ class Relay:
     async def _copy(self, source: socket.socket, target: socket.socket, both: trio.CancelScope) -> None:
         """Copy until the source ends. An error of either side ends both directions."""
         while True:
+            await trio.lowlevel.wait_readable(
+                source
+            )  # one that has sent more is readable, and others have their turn
             try:
                 size = source.recv_into(self._buffer)
             except (BlockingIOError, InterruptedError):
-                await trio.lowlevel.wait_readable(source)
                 continue
             except OSError:
                 break
@@ -105,8 +107,6 @@ class Relay:
             self.octets += size
             if not await self._send(target, self._view[:size]):
                 break
-            if size == PIECE:  # others have their turn
-                await trio.lowlevel.checkpoint()
         both.cancel()
 
     async def _send(self, target: socket.socket, piece: memoryview) -> bool:

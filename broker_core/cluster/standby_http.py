@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 IS_OWNER: Final = b"GET /api/health/checks/is-owner"
+HEALTH: Final = b"GET /api/leveret/health"
 METRICS: Final = b"GET /metrics"
 HEAD_MAX: Final = 8192  # bytes read before it is decided who answers
 JSON: Final = "application/json"
@@ -41,6 +42,8 @@ def answer(
         if head.startswith(METRICS):
             return _response(200, TEXT, exposition(metrics))
         return _response(404, JSON, json.dumps({"error": "Object Not Found", "reason": "there is /metrics"}))
+    if head.startswith(HEALTH):
+        return _response(200, JSON, json.dumps({"status": "ok"}))
     if head.startswith(IS_OWNER):
         reason = f"node {node} stands by; {f'the owner is {owner}' if owner else 'no node serves'}"
         return _response(503, JSON, json.dumps({"status": "failed", "reason": reason}))

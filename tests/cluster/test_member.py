@@ -171,6 +171,7 @@ def test_a_node_that_stands_by_answers_for_itself_and_passes_other_requests_on()
             assert (await in_thread(asked, a, path))[0] == 200
             status, said = await in_thread(asked, b, path)
             assert (status, said["reason"]) == (503, "node b stands by; the owner is a")
+            assert await in_thread(asked, b, "/api/leveret/health") == (200, {"status": "ok"})
             status, said = await in_thread(asked, b, "/api/cluster")
             assert (status, said["owner"], said["state"], said["epoch"]) == (200, "a", "serving", 1)
             assert (await in_thread(asked, b, "/api/overview"))[0] == 200
