@@ -7,8 +7,11 @@ import json
 import pytest
 
 from protocols.http.bulk import pipelines
+from protocols.http.metrics import node
 from tests.harness.http import Response
 from tests.http.stand import Asking, Stand
+
+POSITION = {"source": "s", "partition": 0, "position": 0, "behind": 0}
 
 
 class Piped(Stand):
@@ -111,3 +114,26 @@ def test_there_is_an_end_to_what_is_kept(stand: Piped, monkeypatch: pytest.Monke
     stand.advance(pipelines.KEPT_S + 1)
     assert stand.report("c").status == 200
     assert [each["name"] for each in stand.listed()] == ["c"]
+
+
+def test_prometheus_is_told_how_far_pipelines_are(stand: Piped) -> None:
+    def measured() -> dict[str, list[tuple[str, float]]]:
+        found = node.families(stand.broker, frozenset(("overview_metrics",)))
+        return {each.name: samples for each, samples in found if "pipeline" in each.name}
+
+    assert measured() == {}
+    stand.publish(b"1", b"2", b"3")
+    stand.put("sink", {"batch": 0, "rows": 5, "published": 2, "partitions": [POSITION]})
+    stand.report("lake")
+    stand.advance(7)
+    behind = measured()["leveret_pipeline_messages_behind"]
+    assert behind == [
+        ('{vhost="/",pipeline="lake",source="s",partition="0"}', 2),
+        ('{vhost="/",pipeline="sink",source="s",partition="0"}', 3),
+    ]
+    assert measured()["leveret_pipeline_rows_total"] == [
+        ('{vhost="/",pipeline="lake"}', 40),
+        ('{vhost="/",pipeline="sink"}', 5),
+    ]
+    assert measured()["leveret_pipeline_rows_published_total"] == [('{vhost="/",pipeline="sink"}', 2)]
+    assert [age for _, age in measured()["leveret_pipeline_report_age_seconds"]] == [7, 7]
