@@ -81,13 +81,14 @@ class Rounds:
             if kill_one[victim]() and is_busy:
                 self.killed.append(victim)
         self._end()
-        self._kill_archives(ARCHIVES_KILLED)
+        self.kill_archives()
         self.number += 1
 
-    def _kill_archives(self, times: int) -> None:
-        """Run archives without Spark until so many were killed; then to the end."""
+    def kill_archives(self) -> None:
+        """Run archives without Spark until twenty were killed; then to the end."""
+        self._publish()
         with self._archiver() as ask:
-            wanted = self.archives_killed + times
+            wanted = self.archives_killed + ARCHIVES_KILLED
             while self.archives_killed < wanted:
                 source = ("stream", "queue")[self.archives_killed % 2]
                 outcome = ask(source, self._chance.randrange(1, STEPS_MAX))
