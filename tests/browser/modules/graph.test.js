@@ -33,7 +33,7 @@ test("bindings between the same two are one link with their keys", () => {
   assert.deepEqual(
     links.filter(({ kind }) => kind === "binding"),
     [
-      { from: "e:orders", to: "q:bills", kind: "binding", keys: ["a", "b"], rate: undefined },
+      { from: "e:orders", to: "q:bills", kind: "binding", keys: ["a", "b"] },
       { from: "e:orders", to: "e:eu", kind: "binding", keys: ["eu.#"] },
     ],
   );
@@ -170,22 +170,51 @@ test("why a message is dropped is told too", () => {
   ]);
 });
 
-test("a link tells its rate where the counts of its ends say it", () => {
+test("a link tells its rate where the counts of exchanges and queues say it", () => {
   const stats = (name, rate) => ({ message_stats: { [`${name}_details`]: { rate } } });
   const { links } = graph(
     [
-      { name: "all", type: "fanout", ...stats("publish_in", 7) },
-      { name: "some", type: "topic", ...stats("publish_out", 5) },
+      { name: "orders", type: "topic", ...stats("publish_in", 40) },
+      { name: "eu", type: "fanout", ...stats("publish_in", 0) },
+      { name: "us", type: "fanout", ...stats("publish_in", 2) },
     ],
     [
-      { name: "a", ...stats("publish", 9) },
-      { name: "b", ...stats("publish", 3) },
-      { name: "c", ...stats("publish", 2) },
+      { name: "bills", ...stats("publish", 14) },
+      { name: "mail", ...stats("publish", 31) },
+      { name: "audit", ...stats("publish", 40) },
+      { name: "both", ...stats("publish", 9) },
     ],
-    [to("all", "queue", "a"), to("some", "queue", "a"), to("all", "queue", "b"), to("some", "queue", "c")],
+    [
+      to("orders", "exchange", "eu"),
+      to("orders", "exchange", "us"),
+      to("orders", "queue", "audit"),
+      to("eu", "queue", "bills"),
+      to("eu", "queue", "mail"),
+      to("us", "queue", "mail"),
+    ],
   );
   const rates = Object.fromEntries(links.map(({ from, to: end, rate }) => [`${from} ${end}`, rate]));
-  assert.deepEqual(rates, { "e:all q:a": 7, "e:some q:a": undefined, "e:all q:b": 7, "e:some q:c": 2 });
+  assert.deepEqual(rates, {
+    "e:orders e:eu": 14,
+    "e:orders e:us": 15, // 17 go through us, of which 2 were published there
+    "e:orders q:audit": 40,
+    "e:eu q:bills": 14,
+    "e:eu q:mail": 14,
+    "e:us q:mail": 17,
+  });
+});
+
+test("a rate that does not follow is not told", () => {
+  const stats = { message_stats: { publish_in_details: { rate: 5 }, publish_details: { rate: 5 } } };
+  const { links } = graph(
+    ["a", "b"].map((name) => ({ name, type: "topic", ...stats })),
+    [{ name: "q", ...stats }],
+    [to("a", "queue", "q"), to("b", "queue", "q")],
+  );
+  assert.deepEqual(
+    links.map(({ rate }) => rate),
+    [undefined, undefined],
+  );
 });
 
 test("the neighbours of one are those that a link leads to or from", () => {

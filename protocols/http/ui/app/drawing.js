@@ -251,7 +251,7 @@ function box(node, { x, y, high }, host, way, wide, focus) {
   const facts = [
     node.missing ? "is not there" : (node.type ?? node.kind),
     node.kind === "queue" && Number.isFinite(node.messages) && count(node.messages),
-    node.incoming > 0 && rate(node.incoming),
+    (node.flow ?? node.incoming) > 0 && rate(node.flow ?? node.incoming),
   ].filter(Boolean);
   return s(
     "a",

@@ -34,23 +34,40 @@ function around(nodes, links, focus) {
   return bounded(new Map([...ids].map((id) => [id, nodes.get(id)])), touching, null);
 }
 
+const ROUNDS = 8; // one finds what the one before made known; a chain of more exchanges stays in part unknown
+
 /**
- * Adds to links how many messages a second go through them, where that follows from the counts of their ends: a fanout
- * exchange sends everything through each, one that is alone at its end has all that comes there.
+ * Adds to bindings how many messages a second go through them, where that follows from the counts of exchanges and queues:
+ * what comes to one with a single unknown link comes through that, and a fanout exchange sends the same through each.
  */
 function addRates(nodes, links) {
-  const counted = (side) => {
-    const found = new Map();
-    for (const link of links) found.set(link[side], (found.get(link[side]) ?? 0) + 1);
+  const bindings = links.filter(({ kind }) => kind === "binding");
+  const by = (side) => {
+    const found = new Map([...nodes.keys()].map((id) => [id, []]));
+    for (const link of bindings) found.get(link[side])?.push(link);
     return found;
   };
-  const [leaving, arriving] = [counted("from"), counted("to")];
-  for (const link of links.filter(({ kind }) => kind === "binding")) {
-    const [source, target] = [nodes.get(link.from), nodes.get(link.to)];
-    if (source?.type === "fanout") Object.assign(link, { keyless: true, rate: source.incoming });
-    else if (arriving.get(link.to) === 1) link.rate = target?.incoming;
-    else if (leaving.get(link.from) === 1) link.rate = source?.outgoing;
+  const [leaving, arriving] = [by("from"), by("to")];
+  for (const link of bindings) if (nodes.get(link.from)?.type === "fanout") link.keyless = true;
+  for (let round = 0; round < ROUNDS; round += 1) {
+    for (const node of nodes.values()) spread(node, leaving.get(node.id), arriving.get(node.id));
   }
+}
+
+// An exchange counts what clients publish to it, a queue all that comes.
+function spread(node, leaving, arriving) {
+  const unknown = arriving.filter(({ rate }) => rate === undefined);
+  const known = arriving.reduce((sum, { rate = 0 }) => sum + rate, 0);
+  const isExchange = node.kind === "exchange";
+  const own = node.incoming;
+  if (own === undefined) return;
+  if (isExchange && !unknown.length) node.flow = own + known;
+  if (node.type === "fanout") {
+    node.flow ??= leaving.find(({ rate }) => rate !== undefined)?.rate;
+    if (node.flow !== undefined) for (const link of leaving) link.rate ??= node.flow;
+  }
+  const total = isExchange ? node.flow && node.flow - own : own;
+  if (unknown.length === 1 && total !== undefined) unknown[0].rate = Math.max(total - known, 0);
 }
 
 const exchangeNode = ({
