@@ -469,6 +469,11 @@ class Broker:
         """True if the disk has enough to do for now. Callers that can wait with more work should wait."""
         return self.journal is not None and self.journal.behind
 
+    @property
+    def is_stalled(self) -> bool:
+        """Return whether commits wait for something that may come back by itself, such as a database."""
+        return self.journal is not None and self.journal.stalled is not None
+
     def hold_answer(self) -> None:
         """Delay the answer to the current request until what it changed is on disk (a commit)."""
         if self.journal is not None and self.journal.dirty:

@@ -101,6 +101,7 @@ def test_while_the_database_hangs_publishers_wait_consumers_go_on_and_nobody_is_
             wait_until(
                 lambda: node.call(lambda: node.node.broker.alarms.reason) == STALLED, "the alarm is raised"
             )
+            assert node.call(lambda: node.node.broker.is_stalled)
             for number in range(5):
                 method, _, body = channel.basic_get("q")
                 assert body == b"%d" % number
@@ -110,6 +111,7 @@ def test_while_the_database_hangs_publishers_wait_consumers_go_on_and_nobody_is_
             pair_alone.primary.go_on()
         thread.join(60)
         assert confirmed.is_set()
+        assert not node.call(lambda: node.node.broker.is_stalled)
         assert channel.basic_get("q", auto_ack=True)[2] == b"late"
         assert consuming.is_open
         assert publishing.is_open

@@ -165,6 +165,7 @@ def _counted(broker: Broker) -> Iterator[Found]:
         ("leveret_exchanges", "Exchanges.", sum(len(host.exchanges) for host in hosts)),
         ("leveret_virtual_hosts", "Virtual hosts.", len(hosts)),
         ("leveret_store_behind", "1 while publishers wait for the disk.", int(broker.is_behind)),
+        ("leveret_store_stalled", "1 while commits wait for a database.", int(broker.is_stalled)),
     ):
         yield OVERVIEW, Family(name, GAUGE, text), value
 
