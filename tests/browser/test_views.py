@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pika
@@ -11,7 +11,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
+from broker_core.operations import Clustering
 from broker_core.policy import Policy
+from broker_core.values import Json
 
 from .conftest import PHONE, PageNode, Visit, publish
 from .walking import arrived, go, headed, opened, refresh, row, submit
@@ -83,6 +85,46 @@ def test_every_view_is_a_link_away(page: Page) -> None:
         expect(headed(page, title)).to_be_visible()
         expect(page.locator("#navigation a[aria-current]")).to_have_attribute("href", f"#/{name}")
         expect(page.get_by_text("Not up to date")).to_have_count(0)
+
+
+class TwoNodes(Clustering):
+    """A cluster whose owner is "a"."""
+
+    def status(self) -> Mapping[str, Json]:
+        return {
+            "name": "prod",
+            "node": "a",
+            "state": "serving",
+            "owner": "a",
+            "address": "10.0.0.1:5680",
+            "epoch": 7,
+            "lease_ttl_s": 5.0,
+            "lease_age_s": 0.25,
+            "standby": [{"name": "b", "host": "10.0.0.2", "since": 1_795_000_000.0}],
+            "replication": [{"name": "pg-b", "state": "streaming", "sync_state": "sync", "behind": 2048}],
+            "takeovers": [
+                {"epoch": 7, "node": "a", "why": "silent for 5.1 s", "at": 1_795_000_000.0, "took_s": 0.357}
+            ],
+        }
+
+    def metrics(self) -> Mapping[str, float]:
+        return {}
+
+    def fail_over(self, heir: str) -> None: ...
+
+
+def test_the_overview_shows_the_nodes_of_a_cluster(page: Page, node: PageNode) -> None:
+    expect(page.get_by_role("heading", name="Cluster")).to_have_count(0)
+    operations = node.node.broker.operations
+    assert operations is not None
+    operations.cluster = TwoNodes()
+    try:
+        refresh(page)
+        expect(page.get_by_role("heading", name="Cluster prod")).to_be_visible()
+        for name, shown in (("a", "10.0.0.1:5680"), ("b", "standby"), ("pg-b", "2.0 KiB"), ("7", "0.36 s")):
+            expect(row(page, name).filter(has_text=shown).first).to_be_visible()
+    finally:
+        operations.cluster = None
 
 
 def test_the_overview_counts_what_there_is(page: Page, node: PageNode, channel: BlockingChannel) -> None:

@@ -7,6 +7,7 @@ import { count, duration, octets, rate } from "../format.js";
 import { link } from "../routes.js";
 import { has } from "../session.js";
 import { facts, section, table } from "../tables.js";
+import { cluster } from "./cluster.js";
 
 export const overview = {
   title: () => "Overview",
@@ -14,11 +15,12 @@ export const overview = {
   async load(at, signal) {
     const nodes = has("monitoring") ? get(`nodes${query(sampledFor(at, "node_stats"))}`, signal) : [];
     const asked = `overview${query(sampledFor(at, "lengths", "msg_rates"))}`;
-    const [found, known] = await Promise.all([get(asked, signal), nodes]);
-    return { found, nodes: known };
+    const others = has("monitoring") ? get("cluster", signal) : null;
+    const [found, known, shared] = await Promise.all([get(asked, signal), nodes, others]);
+    return { found, nodes: known, shared };
   },
 
-  draw: ({ found, nodes }, at) => [
+  draw: ({ found, nodes, shared }, at) => [
     tiles(found),
     ranges(at),
     h(
@@ -29,6 +31,7 @@ export const overview = {
       churn(found.churn_rates),
       nodes.slice(0, 1).map((node) => [processor(node), memory(node)]),
     ),
+    cluster(shared),
     nodes.map(resources),
     listeners(found.listeners ?? []),
   ],
