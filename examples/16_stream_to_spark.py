@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pika
 
+from pipeline.listener import LagListener
 from pipeline.session import session
 
 SERVE = [sys.executable, "-m", "broker_core.cli", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
@@ -76,11 +77,17 @@ def archive(spark, http: str, folder: Path) -> None:
     print(f"{rows} rows, the newest has offset {newest}")
 
 
+def report(spark, http: str) -> None:
+    """Have the broker, and its web page, know how far each query is."""
+    spark.streams.addListener(LagListener({"endpoints": http}))
+
+
 with tempfile.TemporaryDirectory() as made:
     folder = Path(made)
     node, amqp, http = start(folder / "node")
     with node:
         spark = session("orders")
+        report(spark, http)
         order(amqp, 0, 30)
         show_what_is_there(spark, http)
         archive(spark, http, folder)

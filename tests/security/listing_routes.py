@@ -61,6 +61,7 @@ TOPOLOGY: Final[dict[str, Row]] = {
     f"GET {EXCHANGE}/bindings/source": seen("/api/exchanges/%2F/x/bindings/source"),
     f"GET {EXCHANGE}/bindings/destination": seen("/api/exchanges/%2F/x/bindings/destination"),
     "GET /api/queues": Row("management"),
+    "GET /api/queues/detailed": Row("management"),
     "GET /api/queues/{vhost}": seen("/api/queues/%2F"),
     f"GET {QUEUE}": seen("/api/queues/%2F/q"),
     f"PUT {QUEUE}": changed("/api/queues/%2F/new", (CONFIGURE, "new"), body={"durable": True}),

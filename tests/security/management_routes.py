@@ -150,6 +150,11 @@ DEFINITIONS: Final[dict[str, Row]] = {
     "POST /api/definitions": Row("administrator", body={"users": [], "vhosts": [{"name": "green"}]}),
     "GET /api/definitions/{vhost}": Row("administrator"),
     "POST /api/definitions/{vhost}": Row("administrator", body=DEFINED),
+    "POST /api/leveret/definitions": Row("administrator", body={"users": [], "vhosts": [{"name": "green"}]}),
+    "POST /api/leveret/definitions/{vhost}": Row("administrator", body=DEFINED),
+    "GET /api/cluster": Row("monitoring"),
+    "POST /api/cluster/failover": Row("administrator", otherwise=400),  # it is no node of a cluster
+    "GET /api/health/checks/is-owner": Row("anybody"),
 }
 HEALTH: Final[dict[str, Row]] = {
     f"GET {CHECKS}/alarms": Row("management"),
