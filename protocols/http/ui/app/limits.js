@@ -1,7 +1,6 @@
 // Limits of a virtual host or a user: a form with all of them, as they are.
 
 import { put, remove } from "./api.js";
-import { h } from "./dom.js";
 import { form } from "./forms.js";
 import { count } from "./format.js";
 import { section } from "./tables.js";
