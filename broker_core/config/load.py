@@ -181,6 +181,8 @@ class Config(Record):
             places.append(("http.address", self.http.address))
         if self.prometheus.enabled:
             places.append(("prometheus.address", self.prometheus.address))
+        if self.cluster.address is not None:
+            places.append(("cluster.address", self.cluster.address))
         for index, (where, address) in enumerate(places):
             for other, taken in places[:index]:
                 if collide(address, taken):
