@@ -94,6 +94,7 @@ class Node:
         owns_loop: bool = False,
         log_targets: LogTargets | None = None,
         term: Term | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """`reread` reads the configuration again for `reload`; without it there is nothing to reload.
 
@@ -101,6 +102,7 @@ class Node:
         `node.data_dir`; the node closes it. `handed` are sockets to listen on; all of them have to be used.
         `owns_loop`: nothing else runs in this trio loop, so that the node may make it wait for a millisecond.
         `log_targets`: where the log of this process goes, for a reload to change; None in a program that cares for it.
+        `clock`: the broker's time, without it that of trio's loop.
         `term`: the time in which this is the node of a cluster that serves; None: there is no cluster.
         """
         self.config = config or Config()
@@ -115,6 +117,7 @@ class Node:
         self.term = term
         self.suspended = False  # nothing is read, delivered or confirmed: another node may serve by now
         self.sending = 0  # connections whose backlog is being sent by a task
+        self._clock = clock or TrioClock()
         self._reread = reread
         self._closing_s = closing_s
         self._store = store
@@ -165,7 +168,7 @@ class Node:
         """Build the broker with its plug-ins, and fill it from the store and the configuration."""
         self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
         self._plugins.load()
-        self.broker = assembly.broker(self.config, self._plugins.exchange_types, TrioClock())
+        self.broker = assembly.broker(self.config, self._plugins.exchange_types, self._clock)
         self.broker.queue_arguments = queue_arguments_of(self._plugins.protocols.values())
         warnings = assembly.protocol_warnings(self.config, self._plugins.protocols)
         for warning in (*warnings, *assembly.mechanism_warnings(self.config)):
@@ -472,10 +475,11 @@ class Node:
         while True:
             self._earlier = trio.Event()
             is_touched = self.broker.touched and not self.suspended
-            with trio.move_on_at(self.broker.now if is_touched else timers.sleep_until()):
+            wait_s = 0.0 if is_touched else timers.sleep_until() - self._clock.now()
+            with trio.move_on_after(max(0.0, wait_s)):
                 await self._earlier.wait()
             at = timers.next_at()
-            if (self.broker.touched and not self.suspended) or (at is not None and at <= trio.current_time()):
+            if (self.broker.touched and not self.suspended) or (at is not None and at <= self._clock.now()):
                 self.work()
 
     # Cluster.

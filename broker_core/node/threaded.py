@@ -18,6 +18,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import trio
 
+from broker_core.clock import Clock
 from broker_core.config.load import Config, parse
 from broker_core.config.records import Raw, laid_over
 from broker_core.config.types import Address, AnyAddress, UnixAddress
@@ -52,14 +53,19 @@ class ThreadedNode:
     node: Node  # for functions handed to `call`; use it in its own thread only
 
     def __init__(
-        self, config: Config | None = None, closing_s: float = CLOSING_S, store: Store | None = None
+        self,
+        config: Config | None = None,
+        closing_s: float = CLOSING_S,
+        store: Store | None = None,
+        clock: Clock | None = None,
     ) -> None:
         """Without `config` the node is `embedded()`. `closing_s` is how long `stop` waits for clients, in seconds.
 
-        `store` is as for `Node`; the first `stop` closes it.
+        `store` is as for `Node`; the first `stop` closes it. So is `clock`.
         """
         self.config = embedded() if config is None else config
         self._store = store
+        self._clock = clock
         self._closing_s = closing_s
         self._thread: threading.Thread | None = None
         self._url = ""
@@ -117,7 +123,9 @@ class ThreadedNode:
     async def _main(self, started: Future[None]) -> None:
         self._token = trio.lowlevel.current_trio_token()
         self._stopping = trio.Event()
-        async with Node(self.config, closing_s=self._closing_s, store=self._store) as self.node:
+        async with Node(
+            self.config, closing_s=self._closing_s, store=self._store, clock=self._clock
+        ) as self.node:
             self._url = self.node.url
             self._bound = [listener.bound for listener in self.node.listening]
             started.set_result(None)

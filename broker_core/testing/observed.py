@@ -31,6 +31,8 @@ from broker_core.node.listener import amqp_url
 from broker_core.node.node import Node
 from broker_core.node.threaded import ThreadedNode
 from broker_core.queues.queue import Queue
+from broker_core.testing.driven_node import DrivenNode, NodeTime
+from broker_core.testing.faults import Faults
 from broker_core.values import Json, Properties, Table
 from broker_core.virtual_host import VirtualHost
 
@@ -98,6 +100,21 @@ class LeveretBroker:
         self._notes: RecordingTypes
 
     @property
+    def faults(self) -> Faults:
+        """What happens to clients and messages of this broker on a bad day. Raises RuntimeError without a test node."""
+        return self._driven().plan.faults(self.virtual_host)
+
+    @property
+    def clock(self) -> NodeTime:
+        """The time of the node: `broker.clock.advance(3600)`. Raises RuntimeError without a test node."""
+        return self._driven().clock
+
+    def _driven(self) -> DrivenNode:
+        if not isinstance(self.node, DrivenNode):
+            raise RuntimeError("faults and time are those of a DrivenNode (broker_core.testing.driven_node)")
+        return self.node
+
+    @property
     def parameters(self) -> object:
         """The URL as a `pika.URLParameters`."""
         import pika  # type: ignore[import-untyped]
@@ -116,6 +133,8 @@ class LeveretBroker:
     def close(self) -> None:
         """Disconnect clients and delete everything; called in the broker's thread."""
         broker = self.node.node.broker
+        if isinstance(self.node, DrivenNode):
+            self.node.plan.forget(self.virtual_host)
         broker.delete_virtual_host(self.virtual_host)
         broker.access.delete_user(self.user)
         self._notes.forget(self.virtual_host)

@@ -43,15 +43,15 @@ def leveret_config(pytestconfig: pytest.Config) -> Config:
 @pytest.fixture(scope="session")
 def leveret_node(leveret_config: Config) -> Iterator[ThreadedNode]:
     """A node on a free port of 127.0.0.1, for the whole run; its virtual hosts are isolated from each other."""
-    from broker_core.node.threaded import ThreadedNode
+    from broker_core.testing.driven_node import DrivenNode
 
-    with ThreadedNode(leveret_config) as node:
+    with DrivenNode(leveret_config) as node:
         yield node
 
 
 @pytest.fixture
 def leveret_broker(leveret_node: ThreadedNode) -> Iterator[LeveretBroker]:
-    """An empty broker for one test: `url`, and `published(exchange)`, `queue(name)`, `unacked(name)` to inspect it."""
+    """An empty broker for a test: `url`, `published(exchange)`, `queue(name)`, `unacked(name)`, `faults`, `clock`."""
     from broker_core.testing.observed import fresh_broker
 
     with fresh_broker(leveret_node) as broker:

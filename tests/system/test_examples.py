@@ -125,7 +125,11 @@ def test_the_example_for_asyncio_prints_what_it_should():
     assert done.stdout.splitlines() == ["Hello, asyncio!", "['greetings']"], done.stderr
 
 
-OF_TESTS = {"07_pytest_fixture.py": "2 passed", "25_pytest_unix_socket.py": "1 passed"}
+OF_TESTS = {
+    "07_pytest_fixture.py": "2 passed",
+    "25_pytest_unix_socket.py": "1 passed",
+    "26_bad_day.py": "5 passed",
+}
 
 
 @pytest.mark.parametrize("name", OF_TESTS)
@@ -344,7 +348,13 @@ def test_an_alarm_holds_publishers_back(node: ThreadedNode, channel):
 
 # Pages that quote.
 
-PAGES = ("embedding.md", "pipeline.md", "testing-with-leveret.md", "writing-a-protocol.md")
+PAGES = (
+    "embedding.md",
+    "pipeline.md",
+    "testing-against-faults.md",
+    "testing-with-leveret.md",
+    "writing-a-protocol.md",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)
