@@ -10,14 +10,10 @@ last one.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Final
 
-import trio
-
-from broker_core.clock import Clock
 from broker_core.config.load import Config
-from broker_core.node.node import Node
+from broker_core.node.node import Node, TrioClock
 from broker_core.node.threaded import CLOSING_S, ThreadedNode
 from broker_core.store.contract import Store
 
@@ -27,17 +23,17 @@ if TYPE_CHECKING:
 STEPS: Final = 500  # of which a jump in time consists, at most
 
 
-class DrivenClock(Clock):
-    """Trio's time, and the time of day, with a lead that grows when a test advances it."""
+class DrivenClock(TrioClock):
+    """The node's own time with a lead, which grows when a test advances it."""
 
     def __init__(self) -> None:
         self.lead_s = 0.0
 
     def now(self) -> float:
-        return trio.current_time() + self.lead_s
+        return super().now() + self.lead_s
 
     def wall(self) -> float:
-        return time.time() + self.lead_s
+        return super().wall() + self.lead_s
 
 
 class DrivenNode(ThreadedNode):
