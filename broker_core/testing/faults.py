@@ -105,7 +105,7 @@ class Fault:
 
 
 class Where(TypedDict, total=False):
-    """What a fault matches, and how often it strikes."""
+    """The messages that a fault matches, and how often it strikes at them."""
 
     queue: str  # messages that are routed to it
     exchange: str  # messages that are published to it
@@ -202,7 +202,7 @@ class Faults:
 
 @attrs.define
 class HeldBytes:
-    """What a connection has sent and its front-end has not got."""
+    """Bytes that a connection has sent and its front-end has not got."""
 
     transport: Transport
     data: bytes

@@ -101,12 +101,12 @@ class LeveretBroker:
 
     @property
     def faults(self) -> Faults:
-        """What happens to clients and messages of this broker on a bad day. Raises RuntimeError without a test node."""
+        """The faults that this broker can be asked for. Raises RuntimeError if its node is not a `DrivenNode`."""
         return self._driven().plan.faults(self.virtual_host)
 
     @property
     def clock(self) -> NodeTime:
-        """The time of the node: `broker.clock.advance(3600)`. Raises RuntimeError without a test node."""
+        """The time of the node: `broker.clock.advance(3600)`. Raises RuntimeError if it is not a `DrivenNode`."""
         return self._driven().clock
 
     def _driven(self) -> DrivenNode:
