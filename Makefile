@@ -18,7 +18,7 @@ SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_pr
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash ha points power rounds image fuzz suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash ha points power simulate rounds image fuzz suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -87,6 +87,9 @@ points: $(VENV)/.ready-to-test ## interrupt a fixed script at each system call t
 
 power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs root and loop devices
 	$(BIN)/python -m tests.crash.power $(ARGS)
+
+simulate: $(VENV)/.ready-to-test ## lead a broker, its clients and its disk through 20000 random runs (ARGS="--seed N --seeds N")
+	$(BIN)/python -m tests.simulation --seeds 20000 $(ARGS)
 
 image: $(VENV)/.ready-to-test ## build the container image with buildah and run it, as root and not (ARGS="--plain"); needs root
 	$(BIN)/python -m tests.image $(ARGS)
