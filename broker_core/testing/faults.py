@@ -233,13 +233,16 @@ class FaultPlan:
         self._node.call(self.forget, virtual_host)
 
     def cut(self, virtual_host: str, connection: str | None) -> int:
-        def cut() -> int:
+        def cut() -> list[Transport]:
             found = [each for each in self._transports() if is_of(each, virtual_host, connection)]
             for each in found:
                 each.hang_up()
-            return len(found)
+            return found
 
-        return self._node.call(cut)
+        found = self._node.call(cut)
+        while any(each in found for each in self._node.call(self._transports)):
+            pass  # each call lets the node go on with its tasks
+        return len(found)
 
     # In the node's thread.
 
