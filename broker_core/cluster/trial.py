@@ -204,6 +204,7 @@ class Trial:
     def _configure(self, name: str) -> None:
         amqp, http, cluster = self._ports[name]
         lines = (
+            "[node]", f"data_dir = {json.dumps(str(self.folder / name))}",
             "[store]", 'engine = "postgres"', "[store.postgres]", f"dsn = {json.dumps(self.database.dsn)}",
             "[cluster]", 'name = "try"', f'node = "{name}"', f'address = "127.0.0.1:{cluster}"',
             "[[listeners]]", f'address = "127.0.0.1:{amqp}"',
