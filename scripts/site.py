@@ -23,6 +23,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 BUILD: Final = ROOT / "build/site"
 PAGES: Final = BUILD / "pages"
 HTML: Final = BUILD / "html"
+DONE: Final = BUILD / "done"  # there after a build without a warning
 LINK: Final = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?(\))")
 FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 PROJECT: Final = {
@@ -143,6 +144,8 @@ def main() -> int:
     ]
     done = subprocess.run(command, cwd=ROOT, check=False)
     shutil.rmtree(ROOT / ".cache", ignore_errors=True)
+    if done.returncode == 0:
+        DONE.touch()
     return done.returncode
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fcntl import LOCK_EX, flock
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,7 +21,7 @@ from playwright.sync_api import sync_playwright
 
 from broker_core import cli
 from broker_core.cli import docs
-from tests.sources import ROOT
+from tests.sources import ROOT, sources
 
 pytestmark = pytest.mark.system
 
@@ -56,14 +57,31 @@ def page(path: Path) -> Page:
 
 
 @pytest.fixture(scope="module")
-def site() -> Path:
-    """The site, built as `make site` builds it."""
-    done = subprocess.run(
-        [sys.executable, ROOT / "scripts/site.py"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "No issues found" in done.stdout + done.stderr
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make site` builds it, unless there is one of these pages; by one worker of several."""
+    with open(tmp_path_factory.getbasetemp().parent / "site.lock", "w") as lock:
+        flock(lock, LOCK_EX)
+        if not is_fresh():
+            done = subprocess.run(
+                [sys.executable, ROOT / "scripts/site.py"],
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            assert "No issues found" in done.stdout + done.stderr
     return SITE
+
+
+def is_fresh() -> bool:
+    """Return whether the last build had no warning, and nothing that pages are made of is newer."""
+    made = SITE.parent / "done"
+    folders = ("docs", "deploy", "examples", "scripts")
+    of_pages = (
+        path for path in sources() if path.parent == ROOT or path.relative_to(ROOT).parts[0] in folders
+    )
+    return made.exists() and all(path.stat().st_mtime < made.stat().st_mtime for path in of_pages)
 
 
 @contextmanager
