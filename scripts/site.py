@@ -22,7 +22,6 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 BUILD: Final = ROOT / "build/site"
 PAGES: Final = BUILD / "pages"
-HTML: Final = BUILD / "html"
 DONE: Final = BUILD / "done"  # there after a build without a warning
 LINK: Final = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?(\))")
 FENCE: Final = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
