@@ -100,6 +100,7 @@ PROGRAMS: Final = {
     "docs/pipeline.md": "tests/system/test_examples.py",
     "docs/spark.md": "tests/pipeline/test_options.py",
     "docs/streams.md": "tests/interop/test_pika_streams.py",
+    "docs/testing-against-faults.md": "tests/system/test_examples.py",
     "docs/testing-with-leveret.md": "tests/system/test_examples.py",
     "docs/tutorial.md": "tests/system/test_tutorial.py",
     "docs/writing-a-protocol.md": "tests/system/test_examples.py",
