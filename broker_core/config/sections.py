@@ -82,6 +82,7 @@ class LogLevels(Record):
         None,
         reload=True,
     )
+    cluster: str | None = key(LOG_LEVEL, "The nodes of a cluster: who serves, takeovers.", None, reload=True)
     amqp091: str | None = key(LOG_LEVEL, "AMQP 0-9-1: logins, refused requests.", None, reload=True)
     amqp10: str | None = key(LOG_LEVEL, "AMQP 1.0: logins, refused requests.", None, reload=True)
     amqp010: str | None = key(LOG_LEVEL, "AMQP 0-10: logins, refused requests.", None, reload=True)

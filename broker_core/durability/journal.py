@@ -42,6 +42,7 @@ log: Final = logging.getLogger("leveret.store")
 
 CHUNK_OCTETS: Final = 1 << 20  # bytes of messages; the last message may exceed it
 CHUNK_ENTRIES: Final = 1 << 16
+LITTLE_OCTETS: Final = 1 << 16  # bytes not on disk yet, for which no disk is too full: there is a reserve
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
 QUICK_MESSAGES: Final = 8  # messages with consumers: a commit waits for these to be settled unwritten,
 DOUBTS: Final = 100  # unless one of so many commits before waited in vain, or of more if several did in a row
@@ -215,7 +216,7 @@ class Journal(Durability):
         if self.appends:
             self._gathered += sum([log.measured() for log in self.appends])
         ahead = self._gathered + self._flying_octets
-        self.behind = ahead > self.behind_octets or ahead > self.store.ahead_max
+        self.behind = ahead > self.behind_octets or (ahead > LITTLE_OCTETS and ahead > self.store.ahead_max)
 
     def ahead(self) -> int:
         """Return the bytes that will be written for what is gathered: to the log, and when that is copied."""
@@ -360,7 +361,8 @@ class Journal(Durability):
 
     def _on_durable(self, number: int) -> None:
         self._landed(number)
-        self._look_at_room()
+        if self._short or self.store.is_short:
+            self._look_at_room()
         self._rewriter.look()
         self._go_on()
         self._measure()

@@ -32,6 +32,11 @@ class Link:
         self.slow_calls = 0  # the node waited for each
         self.slowest_s = 0.0
 
+    def refuses(self, by_mistake: bool = False) -> None:
+        """Count a message that it refuses."""
+        self.refused += 1
+        self.errors += by_mistake
+
     def go_on(self, before: Link) -> None:
         """Go on with the counters of another one."""
         self.refused, self.errors = before.refused, before.errors
@@ -74,11 +79,10 @@ class Chain:
                 raise TypeError(f"incoming() returned an object of {type(answer).__name__}, not a message")
             return answer
         except Failure as refusal:
-            link.refused += 1
+            link.refuses()
             raise PreconditionFailed(str(refusal)) from None
         except MISTAKES as error:
-            link.refused += 1
-            link.errors += 1
+            link.refuses(by_mistake=True)
             if link.errors == 1:
                 log.error(
                     "interceptor %s failed; it refuses what it fails at (%s)",

@@ -187,7 +187,10 @@ def populate(broker: Broker, config: Config, files: Read | None = None) -> None:
     _set_hashing(broker, config)
     _put_virtual_hosts(broker, config)
     _tell_of_others(broker, config)
-    _put_users(broker, config, () if replace_guest(config, files) else config.users)
+    if replace_guest(config, files):
+        _give_up_guest(broker)
+    else:
+        _put_users(broker, config, config.users)
     put_tokens(broker, config)
     _put_backends(broker, config)
     _put_policies(broker, config)
@@ -216,6 +219,15 @@ def read_definitions(config: Config) -> Read:
 def replace_guest(config: Config, files: Read) -> bool:
     """Return whether the built-in user is not made, because definitions have users and the configuration has none."""
     return config.users == BUILT_IN.users and any(definitions.users for _, definitions in files)
+
+
+def _give_up_guest(broker: Broker) -> None:
+    """Leave out the built-in user, now and at later starts without the definitions, unless a client has changed it."""
+    catalogue = broker.catalogue
+    if catalogue is not None and catalogue.by_default(USER, GUEST.name):
+        with _said_by_config(broker, is_default=True):
+            _put_user(broker, GUEST)
+        broker.access.delete_user(GUEST.name)
 
 
 def _name_objects(broker: Broker, config: Config) -> None:

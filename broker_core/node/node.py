@@ -127,8 +127,8 @@ class Node:
         self._stack = contextlib.AsyncExitStack()
         self._earlier = trio.Event()
         self.octets_heard = 0  # bytes that front-ends were given
-        self._unchecked_max = 0
-        self._unchecked = 0  # bytes read since the alarms were last checked because of them
+        self._unchecked = 0  # bytes read since the alarms were last checked because of them,
+        self._unchecked_max = CHECK_OCTETS  # which they are after so many
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone
         self.door: Door[Transport] = Door(_descriptors_max())
@@ -191,6 +191,7 @@ class Node:
         assembly.observe(self.broker, self.config)
         self.broker.alarms.listen(self._alarm)
         self.broker.timers.on_earlier = self._wake
+        self._unchecked_max = self._portion()
         self._check_alarms(self.broker.tick())
         if self.config.http.enabled:
             self.broker.history = History(self.broker)
@@ -399,11 +400,9 @@ class Node:
             self._settle()
         self.fed = None
         self._flush()
-        if self._unchecked > self._unchecked_max:
+        if self._unchecked >= self._unchecked_max:
             self._unchecked = 0
-            self._unchecked_max = (
-                CHECK_OCTETS if self.keeper is None else min(CHECK_OCTETS, self.keeper.portion())
-            )
+            self._unchecked_max = self._portion()
             self.broker.alarms.check_soon()
             self.broker.alarms.check(self.broker.now)
 
@@ -540,6 +539,10 @@ class Node:
         self._nursery.cancel_scope.cancel()
 
     # Alarms.
+
+    def _portion(self) -> int:
+        """Return how many bytes may come before memory and disk are looked at again."""
+        return CHECK_OCTETS if self.keeper is None else min(CHECK_OCTETS, self.keeper.portion())
 
     def _check_alarms(self, now: float) -> None:
         self.broker.timers.at(self.broker.alarms.check(now), self._check_alarms)

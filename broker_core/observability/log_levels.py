@@ -12,6 +12,7 @@ from typing import Final
 CATEGORIES: Final = (
     "node",
     "connection",
+    "cluster",
     "amqp091",
     "amqp10",
     "amqp010",

@@ -346,8 +346,8 @@ class FaultPlan:
         assert self._chain is not None
         for at in range(len(data)):
             now = self._hear_directly(transport, data[at : at + 1])
-            if self._chain.published:
-                self._chain.published = False
+            if self._chain.has_published:
+                self._chain.has_published = False
                 if not self._after_publish(transport):
                     break
                 self._node.node.conclude()
@@ -393,7 +393,7 @@ class FaultChain(Chain):
         before = broker.interceptors
         super().__init__(before.links if before is not None else (), broker.clock, broker.slow_call_s)
         self.before = before
-        self.published = False  # something was, by the connection that is being heard
+        self.has_published = False  # something was, by the connection that is being heard
         self.silencing: Fault | None = None
         self.cutting = False
         self._plan = plan
@@ -402,7 +402,7 @@ class FaultChain(Chain):
 
     def incoming(self, exchange: Exchange, message: Message) -> Message:
         message = super().incoming(exchange, message)
-        self.published = True
+        self.has_published = True
         faults = list(self._plan.of(exchange.virtual_host.name, *OF_MESSAGES))
         struck = [each for each in faults if self._matches(each, exchange, message) and each.strikes()]
         if any(each.kind == "nack" for each in struck):
