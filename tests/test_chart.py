@@ -44,6 +44,11 @@ FULL: Final = {
     "podAnnotations": {"note": "1"},
     "priorityClassName": "high",
 }
+SHARED: Final = {
+    "replicas": 2,
+    "store": {"engine": "postgres", "postgres": {"existingSecret": "leveret-db-app"}},
+    "definitions": {"existingSecret": "definitions"},
+}
 SMALL: Final = {
     "persistence": {"enabled": False},
     "serviceAccount": {"create": False},
@@ -78,15 +83,23 @@ def container(objects: list[dict[str, Any]]) -> dict[str, Any]:
     return one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"][0]
 
 
+def expanded(value: str) -> str:
+    """Return a value of the environment as Kubernetes passes it to the pod."""
+    return value.replace("$(POD_NAME)", "shop-leveret-0").replace("$(POD_IP)", "10.0.0.7")
+
+
 def configured(objects: list[dict[str, Any]], folder: Path) -> Config:
     """Return what a node makes of the files and the environment that the pod has, with the files in `folder`."""
     (folder / "password").write_text(one(objects, "Secret")["stringData"]["password"])
     text = one(objects, "ConfigMap")["data"]["leveret.toml"]
-    environ = {each["name"]: each["value"] for each in container(objects)["env"]}
+    given = container(objects)["env"]
+    environ = {each["name"]: expanded(each["value"]) for each in given if "value" in each}
     return parse(text.replace("/etc/leveret/admin", str(folder)), environ)
 
 
-@pytest.mark.parametrize("values", [{}, FULL, SMALL], ids=["the defaults", "everything", "little"])
+@pytest.mark.parametrize(
+    "values", [{}, FULL, SMALL, SHARED], ids=["the defaults", "everything", "little", "two nodes"]
+)
 def test_helm_finds_nothing_to_say_and_kubernetes_takes_what_is_rendered(helm: str, values: dict[str, Any]):
     done = ran(helm, "lint", "--strict", values=values)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -111,6 +124,40 @@ def test_the_node_of_a_pod_has_the_settings_and_users_of_the_chart(helm: str, tm
     assert (config.memory_watermark, config.log.level) == (0.5, "debug")
     assert [(user.name, user.password) for user in config.users] == [("shop", "pw"), ("root", "sesame")]
     assert set(config.users[-1].tags) == {"administrator"}
+
+
+def test_nodes_with_one_database_are_a_cluster(helm: str, tmp_path: Path):
+    """Each has a name and an address of its own; what it keeps on its disk is a copy, gone with the pod."""
+    objects = rendered(helm, SHARED)
+    dsn = tmp_path / "uri"
+    dsn.write_text("host=db dbname=leveret")
+    for each in container(objects)["env"]:
+        if each["name"] == "LEVERET_STORE__POSTGRES__DSN_FILE":
+            assert each["value"] == "/etc/leveret/database/uri"
+            each["value"] = str(dsn)
+    config = configured(objects, tmp_path)
+    assert (config.store.engine, config.store.postgres.require_replicated) == ("postgres", True)
+    cluster = config.cluster
+    assert (cluster.name, cluster.node, str(cluster.address)) == ("shop", "shop-leveret-0", "10.0.0.7:5680")
+    assert (cluster.lease_ttl, cluster.relay) == (5, True)
+    assert "volumeClaimTemplates" not in one(objects, "StatefulSet")["spec"]
+    assert one(objects, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+    pod = one(objects, "StatefulSet")["spec"]["template"]["spec"]
+    (store,) = pod["initContainers"]
+    assert "leveret store init --dsn @/etc/leveret/database/uri --schema leveret" in store["command"][-1]
+    mounted = {each["name"] for each in container(objects)["volumeMounts"]}
+    assert mounted == {each["name"] for each in pod["volumes"]}
+
+
+@pytest.mark.parametrize("relays", [True, False])
+def test_the_service_leads_to_the_node_that_serves_where_others_pass_nobody_on(helm: str, relays: bool):
+    node = container(rendered(helm, {**SHARED, "cluster": {"relay": relays}}))
+    probe = node["readinessProbe"]
+    if relays:
+        assert probe["tcpSocket"] == {"port": "amqp"}
+    else:
+        assert find("GET", probe["httpGet"]["path"])[0].level is Level.ANYBODY
+        assert probe["httpGet"]["path"].endswith("is-owner")
 
 
 def test_a_password_that_nobody_has_chosen_is_long_and_another_each_time(helm: str, tmp_path: Path):
@@ -146,7 +193,8 @@ def test_probes_ask_what_anybody_may_ask(helm: str):
     ("values", "said"),
     [
         ({"replicas": 3}, "replicas"),
-        ({"store": {"engine": "postgres"}}, "engine"),
+        ({"store": {"engine": "postgres"}}, "existingSecret"),
+        ({"store": {"engine": "mysql"}}, "engine"),
         ({"persistance": {"size": "1Gi"}}, "persistance"),
         ({"tls": {"enabled": True}}, "existingSecret"),
         ({"config": '[[listeners]]\naddress = "0.0.0.0:1"\n'}, "are the chart's to say"),
@@ -166,7 +214,7 @@ def test_the_values_keep_to_their_schema_and_each_is_used_by_a_template():
     used = {path for text in TEMPLATES.values() for path in re.findall(r"\.Values((?:\.\w+)+)", text)}
     assert {path for path in used if not known(path)} == set()
     mentioned = {path.split(".")[1] for path in used}
-    assert set(VALUES) - mentioned == {"store"}  # one engine needs no template
+    assert set(VALUES) <= mentioned
     assert set(SCHEMA["properties"]) - set(VALUES) == {"global", "nameOverride", "fullnameOverride"}
 
 
