@@ -22,6 +22,7 @@ from benchmarks import (
     bulk,
     client,
     compare,
+    database,
     durable,
     embedding,
     filters,
@@ -135,6 +136,7 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "durable": durable.durable,
     "latency": durable.latency,
     "recovery": durable.recovery,
+    "database": database.database,
     "bulk": bulk.bulk,
     "client": client.client,
     "start": start,
@@ -147,7 +149,7 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "tls": tls.main,
 }
 
-LONG = ("paging", "proofs")
+LONG = ("paging", "proofs", "database")
 
 
 def main() -> None:
@@ -159,7 +161,7 @@ def main() -> None:
         "measures",
         nargs="*",
         choices=names,
-        help="which; without, all but paging and proofs, which take long",
+        help="which; without, all but paging, proofs and database, which take long or need more",
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--against", metavar="FOLDER", type=Path, help="the source of an earlier version")

@@ -84,17 +84,25 @@ def is_fresh() -> bool:
     return made.exists() and all(path.stat().st_mtime < made.stat().st_mtime for path in of_pages)
 
 
+def heeds_ctrl_c() -> None:
+    """Have a process heed SIGINT also where the tests themselves run in the background, and do not."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def served(*arguments: str) -> Iterator[str]:
     """Run `leveret docs`; yield the address that it prints."""
     command = [sys.executable, "-m", "broker_core.cli", "docs", "--no-browser", *arguments]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=heeds_ctrl_c
+    ) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().split()[-1]
-        finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
+        finally:
+            process.kill()
 
 
 def test_every_link_of_the_site_leads_somewhere_and_nothing_is_loaded_from_elsewhere(site: Path):

@@ -26,7 +26,6 @@ CLIENT = ROOT / ".cache/connect"  # what the client's Python needs besides PySpa
 PROGRAM = Path(__file__).with_name("connected.py")
 
 pytestmark = [
-    pytest.mark.interop,
     pytest.mark.timeout(600),
     pytest.mark.skipif(not CLIENT.exists(), reason="`make connect` installs the client"),
 ]
