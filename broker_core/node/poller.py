@@ -2,6 +2,10 @@
 
     poll ─> small talkers: each is read from, some settled together ─> large talkers: some, one by one ─> poll
 
+A process may be stopped, and go on much later, at any place: above all in the poll, where it spends its time. So the
+owner of a cluster looks at its lease after the poll and before each read. To do so before it settles is not enough: for
+some methods a front-end settles what others have sent before.
+
 A task for each connection costs more than a small message does: a switch, a read that finds nothing, and telling the
 operating system again what to wait for. Here a read costs a read. A connection that sent much last time comes last in
 each round, and those share a millisecond: however many they are, the others wait for one read of one of them. So does
@@ -138,15 +142,17 @@ class Rounds:
 
     def go_round(self) -> None:
         """Read once from every connection that has sent something, and settle."""
-        if self._node.term is not None and self._node.has_lapsed():
-            return
         self._go_round(self._poll.poll(0, AT_ONCE))
 
     def _go_round(self, readable: list[tuple[int, int]]) -> None:
         heard: list[Transport] = []
         began = 0.0
         talkers, attending = self._talkers, self._attending
+        node = self._node
+        in_cluster = node.term is not None
         for number, _ in readable:
+            if in_cluster and node.has_lapsed():
+                break
             found = attending.get(number)
             if found is None:  # dismissed during this round, or an interruption
                 if number == self._interruption:
@@ -168,8 +174,10 @@ class Rounds:
                 heard = []
         if heard:
             self._conclude(heard)
-        began = self._node.broker.tick()
+        began = node.broker.tick()
         while talkers:
+            if in_cluster and node.has_lapsed():
+                break
             number = next(iter(talkers))
             del talkers[number]
             transport = attending[number][0]
@@ -177,7 +185,7 @@ class Rounds:
             if transport.has_more:
                 talkers[number] = None
             self._conclude([transport])
-            if self._node.broker.tick() - began > TOGETHER_S:
+            if node.broker.tick() - began > TOGETHER_S:
                 break
 
     def _conclude(self, heard: list[Transport]) -> None:

@@ -130,7 +130,7 @@ class Transport(Connected):
             self.front = self._recognise(data)
             self.front.on_wake, self.front.on_resume = self._woken, self._go_on
         while data or (self.front is not None and self.front.halted):
-            if self.node.suspended:
+            if self.node.term is not None and self.node.has_lapsed():
                 await self._wait_unblocked()
             self.node.hear(self, data)
             self.node.conclude()

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from broker_core.cluster.lease import NodeState
+from broker_core.cluster.member import OwnTerm
 from tests.cluster.cluster import connection, in_thread, port_of, publish, reached, run, two_nodes
 
 
@@ -122,6 +123,56 @@ def test_an_owner_that_cannot_commit_is_suspended_and_goes_on_when_it_can() -> N
             assert a.lease.state is NodeState.SERVING
             assert cluster.shared.row.epoch == 1
             await in_thread(client.close)
+
+    run(scene)
+
+
+def test_an_owner_that_was_stopped_in_its_poll_reads_nothing_of_what_the_poll_has_found() -> None:
+    async def scene() -> None:
+        async with two_nodes() as cluster:
+            a = cluster.members["a"]
+            node = a.node
+            assert node is not None
+            assert isinstance(node.term, OwnTerm)
+            first, second = [await in_thread(connection, port_of(a)) for _ in range(2)]
+            channel, other = await in_thread(first.channel), await in_thread(second.channel)
+            bodies: list[bytes] = []
+
+            def consume() -> None:
+                channel.queue_declare("q", durable=True)
+                channel.basic_qos(prefetch_count=1)
+                channel.basic_consume("q", lambda _, __, ___, body: bodies.append(body))
+                for body in (b"one", b"two"):
+                    channel.basic_publish("", "q", body)
+                while not bodies:
+                    first.process_data_events(1)
+
+            await in_thread(consume)
+            await node.quiet()
+            # From here on the loop does not run, which is this thread's.
+            channel._impl.basic_ack(0, True)
+            first._flush_output(lambda: True)
+            other._impl.queue_declare("q", passive=True, callback=lambda _: None)
+            second._flush_output(lambda: True)
+            found: list[tuple[int, int]] = []
+            while len(found) < 2:
+                found = node.rounds._poll.poll(1.0)
+            ttl_s, node.term.own._ttl_s = node.term.own._ttl_s, -1.0
+            sent = sum(each.octets_sent for each in node.transports.values())
+            node.rounds._go_round(found)
+            assert node.suspended
+            assert node.broker.virtual_hosts["/"].queues["q"].ready == 1
+            assert sum(each.octets_sent for each in node.transports.values()) == sent
+            node.term.own._ttl_s = ttl_s
+
+            def goes_on() -> None:
+                while len(bodies) < 2:
+                    first.process_data_events(1)
+
+            await in_thread(goes_on)
+            assert bodies == [b"one", b"two"]
+            for client in (first, second):
+                await in_thread(client.close)
 
     run(scene)
 
