@@ -293,6 +293,8 @@ def test_an_owner_that_nothing_stops_is_noticed(scene: HaScene) -> None:
         scene.wait_for_owner(other_than=old.owner.name)
         old.owner.tell(signal.SIGCONT)
         wait_until(lambda: old.hears() and old.confirmed > 0 and len(old.delivered) > 1, "mistake")
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            old.connection.close()
     finally:
         for node in scene.nodes:
             node.tell(signal.SIGCONT)
