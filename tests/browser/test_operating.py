@@ -118,6 +118,7 @@ def test_limits_are_set_and_cleared_in_one_form(page: Page, node: PageNode) -> N
     form = page.locator("section").filter(has_text="Limits").locator("form")
     fill(form, **{"max-queues": "9", "max-connections": "4"})
     submit(form)
+    told(page, "max-queues is 9 now")  # after both are set
     expect(form.locator("[name=max-queues]")).to_have_value("9")
     assert (shop.limits.max_queues, shop.limits.max_connections) == (9, 4)
     fill(form, **{"max-queues": ""})
