@@ -226,7 +226,7 @@ class Journal(Durability):
 
     def _go_on(self) -> None:
         """Close the open commit and pass it to the store, if none is in flight and it need not wait."""
-        while self._flying is None and self._started and not self._failed and (self.dirty or self._waiting):
+        while self._flying is None and self._started and not self._failed and (self._waiting or self.dirty):
             if wait_s := self._can_wait():
                 self._put_off_commit(wait_s)
                 return
@@ -278,8 +278,9 @@ class Journal(Durability):
         self.open += 1
         self._held = self._overdue = False
         self._doubts -= self._doubts > 0
-        self.broker.timers.cancel(self._put_off)
-        self._put_off = None
+        if self._put_off is not None:
+            self.broker.timers.cancel(self._put_off)
+            self._put_off = None
         self._settle_in(commit)
         arrivals, self.arrivals = self.arrivals, []
         volatile, self._paged_out = self._paged_out, []
