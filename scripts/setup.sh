@@ -4,8 +4,8 @@
 #   setup.sh compile  build/compiled: the packages with their hot modules compiled, if there is a C compiler
 #   setup.sh test     .venv with the tools and the Python clients of the tests, too
 #   setup.sh docs     what builds the handbook's pages; `wheels`: what builds wheels
-#   setup.sh peers    what is not ours or not Python: PostgreSQL, a browser, rabbitmq-c's tools, rabbitmqadmin, Node.js with
-#                     amqplib and rhea
+#   setup.sh peers    what is not ours or not Python: PostgreSQL, a browser, rabbitmq-c's tools, rabbitmqadmin, promtool,
+#                     helm, Node.js with amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -162,24 +162,24 @@ install_peers() {
     fi
 }
 
-# Extract RabbitMQ's script for operators from Debian's package; the broker itself is not installed.
-fetch_rabbitmqadmin() {
-    local script="tests/interop/.fetched/rabbitmqadmin" folder
-    if [ -e "$script" ] || command -v rabbitmqadmin >/dev/null; then
+# Take one program out of Debian's package $1; nothing of that is installed. Its path there is usr/bin/$2.
+fetch_program() {
+    local package="$1" name="$2" program="tests/interop/.fetched/$2" folder
+    if [ -e "$program" ] || command -v "$name" >/dev/null; then
         return
     fi
     if ! can_install || ! command -v dpkg-deb >/dev/null; then
-        without "rabbitmqadmin is taken out of a package on Debian, as root: scripts/setup.sh peers"
+        without "$name is taken out of a package on Debian, as root: scripts/setup.sh peers"
         return
     fi
     folder=$(mktemp -d)
-    if (cd "$folder" && apt-get update -qq && apt-get download -qq rabbitmq-server 2>/dev/null) &&
-        dpkg-deb --fsys-tarfile "$folder"/rabbitmq-server_*.deb | tar -xO ./usr/bin/rabbitmqadmin >"$folder/script" &&
-        [ -s "$folder/script" ]; then
-        mkdir -p "$(dirname "$script")"
-        mv "$folder/script" "$script"
+    if (cd "$folder" && apt-get update -qq && apt-get download -qq "$package" 2>/dev/null) &&
+        dpkg-deb --fsys-tarfile "$folder/$package"_*.deb | tar -xO "./usr/bin/$name" >"$folder/program" &&
+        [ -s "$folder/program" ]; then
+        mkdir -p "$(dirname "$program")"
+        install -m 0755 "$folder/program" "$program"
     else
-        without "rabbitmqadmin could not be fetched: apt-get download rabbitmq-server"
+        without "$name could not be fetched: apt-get download $package"
     fi
     rm -rf "$folder"
 }
@@ -240,7 +240,8 @@ case "${1:-}" in
         install_browser
         install_postgres
         install_peers
-        fetch_rabbitmqadmin
+        fetch_program rabbitmq-server rabbitmqadmin
+        fetch_program prometheus promtool
         fetch_helm
         ;;
     *)
