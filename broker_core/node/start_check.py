@@ -56,7 +56,7 @@ def findings(config: Config, refused: Sequence[Problem] = ()) -> tuple[list[Prob
         plugins.load()
     except BadPlugin as error:
         problems.append(Problem(f"plugins: {error.source}", error.reason))
-    tried = without_named(config, refused)
+    tried = without_refused(config, refused)
     files: Read = []
     try:
         files = read_definitions(tried)
@@ -84,10 +84,14 @@ def findings(config: Config, refused: Sequence[Problem] = ()) -> tuple[list[Prob
     return problems, warnings
 
 
-def without_named(config: Config, refused: Iterable[Problem]) -> Config:
-    """Return a configuration that names no virtual hosts beyond those that it has, if some could not be read."""
-    if any(each.where.startswith("virtual_hosts") for each in refused):
+def without_refused(config: Config, refused: Iterable[Problem]) -> Config:
+    """Return a configuration without the policies, if one of them was refused, and without what names virtual hosts
+    beyond those that it has, if some of these could not be read."""
+    places = [each.where for each in refused]
+    if any(where.startswith("virtual_hosts") for where in places):
         return attrs.evolve(config, definitions=NOTHING.definitions, users=NOTHING.users, policies=())
+    if any(where.startswith("policies") for where in places):
+        return attrs.evolve(config, policies=())
     return config
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -137,6 +138,35 @@ def test_a_check_finds_all_that_would_stop_a_start_in_one_go(
     assert cli.main(["check", "--json", str(file)], environ) == cli.REFUSED
     told = json.loads(capsys.readouterr().out)
     assert (len(told["problems"]), len(told["warnings"])) == (7, 4)
+
+
+MISTAKES = {
+    "an unknown key of a policy": '[[policies]]\nname = "p"\npattern = "q"\ndefinition = { max-lenght = 1 }\n',
+    "an operator policy's": '[[policies]]\noperator = true\nname = "o"\npattern = ""\ndefinition = { max-age = "1" }\n',
+    "a policy elsewhere": '[[policies]]\nname = "e"\nvirtual_host = "no"\npattern = ""\ndefinition = { expires = 1 }\n',
+    "permissions elsewhere": '[[users]]\nname = "a"\npassword = "b"\npermissions."no" = { write = ".*" }\n',
+    "topics elsewhere": '[[users]]\nname = "t"\npassword = "b"\ntopic_permissions."no".e = { write = ".*" }\n',
+    "no expression": '[[users]]\nname = "r"\npassword = "b"\npermissions."/" = { write = "(" }\n',
+    "no hash": '[[users]]\nname = "h"\npassword_hash = "xx"\n',
+    "a virtual host twice": '[[virtual_hosts]]\nname = "/"\n[[virtual_hosts]]\nname = "/"\n',
+    "a virtual host without a name": '[[virtual_hosts]]\nname = ""\n',
+    "an unknown interceptor": '[[interceptors]]\nname = "x-no"\n',
+    "no plug-in folder": '[plugins]\nfolders = ["/no"]\n',
+    "no definitions": '[definitions]\nload = ["/no.json"]\n',
+    "no certificate": '[[listeners]]\naddress = "[::1]:1"\ntls = { certificate = "/no", key = "/no" }\n',
+    "a cluster without a database": '[cluster]\nname = "a"\n',
+}
+
+
+@pytest.mark.parametrize("one", MISTAKES)
+def test_a_check_refuses_each_mistake_also_beside_every_other(
+    one: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    file = tmp_path / "leveret.toml"
+    for other in MISTAKES:
+        file.write_text("".join(MISTAKES[each] for each in sorted({one, other})))
+        assert cli.main(["check", str(file)], {}) == cli.REFUSED
+        assert re.search(r"leveret.toml has \d problem", capsys.readouterr().err)
 
 
 def test_serve_refuses_a_wrong_flag_by_the_name_of_its_key(capsys: pytest.CaptureFixture[str]):
