@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from broker_core.arguments.checks import text
 from broker_core.arguments.server_names import prefix_in, without_prefix
 from broker_core.config.compat import BindDefault
+from broker_core.delivery import Unanswered
 from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
 from broker_core.exchanges.exchange import Binding, Destination, Exchange
 from broker_core.limits import NAME_MAX, QueueType
@@ -58,6 +59,9 @@ class Client:
         self.meter: Meter | None = None  # counts what it publishes, where a rate is limited
         self.resumed: Callable[[], None] = nothing  # called when its meter, or a queue, lets it publish again
         self.waits_for: dict[Overfull, None] = {}  # queues that it has published to, and that are too long
+        self.unanswered = Unanswered(
+            0
+        )  # by its consumers that began under such a limit, of its whole connection
         self.exclusive_queues: dict[Queue, None] = {}
         self._entered = False
 
@@ -68,6 +72,7 @@ class Client:
         part = Client(self.broker, self.user, self.name)
         part.host = self.host
         part.peer = self.peer
+        part.unanswered = self.unanswered
         return part
 
     def enter(self, virtual_host: str) -> None:
@@ -435,9 +440,22 @@ class Client:
         return self.broker.access.allowed(self.user, self.host.name, READ, queue.name)
 
     def consume(self, consumer: Consumer) -> None:
-        """Attach a consumer to its queue, which came from `readable_queue` (S099)."""
+        """Attach a consumer to its queue, which came from `readable_queue` (S099).
+
+        The node's limits on unanswered bytes are those of this moment.
+        """
         self._acts()
+        if not (consumer.settled or consumer.browses):
+            self._bound(consumer)
         consumer.queue.add_consumer(consumer)
+
+    def _bound(self, consumer: Consumer) -> None:
+        limits = self.broker.node_limits
+        if limits.max_unacknowledged is not None:
+            consumer.bounds.append(Unanswered(limits.max_unacknowledged))
+        if limits.max_unacknowledged_per_connection is not None:
+            self.unanswered.octets_max = limits.max_unacknowledged_per_connection
+            consumer.bounds.append(self.unanswered)
 
     def get(self, queue: Queue, settled: bool, paused_too: bool = False) -> Delivery | None:
         """Fetch one message, or return None if the queue has none (S083, S112), or is paused: then it seems empty.

@@ -114,6 +114,44 @@ class Window:
         self.credit = credit
 
 
+class Unanswered:
+    """The bytes of deliveries that consumers have not answered yet, and the most that there may be of them.
+
+    The limits of the node make one for a consumer, and one for all consumers of a connection. A queue counts what it
+    gives to these consumers and what they settle; a consumer asks before it takes more (`Consumer.may_take_more`).
+    """
+
+    __slots__ = ("_turned_away", "octets", "octets_max")
+
+    def __init__(self, octets_max: int) -> None:
+        self.octets_max = octets_max
+        self.octets = 0
+        self._turned_away: dict[Consumer, None] = {}  # they are woken when bytes have been answered
+
+    def admits(self, consumer: Consumer, octets: int) -> bool:
+        """Return whether a message of so many bytes may be sent. One always may, if all others are answered.
+
+        If not, the consumer is woken after the next answer.
+        """
+        if not self.octets or self.octets + octets <= self.octets_max:
+            return True
+        self._turned_away[consumer] = None
+        return False
+
+    def answered(self, octets: int) -> None:
+        """Subtract the bytes of deliveries that were settled, and wake the consumers that these were in the way of."""
+        self.octets -= octets
+        if self._turned_away:
+            waiting, self._turned_away = self._turned_away, {}
+            for consumer in waiting:
+                consumer.wake()
+
+
+def weight(message: Message) -> int:
+    """Return the bytes that a message counts where deliveries are limited by bytes; an empty one is a message, too."""
+    return message.size or 1
+
+
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Consumer(ABC):
     """A consumer takes messages from one queue, or reads them there.
@@ -142,6 +180,7 @@ class Consumer(ABC):
         "arguments",
         "attached",
         "behind",
+        "bounds",
         "browses",
         "credit",
         "exclusive",
@@ -180,6 +219,9 @@ class Consumer(ABC):
         self.browses = browses
         self.searching = False
         self.given = 0  # messages that it was given, as a consumer
+        self.bounds: list[
+            Unanswered
+        ] = []  # on the bytes that it may have unanswered, set by `Client.consume`
         self.timeout_s: float | None = None  # its own limit for answers, 0 for none; None: its queue's
         self.warnings: tuple[str, ...] = ()  # of what its client asked for and has no effect
         self.attached = False  # to the queue, by `Queue.add_consumer`
@@ -224,6 +266,14 @@ class Consumer(ABC):
 
     def passed_over(self) -> None:
         """Called when another consumer becomes the active one in its place; must not call the queue."""
+
+    def may_take_more(self) -> bool:
+        """Return whether its bounds on unanswered bytes admit the queue's next message; if not, it is woken later.
+
+        For `room`, of consumers that have bounds: then it asks for one message at a time.
+        """
+        octets = self.queue.head_size() or 1
+        return all(bound.admits(self, octets) for bound in self.bounds)
 
     def wake(self) -> None:
         """Join the queue's ring again. Call it when credit or room has come back."""

@@ -242,8 +242,8 @@ class LimitsSettings(Record):
     )
     unacknowledged_max: int | None = key(
         Octets(KIB, 1 << 50),
-        "Bytes of messages that a consumer of AMQP 0-9-1 may have without answering, whatever its prefetch; for "
-        "channels opened later. One message is always sent. Receivers of the other protocols grant credit themselves.",
+        "Bytes of messages that a consumer (subscription, receiver) may have without answering, whatever its prefetch "
+        "or credit; for consumers that begin later. One message is always sent.",
         None,
         reload=True,
     )

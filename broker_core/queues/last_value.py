@@ -124,6 +124,7 @@ class LastValueQueue(WorkQueue):
     ) -> None:
         waiting = self._newest.get(self._value_of(delivery.message))
         if waiting is not None and waiting.position > delivery.position:
+            self.answered((delivery,))
             self.lost(1)
             self.forget((delivery,))
         else:

@@ -17,7 +17,7 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.clock import NEVER
 from broker_core.deduplication.deduplication import PresentMessages
-from broker_core.delivery import Consumer, Delivery
+from broker_core.delivery import Consumer, Delivery, Unanswered, weight
 from broker_core.errors import Locked, Unsupported
 from broker_core.exchanges.exchange import Destination
 from broker_core.limits import QueueLimits, QueueType
@@ -67,6 +67,7 @@ class Queue(Destination):
         "accepted",
         "arguments",
         "auto_delete",
+        "bounded",
         "came_back",
         "consumers",
         "dead_letters",
@@ -135,6 +136,7 @@ class Queue(Destination):
             None  # told of messages that leave: it knows the ids of those here
         )
         self.came_back = False  # a message has come back, and may wait here to be redelivered
+        self.bounded = False  # it has given messages to consumers with bounds on what they have not answered
         # Counts since it was declared, in messages.
         self.published = self.delivered = self.accepted = 0
         self.delivered_settled = 0  # of those delivered to consumers: without an answer expected
@@ -382,6 +384,8 @@ class Queue(Destination):
 
     def accept(self, delivery: Delivery) -> None:
         """Settle a delivery that the consumer has processed."""
+        if self.bounded:
+            self.answered((delivery,))
         self.unsettled -= 1
         self.accepted += 1
         if delivery.stored and self.journal is not None:
@@ -391,9 +395,21 @@ class Queue(Destination):
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
         """Accept several deliveries, all of this queue."""
+        if self.bounded:
+            self.answered(deliveries)
         self.unsettled -= len(deliveries)
         self.accepted += len(deliveries)
         self.forget(deliveries)
+
+    def answered(self, deliveries: Iterable[Delivery]) -> None:
+        """Subtract settled deliveries from what their consumers have not answered, where that is bounded."""
+        octets: dict[Unanswered, int] = {}
+        for delivery in deliveries:
+            if delivery.consumer is not None:
+                for bound in delivery.consumer.bounds:
+                    octets[bound] = octets.get(bound, 0) + weight(delivery.message)
+        for bound, answered in octets.items():
+            bound.answered(answered)
 
     def accepted_elsewhere(self, count: int) -> None:
         """Count unsettled messages as accepted that the store records apart from the queue."""
@@ -462,6 +478,11 @@ class Queue(Destination):
                 delivery.consumer = consumer
                 delivery.given_at = now
             self.unsettled += count
+            if consumer.bounds:
+                self.bounded = True
+                octets = sum([weight(delivery.message) for delivery in deliveries])
+                for bound in consumer.bounds:
+                    bound.octets += octets
         consumer.deliver(deliveries)
         if (tracer := self.virtual_host.tracer) is not None:
             tracer.delivered(self, consumer.facts(), deliveries)

@@ -298,22 +298,27 @@ class StreamQueue(Queue):
         self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
     ) -> None:
         """Count off a delivery; the message is still in the log."""
+        self.answered((delivery,))
         self.lost(1)
         if self.owed:
             self._answered(delivery, comes_back=True)
 
     def reject(self, delivery: Delivery) -> None:
         """Count off a delivery; the message stays in the log for other readers."""
+        self.answered((delivery,))
         self.lost(1)
         if self.owed:
             self._answered(delivery)
 
     def accept(self, delivery: Delivery) -> None:
+        self.answered((delivery,))
         self.accepted_elsewhere(1)
         if self.owed:
             self._answered(delivery)
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
+        if self.bounded:
+            self.answered(deliveries)
         self.accepted_elsewhere(len(deliveries))
         if self.owed:
             for delivery in deliveries:

@@ -431,6 +431,8 @@ class WorkQueue(Queue):
     def release(
         self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
     ) -> None:
+        if self.bounded:
+            self.answered((delivery,))
         self.unsettled -= 1
         if self.deleted:
             self.die(delivery, DELETED)
@@ -497,6 +499,8 @@ class WorkQueue(Queue):
         self.release(delivery, failed=False, until=AT_ONCE)
 
     def reject(self, delivery: Delivery) -> None:
+        if self.bounded:
+            self.answered((delivery,))
         self.unsettled -= 1
         if self.deleted:
             self.forget((delivery,))

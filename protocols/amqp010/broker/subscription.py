@@ -47,6 +47,7 @@ INFINITE: Final = 0xFFFF_FFFF  # credit without a limit, on the wire
 NO_END: Final = UNLIMITED >> 1  # unlimited credit never falls below this
 PATIENCE_S: Final = 1.0  # after a message that was too large, before the queue is tried again
 PAUSED: Final = 0
+ONE: Final = 1  # byte of room: a single message is taken, however large
 NOTHING: Final = Message(ENCODING, "", "", b"no header", b"")  # unlike any message
 
 
@@ -129,7 +130,9 @@ class Subscription(Consumer, Publisher):
         if self._octets <= 0 or self._blocked:
             return PAUSED
         room = self.session.session.room()
-        return min(room, 1) if self._octets < NO_END else room
+        if self.bounds and not self.settled and room > 0:
+            return ONE if self.may_take_more() else PAUSED
+        return min(room, ONE) if self._octets < NO_END else room
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         session = self.session

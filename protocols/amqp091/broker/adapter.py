@@ -219,8 +219,6 @@ class Connection091(RenewableConnection, Handler):
         self.client.close_channel()
         closed = self.channels.pop(channel)
         closed.close()
-        if closed.connection_octets_max:
-            self.drained()  # what the closed channel had may have been what the others waited for
 
     def on_method(self, channel: int, method: Method) -> None:
         handle = METHODS.get(type(method))

@@ -16,10 +16,9 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.arguments.warnings import consumer_warnings
 from broker_core.config.compat import GlobalQos, PrefetchSize, RecoverToConsumer
-from broker_core.delivery import UNLIMITED, Delivery, Window
+from broker_core.delivery import UNLIMITED, Delivery, Window, weight
 from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
 from broker_core.limits import QueueLimits, QueueType
-from broker_core.message import Message
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.selectors.no_local import from_others
 from broker_core.values import Value
@@ -54,7 +53,6 @@ class Channel:
         "broker",
         "client",
         "connection",
-        "connection_octets_max",
         "consumers",
         "current_queue",
         "delivered_settled",
@@ -68,7 +66,6 @@ class Channel:
         "late",
         "number",
         "octets",
-        "octets_max",
         "outbox",
         "prefetch",
         "prefetch_octets",
@@ -109,13 +106,8 @@ class Channel:
         self.publishing = Publishing(self)
         self.prefetch = 0  # of consumers started later
         self.shared_prefetch = 0  # of all consumers together; 0 is no limit
-        limits = connection.broker.node_limits
-        self.octets_max = (
-            limits.max_unacknowledged or 0
-        )  # of each consumer, whatever it asks for; 0 is no limit
-        self.connection_octets_max = limits.max_unacknowledged_per_connection or 0
-        self.sized = bool(self.octets_max or self.connection_octets_max)  # there is a prefetch in bytes
-        self.prefetch_octets = self.octets_max  # in bytes, of consumers started later; 0 is no limit
+        self.sized = False  # there is a prefetch in bytes
+        self.prefetch_octets = 0  # in bytes, of consumers started later; 0 is no limit
         self.shared_octets = 0  # in bytes, of all consumers together
         self.octets = 0  # of the unsettled deliveries to consumers, if `sized`
         self.resending: deque[Delivery] = deque()  # deliveries that consumers get again (basic.recover)
@@ -230,9 +222,7 @@ class Channel:
 
     def _wake(self, consumer: object) -> None:
         """Wake a consumer whose credit came back, or all consumers of the channel if they share it."""
-        if self.connection_octets_max:
-            self.connection.drained()
-        elif self.sharing:
+        if self.sharing:
             self.wake_all()
         elif isinstance(consumer, ChannelConsumer):
             consumer.wake()
@@ -256,12 +246,7 @@ class Channel:
         return not (
             (own and consumer.octets and consumer.octets + size > own)
             or (shared and self.octets and self.octets + size > shared)
-            or (self.connection_octets_max and self._fills_connection(size))
         )
-
-    def _fills_connection(self, size: int) -> bool:
-        held = sum([channel.octets for channel in self.connection.channels.values()])
-        return held > 0 and held + size > self.connection_octets_max
 
     def wake_all(self) -> None:
         """Wake the idle consumers, the least recently served first, because shared credit may suffice for only one."""
@@ -352,8 +337,7 @@ class Channel:
             self.wake_all()
         else:
             self.prefetch = method.prefetch_count
-            sizes = [size for size in (method.prefetch_size, self.octets_max) if size]
-            self.prefetch_octets = min(sizes, default=0)
+            self.prefetch_octets = method.prefetch_size
         self.send(m.BasicQosOk())
 
     def consume(self, method: m.BasicConsume) -> None:
@@ -609,11 +593,6 @@ METHODS: Final[dict[type[Method], Callable[..., None]]] = {
     m.TxCommit: Channel.tx_commit,
     m.TxRollback: Channel.tx_rollback,
 }
-
-
-def weight(message: Message) -> int:
-    """Return the bytes that a message takes of a prefetch in bytes; an empty one is a message, too."""
-    return message.size or 1
 
 
 def unknown_tag(tag: int) -> PreconditionFailed:

@@ -99,9 +99,10 @@ class ChannelConsumer(Consumer):
 
     def room(self) -> int:
         channel = self.channel
-        if channel.sized and not self.settled:
-            return ONE if channel.flowing and channel.outbox.room() > 0 and channel.fits(self) else PAUSED
-        return channel.outbox.room() if channel.flowing else PAUSED
+        room = channel.outbox.room() if channel.flowing else PAUSED
+        if room > 0 and (self.bounds or channel.sized) and not self.settled:
+            return ONE if self.may_take_more() and channel.fits(self) else PAUSED
+        return room
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         channel = self.channel

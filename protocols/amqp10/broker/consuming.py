@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from protocols.amqp10.broker.sources import Terms
     from protocols.amqp10.broker.subscriptions import Subscription
 
+ONE: Final = 1  # byte of room: a single message is taken, however large
 ACTIVE: Final = "rabbitmq:active"  # a property of the link's state
 FAILED: Final = p.Modified(delivery_failed=True)
 log: Final = logging.getLogger("leveret.amqp10")
@@ -251,6 +252,11 @@ class LinkConsumer(Consumer, Retiring):
     def room(self) -> int:
         """Return the room for deliveries, and copy the session's window, which is the number of transfers the peer
         accepts."""
+        if self.bounds:
+            return ONE if self._line_room() > 0 and self.may_take_more() else 0
+        return self._line_room()
+
+    def _line_room(self) -> int:
         if self._pauses:
             return 0
         transfers = self.window.credit = self.session.wire.sending.room()
@@ -398,7 +404,7 @@ class LinkConsumer(Consumer, Retiring):
         link.available = self.queue.available_to(self)
         if self.resumption is not None and self.resumption.is_endless:
             link.available = 0
-        elif self.credit > 0 and (self.queue.seeks_for(self) or (link.available and self.room() <= 0)):
+        elif self.credit > 0 and (self.queue.seeks_for(self) or (link.available and self._line_room() <= 0)):
             self._look_again()
             return
         link.drained()
