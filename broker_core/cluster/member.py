@@ -26,8 +26,9 @@ import trio
 from broker_core.cluster.contract import HEIR, RowView, ShardView
 from broker_core.cluster.introduction import KEY_SIZE, Announcement, listener_of
 from broker_core.cluster.lease import LOOK_S, NodeEvent, NodeLease, NodeState, OwnLease, Watch
+from broker_core.cluster.refusal import refused
 from broker_core.cluster.relay import OWNER_WAIT_S, Relay
-from broker_core.cluster.standby_http import HEAD_MAX, answer
+from broker_core.cluster.standby_http import HEAD_MAX, answer, refused_request
 from broker_core.config.cluster import NODE_NAME_MAX, ClusterSettings
 from broker_core.config.listening import ListenerEntry
 from broker_core.config.load import Config
@@ -39,6 +40,7 @@ from broker_core.node.node import Node
 from broker_core.node.systemd import Handed
 from broker_core.node.term import Term
 from broker_core.plugins import Plugins
+from broker_core.security.guards import Door, descriptors_max
 from broker_core.store.contract import FencedError, Store, StoreError
 from broker_core.store.folder import BadFolder
 from broker_core.store.postgres.session import UnreachableError, boottime
@@ -56,6 +58,7 @@ ASKED_S: Final = 5.0  # for the beginning of a request over HTTP
 CLOSING_S: Final = 1.0  # for clients to close before another node serves
 OVERVIEW_S: Final = 2.0  # between two looks at the other nodes
 OUT_OF_FILES_S: Final = 0.1
+REFUSED_AT_ONCE: Final = 64  # clients that are told why; further ones are hung up on
 
 
 def name_of(settings: ClusterSettings) -> str:
@@ -185,6 +188,8 @@ class Member:
         self._known = trio.Event()  # set while an owner is known
         self._epoch = 0
         self._open: set[trio.CancelScope] = set()  # of relayed connections
+        self._door: Door[None] = Door(descriptors_max())
+        self._refusing = 0  # clients that are being told so
         self._watch = Watch(self.name, self.settings.lease_ttl)
         self._takeovers = self._fenced = 0
         self._own: OwnLease | None = None
@@ -236,6 +241,7 @@ class Member:
             "leveret_cluster_fenced_total": self._fenced,
             "leveret_cluster_lease_age_seconds": round(age_s, 3),
             "leveret_relay_connections": self._relay.connections,
+            "leveret_relay_refused_total": self._door.refused,
             "leveret_relay_bytes_total": self._relay.octets,
         }
 
@@ -361,7 +367,46 @@ class Member:
             except OSError:  # the peer has disconnected already
                 accepted.close()
                 continue
+            if why := self._refusal(accepted.fileno()):
+                if line := self._door.refuse(why, trio.current_time()):
+                    log.warning("%s is not passed on: %s", peer.name, line)
+                if self._refusing == REFUSED_AT_ONCE:
+                    accepted.close()
+                else:
+                    nursery.start_soon(self._refuse, accepted, peer, place, listener.entrance, why)
+                continue
             nursery.start_soon(self._serve_standing_by, accepted, peer, place, listener.entrance)
+
+    def _refusal(self, descriptor: int) -> str:
+        """Return why a client is not passed on; empty if it is."""
+        most = self.settings.relay_connections_max
+        if most is not None and len(self._open) >= most:
+            return f"node {self.name} stands by, and passes on {most} clients already"
+        return self._door.refusal_of(descriptor)
+
+    async def _refuse(
+        self, client: socket.socket, peer: Peer, place: str, entrance: Entrance, why: str
+    ) -> None:
+        """Tell a client why it is not passed on; what can be answered here is."""
+        self._refusing += 1
+        try:
+            with client:
+                if place not in assembly.HTTP_PROTOCOLS:
+                    first = await _beginning_of(client, entrance)
+                    told = refused(self.config, entrance, peer, first, why)
+                elif entrance.is_plain:
+                    _, answered = await self._answered(client, place)
+                    told = answered or refused_request(why)
+                else:
+                    return
+                await _last_words(client, told)
+        finally:
+            self._refusing -= 1
+
+    async def _answered(self, client: socket.socket, place: str) -> tuple[bytes, bytes | None]:
+        """Return the beginning of a request, and the answer of a node that stands by, if it has one."""
+        head = await _head_of(client)
+        return head, answer(place, head, self.name, self._owner_name, self.metrics())
 
     async def _serve_standing_by(
         self, client: socket.socket, peer: Peer, place: str, entrance: Entrance
@@ -371,8 +416,7 @@ class Member:
             try:
                 first = b""
                 if place in assembly.HTTP_PROTOCOLS and entrance.is_plain:
-                    first = await _head_of(client)
-                    told = answer(place, first, self.name, self._owner_name, self.metrics())
+                    first, told = await self._answered(client, place)
                     if told is not None:
                         await _last_words(client, told)
                         return
@@ -492,9 +536,18 @@ class Member:
 
 async def _head_of(client: socket.socket) -> bytes:
     """Return the beginning of a request; what has come until its line ends, or time is up."""
+    return await _read_until(client, lambda head: b"\n" in head)
+
+
+async def _beginning_of(client: socket.socket, entrance: Entrance) -> bytes:
+    """Return what a client has sent once that tells its protocol, or time is up."""
+    return await _read_until(client, lambda head: bool(head) and not entrance.undecided(head))
+
+
+async def _read_until(client: socket.socket, is_enough: Callable[[bytes], bool]) -> bytes:
     head = b""
     with trio.move_on_after(ASKED_S):
-        while b"\n" not in head and len(head) < HEAD_MAX:
+        while not is_enough(head) and len(head) < HEAD_MAX:
             try:
                 more = client.recv(HEAD_MAX)
             except BlockingIOError:

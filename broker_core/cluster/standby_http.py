@@ -15,6 +15,7 @@ HEALTH: Final = b"GET /api/leveret/health"
 METRICS: Final = b"GET /metrics"
 HEAD_MAX: Final = 8192  # bytes read before it is decided who answers
 JSON: Final = "application/json"
+REASONS: Final = {200: "OK", 404: "Not Found", 503: "Service Unavailable"}
 TEXT: Final = "text/plain; version=0.0.4; charset=utf-8"
 HELP: Final[Mapping[str, tuple[str, str]]] = {  # type and text of each metric of a cluster's node
     "leveret_cluster_owner": ("gauge", "1 on the node that serves, 0 on those that stand by."),
@@ -27,6 +28,7 @@ HELP: Final[Mapping[str, tuple[str, str]]] = {  # type and text of each metric o
     "leveret_cluster_fenced_total": ("counter", "How often another node has taken over from this one."),
     "leveret_cluster_lease_age_seconds": ("gauge", "The time since the owner's last sign of life."),
     "leveret_relay_connections": ("gauge", "Clients that this node passes on."),
+    "leveret_relay_refused_total": ("counter", "Clients that were refused, as this node passes on enough."),
     "leveret_relay_bytes_total": ("counter", "Bytes passed on, in both directions."),
 }
 
@@ -40,13 +42,13 @@ def answer(
     """
     if place == "prometheus":
         if head.startswith(METRICS):
-            return _response(200, TEXT, exposition(metrics))
-        return _response(404, JSON, json.dumps({"error": "Object Not Found", "reason": "there is /metrics"}))
+            return response(200, TEXT, exposition(metrics))
+        return response(404, JSON, json.dumps({"error": "Object Not Found", "reason": "there is /metrics"}))
     if head.startswith(HEALTH):
-        return _response(200, JSON, json.dumps({"status": "ok"}))
+        return response(200, JSON, json.dumps({"status": "ok"}))
     if head.startswith(IS_OWNER):
         reason = f"node {node} stands by; {f'the owner is {owner}' if owner else 'no node serves'}"
-        return _response(503, JSON, json.dumps({"status": "failed", "reason": reason}))
+        return response(503, JSON, json.dumps({"status": "failed", "reason": reason}))
     return None
 
 
@@ -59,8 +61,20 @@ def exposition(metrics: Mapping[str, float]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _response(status: int, kind: str, text: str) -> bytes:
-    reason = {200: "OK", 404: "Not Found", 503: "Service Unavailable"}[status]
+def response(status: int, kind: str, text: str, *headers: str) -> bytes:
+    """Return a whole answer over HTTP, after which the connection is closed."""
     body = text.encode()
-    head = f"HTTP/1.1 {status} {reason}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
-    return head.encode() + b"Cache-Control: no-cache\r\nConnection: close\r\n\r\n" + body
+    lines = (
+        f"HTTP/1.1 {status} {REASONS[status]}",
+        f"Content-Type: {kind}",
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-cache",
+        "Connection: close",
+        *headers,
+    )
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+def refused_request(why: str) -> bytes:
+    """Return what a client of an HTTP listener is told."""
+    return response(503, JSON, json.dumps({"error": "Service Unavailable", "reason": why}), "Retry-After: 1")

@@ -9,10 +9,12 @@ import attrs
 
 from broker_core.config.records import Record, key
 from broker_core.config.types import (
+    MANY,
     Address,
     AnyAddress,
     Duration,
     Flag,
+    Limit,
     ListeningAddress,
     Problem,
     Text,
@@ -60,6 +62,12 @@ class ClusterSettings(Record):
         Flag(),
         "Whether a node that stands by passes clients on to the one that serves; if not, it closes their connections.",
         True,
+    )
+    relay_connections_max: int | None = key(
+        Limit(0, MANY),
+        "Clients that a node that stands by passes on at a time; further ones are refused. Without it as many as its "
+        "file descriptors allow, of which each takes two.",
+        None,
     )
 
     @property

@@ -17,6 +17,7 @@ import attrs
 from broker_core.arguments.queue_declaration import queue_type
 from broker_core.config.records import Record, RecordOf, key
 from broker_core.config.types import (
+    MANY,
     MIB,
     Flag,
     Limit,
@@ -33,7 +34,6 @@ from broker_core.limits import Overflow, QueueLimits, QueueType
 from broker_core.values import Table
 from broker_core.version import VERSION
 
-MANY: Final = (1 << 31) - 1
 NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{0,127}")  # AMQP 0-9-1, domain exchange-name
 LOW_PRIORITY_MAX: Final = (
     4  # AMQP 0-9-1, class basic: "priorities 0-4 and 5-9 are treated as two distinct levels"

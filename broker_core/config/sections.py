@@ -15,6 +15,7 @@ from broker_core.config.types import (
     FREE_TABLE,
     GIB,
     KIB,
+    MANY,
     MIB,
     AnyValue,
     FilePath,
@@ -41,7 +42,6 @@ from broker_core.security.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MI
 from broker_core.values import Table
 
 NO_ROWS: Final[Table] = {}
-MANY: Final = (1 << 31) - 1
 
 NAME: Final = Text("a name of 1 to 255 characters", r"(?s).{1,255}")
 NAMES: Final = ListOf(Text())

@@ -20,6 +20,7 @@ import attrs
 
 from broker_core.values import Table, Value
 
+MANY: Final = (1 << 31) - 1
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30

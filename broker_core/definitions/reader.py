@@ -16,9 +16,10 @@ import attrs
 
 from broker_core.config.load import ConfigError
 from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.sections import MANY, NAME
+from broker_core.config.sections import NAME
 from broker_core.config.types import (
     FREE_TABLE,
+    MANY,
     REFUSED,
     Flag,
     Kind,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import resource
 import socket
 import time
 from collections import Counter
@@ -50,13 +49,14 @@ from broker_core.observability.history import History
 from broker_core.operations import Connected
 from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins
-from broker_core.security.guards import Door
+from broker_core.security.guards import Door, descriptors_max
 from broker_core.store.contract import FencedError, Store, StoreError
 
 if TYPE_CHECKING:
     from broker_core.node.logs import LogTargets
     from broker_core.node.persistence import Keeper
     from broker_core.node.term import Term
+    from broker_core.values import Value
 
 log: Final = logging.getLogger("leveret.node")
 
@@ -131,7 +131,7 @@ class Node:
         self._unchecked_max = CHECK_OCTETS  # which they are after so many
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone
-        self.door: Door[Transport] = Door(_descriptors_max())
+        self.door: Door[Transport] = Door(descriptors_max())
 
     # Start and end.
 
@@ -535,6 +535,10 @@ class Node:
 
     async def _give_up(self) -> None:
         assert self._nursery is not None
+        if isinstance(self._failure, FencedError) and self.term is not None:
+            told = self.term.status()
+            facts: dict[str, Value] = {"name": str(told["node"]), "epoch": int(str(told["epoch"]))}
+            self.broker.events.happened("cluster.fenced", "", facts)
         await self._close()
         self._nursery.cancel_scope.cancel()
 
@@ -556,9 +560,3 @@ class Node:
             self.keeper.alarm()
         for transport in list(self.transports.values()):
             transport.alarm(reason)
-
-
-def _descriptors_max() -> int | None:
-    """Return how many file descriptors the process may have open; None: there is no limit."""
-    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if most == resource.RLIM_INFINITY else most

@@ -18,6 +18,7 @@ what was seen longest ago is forgotten first.
 
 from __future__ import annotations
 
+import resource
 from collections import Counter
 from collections.abc import Hashable
 from ipaddress import IPv6Address, ip_address
@@ -204,6 +205,12 @@ class Door(Generic[K]):
             return ""
         others, self._untold, self._told_at = self._untold, 0, now
         return f"{why} (and {others} others since the last time)" if others else why
+
+
+def descriptors_max() -> int | None:
+    """Return how many file descriptors the process may have open; None: there is no limit."""
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if most == resource.RLIM_INFINITY else most
 
 
 def reserved(descriptors: int) -> int:

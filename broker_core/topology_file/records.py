@@ -8,8 +8,8 @@ from typing import Final
 import attrs
 
 from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.sections import MANY, NAME, QUEUE_TYPES
-from broker_core.config.types import FREE_TABLE, Flag, ListOf, RegularExpression, TableOf, Text, Whole
+from broker_core.config.sections import NAME, QUEUE_TYPES
+from broker_core.config.types import FREE_TABLE, MANY, Flag, ListOf, RegularExpression, TableOf, Text, Whole
 from broker_core.values import Table
 
 ANY_TEXT: Final = Text("a string", r"(?s).*")

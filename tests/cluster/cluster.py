@@ -97,6 +97,12 @@ async def reached(member: Member, state: NodeState) -> None:
         await trio.sleep(LOOK_S / 10)
 
 
+async def gone(member: Member) -> None:
+    """Wait until a node passes nobody on."""
+    while member.metrics()["leveret_relay_connections"]:  # noqa: ASYNC110 - as above
+        await trio.sleep(LOOK_S / 10)
+
+
 def run(scene: Callable[[], Awaitable[None]]) -> None:
     async def timed() -> None:
         with trio.fail_after(30):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 
 import pika
 import pytest
@@ -11,7 +12,8 @@ import trio
 
 from broker_core.cluster.lease import NodeState
 from broker_core.cluster.member import OwnTerm
-from tests.cluster.cluster import connection, in_thread, port_of, publish, reached, run, two_nodes
+from broker_core.observability.events import Event, EventListener
+from tests.cluster.cluster import connection, gone, in_thread, port_of, publish, reached, run, two_nodes
 
 
 def test_a_client_of_the_node_that_stands_by_is_served_by_the_other() -> None:
@@ -67,6 +69,16 @@ def test_a_clean_stop_hands_over_at_once_and_nothing_confirmed_is_lost() -> None
     run(scene)
 
 
+class Heard(EventListener):
+    """What the audit log gets."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def on_event(self, event: Event) -> None:
+        self.events.append(event)
+
+
 def test_an_owner_that_is_fenced_closes_its_clients_and_stands_by_without_ending() -> None:
     async def scene() -> None:
         async with two_nodes() as cluster:
@@ -75,6 +87,8 @@ def test_an_owner_that_is_fenced_closes_its_clients_and_stands_by_without_ending
             channel = await in_thread(client.channel)
             await in_thread(channel.confirm_delivery)
             await in_thread(lambda: channel.queue_declare("q", durable=True))
+            assert a.node is not None
+            a.node.broker.events.listeners.append(heard := Heard())
             shard = b._new_shard()
             shard.claim(cluster.shared.row.epoch, "c", "127.0.0.1:1/00")  # a third node, which then dies
             with pytest.raises(pika.exceptions.AMQPError) as refused:
@@ -82,6 +96,8 @@ def test_an_owner_that_is_fenced_closes_its_clients_and_stands_by_without_ending
             assert "another node serves now" in str(refused.value)
             await reached(a, NodeState.STANDBY)
             assert a.metrics()["leveret_cluster_fenced_total"] == 1
+            [told] = [each for each in heard.events if each.name == "cluster.fenced"]
+            assert told.facts == {"name": "a", "epoch": 1}
             assert await cluster.owner() in (a, b)  # the third one is silent
 
     run(scene)
@@ -249,3 +265,32 @@ def test_only_nodes_of_the_cluster_may_pass_clients_on() -> None:
                 await in_thread(connection, door)
 
     run(scene)
+
+
+def test_clients_beyond_the_most_that_are_passed_on_are_refused_in_their_protocol() -> None:
+    async def scene() -> None:
+        async with two_nodes("relay_connections_max = 1") as cluster:
+            b = cluster.members["b"]
+            client = await in_thread(connection, port_of(b))
+            with pytest.raises(
+                pika.exceptions.AMQPConnectionError, match=r"320.*passes on 1 clients already"
+            ):
+                await in_thread(connection, port_of(b))
+            http, path = port_of(b, 1), "/api/overview"
+            status, said = await in_thread(asked, http, path)
+            assert (status, said["reason"]) == (503, "node b stands by, and passes on 1 clients already")
+            assert await in_thread(asked, http, "/api/leveret/health") == (200, {"status": "ok"})
+            assert b.metrics()["leveret_relay_refused_total"] == 3
+            assert await in_thread(answered, port_of(b), b"AMQP\x00\x01\x00\x00") == b"AMQP\x03\x01\x00\x00"
+            await in_thread(client.close)
+            await gone(b)
+            await in_thread(lambda: connection(port_of(b)).close())
+
+    run(scene)
+
+
+def answered(port: int, octets: bytes) -> bytes:
+    """Return all that a node answers until it hangs up."""
+    with socket.create_connection(("127.0.0.1", port), 5) as client:
+        client.sendall(octets)
+        return b"".join(iter(lambda: client.recv(4096), b""))
