@@ -9,8 +9,19 @@ from typing import Final
 
 import attrs
 
-from broker_core.config.records import Record, key
-from broker_core.config.types import FilePath, Flag, ListOf, OneOf, Problem, Secret, TableOf, Text, Whole
+from broker_core.config.records import Record, RecordOf, key, keys_of
+from broker_core.config.types import (
+    FilePath,
+    Flag,
+    ListOf,
+    OneOf,
+    Problem,
+    Secret,
+    TableOf,
+    Text,
+    Whole,
+    printed,
+)
 from broker_core.config.urls import HttpUrl, parted
 
 ASYMMETRIC: Final = (
@@ -22,6 +33,10 @@ DAY_S: Final = 86_400
 SOURCES: Final = ("jwks_file", "jwks_url", "discovery")
 HOST: Final = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?|\[[0-9A-Fa-f:.]+\](:[0-9]+)?")  # fits a page's policy
 NO_ALIASES: Final[Mapping[str, tuple[str, ...]]] = {}
+ALGORITHMS: Final = ListOf(OneOf(*ASYMMETRIC, *SYMMETRIC), least=1)
+DISCOVERY_PATH: Final = Text("a path that begins with a slash", r"/[!-~]*")
+ANY_TEXT: Final = Text("a string", r"(?s).*")
+SCOPE_ALIASES: Final = TableOf(ListOf(Text()), "a table with a list of scopes for each name")
 
 
 def is_host_of_page(issuer: str | None) -> bool:
@@ -44,9 +59,49 @@ class PageLogin:
 
 
 @attrs.frozen(kw_only=True)
+class ProviderSettings(Record):
+    """A further issuer, or a further name that this node has at one. What is left out is as in `[oauth]`, but for the
+    place of the keys.
+    """
+
+    issuer: str = key(Text(), "The `iss` of its tokens.", reload=True)
+    jwks_file: Path | None = key(FilePath(), "The file with its keys.", None, reload=True)
+    jwks_url: str | None = key(HttpUrl(), "Where it publishes its keys.", None, reload=True)
+    discovery: bool = key(
+        Flag(), "Whether its keys are found through its discovery document.", False, reload=True
+    )
+    discovery_path: str | None = key(DISCOVERY_PATH, "The path of that document.", None, reload=True)
+    ca_file: Path | None = key(FilePath(), "The CAs that its certificate may have.", None, reload=True)
+    resource_server_id: str | None = key(
+        Text(), "The node's name in its tokens: it has to be in their `aud`.", None, reload=True
+    )
+    algorithms: tuple[str, ...] | None = key(
+        ALGORITHMS, "The algorithms that may sign its tokens.", None, reload=True
+    )
+    username_claims: tuple[str, ...] | None = key(
+        ListOf(Text(), least=1), "The claims with the user's name.", None, reload=True
+    )
+    scope_prefix: str | None = key(
+        ANY_TEXT, "The prefix of the scopes that are meant for this node.", None, reload=True
+    )
+    additional_scopes_claim: str | None = key(Text(), "Another claim with scopes.", None, reload=True)
+    scope_aliases: Mapping[str, tuple[str, ...]] | None = key(
+        SCOPE_ALIASES, "The scopes that other names stand for.", None, reload=True
+    )
+
+    @property
+    def has_keys(self) -> bool:
+        """True if it is said where the keys are."""
+        return any(getattr(self, name) for name in SOURCES)
+
+
+NO_PROVIDERS: Final[Mapping[str, ProviderSettings]] = {}
+
+
+@attrs.frozen(kw_only=True)
 class OAuthSettings(Record):
     """Tokens (OAuth 2, JWT) instead of passwords. They are accepted once there is a `jwks_file`, a `jwks_url` or
-    an `introspection_url`, or `discovery` is true.
+    an `introspection_url`, or `discovery` is true, or there are `providers`.
 
     They need the extra `oauth`: `pip install "leveret[oauth]"`.
     """
@@ -69,7 +124,7 @@ class OAuthSettings(Record):
         reload=True,
     )
     discovery_path: str = key(
-        Text("a path that begins with a slash", r"/[!-~]*"),
+        DISCOVERY_PATH,
         "The path of that document, after the `issuer`.",
         "/.well-known/openid-configuration",
         reload=True,
@@ -121,10 +176,13 @@ class OAuthSettings(Record):
     )
     verify_audience: bool = key(Flag(), "Whether `aud` is checked.", True, reload=True)
     issuer: str | None = key(
-        Text(), "The `iss` that tokens must have; without it, any issuer with a key.", None, reload=True
+        Text(),
+        "The `iss` that tokens must have; without it, any issuer with a key that is none of the `providers`.",
+        None,
+        reload=True,
     )
     algorithms: tuple[str, ...] = key(
-        ListOf(OneOf(*ASYMMETRIC, *SYMMETRIC), least=1),
+        ALGORITHMS,
         "The algorithms that may sign tokens. Those that begin with HS need a secret in the file of keys.",
         ASYMMETRIC,
         reload=True,
@@ -139,7 +197,7 @@ class OAuthSettings(Record):
         reload=True,
     )
     scope_prefix: str | None = key(
-        Text("a string", r"(?s).*"),
+        ANY_TEXT,
         "The prefix of scopes that are meant for this node; without it, the `resource_server_id` and a dot.",
         None,
         reload=True,
@@ -148,7 +206,7 @@ class OAuthSettings(Record):
         Text(), "Another claim with scopes, besides `scope`.", None, reload=True
     )
     scope_aliases: Mapping[str, tuple[str, ...]] = key(
-        TableOf(ListOf(Text()), "a table with a list of scopes for each name"),
+        SCOPE_ALIASES,
         "The scopes that other names stand for.",
         NO_ALIASES,
         reload=True,
@@ -164,6 +222,32 @@ class OAuthSettings(Record):
     client_scopes: tuple[str, ...] = key(
         ListOf(Text(), least=1), "The scopes that the page asks the issuer for.", ("openid",), reload=True
     )
+    providers: Mapping[str, ProviderSettings] = key(
+        TableOf(RecordOf(ProviderSettings), "a table with a table for each issuer"),
+        "Further issuers, by any name.",
+        NO_PROVIDERS,
+        reload=True,
+    )
+
+    def with_keys(self) -> Iterator[OAuthSettings]:
+        """Yield the settings of each issuer whose signed tokens are accepted, this section's own first."""
+        if self.has_keys:
+            yield self
+        yield from map(self._provided, self.providers.values())
+
+    def without_keys(self) -> OAuthSettings:
+        """Return these settings for an issuer that is asked about tokens instead of for keys."""
+        return attrs.evolve(self, jwks_file=None, jwks_url=None, discovery=False)
+
+    def _provided(self, provider: ProviderSettings) -> OAuthSettings:
+        """Return the settings of a further issuer."""
+        own = {
+            name: said for name in keys_of(ProviderSettings) if (said := getattr(provider, name)) is not None
+        }
+        plain = attrs.evolve(
+            self.without_keys(), client_id=None, introspection_url=None, providers=NO_PROVIDERS
+        )
+        return attrs.evolve(plain, **own)
 
     @property
     def page_login(self) -> PageLogin | None:
@@ -187,7 +271,7 @@ class OAuthSettings(Record):
     @property
     def is_on(self) -> bool:
         """True if tokens are accepted."""
-        return self.has_keys or self.introspection_url is not None
+        return self.has_keys or self.introspection_url is not None or bool(self.providers)
 
     @property
     def has_keys(self) -> bool:
@@ -222,5 +306,22 @@ class OAuthSettings(Record):
                 "keys_kept_s", f"{self.keys_kept_s}", f"at least refresh_s, which is {self.refresh_s}"
             )
         needed = self.verify_audience or self.scope_prefix is None
-        if self.is_on and self.resource_server_id is None and needed:
+        is_used = self.has_keys or self.introspection_url is not None
+        if is_used and self.resource_server_id is None and needed:
             yield Problem("resource_server_id", "nothing", "the node's name in tokens")
+        yield from self._contradictory_providers()
+
+    def _contradictory_providers(self) -> Iterator[Problem]:
+        taken = {(self.issuer, self.resource_server_id): "oauth itself"} if self.has_keys else {}
+        for name, provider in self.providers.items():
+            where = f"providers.{name}"
+            if not provider.has_keys:
+                yield Problem(where, "no place of its keys", "one of " + ", ".join(SOURCES))
+            found = self._provided(provider)
+            for problem in found.contradictions():
+                yield attrs.evolve(problem, where=f"{where}.{problem.where}")
+            said = found.issuer, found.resource_server_id
+            if said in taken:
+                accepted = f"an issuer, or a name there, of its own: {taken[said]} has these"
+                yield Problem(f"{where}.resource_server_id", f"{printed(said[1])} at {said[0]}", accepted)
+            taken[said] = where

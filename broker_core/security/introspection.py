@@ -15,7 +15,8 @@ from broker_core.security.access import User
 from broker_core.security.http_requests import Ask, HttpRequest, HttpResponse, NoResponse, Outcome
 from broker_core.security.remote_logins import NoAnswer, RemoteLogins
 from broker_core.security.signing_keys import Claims, strict
-from broker_core.security.tokens import TokenRefused, log_refusal
+from broker_core.security.tokens import log_refusal
+from broker_core.security.trusted_issuer import TokenRefused
 
 
 class Introspection(RemoteLogins):

@@ -142,6 +142,25 @@ def test_keys_come_from_the_issuer_rotate_and_go_on_while_it_is_away(
     assert published.token()[:20] not in caplog.text
 
 
+def test_two_issuers_each_let_their_own_users_in(node_with: Start, published: Published):
+    pages = {"/keys": json.dumps({"keys": [public_jwk("ES256")]}).encode()}
+    with WebServer(pages) as partners:
+        node = node_with(
+            f'{published.settings}[oauth.providers.partners]\nissuer = "{partners.url}"\n'
+            f'jwks_url = "{partners.url}/keys"\nresource_server_id = "shared"\n'
+        )
+        theirs = {"iss": partners.url, "aud": "shared", "scope": "shared.configure:*/mine"}
+        over_pika(node, published.token()).close()
+        over_proton(node, published.token("ES256", **theirs, sub="partner")).close()
+        channel = over_pika(node, published.token("ES256", **theirs, sub="partner")).channel()
+        channel.queue_declare("mine")
+        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="refused for user 'partner'"):
+            channel.queue_declare("others")
+        channel.connection.close()
+        with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+            over_pika(node, published.token("RS256", **theirs))
+
+
 def comes_in(node: RunningNode, given: str) -> bool:
     try:
         over_pika(node, given).close()
@@ -153,7 +172,7 @@ def comes_in(node: RunningNode, given: str) -> bool:
 def asked_in_vain(node: RunningNode, published: Published) -> bool:
     comes_in(node, published.token("RS256"))
     tokens = node.node.broker.access.tokens
-    return tokens is not None and tokens.source.failed > 0
+    return tokens is not None and tokens.asked_sources()[0].failed > 0
 
 
 def test_an_issuer_with_another_certificate_is_not_believed(

@@ -199,7 +199,7 @@ def test_an_answer_without_keys_leaves_those_from_before(outcome: Outcome):
     assert issuer.believes()
     issuer.answers(outcome)
     assert issuer.believes()
-    assert (issuer.tokens.source.fetched, issuer.tokens.source.failed) == (1, 1)
+    assert (issuer.tokens.asked_sources()[0].fetched, issuer.tokens.asked_sources()[0].failed) == (1, 1)
 
 
 def test_one_malformed_key_does_not_cost_the_others():

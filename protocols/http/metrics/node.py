@@ -184,13 +184,25 @@ def _tokens(broker: Broker) -> Iterator[Found]:
         ):
             end = "_remembered" if kind is GAUGE else "_total"
             yield AUTH, Family(f"leveret_auth_{name}{end}", kind, text), known[name]
-    source = None if broker.access.tokens is None else broker.access.tokens.source
-    if source is None or not source.is_asked:
+    sources = [] if broker.access.tokens is None else broker.access.tokens.asked_sources()
+    if not sources:
         return
+    ages = [source.age_s() for source in sources]
+    oldest = None if None in ages else max(age for age in ages if age is not None)
     for name, kind, text, value in (
-        ("keys_age_seconds", GAUGE, "How long ago the keys of tokens were fetched.", source.age_s()),
-        ("keys_fetched_total", COUNTER, "Successful requests for the keys of tokens.", source.fetched),
-        ("fetches_failed_total", COUNTER, "Requests for the keys of tokens that failed.", source.failed),
+        ("keys_age_seconds", GAUGE, "How long ago the keys of tokens were fetched.", oldest),
+        (
+            "keys_fetched_total",
+            COUNTER,
+            "Successful requests for the keys of tokens.",
+            sum(source.fetched for source in sources),
+        ),
+        (
+            "fetches_failed_total",
+            COUNTER,
+            "Requests for the keys of tokens that failed.",
+            sum(source.failed for source in sources),
+        ),
     ):
         yield AUTH, Family(f"leveret_oauth_{name}", kind, text), value
 
