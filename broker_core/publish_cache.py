@@ -1,7 +1,7 @@
 """A cache of the exchanges that a user may publish to: the checks that do not depend on the routing key.
 
 An entry holds as long as neither topology nor permissions change, for every channel of that user and protocol in the
-virtual host. Topic permissions, which depend on the key, are not cached.
+virtual host whose user has logged in with the same scopes. Topic permissions, which depend on the key, are not cached.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from broker_core.virtual_host import Remembered
 if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.exchanges.exchange import Exchange
+    from broker_core.security.scopes import Scopes
 
 TARGETS_MAX: Final = 4096  # for each protocol, virtual host and user
 
@@ -22,13 +23,16 @@ TARGETS_MAX: Final = 4096  # for each protocol, virtual host and user
 class Target:
     """An exchange that a user may publish to, as long as both revisions are current."""
 
-    __slots__ = ("access_revision", "exchange", "guarded", "revision")
+    __slots__ = ("access_revision", "exchange", "guarded", "revision", "scopes")
 
-    def __init__(self, exchange: Exchange, guarded: bool, access_revision: int) -> None:
+    def __init__(
+        self, exchange: Exchange, guarded: bool, access_revision: int, scopes: Scopes | None = None
+    ) -> None:
         self.exchange = exchange
         self.guarded = guarded  # there are topic permissions: each key needs a check of its own (S088)
         self.revision = exchange.virtual_host.revision
         self.access_revision = access_revision
+        self.scopes = scopes  # for users with these only: two tokens of one name may grant different things
 
 
 @mypyc_attr(native_class=False)
@@ -43,7 +47,8 @@ class Targets(Remembered):
     def check(self, client: Client, known_as: bytes | str, name: str) -> Target:
         """Check and cache that a client may publish there. Raises NotFound, AccessRefused (S046, S047, S087)."""
         exchange = client.publish_target(name)
-        found = Target(exchange, client.guards_topics(exchange), client.broker.access.revision)
+        guarded, revision = client.guards_topics(exchange), client.broker.access.revision
+        found = Target(exchange, guarded, revision, client.user.scopes)
         if len(self.by_name) >= TARGETS_MAX:
             self.by_name.clear()
         self.by_name[known_as] = found

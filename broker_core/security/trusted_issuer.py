@@ -41,7 +41,7 @@ class SignedToken:
     __slots__ = ("claims", "header", "octets")
 
     def __init__(self, octets: bytes) -> None:
-        """Raises TokenRefused if it is not a token."""
+        """Read the parts. Raises TokenRefused if these octets are not a token."""
         if len(octets) > TOKEN_SIZE_MAX:
             raise TokenRefused(f"it has more than {TOKEN_SIZE_MAX} octets")
         if not FORM.fullmatch(octets):

@@ -183,6 +183,22 @@ def test_two_tokens_of_one_user_are_two_sets_of_scopes(bench: ClientBench):
     assert access.allowed(one.user, "/", Permission.READ, "q")
 
 
+def test_what_one_token_may_publish_another_of_that_user_may_not(bench: ClientBench):
+    """The answers that are remembered for a user's channels belong to the scopes, not to the name."""
+    writes = Peer(bench, ELSEWHERE).open("", token()).channel()
+    writes.declare("q")
+    writes.publish("", "q", b"1")
+    assert writes.next() is None
+    reads = Peer(bench, ELSEWHERE).open("", token(scope="leveret.read:*/*")).channel()
+    reads.publish("", "q", b"2")
+    refusal = reads.next()
+    assert isinstance(refusal, m.ChannelClose)
+    assert refusal.reply_text.startswith("ACCESS_REFUSED - write access to exchange 'amq.default'")
+    writes.publish("", "q", b"3")
+    bench.settle()
+    assert bench.queue("q").ready == 2
+
+
 def test_to_send_as_others_takes_the_tag_in_the_token(bench: ClientBench):
     bench.broker.access.add_user("shop", "shop", ("impersonator",))
     access = bench.broker.access

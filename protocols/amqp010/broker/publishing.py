@@ -97,6 +97,7 @@ class Publishing:
             target is None
             or target.revision != self._host.revision
             or target.access_revision != self._access.revision
+            or target.scopes is not self._client.user.scopes
         ):
             target = self._targets.check(self._client, name, name)
         self._transfer, self._target = transfer, target

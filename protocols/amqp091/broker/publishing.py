@@ -228,6 +228,7 @@ class Publishing:
             target is None
             or target.revision != self._host.revision
             or target.access_revision != self._access.revision
+            or target.scopes is not self.client.user.scopes
         ):
             target = self._targets.check(self.client, name, name_of(name.decode("utf-8", "surrogateescape")))
         key = publish[key_at + 1 : flags_at].decode("utf-8", "surrogateescape")

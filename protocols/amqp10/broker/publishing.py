@@ -41,6 +41,7 @@ from protocols.amqp10.machine.receiving import IncomingLink
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.client import Client
+    from broker_core.security.scopes import Scopes
     from protocols.amqp10.broker.session import ServedSession
 
 DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # the capability by which JMS clients ask for delivery times
@@ -118,14 +119,22 @@ def _temporary(queue: Queue) -> p.Target:
 class Aim:
     """An exchange that a user may publish to with a key, with every check done."""
 
-    __slots__ = ("access_revision", "exchange", "guarded", "key", "revision")
+    __slots__ = ("access_revision", "exchange", "guarded", "key", "revision", "scopes")
 
-    def __init__(self, exchange: Exchange, key: str, guarded: bool, access_revision: int) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        key: str,
+        guarded: bool,
+        access_revision: int,
+        scopes: Scopes | None = None,
+    ) -> None:
         self.exchange = exchange
         self.key = key
         self.guarded = guarded  # topic permissions: further keys need a check of their own (S088)
         self.revision = exchange.virtual_host.revision
         self.access_revision = access_revision
+        self.scopes = scopes  # for users with these only: two tokens of one name may grant different things
 
 
 @mypyc_attr(native_class=False)
@@ -154,7 +163,7 @@ def aim_at(client: Client, exchange: str, key: str) -> Aim:
         why = f"forbidden to publish to internal exchange '{exchange}' in vhost '{host.name}'"
         raise AmqpError(p.UNAUTHORIZED_ACCESS, why)
     target = client.publish_target(exchange, (key,))
-    return Aim(target, key, client.guards_topics(target), access.revision)
+    return Aim(target, key, client.guards_topics(target), access.revision, client.user.scopes)
 
 
 class Projection:
@@ -532,7 +541,12 @@ class Anonymous(Publishing):
         if to is None:
             raise AmqpError(p.PRECONDITION_FAILED, "anonymous terminus requires 'to' address to be set")
         aim = self._aims.by_address.get(to)
-        if aim is None or aim.revision != self._host.revision or aim.access_revision != self._access.revision:
+        if (
+            aim is None
+            or aim.revision != self._host.revision
+            or aim.access_revision != self._access.revision
+            or aim.scopes is not self._client.user.scopes
+        ):
             target = node_lookup.to(self._session, to)
             aim = aim_at(self._client, target.exchange, target.key)
             if len(self._aims.by_address) >= AIMS_MAX:
