@@ -26,7 +26,8 @@ ANSWER_S = 20
 class Publisher(ABC):
     """One client in a thread of its own."""
 
-    def __init__(self, ports: Sequence[int], queue: str) -> None:
+    def __init__(self, ports: Sequence[int], kind: str, queue: str) -> None:
+        self.kind = kind
         self.queue = queue
         self.confirmed: dict[str, float] = {}  # by name, when
         self.failures: list[str] = []

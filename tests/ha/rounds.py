@@ -12,29 +12,16 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.ha.publishers import DURABLE, connected
+from benchmarks.flood import fill
+from tests.ha.publishers import connected
 from tests.ha.scene import HaScene, Outcome
 from tests.harness.postgres import Pair
 
-BODY = b"x" * 100
 WAITING = "waiting"
 
 
-def fill(scene: HaScene, messages: int) -> None:
-    """Have messages wait in a queue."""
-    connection = connected(scene.wait_for_owner().amqp)
-    channel = connection.channel()
-    channel.queue_declare(WAITING, durable=True)
-    channel.tx_select()
-    for number in range(messages):
-        channel.basic_publish("", WAITING, BODY, DURABLE)
-        if number % 10_000 == 9_999:
-            channel.tx_commit()
-    channel.tx_commit()
-    connection.close()
-
-
 def waiting(scene: HaScene) -> int:
+    """Return how many messages wait, beside those that clients publish."""
     connection = connected(scene.wait_for_owner().amqp)
     found = connection.channel().queue_declare(WAITING, durable=True, passive=True)
     connection.close()
@@ -55,15 +42,16 @@ def main() -> None:
         stack.callback(scene.end)
         scene.start()
         began = time.monotonic()
-        fill(scene, options.waiting)
+        fill(scene.wait_for_owner().amqp, options.waiting, window=10_000, queue=WAITING)
         print(f"{options.waiting} messages wait, after {time.monotonic() - began:.0f} s", flush=True)
         outcomes: list[Outcome] = []
         for number in range(options.kills):
             with scene.load(outcomes=outcomes) as clients:
                 time.sleep(1)
                 owner = scene.wait_for_owner()
+                scene.crashed_at = time.monotonic()
                 owner.kill()
-                took_s = scene.all_confirm_again(clients, time.monotonic())
+                took_s = scene.all_confirm_again(clients, scene.crashed_at)
             found = outcomes[-1]
             print(
                 f"kill {number + 1}: confirmed again after {took_s:.2f} s; confirmed {found.confirmed}, "

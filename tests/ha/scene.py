@@ -30,6 +30,12 @@ PATIENCE_S = 40
 TTL_S = 3.0
 NODE = ("-m", "broker_core.cli")
 SCHEMAS = count(1)
+FULL = (
+    """create function {s}.is_full() returns trigger language plpgsql as $$ begin
+    raise exception 'could not extend file: No space left on device' using errcode = 'disk_full'; end $$""",
+    "create trigger is_full before insert on {s}.chunks execute function {s}.is_full()",
+    "create trigger is_full before insert on {s}.blocks execute function {s}.is_full()",
+)
 LOGIN = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q="}
 
 
@@ -50,6 +56,8 @@ class HaNode:
         self.amqp, self.http, self.door = free_port(), free_port(), free_port()
         hosts, at = ",".join("127.0.0.1" for _ in ports), ",".join(str(each.port) for each in self.relays)
         dsn = f"host={hosts} port={at} user=postgres dbname=postgres target_session_attrs=read-write"
+        self._clock = folder / f"{name}.clock"
+        self.jump(0)
         self._file = folder / f"{name}.toml"
         self._file.write_text(
             f"""
@@ -76,10 +84,20 @@ class HaNode:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, program: tuple[str, ...] = NODE) -> None:
+        """Start it with the code that is tested, compiled or not."""
         command = [sys.executable, *program, "serve", "--config", str(self._file)]
-        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        path = [each for each in (os.environ.get("PYTHONPATH"), str(ROOT)) if each]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "HA_CLOCK": str(self._clock)}
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT, env=environ)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, cwd=self._file.parent, env=environ
+            )
+
+    def jump(self, seconds: float) -> None:
+        """Have the time of day of a node that runs `jumping` be wrong."""
+        moved = self._clock.with_suffix(".moved")
+        moved.write_text(str(seconds))
+        moved.rename(self._clock)
 
     def tell(self, number: int) -> None:
         assert self.process is not None
@@ -129,6 +147,39 @@ class Outcome:
     unconfirmed: int  # found nevertheless
     pause_s: float  # the longest time without a confirm
     opened: int  # connections, over all clients
+    disordered: list[str]  # found before another one that its client has published earlier, or found twice
+    misflagged: list[str]  # redelivered and not flagged so, or the other way round
+    flagged: int
+
+
+@attrs.frozen
+class Found:
+    """What is in the queue of one client afterwards."""
+
+    client: Publisher
+    names: list[str]
+    flags: list[bool]  # redelivered
+
+    def disordered(self) -> list[str]:
+        """Return the names that are not in the order in which the client has published them."""
+        keys = [[int(part) for part in name.partition("-")[2].split(".")] for name in self.names]
+        return [
+            name for name, (before, key) in zip(self.names[1:], pairwise(keys), strict=True) if key <= before
+        ]
+
+    def misflagged(self, crashed_at: float | None) -> list[str]:
+        """Return the names with a wrong flag.
+
+        After a node that did not end properly all that was there counts as delivered; nothing else does here.
+        """
+        if self.client.kind == "stream" or crashed_at is None:
+            return [name for name, flag in zip(self.names, self.flags, strict=True) if flag]
+        last = max(self.client.confirmed, key=self.client.confirmed.__getitem__)
+        edge = self.flags.index(False) if False in self.flags else len(self.flags)
+        wrong = [name for name, flag in zip(self.names[edge:], self.flags[edge:], strict=True) if flag]
+        old = {name for name, at in self.client.confirmed.items() if at < crashed_at}
+        wrong += old & {*self.names[edge:]}
+        return wrong + ([last] if last in self.names[:edge] else [])
 
 
 class HaScene:
@@ -144,6 +195,7 @@ class HaScene:
         self.nodes = [HaNode(folder, name, pair, self.database.schema, ports) for name in "ab"]
         self.shard = Shard(self.database, "test")
         self.promoted_s = 0.0
+        self.crashed_at: float | None = None  # when the owner of this round's beginning did not end properly
         self._rounds = count(1)
 
     def start(self) -> None:
@@ -189,24 +241,28 @@ class HaScene:
     ) -> Iterator[list[Publisher]]:
         """Publish by clients of these kinds, or of all; afterwards count what is there.
 
-        They connect to both nodes in turn, or to one only.
+        They connect to both nodes in turn, or to one only. What `crashed` notes meanwhile is the end of an owner.
         """
+        self.crashed_at = None
         number = next(self._rounds)
         names = {kind: f"{kind}{number}" for kind in kinds or KINDS}
         self._declare(names)
         ports = [node.amqp for node in self.nodes if at in (None, node)]
         clients = [
-            KINDS[kind](ports[n % 2 :] + ports[: n % 2], name) for n, (kind, name) in enumerate(names.items())
+            KINDS[kind](ports[n % 2 :] + ports[: n % 2], kind, name)
+            for n, (kind, name) in enumerate(names.items())
         ]
         for client in clients:
             client.start()
-        wait_until(lambda: all(client.confirmed for client in clients), "first confirm of each client")
-        yield clients
-        for client in clients:
-            client.stop()
+        try:
+            wait_until(lambda: all(client.confirmed for client in clients), "first confirm of each client")
+            yield clients
+        finally:
+            for client in clients:
+                client.stop()
         for client in clients:
             client.join()
-        outcomes.append(self._counted(clients, names))
+        outcomes.append(self._counted(clients))
 
     def all_confirm_again(self, clients: list[Publisher], since: float) -> float:
         """Wait until each client was confirmed something after `since`; return how long the first one took."""
@@ -221,32 +277,46 @@ class HaScene:
                 arguments = {"x-queue-type": "stream"} if kind == "stream" else {}
                 channel.queue_declare(name, durable=True, arguments=arguments)
 
-    def _counted(self, clients: list[Publisher], names: dict[str, str]) -> Outcome:
-        found: set[str] = set()
+    def _counted(self, clients: list[Publisher]) -> Outcome:
+        found: list[Found] = []
         with self._channel() as channel:
-            for kind, name in names.items():
-                found |= self._content(channel, name, kind == "stream")
-                channel.queue_delete(name)
+            for client in clients:
+                found.append(self._content(channel, client))
+                channel.queue_delete(client.queue)
         confirmed = {name: at for client in clients for name, at in client.confirmed.items()}
+        there = {name for each in found for name in each.names}
         times = sorted(confirmed.values())
-        pause_s = max((b - a for a, b in pairwise(times)), default=0.0)
-        lost = sorted(confirmed.keys() - found)
-        opened = sum(client.opened for client in clients)
-        return Outcome(len(confirmed), lost, len(found - confirmed.keys()), pause_s, opened)
+        return Outcome(
+            len(confirmed),
+            sorted(confirmed.keys() - there),
+            len(there - confirmed.keys()),
+            max((b - a for a, b in pairwise(times)), default=0.0),
+            sum(client.opened for client in clients),
+            [name for each in found for name in each.disordered()],
+            [name for each in found for name in each.misflagged(self.crashed_at)],
+            sum(sum(each.flags) for each in found),
+        )
 
     def _content(
-        self, channel: pika.adapters.blocking_connection.BlockingChannel, queue: str, is_stream: bool
-    ) -> set[str]:
-        """All messages of a queue, by name."""
-        arguments = {"x-stream-offset": "first"} if is_stream else {}
+        self, channel: pika.adapters.blocking_connection.BlockingChannel, client: Publisher
+    ) -> Found:
+        """All messages of a queue, in its order."""
+        queue = client.queue
+        count = channel.queue_declare(queue, passive=True).method.message_count
+        arguments = {"x-stream-offset": "first"} if client.kind == "stream" else {}
         channel.basic_qos(prefetch_count=1000)
-        found = set()
-        for _, _, body in channel.consume(queue, inactivity_timeout=0.5, arguments=arguments):
+        names: list[str] = []
+        flags: list[bool] = []
+        for method, _, body in channel.consume(queue, inactivity_timeout=5, arguments=arguments):
             if body is None:
                 break
-            found.add(body.decode())
+            channel.basic_ack(method.delivery_tag)
+            names.append(body.decode())
+            flags.append(method.redelivered)
+            if len(names) == count:
+                break
         channel.cancel()
-        return found
+        return Found(client, names, flags)
 
     @contextlib.contextmanager
     def _channel(self) -> Iterator[pika.adapters.blocking_connection.BlockingChannel]:
@@ -276,6 +346,20 @@ class HaScene:
         self.database = Database(standby.dsn, self.database.schema)
         self.shard = Shard(self.database, "test")
         self.promoted_s = time.monotonic() - began
+
+    def fill_database(self) -> None:
+        """Have every commit with messages fail as PostgreSQL's do when its disk is full."""
+        self._execute(*FULL)
+
+    def empty_database(self) -> None:
+        self._execute("drop function {s}.is_full cascade")
+
+    def _execute(self, *texts: str) -> None:
+        session = Session(self.database, "test")
+        with session.connection.transaction():
+            for text in texts:
+                session.connection.execute(session.statement(text))
+        session.close()
 
     def end(self) -> None:
         for node in self.nodes:

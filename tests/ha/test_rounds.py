@@ -1,6 +1,7 @@
 """What the loss of a node, of the network or of a database server does to clients of every kind.
 
-Each round loads the cluster, breaks something, and counts: nothing that was confirmed is lost.
+Each round loads the cluster, breaks something, and counts: nothing that was confirmed is lost, each client's messages
+are in the order in which it has published them, and those are flagged as redelivered that may have been delivered.
 """
 
 from __future__ import annotations
@@ -15,10 +16,21 @@ import pytest
 
 from tests.ha.planted import with_epochs, without_epochs
 from tests.ha.publishers import DURABLE, connected
-from tests.ha.scene import TTL_S, HaScene, Outcome, at_once, wait_until
+from tests.ha.scene import TTL_S, HaNode, HaScene, Outcome, at_once, wait_until
 
-KILLS = int(os.environ.get("HA_KILLS", "2"))
+KILLS = int(os.environ.get("HA_KILLS", "5"))
 PLANTED = ("-m", "tests.ha.planted")
+JUMPING = ("-m", "tests.ha.jumping")
+HOUR_S = 3600
+BODIES = (b"1", b"2", b"3", b"4")
+WAIT_MS = 1500
+LATER = {
+    "x-delayed-message": True,
+    "x-delayed-retry-type": "all",
+    "x-delayed-retry-min": WAIT_MS,
+    "x-delayed-retry-max": WAIT_MS,
+}
+SLACK_S = 0.05  # between the test's time of day and the node's
 
 pytestmark = [
     pytest.mark.system,
@@ -30,8 +42,14 @@ pytestmark = [
 def check(outcomes: list[Outcome], confirmed: int = 2) -> None:
     for each in outcomes:
         print(each)
-        assert each.lost == []
+        assert (each.lost, each.disordered, each.misflagged) == ([], [], [])
         assert each.confirmed >= confirmed
+
+
+def let_go(connection: pika.BlockingConnection) -> None:
+    """Close a connection that is lost."""
+    with contextlib.suppress(pika.exceptions.AMQPError):
+        connection.close()
 
 
 @pytest.mark.parametrize("number", range(KILLS))
@@ -41,12 +59,13 @@ def test_the_owner_is_killed(scene: HaScene, number: int) -> None:
         time.sleep(0.5)
         owner = scene.wait_for_owner()
         epoch = scene.epoch
+        scene.crashed_at = time.monotonic()
         owner.kill()
-        killed_at = time.monotonic()
-        took_s = scene.all_confirm_again(clients, killed_at)
+        took_s = scene.all_confirm_again(clients, scene.crashed_at)
     print(f"{took_s:.2f} s after the kill")
     assert took_s < 10  # 1 s where nothing else runs
     check(outcomes)
+    assert outcomes[0].flagged
     assert scene.epoch == epoch + 1
     assert scene.owner is scene.other(owner)
 
@@ -65,18 +84,20 @@ def test_a_node_that_stands_by_is_killed(scene: HaScene) -> None:
 def test_both_nodes_are_killed(scene: HaScene) -> None:
     outcomes: list[Outcome] = []
     with scene.load("confirms", "stream", "amqp10", outcomes=outcomes) as clients:
+        scene.crashed_at = time.monotonic()
         for node in scene.nodes:
             node.kill()
-        at = time.monotonic()
         scene.start()
-        scene.all_confirm_again(clients, at)
+        scene.all_confirm_again(clients, time.monotonic())
     check(outcomes)
 
 
 def test_the_owner_is_told_to_hand_over(scene: HaScene) -> None:
+    """What was delivered and not acknowledged is flagged, and comes first again; nothing else is flagged."""
     outcomes: list[Outcome] = []
     with scene.load(outcomes=outcomes) as clients:
         owner = scene.wait_for_owner()
+        held = Held(owner)
         heir = scene.other(owner)
         wait_until(
             lambda: f'"{heir.name}"' in str(owner.ask("/api/cluster")).replace("'", '"'), "sight of the heir"
@@ -84,9 +105,35 @@ def test_the_owner_is_told_to_hand_over(scene: HaScene) -> None:
         assert owner.ask("/api/cluster/failover", "POST", f'{{"to": "{heir.name}"}}')
         assert scene.wait_for_owner(other_than=owner.name) is heir
         scene.all_confirm_again(clients, time.monotonic())
+        held.check(heir)
     check(outcomes)
     assert owner.is_running
     assert "hands over to" in owner.text()
+
+
+class Held:
+    """Four messages, of which a consumer has three and acknowledges none before its node ends."""
+
+    def __init__(self, owner: HaNode) -> None:
+        self._connection = connected(owner.amqp)
+        self._channel = self._connection.channel()
+        self._channel.confirm_delivery()
+        self._channel.queue_declare("held", durable=True)
+        for body in BODIES:
+            self._channel.basic_publish("", "held", body, DURABLE)
+        for body in BODIES[:3]:
+            assert self._channel.basic_get("held")[2] == body
+
+    def check(self, heir: HaNode) -> None:
+        """Find all of them in their order, and three flagged."""
+        let_go(self._connection)
+        connection = connected(heir.amqp)
+        channel = connection.channel()
+        found = [channel.basic_get("held") for _ in BODIES]
+        assert [body for _, _, body in found] == list(BODIES)
+        assert [method.redelivered for method, _, _ in found] == [True, True, True, False]
+        channel.queue_delete("held")
+        connection.close()
 
 
 def test_the_owner_is_stopped(scene: HaScene) -> None:
@@ -175,8 +222,8 @@ def test_the_owner_is_paused(scene: HaScene) -> None:
     outcomes: list[Outcome] = []
     epoch = scene.epoch
     with scene.load(outcomes=outcomes, at=scene.other(old.owner)) as clients:
+        scene.crashed_at = at = time.monotonic()
         old.owner.tell(signal.SIGSTOP)
-        at = time.monotonic()
         old.act()
         heir = scene.wait_for_owner(other_than=old.owner.name)
         took_s = scene.all_confirm_again(clients, at + 1) + 1
@@ -198,9 +245,9 @@ def test_the_owner_is_cut_off_from_the_database(scene: HaScene) -> None:
     outcomes: list[Outcome] = []
     epoch = scene.epoch
     with scene.load(outcomes=outcomes, at=scene.other(old.owner)) as clients:
+        scene.crashed_at = at = time.monotonic()
         for relay in old.owner.relays:
             relay.freeze()
-        at = time.monotonic()
         try:
             scene.wait_for_owner(other_than=old.owner.name)
             took_s = scene.all_confirm_again(clients, at + 1)
@@ -276,6 +323,85 @@ def test_the_wait_for_the_standby_is_cancelled(scene: HaScene) -> None:
     check(outcomes)
 
 
+def test_the_database_is_full(scene: HaScene) -> None:
+    """Publishers wait, and go on when there is room; nobody is closed, and nobody takes over."""
+    outcomes: list[Outcome] = []
+    epoch = scene.epoch
+    with scene.load(outcomes=outcomes) as clients:
+        before = [client.opened for client in clients]
+        scene.fill_database()
+        try:
+            time.sleep(0.3)
+            confirmed = [len(client.confirmed) for client in clients]
+            time.sleep(0.7)
+            assert [len(client.confirmed) for client in clients] == confirmed
+        finally:
+            scene.empty_database()
+        scene.all_confirm_again(clients, time.monotonic())
+        assert [client.opened for client in clients] == before
+    check(outcomes)
+    assert scene.epoch == epoch
+    assert any("no space for the store" in node.text() for node in scene.nodes)
+
+
+def test_the_owner_is_killed_while_messages_wait_for_their_time(scene: HaScene) -> None:
+    """What waits for its time, or to be tried again, comes from the other node, and not too early."""
+    owner = scene.wait_for_owner()
+    connection = connected(owner.amqp)
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("later", durable=True, arguments=LATER)
+    channel.basic_publish("", "later", b"failed", DURABLE)
+    method, _, _ = channel.basic_get("later")
+    due = {b"failed": time.time() + WAIT_MS / 1000}
+    channel.basic_nack(method.delivery_tag)
+    scheduled = pika.BasicProperties(delivery_mode=2, headers={"x-delay": WAIT_MS})
+    for body in (b"one", b"two"):  # a confirm comes after all that was before it
+        due[body] = time.time() + WAIT_MS / 1000
+        channel.basic_publish("", "later", body, scheduled)
+    owner.kill()
+    let_go(connection)
+    connection = connected(scene.wait_for_owner(other_than=owner.name).amqp)
+    channel = connection.channel()
+    came: dict[bytes, tuple[float, bool, object]] = {}
+    for method, properties, body in channel.consume("later", inactivity_timeout=10):
+        assert body is not None, f"only {came}"
+        tries = (properties.headers or {}).get("x-delivery-count")
+        came[body] = time.time(), method.redelivered, tries
+        channel.basic_ack(method.delivery_tag)
+        if len(came) == len(due):
+            break
+    connection.close()
+    assert all(came[body][0] > at - SLACK_S for body, at in due.items())
+    assert all(flagged for _, flagged, _ in came.values())
+    assert [came[body][2] for body in (b"failed", b"one", b"two")] == [1, None, None]
+
+
+def test_clocks_jump(scene: HaScene) -> None:
+    """Nodes whose times of day are hours apart serve and take over as others do: none of them compares any."""
+    outcomes: list[Outcome] = []
+    owner = scene.wait_for_owner()
+    other = scene.other(owner)
+    other.kill()
+    other.jump(HOUR_S)
+    other.start(JUMPING)
+    scene.start()
+    epoch = scene.epoch
+    with scene.load(outcomes=outcomes) as clients:
+        other.jump(-2 * HOUR_S)
+        scene.all_confirm_again(clients, time.monotonic())
+        assert scene.epoch == epoch
+        scene.crashed_at = time.monotonic()
+        owner.kill()
+        scene.all_confirm_again(clients, scene.crashed_at)
+        assert scene.owner is other
+        for jump_s in (HOUR_S, -HOUR_S):
+            other.jump(jump_s)
+            scene.all_confirm_again(clients, time.monotonic())
+    check(outcomes)
+    assert scene.epoch == epoch + 1
+
+
 def test_an_owner_that_nothing_stops_is_noticed(scene: HaScene) -> None:
     """The round with a paused owner finds a node that checks no epoch, and never suspends itself."""
     for node in scene.nodes:
@@ -293,8 +419,7 @@ def test_an_owner_that_nothing_stops_is_noticed(scene: HaScene) -> None:
         scene.wait_for_owner(other_than=old.owner.name)
         old.owner.tell(signal.SIGCONT)
         wait_until(lambda: old.hears() and old.confirmed > 0 and len(old.delivered) > 1, "mistake")
-        with contextlib.suppress(pika.exceptions.AMQPError):
-            old.connection.close()
+        let_go(old.connection)
     finally:
         for node in scene.nodes:
             node.tell(signal.SIGCONT)
