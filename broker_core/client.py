@@ -55,6 +55,7 @@ class Client:
         self.broker = broker
         self.user = user
         self.name = name  # of the connection, for operators
+        self.address = ""  # of the other end, where permissions may depend on it
         self.peer = object()  # stands for the other end of the connection
         self.meter: Meter | None = None  # counts what it publishes, where a rate is limited
         self.resumed: Callable[[], None] = nothing  # called when its meter, or a queue, lets it publish again
@@ -133,7 +134,7 @@ class Client:
         return self.broker.now + self.user.expires_at - self.broker.clock.wall()
 
     def _require_entry(self, user: User, virtual_host: str) -> None:
-        if not self.broker.access.may_enter(user, virtual_host):
+        if not self.broker.access.may_enter(user, virtual_host, self.address):
             raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
 
     def leave(self) -> None:
@@ -201,7 +202,8 @@ class Client:
     def _check_any(self, kind: str, name: str) -> None:
         access = self.broker.access
         asked = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
-        if not any(access.allowed(self.user, self.host.name, permission, asked) for permission in Permission):
+        user, host = self.user, self.host.name
+        if not any(access.allowed(user, host, permission, asked, kind) for permission in Permission):
             self._check(CONFIGURE, kind, name)
 
     def _check_topic(self, permission: Permission, exchange: Exchange, key: str) -> None:
@@ -306,10 +308,16 @@ class Client:
             _not_default(destination)
         self._check(WRITE, "exchange" if is_exchange else "queue", destination)
         self._check(READ, "exchange", source)
-        target: Destination = self.host.exchange(destination) if is_exchange else self.own_queue(destination)
+        target = self._destination(destination, is_exchange)
         origin = self.host.exchange(source)
-        self._check_topic(READ, origin, key)
+        if origin.type.name == "topic":
+            self._check_topic(READ, origin, key)
+            # Others may have deleted either while a server was asked about the key.
+            target, origin = self._destination(destination, is_exchange), self.host.exchange(source)
         return origin, target
+
+    def _destination(self, name: str, is_exchange: bool) -> Destination:
+        return self.host.exchange(name) if is_exchange else self.own_queue(name)
 
     # Queues.
 

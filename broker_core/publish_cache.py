@@ -15,7 +15,7 @@ from broker_core.virtual_host import Remembered
 if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.exchanges.exchange import Exchange
-    from broker_core.security.scopes import Scopes
+    from broker_core.security.scopes import Grants
 
 TARGETS_MAX: Final = 4096  # for each protocol, virtual host and user
 
@@ -26,7 +26,7 @@ class Target:
     __slots__ = ("access_revision", "exchange", "guarded", "revision", "scopes")
 
     def __init__(
-        self, exchange: Exchange, guarded: bool, access_revision: int, scopes: Scopes | None = None
+        self, exchange: Exchange, guarded: bool, access_revision: int, scopes: Grants | None = None
     ) -> None:
         self.exchange = exchange
         self.guarded = guarded  # there are topic permissions: each key needs a check of its own (S088)

@@ -196,6 +196,8 @@ class VirtualHost(Traced):
         if name.startswith(RESERVED):
             raise AccessRefused(f"exchange name '{name}' contains reserved prefix 'amq.*'")
         may_create()
+        if name in self.exchanges:  # made by another client while a server was asked for permissions
+            return self.declare_exchange(name, type_, durable, auto_delete, internal, arguments, may_create)
         self.broker.node_limits.require_exchange(
             name, self.name, sum(len(v.exchanges) for v in self.broker.hosts())
         )
@@ -438,6 +440,19 @@ class VirtualHost(Traced):
         self.broker.compat.check_transient_queue(durable, exclusive)
         self.broker.compat.check_queue_arguments(name, self.name, arguments)
         may_create()
+        if name in self.queues:  # made by another client while a server was asked for permissions
+            return self.declare_queue(
+                name,
+                durable,
+                exclusive,
+                auto_delete,
+                arguments,
+                owner,
+                may_create,
+                generated,
+                selector,
+                typed,
+            )
         self.limits.require_queue(name, self.name, len(self.queues))
         owner = owner if exclusive else None
         queue = new_queue(self, name, limits, durable, exclusive, auto_delete, owner, arguments, selector)

@@ -1,24 +1,42 @@
-"""The section about an HTTP server that says whose passwords are right."""
+"""The section about an HTTP server that says whose passwords are right, and what users may do."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import attrs
 
 from broker_core.config.records import Record, key
-from broker_core.config.types import FilePath, Flag, OneOf, Whole
+from broker_core.config.types import FilePath, Flag, OneOf, Problem, Whole
 from broker_core.config.urls import HttpUrl
 
 
 @attrs.frozen(kw_only=True)
 class HttpAuthSettings(Record):
     """A server that checks names and passwords, as RabbitMQ's `rabbitmq_auth_backend_http` asks it, where
-    `security.backends` names `http`.
+    `security.backends` names `http`. With a `vhost_path` and a `resource_path` it is also asked what these users may
+    do, instead of the permissions here; that needs the extra `permissions`: `pip install "leveret[permissions]"`.
     """
 
     user_path: str | None = key(
         HttpUrl(), "The URL that is asked about a name and a password.", None, reload=True
+    )
+    vhost_path: str | None = key(
+        HttpUrl(), "The URL that is asked whether a user may enter a virtual host.", None, reload=True
+    )
+    resource_path: str | None = key(
+        HttpUrl(),
+        "The URL that is asked whether a user may configure, write to or read from an exchange or queue.",
+        None,
+        reload=True,
+    )
+    topic_path: str | None = key(
+        HttpUrl(),
+        "The URL that is asked about each routing key on a topic exchange; without it, every key is allowed.",
+        None,
+        reload=True,
     )
     http_method: str = key(
         OneOf("post", "get"),
@@ -37,3 +55,19 @@ class HttpAuthSettings(Record):
         Whole(0, 86_400), "Seconds that an answer is remembered; 0: it is not.", 60, reload=True
     )
     cache_refusals: bool = key(Flag(), "Whether refusals are remembered, too.", False, reload=True)
+
+    @property
+    def asks_permissions(self) -> bool:
+        """True if the server is asked what users may do."""
+        return self.resource_path is not None
+
+    def contradictions(self) -> Iterator[Problem]:
+        if (self.vhost_path is None) != (self.resource_path is None):
+            missing = "vhost_path" if self.vhost_path is None else "resource_path"
+            yield Problem(missing, "nothing", "a URL, as the server is asked for permissions")
+        elif self.topic_path is not None and not self.asks_permissions:
+            yield Problem("resource_path", "nothing", "a URL, as the server is asked for permissions")
+        if self.asks_permissions and find_spec("greenlet") is None:
+            yield Problem(
+                "resource_path", "a URL, but no greenlet", 'the extra: pip install "leveret[permissions]"'
+            )

@@ -347,7 +347,12 @@ def _put_backends(broker: Broker, config: Config) -> None:
     if users is None or users.settings != config.auth_http:
         from broker_core.security.http_users import HttpUsers
 
-        users = HttpUsers(config.auth_http, broker.clock, access, access.random_octets(KEY_SIZE))
+        key = access.random_octets(KEY_SIZE)
+        users = HttpUsers(config.auth_http, broker.clock, broker.timers, access, key)
+    if users.permissions is not None and access.held_input is None:
+        from broker_core.node.held_input import HeldInput
+
+        access.held_input = HeldInput(broker)
     access.set_backends(names, users)
 
 

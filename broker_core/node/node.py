@@ -379,8 +379,12 @@ class Node:
             self.keeper.feed_begins()
         self.broker.events.actor = ""
         self.fed = transport
+        held = self.broker.access.held_input
         try:
-            transport.front.receive(data, now)
+            if held is None:
+                transport.front.receive(data, now)
+            else:
+                held.receive(transport.front, data, now)
         except MISTAKES:
             transport.end_by_mistake()
         transport.watch_deadline()
@@ -436,10 +440,21 @@ class Node:
     def lose(self, front: FrontEnd) -> None:
         """Have the front-end of an ended connection release what it held."""
         self.broker.tick()
+        self.abandon(front)
         try:
             front.lost()
         finally:
             self.settle()
+
+    def stands(self, front: FrontEnd) -> bool:
+        """Return whether a connection's input waits for the answer of a server, in the middle of a call."""
+        held = self.broker.access.held_input
+        return held is not None and held.stands(front)
+
+    def abandon(self, front: FrontEnd) -> None:
+        """Do not go on with input that waits for the answer of a server: the connection ends."""
+        if self.broker.access.held_input is not None:
+            self.broker.access.held_input.abandon(front)
 
     def forget(self, transport: Transport) -> None:
         """Remove a connection whose socket has been closed."""

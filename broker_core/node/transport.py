@@ -376,6 +376,7 @@ class Transport(Connected):
         """Close the connection in the protocol's way, and wait for the answer; hang up if there is no protocol yet."""
         if self.front is not None:
             with self.mistakes_end_it():
+                self.node.abandon(self.front)
                 self.front.shut_down(reason)
             self.watch_deadline()
             self.ahead = False
@@ -404,7 +405,7 @@ class Transport(Connected):
         self._timer = self.node.broker.timers.at(deadline, self._on_time)
 
     def _on_time(self, now: float) -> None:
-        if self.front is None:
+        if self.front is None or self.node.stands(self.front):  # it is looked at again when the input goes on
             return
         with self.mistakes_end_it():
             expires_at = self.front.expires_at
@@ -448,6 +449,7 @@ class Transport(Connected):
         if self.front is None or not self.front.is_stranger:
             return
         with self.mistakes_end_it():
+            self.node.abandon(self.front)
             self.front.on_deadline(now)
         self.hang_up()
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
+from broker_core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed
 from broker_core.limits import UserLimits
 from broker_core.observability.events import Events
 from broker_core.security.backends import Backend, BackendChain
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from broker_core.durable_objects import Catalogue
     from broker_core.security.http_users import HttpUsers
     from broker_core.security.remote_logins import RemoteLogins
-    from broker_core.security.scopes import Scopes
+    from broker_core.security.remote_permissions import HeldInputs, RemotePermissions
+    from broker_core.security.scopes import Grants
     from broker_core.security.tokens import Tokens
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name of the default exchange in permissions
@@ -63,7 +64,7 @@ class User:
     tags: tuple[str, ...] = attrs.field(default=(), converter=in_order)
     password: PasswordHash | None = attrs.field(default=None, repr=False)
     limits: UserLimits = attrs.field(factory=UserLimits)
-    scopes: Scopes | None = None  # of the token used to log in: they decide instead of the permissions
+    scopes: Grants | None = None  # of the login: they decide instead of the permissions
     expires_at: float | None = None  # of that token, in seconds since the epoch
 
 
@@ -115,13 +116,14 @@ class Access:
         self.checks = Checks(self, random_octets(KEY_SIZE))
         self.backends: Sequence[Backend] = (self.checks.check,)  # asked about passwords, in this order
         self.http_users: HttpUsers | None = None  # None: no server is asked about passwords
+        self.held_input: HeldInputs | None = None  # None: no server is asked for permissions
         self.scram_key = random_octets(KEY_SIZE)  # derives the salts of users that do not exist
         self.random_octets = random_octets
         self._users: dict[str, User] = {}
         self._slow_hashes = 0  # users with one
         self._permissions: dict[tuple[str, str], Permissions] = {}
         self._topic_permissions: dict[tuple[str, str, str], TopicPermissions] = {}
-        self._grants: dict[tuple[str | Scopes, str, Permission, str], bool] = {}  # forgotten on every change
+        self._grants: dict[tuple[str | Grants, str, Permission, str], bool] = {}  # forgotten on every change
 
     def add_user(
         self,
@@ -269,12 +271,20 @@ class Access:
             }
         return found
 
-    def _servers(self) -> Iterator[tuple[str, RemoteLogins]]:
+    def require_held_inputs(self) -> HeldInputs:
+        """Return what lets the input of a connection wait for an answer. Raises LimitReached if nothing does."""
+        if self.held_input is None:
+            raise LimitReached("permissions cannot be asked for now")
+        return self.held_input
+
+    def _servers(self) -> Iterator[tuple[str, RemoteLogins | RemotePermissions]]:
         """Yield the servers that decide about logins, each with the name of what it decides about."""
         if self.tokens is not None and self.tokens.introspection is not None:
             yield "token", self.tokens.introspection
         if self.http_users is not None:
             yield "http_user", self.http_users
+            if self.http_users.permissions is not None:
+                yield "http_permission", self.http_users.permissions
 
     def forget_logins(self) -> dict[str, int]:
         """Forget the logins that are remembered: the next ones are checked anew. Return how many there were.
@@ -399,14 +409,21 @@ class Access:
             if self.catalogue is not None:
                 self.catalogue.forget_topic_permissions(*key)
 
-    def may_enter(self, user: User, virtual_host: str) -> bool:
-        """Return whether the user has any permission record there (S015), or a scope."""
+    def may_enter(self, user: User, virtual_host: str, address: str = "") -> bool:
+        """Return whether the user has any permission record there (S015), or a scope.
+
+        `address`: where the client comes from.
+        """
         if user.scopes is not None:
-            return user.scopes.enter(virtual_host)
+            return user.scopes.enter(virtual_host, address)
         return (user.name, virtual_host) in self._permissions
 
-    def allowed(self, user: User, virtual_host: str, permission: Permission, name: str) -> bool:
-        """Return whether the user has this access to the exchange or queue `name`."""
+    def allowed(
+        self, user: User, virtual_host: str, permission: Permission, name: str, kind: str = "queue"
+    ) -> bool:
+        """Return whether the user has this access to the exchange or queue `name`; `kind` says which it is."""
+        if user.scopes is not None and not user.scopes.is_lasting:
+            return user.scopes.allow(permission.value, virtual_host, name, kind)
         asked = (user.scopes or user.name, virtual_host, permission, name)
         if (known := self._grants.get(asked)) is not None:
             return known
@@ -432,7 +449,7 @@ class Access:
     def check(self, user: User, virtual_host: str, permission: Permission, kind: str, name: str) -> None:
         """Raise AccessRefused unless the access is `allowed` (S087, S098). `kind` is `exchange` or `queue`."""
         shown = DEFAULT_EXCHANGE if kind == "exchange" and name == "" else name
-        if not self.allowed(user, virtual_host, permission, shown):
+        if not self.allowed(user, virtual_host, permission, shown, kind):
             raise self._refused(permission, f"{kind} '{shown}'", virtual_host, user)
 
     def guards_topics(self, user: User, virtual_host: str, exchange: str) -> bool:
@@ -492,7 +509,7 @@ class Access:
         """Return the user's present tags, or those of the token that the user logged in with."""
         return user.tags if user.scopes is not None else self._users.get(user.name, user).tags
 
-    def _granted(self, user: str | Scopes, virtual_host: str, permission: Permission, name: str) -> bool:
+    def _granted(self, user: str | Grants, virtual_host: str, permission: Permission, name: str) -> bool:
         if not isinstance(user, str):
             return user.allow(permission.value, virtual_host, name)
         found = self._permissions.get((user, virtual_host))

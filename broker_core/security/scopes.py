@@ -9,8 +9,9 @@ star `%2A`. Without a KEY, every routing key is allowed. A scope of any other fo
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Final
+from typing import ClassVar, Final
 from urllib.parse import unquote_to_bytes
 
 import attrs
@@ -79,29 +80,51 @@ class Scope:
         )
 
 
+class Grants(ABC):
+    """The grants that a login brings along; they decide instead of the permissions of the user's name.
+
+    Compared by identity, so that answers can be cached by it.
+    """
+
+    is_lasting: ClassVar[bool] = True  # the answers stay as they are
+
+    @abstractmethod
+    def enter(self, virtual_host: str, address: str = "") -> bool:
+        """Return whether the user may enter a virtual host; `address` is where the client comes from."""
+
+    @abstractmethod
+    def allow(self, permission: str, virtual_host: str, name: str, kind: str = "queue") -> bool:
+        """Return whether the user has this access to the exchange or queue `name`."""
+
+    @abstractmethod
+    def allow_key(self, permission: str, virtual_host: str, exchange: str, key: str) -> bool:
+        """Return whether the user has this access with a routing key on a topic exchange."""
+
+    @abstractmethod
+    def guard_keys(self, virtual_host: str, exchange: str) -> bool:
+        """Return whether some routing keys may not be allowed for publishing to the exchange."""
+
+
 @attrs.frozen(eq=False)
-class Scopes:
-    """All that one token grants. Compared by identity, so that answers can be cached by it."""
+class Scopes(Grants):
+    """All that one token grants."""
 
     granted: tuple[Scope, ...] = ()
 
-    def enter(self, virtual_host: str) -> bool:
+    def enter(self, virtual_host: str, address: str = "") -> bool:
         """Return whether the token grants anything at all in a virtual host, and so lets into it."""
         return any(scope.virtual_host.matches(virtual_host) for scope in self.granted)
 
-    def allow(self, permission: str, virtual_host: str, name: str) -> bool:
-        """Return whether the token grants this access to the exchange or queue `name`."""
+    def allow(self, permission: str, virtual_host: str, name: str, kind: str = "queue") -> bool:
         return any(scope.allows(permission, virtual_host, name) for scope in self.granted)
 
     def allow_key(self, permission: str, virtual_host: str, exchange: str, key: str) -> bool:
-        """Return whether the token grants this access with a routing key on a topic exchange."""
         return any(
             scope.allows(permission, virtual_host, exchange) and scope.key.matches(key)
             for scope in self.granted
         )
 
     def guard_keys(self, virtual_host: str, exchange: str) -> bool:
-        """Return whether some routing keys are not allowed for publishing to the exchange."""
         return not any(
             scope.key.is_free and scope.allows(WRITE, virtual_host, exchange) for scope in self.granted
         )

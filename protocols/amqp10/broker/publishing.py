@@ -41,7 +41,7 @@ from protocols.amqp10.machine.receiving import IncomingLink
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.client import Client
-    from broker_core.security.scopes import Scopes
+    from broker_core.security.scopes import Grants
     from protocols.amqp10.broker.session import ServedSession
 
 DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # the capability by which JMS clients ask for delivery times
@@ -127,7 +127,7 @@ class Aim:
         key: str,
         guarded: bool,
         access_revision: int,
-        scopes: Scopes | None = None,
+        scopes: Grants | None = None,
     ) -> None:
         self.exchange = exchange
         self.key = key

@@ -112,6 +112,7 @@ class ControlConnection(Handler, FrontEnd):
         self._own_name = config.http.address.host
         self._pause: Pause | None = None  # until a password has been checked
         self._checked: Pending | None = None  # that password
+        self._woken = False  # what it waited for is there
         self._told_of = ""  # the user that was last reported as logged in
         self._asking = ""  # the user whose request is being handled
         self._is_logged = True  # whether this request gets a line in the log, if it is none that only reads
@@ -121,8 +122,8 @@ class ControlConnection(Handler, FrontEnd):
     # The node's side.
 
     def receive(self, data: bytes, now: float) -> None:
-        if self.halted:
-            self.halted = False
+        if self._woken:
+            self._woken = False
             if self._pause is not None:
                 self._pause.resume(now)
         self.wire.receive(data, now)
@@ -130,6 +131,10 @@ class ControlConnection(Handler, FrontEnd):
     @property
     def closed(self) -> bool:  # type: ignore[override]
         return self.wire.closed
+
+    @property
+    def halted(self) -> bool:  # type: ignore[override]
+        return self._woken and not self.waits
 
     def deadline(self) -> float | None:
         if self.wire.closed:  # a late answer may have closed it, and nothing else tells the node
@@ -293,12 +298,12 @@ class ControlConnection(Handler, FrontEnd):
         pause = self._pause = Pause()
         pause.dropped = self._stop_waiting
         self.waits = True
-        pending.waiting.tell(self._woken)
+        pending.waiting.tell(self.wake)
         return pause
 
-    def _woken(self) -> None:
-        self.halted = True
-        self.wake()
+    def wake(self) -> None:
+        self._woken = True
+        super().wake()
 
     def _stop_waiting(self) -> None:
         checked, self._checked, self._pause = self._checked, None, None

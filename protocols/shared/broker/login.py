@@ -209,6 +209,7 @@ class ServedConnection(FrontEnd):
     def enter(self, virtual_host: str) -> None:
         """Let the user enter this virtual host, which completes the login. Raises the core's failures."""
         self.client.resumed = self._resumed
+        self.client.address = self.peer.host
         self.client.enter(virtual_host)
         self._entered = True
         if self.client.meter is not None:
