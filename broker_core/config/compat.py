@@ -569,7 +569,6 @@ PROFILES: Final[Mapping[str, Mapping[str, object]]] = {
         "quorum_delivery_limit": 5,
     },
     "rabbitmq-3.13": {
-        "unknown_exchange_type": "command-invalid",
         "immediate": False,
         "channel_flow": False,
         "missing_alternate": "silent",

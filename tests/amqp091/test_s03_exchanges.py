@@ -95,7 +95,9 @@ def test_s037_a_predeclared_exchange_cannot_be_deleted(name: str) -> None:
 # Declaring.
 
 
-@pytest.mark.parametrize("toml", ["", '[compat]\nprofile = "rabbitmq-4"'])
+@pytest.mark.parametrize(
+    "toml", ["", '[compat]\nprofile = "rabbitmq-3.13"', '[compat]\nprofile = "rabbitmq-4"']
+)
 def test_s038_an_unknown_type_is_refused_on_the_channel(toml: str) -> None:
     text = opened(toml).closed_with(m.ExchangeDeclare("x", "x-odd"))
     assert text == "406 PRECONDITION_FAILED - unknown exchange type 'x-odd'"
@@ -103,7 +105,7 @@ def test_s038_an_unknown_type_is_refused_on_the_channel(toml: str) -> None:
 
 @pytest.mark.parametrize(
     "toml",
-    [STRICT, '[compat]\nprofile = "rabbitmq-3.13"', '[compat]\nunknown_exchange_type = "command-invalid"'],
+    [STRICT, '[compat]\nunknown_exchange_type = "command-invalid"'],
 )
 def test_s038_where_a_profile_says_so_an_unknown_type_ends_the_connection(toml: str) -> None:
     channel = opened(toml)
