@@ -273,14 +273,7 @@ def _add_convert(actions: Actions[argparse.ArgumentParser]) -> None:
 
 def _add_bundle(actions: Actions[argparse.ArgumentParser]) -> None:
     text = "Make the one file that spark-submit takes with --py-files to know format('amqp')."
-    adding = actions.add_parser(
-        "bundle",
-        help=text,
-        description=text,
-        epilog=BUNDLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    adding.set_defaults(command=_loaded("bundle", "commands"))
+    adding = _add_plain(actions, "bundle", text, BUNDLE, "commands")
     adding.add_argument(
         "file",
         metavar="FILE",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from broker_core.cli.api_commands import words_of
 from pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
 from pipeline.jobs import dead_letters as deaths
 from pipeline.jobs import lag as lags
@@ -23,7 +24,7 @@ from pipeline.jobs.archive import PARQUET, Target, checkpoint_of
 from pipeline.jobs.delta import folder_of
 from pipeline.jobs.dry_run import as_lines, marks_in, planned
 from pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
-from pipeline.jobs.run import Report, Stop, ended, metrics_in, on_a_busy_machine, patiently, watch
+from pipeline.jobs.run import Report, Stop, ended, metrics_in, on_a_busy_machine, patiently, told_again, watch
 from pipeline.progress import ProgressReporter, progress_in
 from pipeline.requests import Asker
 
@@ -57,7 +58,7 @@ def told(command: Command) -> Command:
         except PipelineError as error:
             return _failed(error, str(error), _code(type(error).__name__, str(error)))
         except OSError as error:
-            return _failed(error, str(error), FAILED)
+            return _failed(error, words_of(error), FAILED)
         except Exception as error:
             if not type(error).__module__.startswith("pyspark."):
                 raise
@@ -243,7 +244,7 @@ def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
             times = (options.since, options.until)
             rows = preview.rows(spark, reach, streams, queues, times, options.most, activity.tell)
             counted = deaths.counted(deaths.deaths(rows), options.per)
-            counts = deaths.collected(patiently(counted.collect))
+            counts = deaths.collected(patiently(counted.collect, told_again("dead-letters", activity.tell)))
             report.rows = sum(each.messages for each in counts)
             end.well = True
     if options.csv or options.json:

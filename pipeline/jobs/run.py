@@ -53,6 +53,9 @@ class Stop:
             raise KeyboardInterrupt
 
 
+NEVER: Final = Stop()  # nobody asks it
+
+
 class Report:
     """Reports the progress of a job."""
 
@@ -195,16 +198,21 @@ def patiently(
     return run()
 
 
-def on_a_busy_machine(job: str, tell: Callable[[str], None], run: Callable[[], bool], stop: Stop) -> bool:
-    """Run what may be run again, patiently, and tell of it. Return what `run` does, or False if it is to stop."""
+def told_again(job: str, tell: Callable[[str], None], stop: Stop = NEVER) -> Callable[[], bool]:
+    """Return a function that tells why a job is started again, and returns whether it is to be."""
 
     def again() -> bool:
         if not stop.asked:
             tell(f"{job}: the machine is busy: Spark waited ten seconds for a Python worker; starting again")
         return not stop.asked
 
+    return again
+
+
+def on_a_busy_machine(job: str, tell: Callable[[str], None], run: Callable[[], bool], stop: Stop) -> bool:
+    """Run what may be run again, patiently, and tell of it. Return what `run` does, or False if it is to stop."""
     try:
-        return patiently(run, again)
+        return patiently(run, told_again(job, tell, stop))
     except Exception as error:
         if stop.asked and LATE_WORKER in str(error):
             return False

@@ -23,7 +23,7 @@ from pipeline.options import Use, read_options
 
 BATCH: Final = 100  # messages
 SOURCES: Final = {
-    "stream": {"subscribe": "events", "startingOffsets": "earliest"},
+    "stream": {"subscribe": "lake-events", "startingOffsets": "earliest"},
     "queue": {"subscribe": "for-lake", "readerName": "lake"},
 }
 KILLED, DONE, FAILED = "killed", "done", "failed"

@@ -19,8 +19,8 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pipeline.jobs.archive import Target, archive_messages
 from pipeline.jobs.table import table
 from pipeline.session import session
+from tests.pipeline.java import quick
 
-QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BATCH: Final = 200  # messages
 ALL_IS_READ: Final = "all is read"
 QUERIES: Final = ("stream-to-table", "stream-to-exchange", "queue-to-table", "queue-to-exchange")
@@ -80,7 +80,7 @@ def main() -> None:
     """
     endpoint, folder, *names = sys.argv[1:]
     settings = {
-        "spark.driver.extraJavaOptions": QUICK,
+        "spark.driver.extraJavaOptions": quick(),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.codegen.wholeStage": "false",

@@ -18,10 +18,10 @@ from types import TracebackType
 from typing import Final
 
 from pipeline.bundle import bundle
+from tests.pipeline.java import quick
 from tests.pipeline.processes import command_of, descendants, kill
 
 NEEDED: Final = ("pyarrow",)  # on the driver and on every executor
-QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 BEGIN_TIMEOUT_S: Final = 180
 RUN_TIMEOUT_S: Final = 400
 
@@ -57,7 +57,7 @@ class Cluster:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": QUICK,
+            "SPARK_DAEMON_JAVA_OPTS": quick(),
             "PYSPARK_PYTHON": str(bare_python(folder)),
         }
         try:
@@ -108,8 +108,8 @@ class Cluster:
         command = [str(self._home / "bin/spark-submit"), "--master", self.url]
         command += ["--py-files", str(leveret), "--executor-memory", "512m"]
         settings = {
-            "spark.driver.extraJavaOptions": QUICK,
-            "spark.executor.extraJavaOptions": QUICK,
+            "spark.driver.extraJavaOptions": quick(),
+            "spark.executor.extraJavaOptions": quick(),
             "spark.log.level": "ERROR",
             "spark.ui.enabled": "false",
             "spark.driver.host": "127.0.0.1",

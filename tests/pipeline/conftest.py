@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # starts in half the time
 
 
 APART = ("test_rounds.py", "test_cluster.py")  # they start Javas of their own, and take a minute each
@@ -45,12 +44,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     need_module("pyspark")
     from pipeline.session import NoSpark, session
+    from tests.pipeline.java import quick
 
     before = dict(os.environ)
     # Last, so that the processes of other tests in this worker still find what is compiled first.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (before.get("PYTHONPATH"), str(ROOT))))
     settings = {
-        "spark.driver.extraJavaOptions": QUICK,
+        "spark.driver.extraJavaOptions": quick(),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "1",

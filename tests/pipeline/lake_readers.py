@@ -1,4 +1,4 @@
-"""What readers of Delta tables see in one: polars, DuckDB with its extension, and pyarrow, as pandas does."""
+"""What readers of Delta tables see in one: polars, DuckDB with its extension, pyarrow and pandas."""
 
 from __future__ import annotations
 
@@ -33,8 +33,15 @@ def by_pyarrow(where: Path) -> Bodies:
     return [int(body) for body in table["body"].to_pylist()]
 
 
+def by_pandas(where: Path) -> Bodies:
+    from deltalake import DeltaTable
+
+    return [int(body) for body in DeltaTable(str(where)).to_pandas(columns=["body"])["body"]]
+
+
 READERS: Final[Mapping[str, Callable[[Path], Bodies]]] = {
     "polars": by_polars,
     "DuckDB": by_duckdb,
     "pyarrow": by_pyarrow,
+    "pandas": by_pandas,
 }

@@ -3,9 +3,9 @@
     python -m tests.pipeline.rounds --rounds 20 --seed 7
 
 What dies: in one round the driver with all that it started, in the next a process that does a task, and the broker; and
-in each round twenty runs of archives without Spark, half of a stream and half of a queue, each at one of its steps. A
-round goes on where the one before was cut off: with the same checkpoints, the same tables and the same data folder. At
-the end polars, DuckDB, pyarrow and Spark read the tables.
+in each round, while a driver starts, twenty runs of archives without Spark, half of a stream and half of a queue, each
+at one of its steps. A round goes on where the one before was cut off, with the same checkpoints, tables and data. At
+the end polars, DuckDB, pyarrow, pandas and Spark read the tables.
 """
 
 from __future__ import annotations
@@ -43,13 +43,18 @@ FAILED_MAX: Final = 50
 ARCHIVES_KILLED: Final = 20  # in a round
 STEPS_MAX: Final = 40  # of an archive; a run has some 15 for each micro-batch
 STREAM: Final = {"x-queue-type": "stream"}
+FOR_SPARK, FOR_ARCHIVES = "events", "lake"  # exchanges
+WITHOUT_SPARK: Final = "without Spark"  # in the name of a table
 
 
 class Rounds:
     """One broker, one folder, and the drivers that follow each other."""
 
-    def __init__(self, folder: Path, seed: int, queries: Sequence[str] = QUERIES) -> None:
+    def __init__(
+        self, folder: Path, seed: int, queries: Sequence[str] = QUERIES, archives: int = ARCHIVES_KILLED
+    ) -> None:
         self.queries = queries
+        self.archives = archives  # to be killed in a round
         self.number = 0  # of rounds that were run
         self.killed: list[str] = []  # in the middle of a micro-batch
         self.archives_killed = 0
@@ -57,7 +62,7 @@ class Rounds:
         self._is_read = True  # all that was published
         self._folder = folder
         self._chance = random.Random(seed)
-        self.published = 0
+        self.published = dict.fromkeys(EXCHANGES, 0)
         self._driver: subprocess.Popen[str] | None = None
         self._node = LocalNode(folder / "data")
         self._node.start()
@@ -71,7 +76,9 @@ class Rounds:
     def run(self) -> None:
         """One round: publish, and kill something while a micro-batch is under way."""
         kill_one = {"driver": self._kill_driver, "task": self._kill_task, "broker": self._kill_broker}
-        self._publish()
+        self._publish(FOR_SPARK)
+        self._start_driver()
+        self.kill_archives()
         self._begin()
         half = len(self.queries) // 2
         some = {"driver": self.queries, "task": self.queries[:half], "broker": self.queries[half:]}
@@ -81,21 +88,20 @@ class Rounds:
             if kill_one[victim]() and is_busy:
                 self.killed.append(victim)
         self._end()
-        self.kill_archives()
         self.number += 1
 
     def kill_archives(self) -> None:
-        """Run archives without Spark until twenty were killed; then to the end."""
-        self._publish()
+        """Run archives without Spark until so many were killed; then to the end."""
+        self._publish(FOR_ARCHIVES)
         with self._archiver() as ask:
-            wanted = self.archives_killed + ARCHIVES_KILLED
+            wanted = self.archives_killed + self.archives
             while self.archives_killed < wanted:
                 source = ("stream", "queue")[self.archives_killed % 2]
                 outcome = ask(source, self._chance.randrange(1, STEPS_MAX))
                 assert outcome != archiver.FAILED, (self._folder / "archiver.log").read_text()[-4000:]
                 self.archives_killed += outcome == archiver.KILLED
                 if outcome == archiver.DONE:
-                    self._publish()
+                    self._publish(FOR_ARCHIVES)
             for source in archiver.SOURCES:
                 assert ask(source, 0) == archiver.DONE, (self._folder / "archiver.log").read_text()[-4000:]
 
@@ -139,16 +145,18 @@ class Rounds:
         return wrong + [line for name, each in found.items() for line in self._compare(name, each)]
 
     @property
+    def messages(self) -> int:
+        return sum(self.published.values())
+
+    @property
     def _tables(self) -> Iterator[tuple[str, Path]]:
         for name in self._of("table"):
             yield name, self._folder / name / "table"
         for source in archiver.SOURCES:
-            yield f"{source} without Spark", archiver.table_of(self._folder, source)
+            yield f"{source} {WITHOUT_SPARK}", archiver.table_of(self._folder, source)
 
     def _by_spark(self, where: Path) -> list[int]:
-        if self._driver is None:
-            self._begin()
-            self._end()
+        self._start_driver()
         assert self._driver is not None
         assert self._driver.stdin is not None
         assert self._driver.stdout is not None
@@ -167,9 +175,9 @@ class Rounds:
         return [*(queue for name, queue in wanted.items() if name in self.queries), "for-lake"]
 
     def _compare(self, name: str, found: Counter[int]) -> Iterator[str]:
-        wanted = range(self.published)
+        wanted = range(self.published[FOR_ARCHIVES if WITHOUT_SPARK in name else FOR_SPARK])
         if missing := [number for number in wanted if number not in found]:
-            yield f"{name}: {len(missing)} of {self.published} messages are missing, such as {missing[:5]}"
+            yield f"{name}: {len(missing)} of {len(wanted)} messages are missing, such as {missing[:5]}"
         if double := [number for number, count in found.items() if count > 1]:
             yield f"{name}: {len(double)} messages are there more than once, such as {double[:5]}"
         if strange := [number for number in found if number not in wanted]:
@@ -177,8 +185,8 @@ class Rounds:
 
     # What lives and dies.
 
-    def _begin(self) -> None:
-        """Have everything read, by a new driver if need be."""
+    def _start_driver(self) -> None:
+        """Start a driver unless there is one; it does nothing yet."""
         if self._driver is None:
             command = [sys.executable, "-m", "tests.pipeline.bridge", self._node.url, str(self._folder)]
             command += self.queries
@@ -187,6 +195,11 @@ class Rounds:
                 self._driver = subprocess.Popen(
                     command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, stderr=log, text=True
                 )
+
+    def _begin(self) -> None:
+        """Have everything read, by a new driver if need be."""
+        self._start_driver()
+        assert self._driver is not None
         assert self._driver.stdin is not None
         self._driver.stdin.write("again\n")
         self._driver.stdin.flush()
@@ -249,33 +262,36 @@ class Rounds:
         with pika.BlockingConnection(pika.URLParameters(self._node.amqp_url)) as connection:
             yield connection.channel()
 
-    def _publish(self) -> None:
-        self._is_read = False
+    def _publish(self, exchange: str) -> None:
+        if exchange == FOR_SPARK:
+            self._is_read = False
         persistent = pika.BasicProperties(delivery_mode=2)
-        begin, self.published = self.published, self.published + MESSAGES
+        begin, end = self.published[exchange], self.published[exchange] + MESSAGES
+        self.published[exchange] = end
         with self._channel() as channel:
-            for number in range(begin, self.published - 1):
-                channel.basic_publish("events", "", b"%d" % number, persistent)
+            for number in range(begin, end - 1):
+                channel.basic_publish(exchange, "", b"%d" % number, persistent)
             channel.confirm_delivery()  # and with the last one, all before it
-            channel.basic_publish("events", "", b"%d" % (self.published - 1), persistent)
+            channel.basic_publish(exchange, "", b"%d" % (end - 1), persistent)
 
 
-QUEUES: Final = ("for-table", "for-copies", "for-lake")
+# By the exchange that they are published to: the queues that get messages, and streams.
+EXCHANGES: Final = {
+    FOR_SPARK: ("events", "for-table", "for-copies"),
+    FOR_ARCHIVES: ("lake-events", "for-lake"),
+}
 QUEUE_OF: Final = {"stream-to-exchange": "copies", "queue-to-exchange": "taken"}  # behind the exchange
 
 
 def declare(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
-    """Everything published reaches the stream and the queues; what Spark publishes, a queue each."""
-    for name in ("events", "copies", "taken"):
+    """Everything published reaches its stream and its queues; what Spark publishes, a queue each."""
+    for name in (*EXCHANGES, "copies", "taken"):
         channel.exchange_declare(name, "fanout", durable=True)
-    for name, arguments, exchange in (
-        ("events", STREAM, "events"),
-        *((name, None, "events") for name in QUEUES),
-        ("copies", None, "copies"),
-        ("taken", None, "taken"),
-    ):
-        channel.queue_declare(name, durable=True, arguments=arguments)
-        channel.queue_bind(name, exchange)
+    targets = {**EXCHANGES, "copies": ("copies",), "taken": ("taken",)}
+    for exchange, names in targets.items():
+        for name in names:
+            channel.queue_declare(name, durable=True, arguments=STREAM if name.endswith("events") else None)
+            channel.queue_bind(name, exchange)
 
 
 def consumed(channel: pika.adapters.blocking_connection.BlockingChannel, queue: str) -> Iterator[int]:
@@ -309,7 +325,7 @@ def main() -> int:
     finally:
         rounds.close()
     kills, seconds = len(rounds.killed) + rounds.archives_killed, time.monotonic() - started
-    print(f", {rounds.published} messages, {kills} kills, {rounds.failed} queries failed, {seconds:.0f} s")
+    print(f", {rounds.messages} messages, {kills} kills, {rounds.failed} queries failed, {seconds:.0f} s")
     if not wrong:
         shutil.rmtree(folder)
         return 0

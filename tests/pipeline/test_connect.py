@@ -17,8 +17,9 @@ import pytest
 
 from pipeline.bundle import bundle
 from tests.interop.conftest import need_module
-from tests.pipeline.cluster import BEGIN_TIMEOUT_S, QUICK, RUN_TIMEOUT_S, bare_python
+from tests.pipeline.cluster import BEGIN_TIMEOUT_S, RUN_TIMEOUT_S, bare_python
 from tests.pipeline.conftest import ROOT, LocalNode
+from tests.pipeline.java import quick
 
 need_module("pyspark")
 
@@ -41,7 +42,7 @@ def serving(folder: Path) -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     settings = {
-        "spark.driver.extraJavaOptions": QUICK,
+        "spark.driver.extraJavaOptions": quick(),
         "spark.driver.host": "127.0.0.1",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import signal
 import subprocess
@@ -21,7 +22,17 @@ from pipeline.jobs.dry_run import planned
 from pipeline.jobs.endpoint import BrokerEndpoint
 from pipeline.jobs.lag import LeaseLag, measured
 from pipeline.jobs.route import function_named, routed
-from pipeline.jobs.run import STARTS_MAX, Report, Stop, behind, done_in, on_a_busy_machine, watch
+from pipeline.jobs.run import (
+    STARTS_MAX,
+    Report,
+    Stop,
+    behind,
+    done_in,
+    on_a_busy_machine,
+    patiently,
+    told_again,
+    watch,
+)
 from pipeline.offsets import Mark
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, said
@@ -454,6 +465,26 @@ def test_a_query_is_started_again_where_a_python_worker_was_late(failures: int):
     assert len(starts) == min(failures + 1, STARTS_MAX)
     assert len(lines) == len(starts) - 1
     assert all(line.startswith("route: the machine is busy") for line in lines)
+
+
+def test_dead_letters_are_counted_again_where_a_python_worker_was_late():
+    lines: list[str] = []
+    outcomes = iter([LATE, LATE, ["a count"]])
+
+    def collect() -> list[str]:
+        outcome = next(outcomes)
+        if isinstance(outcome, SparkError):
+            raise outcome
+        return outcome
+
+    assert patiently(collect, told_again("dead-letters", lines.append)) == ["a count"]
+    assert [line.partition(":")[0] for line in lines] == ["dead-letters"] * 2
+
+
+def test_an_error_of_the_system_names_its_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    place = tmp_path / "missing/leveret.zip"
+    assert commands.bundle(argparse.Namespace(file=place), {}) == commands.FAILED
+    assert capsys.readouterr().err == f"leveret: {place}: No such file or directory\n"
 
 
 def test_a_query_that_fails_otherwise_is_not_started_again():
