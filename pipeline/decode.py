@@ -387,10 +387,15 @@ def offset(rows: Rows, kind: Kind) -> Array:
 
 
 def timestamp(rows: Rows, kind: Kind) -> Array:
-    """Return when the broker received each message, in microseconds, as Spark represents times."""
+    """Return when the broker received each message, in microseconds, as Spark represents times; of messages of a lease
+    when they came into their queue.
+    """
     found = array("q")
     for piece in rows.pieces:
-        found.extend(array("q", (piece.block.header.arrived * 1000,)) * len(piece))
+        if (arrivals := piece.block.arrivals) is not None:
+            found.extend(ms * 1000 for ms in arrivals[piece.low : piece.high])
+        else:
+            found.extend(array("q", (piece.block.header.arrived * 1000,)) * len(piece))
     return numbers_of(memoryview(found), kind)
 
 

@@ -38,6 +38,11 @@ class Chunks:
     def __len__(self) -> int:
         return len(self._firsts)
 
+    @property
+    def oldest(self) -> int:
+        """The number of the first chunk; 0 if there is none."""
+        return self._firsts[0] if self._firsts else 0
+
     def add(self, state: ChunkState) -> None:
         """Add a new chunk, or one found at a start; its number is the highest so far."""
         assert not self._firsts or self._firsts[-1] < state.first, "chunks come in order"

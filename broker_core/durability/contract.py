@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
+    from broker_core.durability.arrival_times import ArrivalTimes
     from broker_core.message import Message
     from broker_core.queues.stream_log import Log
     from broker_core.store.contract import Page
@@ -127,6 +128,7 @@ class Durability(ABC):
 
     arrivals: list[Entry]  # holders append entries to be written, with PENDING as their number
     settled: list[Entry]  # holders append entries that need not be kept any more
+    arrival_times: ArrivalTimes  # of entries that have a number
     written: int  # the number up to which entries are on disk
     redelivered_to: (
         int  # entries up to this number were there before a sudden end: they may have gone on from there

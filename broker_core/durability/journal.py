@@ -21,6 +21,7 @@ from mypy_extensions import mypyc_attr
 
 from broker_core.clock import NEVER
 from broker_core.delivery import Delivery
+from broker_core.durability.arrival_times import ArrivalTimes
 from broker_core.durability.block_cache import BlockCache, Readings
 from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.chunks import Chunks
@@ -76,6 +77,7 @@ class Journal(Durability):
         self.behind = False  # publishers have to wait
         self.patience_s = 0.0  # a commit that no publisher waits for is put off so long, to gather more
         self.known = Chunks()
+        self.arrival_times = ArrivalTimes()
         self.logs: dict[int, SegmentLog] = {}  # by the number of the stream
         self.cache = BlockCache()
         self.readings = Readings(store)
@@ -336,6 +338,7 @@ class Journal(Durability):
             numbers = range(entries.first, entries.first + len(entries))
             self.next_entry = numbers.stop
             self.known.add(ChunkState(entries.first, numbers, portion.octets, volatile))
+            self.arrival_times.note(entries.first, entries.arrived, self.known.oldest)
             total += portion.octets
         return total
 

@@ -217,6 +217,7 @@ def _take(
     state = ChunkState(kept.first, columns.numbers, kept.octets, columns.volatile)
     state.restore_bits(kept.settled or b"")
     journal.known.add(state)
+    journal.arrival_times.note_chunk(columns)
     if kept.settled is None or len(kept.settled) not in (0, len(state.bits)):
         log.error("chunk %d: what of it is settled cannot be read; all of it is delivered again", kept.first)
         marks.update((number, 0) for number in columns.numbers if number not in marks)

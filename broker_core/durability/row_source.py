@@ -155,7 +155,12 @@ class Opened:
     def samples(self) -> list[Message] | None:
         """Return one message of each kind, without body; None if there are many kinds, or messages of a kind differ."""
         opened = self._block
-        if opened.property_ends is not None or opened.positions is not None or len(self._kinds) > KINDS_MAX:
+        if (
+            opened.property_ends is not None
+            or opened.positions is not None
+            or opened.arrivals is not None
+            or len(self._kinds) > KINDS_MAX
+        ):
             return None
         raw = self._properties
         return [

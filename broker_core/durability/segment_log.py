@@ -65,6 +65,7 @@ class SegmentLog(Log):
     """The log of one stream. `described`: its name in error texts; `changed` is called when more is committed."""
 
     __slots__ = (
+        "_arrivals",
         "_asked",
         "_before",
         "_changed",
@@ -102,6 +103,7 @@ class SegmentLog(Log):
         self._before: list[list[Message] | Packed] = []  # messages and blocks appended since then, except
         self._open: list[Message] = []  # those after the last block
         self._positions = array("Q")  # of the messages in `_open`, or empty
+        self._arrivals = array("Q")  # of the same
         self._counted = 0  # how many messages in `_open` have been reported by `measured`
         self._unmeasured = 0  # bytes of `_before` that have not been reported
         self._flying: list[Append] = []  # in the commit that is in flight
@@ -120,13 +122,17 @@ class SegmentLog(Log):
 
     # Arrival.
 
-    def append(self, message: Message, wall: float, position: int | None = None) -> None:
+    def append(
+        self, message: Message, wall: float, position: int | None = None, arrived: int | None = None
+    ) -> None:
         """Append a message. Its time of arrival is when its commit is closed, so that `offset_since` misses none."""
         if not self._open:
             self._journal.appends[self] = None
         self._open.append(message)
         if position is not None:
             self._positions.append(position)
+        if arrived is not None:
+            self._arrivals.append(arrived)
         self.next += 1
         self.messages += 1
         self.octets += message.size
@@ -167,7 +173,7 @@ class SegmentLog(Log):
                 self._close_block(run, arrived) if isinstance(run, Packed) else self._close(run, arrived)
             )
         self._before, self._open, self._counted, self._unmeasured = [], [], 0, 0
-        self._positions = array("Q")
+        self._positions, self._arrivals = array("Q"), array("Q")
         return self._flying, octets
 
     def _close(self, messages: list[Message], arrived: int) -> int:
@@ -182,6 +188,8 @@ class SegmentLog(Log):
             append.filter_octets = self._filter_octets
             if self._positions:
                 append.positions = self._positions[begin:end]
+            if self._arrivals:
+                append.arrivals = self._arrivals[begin:end]
             self._place(append, ends[end - 1] - before)
             begin, before = end, ends[end - 1]
         return before

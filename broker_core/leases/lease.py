@@ -175,10 +175,15 @@ class Lease:
 
     def take(self, deliveries: list[Delivery]) -> int:
         """Move deliveries from the queue to the lease; return the bytes of their bodies."""
-        wall = self.queue.virtual_host.broker.clock.wall()
+        broker = self.queue.virtual_host.broker
+        wall = broker.clock.wall()
+        now_ms = int(wall * 1000)
+        arrived_at = broker.journal.arrival_times.of if broker.journal is not None else lambda number: None
         append, begin, octets = self.log.append, self.log.next, 0
         for delivery in deliveries:
-            append(delivery.message, wall, packed_place(delivery))
+            # What is in memory only has no number, and counts as arrived now.
+            arrived = arrived_at(delivery.stored) if delivery.stored > 0 else None
+            append(delivery.message, wall, packed_place(delivery), now_ms if arrived is None else arrived)
             octets += delivery.message.size
         self.queue.forget(deliveries)  # in the same commit that has them in the log
         self.log.note(POSITION, self.queue.position)

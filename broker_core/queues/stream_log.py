@@ -88,10 +88,13 @@ class Log(ABC):
         """Take note of the limits by which `retain` will be called."""
 
     @abstractmethod
-    def append(self, message: Message, wall: float, position: int | None = None) -> None:
+    def append(
+        self, message: Message, wall: float, position: int | None = None, arrived: int | None = None
+    ) -> None:
         """Append a message that arrived at `wall` (seconds since 1970-01-01 UTC; times never fall within a log).
 
-        `position`: its place in a queue (64 bits), kept in blocks. A log has positions of all its messages, or of none.
+        `position`: its place in a queue (64 bits); `arrived`: when it came into that queue (ms since 1970). Both are
+        kept in blocks. A log has either of all its messages, or of none.
         """
 
     def takes(self, packed: Packed) -> bool:
@@ -156,7 +159,7 @@ class Log(ABC):
 class MemoryLog(Log):
     """A log in memory: lists, whose dropped front is cut off when it is an eighth of them."""
 
-    __slots__ = ("_gone", "_messages", "_positions", "_times")
+    __slots__ = ("_arrivals", "_gone", "_messages", "_positions", "_times")
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,15 +167,20 @@ class MemoryLog(Log):
         self._messages: list[Message] = []
         self._times = array("d")  # of arrival, seconds since 1970-01-01 UTC; never falling
         self._positions = array("Q")  # of all messages, or none
+        self._arrivals = array("Q")  # in the queue they come from; of all messages, or none
 
     @property
     def oldest_at(self) -> float | None:
         return self._times[self._gone] if self.messages else None
 
-    def append(self, message: Message, wall: float, position: int | None = None) -> None:
+    def append(
+        self, message: Message, wall: float, position: int | None = None, arrived: int | None = None
+    ) -> None:
         self._messages.append(numbered(message, self.next))
         if position is not None:
             self._positions.append(position)
+        if arrived is not None:
+            self._arrivals.append(arrived)
         self._times.append(max(wall, self._times[-1]) if self._times else wall)
         self.next += 1
         self.committed = self.next
@@ -216,7 +224,7 @@ class MemoryLog(Log):
         self.first += 1
         self._gone = gone = self._gone + 1
         if gone * 8 > len(self._messages):
-            del self._messages[:gone], self._times[:gone], self._positions[:gone]
+            del self._messages[:gone], self._times[:gone], self._positions[:gone], self._arrivals[:gone]
             self._gone = 0
 
     def raw(self, offset: int, until: int, octets: int, then: Raw) -> None:
@@ -233,6 +241,8 @@ class MemoryLog(Log):
             append = Append(0, first, first, int(self._times[at] * 1000), piece)
             if self._positions:
                 append.positions = self._positions[at : at + len(piece)]
+            if self._arrivals:
+                append.arrivals = self._arrivals[at : at + len(piece)]
             blocks.append(block.pack(append))
             begin += len(piece)
             first += len(piece)

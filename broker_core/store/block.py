@@ -5,6 +5,7 @@
     origins    JSON: a list for each kind of message: what origin.py has, exchange, key
     which      which kind each message is; left out if there is one
     positions  where each stood in a queue; left out if they come from none
+    arrivals   when each came into that queue, in ms since 1970; left out if that is not known
     properties where each ends, and the bytes; only the bytes of the first if all have the same
     bodies     where each ends, and the bytes
 
@@ -39,7 +40,10 @@ from broker_core.store.origin import (
 )
 
 MAGIC: Final = b"LvrB"
-VERSION, FILTERED = 1, 2  # the second is that of blocks with a filter, which older brokers refuse to read
+VERSION, NEWER = (
+    1,
+    2,
+)  # the second is that of blocks with a filter or arrivals, which older brokers refuse to read
 # Magic, version, flags, nothing, bytes of the block, messages, offset of the first, ms since 1970 when they arrived,
 # origins, bytes of origins, of properties and of bodies, crc32 of what follows the header, bytes of the filter, their
 # crc32, nothing.
@@ -49,9 +53,9 @@ RANGE_AT: Final = 8
 ADDRESS: Final = Struct("<QQ")  # part of the header: offset of the first, time of arrival
 ADDRESS_AT: Final = 16
 HEADER_OCTETS: Final = HEADER.size + CHECKSUM.size
-# Flags: two columns are there, all messages have the same properties, and there is a filter.
-WHICH, POSITIONS, SAME, FILTER = 1, 2, 4, 8
-FLAGS: Final = WHICH | POSITIONS | SAME | FILTER
+# Flags: two columns are there, all messages have the same properties, there is a filter, and a third column is there.
+WHICH, POSITIONS, SAME, FILTER, ARRIVALS = 1, 2, 4, 8, 16
+FLAGS: Final = WHICH | POSITIONS | SAME | FILTER | ARRIVALS
 BLOCK_OCTETS: Final = 1 << 20  # of bodies and properties in a piece of a commit
 BLOCK_MESSAGES: Final = 65_535  # in a piece of a commit
 OCTETS_MAX: Final = 1 << 31
@@ -98,6 +102,8 @@ def _piece(append: Append, begin: int, end: int) -> Append:
     piece.filter_octets = append.filter_octets
     if append.positions is not None:
         piece.positions = append.positions[begin:end]
+    if append.arrivals is not None:
+        piece.arrivals = append.arrivals[begin:end]
     return piece
 
 
@@ -115,6 +121,9 @@ def pack(append: Append) -> bytes:
     if append.positions is not None:
         flags |= POSITIONS
         parts.append(octets_of(append.positions))
+    if append.arrivals is not None:
+        flags |= ARRIVALS
+        parts.append(octets_of(append.arrivals))
     if properties.count(properties[0]) == len(properties):
         flags |= SAME
         properties_octets = len(properties[0])
@@ -144,9 +153,9 @@ def sealed(
     `sizes` is the number of origins, and the bytes of origins, of properties, and of bodies; `bits` the Bloom filter.
     Raises ValueError if the block is too large for the header's fields.
     """
-    version = VERSION
     if bits:
-        version, flags, parts = FILTERED, flags | FILTER, chain((bits,), parts)
+        flags, parts = flags | FILTER, chain((bits,), parts)
+    version = version_of(flags)
     payload = b"".join(chain.from_iterable((part, bytes(-len(part) % 8)) for part in parts))
     octets = HEADER_OCTETS + len(payload)
     if octets >= OCTETS_MAX:
@@ -154,6 +163,11 @@ def sealed(
     said = (MAGIC, version, flags, 0, octets, count, first, arrived)
     header = HEADER.pack(*said, *sizes, crc32(payload), len(bits), crc32(bits) if bits else 0)
     return b"".join((header, CHECKSUM.pack(crc32(header)), payload))
+
+
+def version_of(flags: int) -> int:
+    """Return the version of the format that a block with these flags has."""
+    return NEWER if flags & (FILTER | ARRIVALS) else VERSION
 
 
 def _append_all(parts: list[bytes], pieces: list[bytes]) -> int:
@@ -271,8 +285,8 @@ def header(octets: bytes | bytearray | memoryview[int], at: int = 0) -> BlockHea
     magic, version, flags, _, *said = HEADER.unpack_from(octets, at)
     if magic != MAGIC:
         raise DamagedError("there is no block where one should be")
-    if version != (FILTERED if flags & FILTER else VERSION) or flags & ~FLAGS:
-        raise DamagedError(f"a block has format {version} with flags {flags}, this is {FILTERED}")
+    if version != version_of(flags) or flags & ~FLAGS:
+        raise DamagedError(f"a block has format {version} with flags {flags}, this is {NEWER}")
     found = BlockHeader()
     found.flags = flags
     found.octets, found.count, found.first, found.arrived, found.origins = said[:5]
@@ -312,6 +326,7 @@ class Block:
     """A block whose checksums match. Its columns are views of the bytes; nothing is copied."""
 
     __slots__ = (
+        "arrivals",
         "bodies",
         "body_ends",
         "header",
@@ -326,6 +341,7 @@ class Block:
     origins: list[list[object]]  # each: the fields of an `Origin`, exchange, routing key
     which: Column | None  # index into `origins` for each message; None: all have the first
     positions: Column | None  # where each stood in a queue; None: they come from none
+    arrivals: Column | None  # when each came into that queue, ms since 1970; None: all when the header says
     properties: memoryview[int]
     property_ends: Column | None  # 0, then where each ends; None: all messages share `properties`
     bodies: memoryview[int]
@@ -345,6 +361,7 @@ class Block:
         self.origins = json.loads(bytes(take(head.origins_octets)))
         self.which = take.column("I", count) if flags & WHICH else None
         self.positions = take.column("Q", count) if flags & POSITIONS else None
+        self.arrivals = take.column("Q", count) if flags & ARRIVALS else None
         self.property_ends = None if flags & SAME else take.column("I", count + 1)
         self.properties = take(head.properties_octets)
         self.body_ends = take.column("I", count + 1)

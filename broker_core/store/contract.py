@@ -105,7 +105,17 @@ class Packed:
 class Append:
     """New messages of one stream, not yet encoded as blocks; `block.py` has the format."""
 
-    __slots__ = ("arrived", "filter_octets", "first", "messages", "packed", "positions", "segment", "stream")
+    __slots__ = (
+        "arrivals",
+        "arrived",
+        "filter_octets",
+        "first",
+        "messages",
+        "packed",
+        "positions",
+        "segment",
+        "stream",
+    )
 
     def __init__(
         self,
@@ -123,6 +133,7 @@ class Append:
         self.messages = messages
         self.packed = packed  # the block, instead of `messages`
         self.positions: array[int] | None = None  # their positions in a queue, if they come from one
+        self.arrivals: array[int] | None = None  # when they came into that queue, in ms since 1970-01-01 UTC
         self.filter_octets = (
             0  # bytes of a block's Bloom filter, if a message has a filter value; 0: no filter
         )

@@ -93,6 +93,16 @@ class Leased:
         assert isinstance(got[0], bytes), got[0]
         return got[0]
 
+    def arrivals(self) -> list[int]:
+        """When each message that it can read came into the queue, in ms since 1970."""
+        octets, at, found = self._raw(self.lease.first), 0, []
+        while at < len(octets):
+            read = block.Block(octets, at)
+            at += read.header.octets
+            assert read.arrivals is not None
+            found += read.arrivals.tolist()
+        return found
+
     def bodies(self) -> str:
         """Everything it can read, in order."""
         return b" ".join(body for _, body, _ in self.rows()).decode()

@@ -22,6 +22,7 @@ from protocols.amqp091.codec.wire import BasicProperties
 FACTS = Facts(durable=True)
 ROOT = "/api/leveret/streams/"
 LEASES = "/api/leveret/leases/"
+QUEUED_MS = 500  # when the first message came into a queue; each one a millisecond after the one before
 
 
 def message(body: bytes, exchange: str = "", key: str = "orders", **properties: object) -> Message:
@@ -30,10 +31,17 @@ def message(body: bytes, exchange: str = "", key: str = "orders", **properties: 
 
 
 def block(
-    first: int, *messages: Message, arrived: int = 1_000, positions: Sequence[int] | None = None
+    first: int,
+    *messages: Message,
+    arrived: int = 1_000,
+    positions: Sequence[int] | None = None,
+    arrivals: Sequence[int] | None = None,
 ) -> bytes:
-    """`positions`: as a lease has them, twice the place in the queue, and 1 for a message that was delivered before."""
+    """`positions`: as a lease has them, twice the place in the queue, and 1 for a message that was delivered before;
+    `arrivals`: when each came into the queue."""
     append = Append(1, first, first, arrived, list(messages))
+    if arrivals is not None:
+        append.arrivals = array("Q", arrivals)
     if positions is not None:
         append.positions = array("Q", positions)
     return pack(append)
@@ -139,7 +147,9 @@ class FakeLease(FakeStream):
             octets -= len(taken[-1][1].body)
         if taken:
             positions = [position for position, _ in taken]
-            self.blocks.append(block(self.next, *(each for _, each in taken), positions=positions))
+            arrivals = [QUEUED_MS + (position >> 1) for position in positions]
+            found = [each for _, each in taken]
+            self.blocks.append(block(self.next, *found, positions=positions, arrivals=arrivals))
             self.octets += sum(each.size for _, each in taken)
             self.next += len(taken)
 

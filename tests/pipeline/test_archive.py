@@ -24,7 +24,7 @@ from pipeline.jobs.run import Report, Stop
 from pipeline.offsets import Marks
 from pipeline.options import Use, read_options
 from tests.interop.conftest import need_module
-from tests.pipeline.bulk import FakeBroker, message
+from tests.pipeline.bulk import QUEUED_MS, FakeBroker, message
 
 polars = need_module("polars")
 need_module("deltalake")
@@ -179,6 +179,9 @@ def test_a_queue_moves_to_the_table_and_the_last_micro_batch_is_settled(lake: La
     lease = queue.leases["lake"]
     assert (len(queue.ready), lease.first, lease.next) == (0, 150, 150)
     assert lake.offsets() == [*range(150)]
+    times = delta.found(str(lake.where)).to_pyarrow_table(columns=["timestamp"])["timestamp"].to_pylist()
+    arrived = sorted(round(each.timestamp() * 1000) for each in times)
+    assert arrived == [*range(QUEUED_MS, QUEUED_MS + 150)]  # not when the lease was made
 
 
 def test_messages_that_are_gone_end_a_run_or_are_passed_over(lake: Lake):

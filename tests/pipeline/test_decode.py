@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 
@@ -225,6 +226,16 @@ def test_what_a_queue_had_delivered_before_is_redelivered():
     octets = block(0, *sent, positions=[8, 9, 4]) + block(3, *sent) + block(6, *sent, positions=[1, 2, 3])
     found = rows(octets, "redelivered", first=1, until=9)
     assert [row["redelivered"] for row in found] == [True, False, *[False] * 3, True, False, True]
+
+
+def test_what_comes_from_a_queue_has_the_time_when_it_came_there():
+    sent = [message(b"x")] * 3
+    octets = block(0, *sent, arrived=9_000, positions=[2, 4, 6], arrivals=[7_000, 5_000, 6_001])
+    octets += block(3, *sent, arrived=9_000)  # as brokers wrote them before: when it was set aside
+    found = rows(octets, "timestamp", first=1, until=5)
+    began = datetime(1970, 1, 1, tzinfo=UTC)
+    after = [(cast(datetime, row["timestamp"]) - began).total_seconds() for row in found]
+    assert after == [5, 6.001, 9, 9]
 
 
 @pytest.mark.parametrize("count", [1, 2 * decode.MANY_ROWS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,7 @@ def test_a_batch_of_a_queue_leaves_it_when_it_is_committed(spark: SparkSession, 
     with pytest.raises(errors.AnalysisException) as caught:
         batch(spark, node, **QUEUE).count()
     assert "reserve them with pipeline.queue_batch.QueueBatch" in str(caught.value)
+    published = datetime.now(UTC)
     reserved = QueueBatch({"endpoints": node.url, **QUEUE}, messages=7)
     publish(node, [b"late"])
     rows = reserved.rows(spark)
@@ -99,5 +101,10 @@ def test_a_batch_of_a_queue_leaves_it_when_it_is_committed(spark: SparkSession, 
     assert sorted(bytes(row.body) for row in rows.where("routing_key = 'jobs'").collect()) == [
         b"%d" % number for number in range(7)
     ]
+    rows.createOrReplaceTempView("held")
+    (arrived,) = (
+        spark.sql("select max(timestamp) < cast(:at as timestamp) from held", {"at": published}).first() or ()
+    )
+    assert arrived  # that is when they came into the queue, not when they were reserved
     reserved.commit()
     assert (publish(node, []), leased(node)) == (4, (7, 7))

@@ -37,6 +37,8 @@ def appends(draw: st.DrawFn) -> Append:
     )
     if draw(st.booleans()):
         made.positions = array("Q", range(7, 7 + 3 * len(made.messages), 3))
+        if draw(st.booleans()):
+            made.arrivals = array("Q", range(ARRIVED - len(made.messages), ARRIVED))
     return made
 
 
@@ -61,6 +63,7 @@ def test_what_is_packed_is_read_again(made: Append) -> None:
     assert (read.positions is None) == (made.positions is None)
     if read.positions is not None and made.positions is not None:
         assert read.positions.tolist() == made.positions.tolist()
+    assert (read.arrivals and read.arrivals.tolist()) == (made.arrivals and made.arrivals.tolist())
 
 
 @given(appends(), st.integers(0, 1 << 62), st.integers(0, 1 << 50))
@@ -92,7 +95,13 @@ def test_the_octets_lie_where_the_page_says(made: Append) -> None:
     magic, version, flags, _, size, count, first, _, origins, *lengths = struct.unpack_from(
         "<4sBBHIIQQIIII", octets
     )
-    assert (magic, version, size, count, first) == (b"LvrB", 1, len(octets), len(messages), made.first)
+    assert (magic, version, size, count, first) == (
+        b"LvrB",
+        1 if made.arrivals is None else 2,
+        len(octets),
+        len(messages),
+        made.first,
+    )
     origins_octets, properties_octets, bodies_octets = lengths
     at = 72
 
@@ -110,6 +119,9 @@ def test_the_octets_lie_where_the_page_says(made: Append) -> None:
     if made.positions is not None:
         assert flags & 2
         assert list(struct.unpack(f"<{count}Q", take(8 * count))) == made.positions.tolist()
+    if made.arrivals is not None:
+        assert flags & 16
+        assert list(struct.unpack(f"<{count}Q", take(8 * count))) == made.arrivals.tolist()
     if flags & 4:
         assert {take(properties_octets)} == {each.properties for each in messages}
     else:
@@ -209,9 +221,11 @@ def test_a_large_commit_becomes_several_blocks() -> None:
     half = bytes(block.BLOCK_OCTETS // 2)
     made = append(*(message(half) for _ in range(5)), first=10)
     made.positions = array("Q", range(5))
+    made.arrivals = array("Q", range(7, 12))
     pieces = list(block.split(made))
     assert [(each.first, len(each.messages)) for each in pieces] == [(10, 2), (12, 2), (14, 1)]
     assert [each.positions.tolist() for each in pieces if each.positions is not None] == [[0, 1], [2, 3], [4]]
+    assert [each.arrivals.tolist() for each in pieces if each.arrivals is not None] == [[7, 8], [9, 10], [11]]
     assert {(each.stream, each.segment, each.arrived) for each in pieces} == {(1, 0, ARRIVED)}
 
 

@@ -198,6 +198,28 @@ def test_a_fence_is_on_disk_before_who_opens_the_lease_is_told(site: Site, queue
     assert lease_of(site.again()).fence == first
 
 
+@pytest.mark.parametrize("starts", [0, 1, 2])
+def test_a_lease_tells_when_messages_came_into_their_queue(starts: int, site: Site, queue: Queue) -> None:
+    begun = site.clock.wall()
+    site.publish("", "q", b"a", b"b")
+    site.clock.advance(60)
+    site.publish("", "q", b"c")
+    for _ in range(starts):
+        site = site.again()
+    site.clock.advance(3600)
+    reader = Leased(site.host.queues["q"]).reserve()
+    wanted = [int(each * 1000) for each in (begun, begun, begun + 60)]
+    assert reader.arrivals() == wanted
+    assert Leased(site.again().host.queues["q"]).arrivals() == wanted  # they are in the lease
+
+
+def test_what_is_in_memory_only_counts_as_arrived_when_it_is_leased(site: Site) -> None:
+    queue = site.host.declare_queue("m", durable=False)
+    site.publish("", "m", b"a")
+    site.clock.advance(60)
+    assert Leased(queue).reserve().arrivals() == [int(site.clock.wall() * 1000)]
+
+
 def test_what_arrives_after_a_start_stands_behind_what_is_leased(site: Site) -> None:
     site.publish("", site.queue().name, b"a", b"b")
     Leased(site.host.queues["q"]).reserve()

@@ -100,6 +100,9 @@ def _column(name: str, block: Block, begin: int, rows: int, encoding_of: Encodin
         return _bodies(block, begin, rows, encoding_of)
     if name == "properties":
         return _properties(block, begin, rows)
+    if name == "timestamp" and block.arrivals is not None:
+        times = pa.py_buffer(block.arrivals)
+        return pa.Array.from_buffers(pa.timestamp("ms", "UTC"), rows, [None, times], offset=begin)
     if name == "timestamp":
         return pa.repeat(pa.scalar(block.header.arrived, pa.timestamp("ms", "UTC")), rows)
     first = block.header.first + begin
