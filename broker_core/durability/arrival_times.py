@@ -1,4 +1,4 @@
-"""When entries of the store arrived, by their numbers: a sample for each commit, fewer where there would be too many.
+"""Keep when entries arrived, by their numbers: a sample of the time for each commit, fewer where they become too many.
 
 Numbers rise with time through all queues, and entries keep them, so two short columns are enough for all that wait.
 """
@@ -51,7 +51,7 @@ class ArrivalTimes:
         return None if at < 0 else self._times[at]
 
     def _thin(self, oldest: int) -> None:
-        """Drop what nobody asks for any more, and every second sample if that is too little."""
+        """Drop what is not asked for any more, and every second sample if that is too little."""
         at = max(0, bisect_right(self._numbers, oldest) - 1)
         self._numbers, self._times = self._numbers[at:], self._times[at:]
         if len(self._times) > self._samples_max // 2:
