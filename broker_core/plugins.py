@@ -21,6 +21,7 @@ import sys
 import traceback
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from types import ModuleType
@@ -127,6 +128,12 @@ class Listed:
     disabled: bool
 
 
+@cache  # it reads a file of each package: 50 ms, and a cluster's node asks again when it takes over
+def installed(group: str) -> importlib.metadata.EntryPoints:
+    """Return the entry points of the packages that were there at the first call."""
+    return importlib.metadata.entry_points(group=group)
+
+
 class Plugins:
     """The registries of one node by name: `exchange_types`, `protocols` and `interceptors`.
 
@@ -139,7 +146,7 @@ class Plugins:
         folders: Iterable[Path] = (),
         disabled: Iterable[str] = (),
         standard: Mapping[str, type[ExchangeType]] = STANDARD,
-        entry_points: EntryPoints = lambda group: importlib.metadata.entry_points(group=group),
+        entry_points: EntryPoints = installed,
     ) -> None:
         self.exchange_types: dict[str, type[ExchangeType]] = dict(standard)
         self.protocols: dict[str, Protocol] = {}

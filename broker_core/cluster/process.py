@@ -13,6 +13,7 @@ from broker_core.cluster import overview
 from broker_core.cluster.member import Member, name_of
 from broker_core.config.load import Config
 from broker_core.memory_tuning import spare_the_collector
+from broker_core.node import persistence  # noqa: F401 - so that a takeover need not load it
 from broker_core.node.build_info import built
 from broker_core.node.process import feed_watchdog, prepare
 from broker_core.node.systemd import Handed, Notifier

@@ -99,11 +99,13 @@ class Gathered:
         self.expiries = array("Q", map(self.expiries.__getitem__, places))
         self.positions = array("Q", map(self.positions.__getitem__, places))
 
-    def in_order(self) -> None:
-        """Sort the entries by their positions, unless they are in order."""
+    def in_order(self) -> bool:
+        """Sort the entries by their positions, unless they are in order. Return whether their numbers still ascend."""
         positions = self.positions
         if any(map(gt, positions, positions[1:])):  # an entry was revised, and written again
             self._keep(sorted(range(len(positions)), key=positions.__getitem__))
+            return False
+        return True  # as they do in chunks, which come in order
 
 
 def messages(
@@ -259,12 +261,12 @@ def _hand_out(
 
 def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) -> list[Page]:
     """Return pages in order of positions. All messages of a page count as delivered before, or only those marked."""
-    gathered.in_order()
+    ascends = gathered.in_order()
     numbers, positions = gathered.numbers, gathered.positions
     sums = array("Q", accumulate(gathered.sizes, initial=0))
     pages: list[Page] = []
     begin = 0
-    for border in _borders(numbers, redelivered_to):
+    for border in _borders(numbers, redelivered_to, ascends):
         while begin < border:
             full = bisect_left(sums, sums[begin] + PAGE_OCTETS, begin)
             end = min(begin + PAGE_MESSAGES, full, border)
@@ -280,10 +282,11 @@ def pages_of(gathered: Gathered, marks: Mapping[int, int], redelivered_to: int) 
     return pages
 
 
-def _borders(numbers: array[int], redelivered_to: int) -> Iterable[int]:
-    """Yield the indexes at which a page has to end: where numbers fall, and after `redelivered_to`."""
+def _borders(numbers: array[int], redelivered_to: int, ascends: bool) -> Iterable[int]:
+    """Yield the indexes at which a page has to end: where numbers fall, if they may, and after `redelivered_to`."""
     begin = 0
-    for fall in (*compress(count(1), map(gt, numbers, numbers[1:])), len(numbers)):
+    falls = () if ascends else compress(count(1), map(gt, numbers, numbers[1:]))
+    for fall in (*falls, len(numbers)):
         yield bisect_right(numbers, redelivered_to, begin, fall)
         yield fall
         begin = fall

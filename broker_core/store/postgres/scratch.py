@@ -16,7 +16,8 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
+from time import monotonic
 from typing import Final, TypeVar
 
 import attrs
@@ -41,7 +42,7 @@ from broker_core.store.snapshot_reader import ReaderThread, Slices
 T = TypeVar("T")
 
 SCRATCH: Final = "scratch"
-BROUGHT_OCTETS: Final = 4 << 20  # of messages fetched at a time without being asked for
+BROUGHT_OCTETS: Final = 1 << 20  # of messages fetched at a time without being asked for
 
 
 class StaleError(Exception):
@@ -61,6 +62,7 @@ class Scratch(FilledFolder):
         self._lacking: dict[int, int] = {}  # chunks without their messages, to the bytes of these
         self._short_of: dict[Key, int] = {}  # segments whose files lack their first so many bytes
         self._segments.written = []
+        self._over = Event()
         self._sources = [sources("loop"), sources("reader"), sources("loader")]
         messages = self._folder.messages
         self._slices = CachedSlices(self._connected(messages), self._segments, self, self._sources[0])
@@ -147,13 +149,16 @@ class Scratch(FilledFolder):
         self._short_of.pop(key, None)
 
     def _bring_all(self) -> None:
-        """Bring the messages of all chunks that lack them, the oldest first."""
+        """Bring the messages of all chunks that lack them, the oldest first; commits get half of the time at least."""
         source = self._sources[2]
         with suppress(StoreError):
             for firsts in portions(sorted(self._lacking.items())):
+                began, commits = monotonic(), self._writer.commits
                 wanted = [first for first in firsts if first in self._lacking]
                 if wanted:
                     self._keep(source.many_bodies(wanted))
+                if self._writer.commits != commits and self._over.wait(monotonic() - began):
+                    break
         source.close()
 
     # Reading.
@@ -179,6 +184,7 @@ class Scratch(FilledFolder):
     def let_go(self) -> None:
         """Close everything, and remove the folder. What waits for the database has to be told before."""
         if self._started:
+            self._over.set()
             self._reads.end()
             self._loader.join()
         for source in self._sources:
