@@ -163,6 +163,10 @@ class Durability(ABC):
         """Have a thread read the entries of a page as `fetch` does; `then` is called in the broker's thread."""
 
     @abstractmethod
+    def is_far(self, page: Page) -> bool:
+        """Return whether some of a page is on another machine still, so that `fetch` would wait for the network."""
+
+    @abstractmethod
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> Log:
         """Return the log of a stream. `changed` is called after more messages were committed."""
 

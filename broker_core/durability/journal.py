@@ -447,6 +447,9 @@ class Journal(Durability):
             found = read_page(reader, page, self.encoding)
         return self._stored(holder, page, found)
 
+    def is_far(self, page: Page) -> bool:
+        return self.store.lacks(page.numbers)
+
     def fetch_soon(self, holder: Holder, page: Page, then: Callable[[list[Stored]], None]) -> None:
         def arrived(found: FoundPage | Exception) -> None:
             if isinstance(found, Exception):

@@ -113,12 +113,9 @@ class FairQueue(WorkQueue):
                 break  # its next page is being read
         return taken
 
-    def _load_head(self) -> bool:
+    def _next_lane(self) -> Lane | None:
         level = self._first()
-        if level is None or self.lanes[level].at_hand():
-            return False
-        self.lanes[level].load()
-        return True
+        return None if level is None else self.lanes[level]
 
     def waiting(self) -> Iterable[Delivery]:
         shares, piles = self.shares.copy(), [deque(lane) for lane in self.lanes]

@@ -112,6 +112,8 @@ def drop_over_limit(queue: WorkQueue) -> None:
             queue.die(delivery, MAXLEN)
             dropped += 1
         elif not _drop_page(queue, lane):
+            if queue.asks_for(lane):
+                return  # the queue is touched when it has come
             lane.load()
     while queue.schedule is not None and queue.over_limit():
         if (later := queue.schedule.drop_first()) is None:

@@ -244,6 +244,10 @@ class Queue(Destination):
     def can_deliver_now(self, message: Message) -> bool:
         """Return whether `message` would reach a consumer at once if it arrived now (S086)."""
 
+    def asks_for_head(self) -> bool:
+        """Return whether the next message has to come from another machine first, from which it is on its way then."""
+        return False
+
     @abstractmethod
     def take_one(self, settled: bool) -> Delivery | None:
         """Fetch the next message without a consumer; None if there is none. `settled`: no answer is expected.

@@ -128,11 +128,8 @@ class TwoLevelQueue(StrictQueue):
                 break  # its next page is being read
         return taken
 
-    def _load_head(self) -> bool:
+    def _next_lane(self) -> Lane | None:
         if len(self.lanes) <= 1:
-            return super()._load_head()
+            return super()._next_lane()
         level = self._next_level()
-        if level < 0 or self.lanes[level].at_hand():
-            return False
-        self.lanes[level].load()
-        return True
+        return None if level < 0 else self.lanes[level]

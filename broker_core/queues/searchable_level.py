@@ -334,6 +334,9 @@ class SearchedLane(Lane):
         page = cursor.part.page
         return page is not None and cursor.met < page.last
 
+    def ask(self) -> None:
+        self.seek(self.front)
+
     def seek(self, cursor: Cursor) -> None:
         """Request the part that a cursor lacks. The queue is touched when it has been read."""
         part = cursor.part

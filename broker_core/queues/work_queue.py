@@ -386,10 +386,25 @@ class WorkQueue(Queue):
 
     def _load_head(self) -> bool:
         """Read the page at the head at once, if the head is on disk. Return whether it was."""
-        lane = next((lane for lane in reversed(self.lanes) if lane), None)
+        lane = self._next_lane()
         if lane is None or lane.at_hand():
             return False
         lane.load()
+        return True
+
+    def _next_lane(self) -> Lane | None:
+        """Return the lane whose turn it is; None if the queue is empty."""
+        return next((lane for lane in reversed(self.lanes) if lane), None)
+
+    def asks_for_head(self) -> bool:
+        return self.journal is not None and self.asks_for(self._next_lane())
+
+    def asks_for(self, lane: Lane | None) -> bool:
+        """Return whether a lane's first message has to come from another machine first, and ask for it then."""
+        page = None if lane is None else lane.page_at_head()
+        if lane is None or page is None or self.journal is None or not self.journal.is_far(page):
+            return False
+        lane.ask()
         return True
 
     def can_deliver_now(self, message: Message) -> bool:

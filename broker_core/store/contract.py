@@ -347,6 +347,10 @@ class Store(ABC):
     def reader(self) -> AbstractContextManager[Reader]:
         """Return a reader for the journal's own thread, when it cannot wait; one `with` block sees one moment."""
 
+    def lacks(self, numbers: Sequence[int]) -> bool:
+        """Return whether messages of some of these entries, which ascend, have to come from another machine."""
+        return False
+
     @abstractmethod
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
         """Run `job` in a reading thread, then `then` in the journal's with what it returned or raised."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -60,6 +61,7 @@ class Scratch(FilledFolder):
         super().__init__(path)
         self._lock = Lock()  # of the connections that write
         self._lacking: dict[int, int] = {}  # chunks without their messages, to the bytes of these
+        self._firsts: list[int] = []  # of all chunks that lacked them at the start, ascending
         self._short_of: dict[Key, int] = {}  # segments whose files lack their first so many bytes
         self._segments.written = []
         self._over = Event()
@@ -84,6 +86,7 @@ class Scratch(FilledFolder):
 
     def begin(self, soon: Callable[[Callable[[], None]], None]) -> None:
         """Begin to read, and to bring what is lacking."""
+        self._firsts = sorted(self._lacking)
         self._reads.start(soon)
         self._loader.start()
         self._started = True
@@ -115,6 +118,14 @@ class Scratch(FilledFolder):
             return self._writer.look_after()
 
     # What is lacking.
+
+    def lacks(self, numbers: Sequence[int]) -> bool:
+        """Return whether messages of some of these entries are not here, or of a neighbour of theirs."""
+        if not self._lacking:
+            return False
+        begin = max(0, bisect_right(self._firsts, numbers[0]) - 1)
+        end = bisect_right(self._firsts, numbers[-1])
+        return any(first in self._lacking for first in self._firsts[begin:end])
 
     def bring_chunk(self, first: int, entries: bytes, source: Source) -> bytes:
         """Return the messages of a chunk whose entries are known. Raises DamagedError, StoreError, StaleError."""
@@ -152,7 +163,7 @@ class Scratch(FilledFolder):
         """Bring the messages of all chunks that lack them, the oldest first; commits get half of the time at least."""
         source = self._sources[2]
         with suppress(StoreError):
-            for firsts in portions(sorted(self._lacking.items())):
+            for firsts in portions([(first, self._lacking.get(first, 0)) for first in self._firsts]):
                 began, commits = monotonic(), self._writer.commits
                 wanted = [first for first in firsts if first in self._lacking]
                 if wanted:

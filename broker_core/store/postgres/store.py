@@ -7,7 +7,7 @@ objects, chunks, marks, spans <── Source (source.py), before the start; they
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Event
@@ -148,6 +148,9 @@ class PostgresStore(Store):
 
     def reader(self) -> AbstractContextManager[Reader]:
         return self._scratch.reader()
+
+    def lacks(self, numbers: Sequence[int]) -> bool:
+        return self._scratch.lacks(numbers)
 
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
         self._scratch.read_soon(job, then)

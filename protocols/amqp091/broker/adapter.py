@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.amqp091")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
+AGAIN_S: Final = 0.005  # until a method comes again whose message was on another machine
 PROPERTIES_MAX: Final = 100  # of a client; each takes several times the bytes that it has on the wire
 
 CAPABILITIES: Final[FieldTable] = dict.fromkeys(
@@ -94,6 +95,17 @@ class Connection091(RenewableConnection, Handler):
             },
             serves_1_0=self.peer.served is None or "amqp10" in self.peer.served,
         )
+
+    def put_off(self) -> None:
+        """Have the method that is being handled come again in a moment, and nothing of this client before."""
+        self.wire.again = True
+        if not self.waits:
+            self.waits = True
+            self.broker.timers.at(self.broker.now + AGAIN_S, self._try_again)
+
+    def _try_again(self, now: float) -> None:
+        if self.waits:
+            self.wake()
 
     def receive(self, data: bytes, now: float) -> None:
         self._traffic.published = 0

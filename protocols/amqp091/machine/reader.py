@@ -66,6 +66,7 @@ class Reader(Machine):
         "_payload_max",
         "_publishing",
         "_whole_body_max",
+        "again",
         "handler",
         "traffic",
     )
@@ -90,6 +91,7 @@ class Reader(Machine):
         self._whole_body_max = 0  # of a body in one frame
         self._missing = 0  # bytes that are missing of a frame with a large body, whose beginning is the tail
         self._body_of = 0  # its channel
+        self.again = False  # set by the handler: the frame that it is handling comes again, after a halt
 
     @abstractmethod
     def _take_greeting(self, data: bytes) -> int:
@@ -198,6 +200,8 @@ class Reader(Machine):
                 if not quick or channel is None or data[start + 7 : start + 11] != BASIC_PUBLISH:
                     self._take_frame(kind, number, data, start + 7, after - 1)
                     self.halted = self.halted or self._is_full()
+                    if self.again:
+                        self.again, self.halted, at = False, True, start
                     continue
                 if data[start:after] != channel.publish_frame:
                     channel.publish_frame = data[start:after]

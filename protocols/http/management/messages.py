@@ -32,6 +32,7 @@ QUEUE: Final = "/api/queues/{vhost}/{name}"
 DEFAULT_EXCHANGE: Final = "amq.default"  # in paths
 PUBLISHED_MAX: Final = 8 << 20  # bytes of a body, which is parsed in one go: 20 ms
 FETCHED_MAX: Final = 10_000  # messages in an answer
+FAR_S: Final = 0.005  # between two looks at a message that is on its way from another machine
 OCTETS_MAX: Final = 32 << 20  # of an answer, which one message may exceed
 REQUEUES: Final = {  # by ackmode: whether the messages are requeued
     "ack_requeue_true": True,
@@ -128,6 +129,8 @@ def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Genera
     with JsonRows(asked.broker) as rows:
         try:
             while rows.count < wanted.count and rows.octets < OCTETS_MAX:
+                while queue.asks_for_head():
+                    yield FAR_S
                 if (delivery := client.get(queue, settled=False, paused_too=True)) is None:
                     break
                 taken.deliveries.append(delivery)

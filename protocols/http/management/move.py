@@ -53,6 +53,8 @@ def moved(asked: Asked, source: Queue, target: Queue, count: int) -> Generator[f
     """Move at most as many messages as waited at the start: queues that lead in circles may bring moved ones back."""
     done = 0
     while done < count and not (source.deleted or target.deleted):
+        while source.asks_for_head():
+            yield LOOK_S
         portion = moved_now(source, target, min(PORTION, count - done))
         done += portion
         if not portion:
@@ -67,7 +69,7 @@ def moved_now(source: Queue, target: Queue, count: int) -> int:
     """Move a portion and return its size: smaller if no more wait, they are large, or the other queue has no room."""
     done = octets = 0
     while done < count and octets < PORTION_OCTETS:
-        if (delivery := source.take_one(settled=False)) is None:
+        if source.asks_for_head() or (delivery := source.take_one(settled=False)) is None:
             break
         message = delivery.message
         if not (target.has_room(1, message.size) and target.push(message)):

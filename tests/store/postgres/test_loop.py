@@ -1,0 +1,114 @@
+"""The event loop of a node that has just taken over waits for no message that is in the database only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from threading import Event
+
+import pika
+import pytest
+import trio
+
+from broker_core.config.load import parse
+from broker_core.node.node import Node
+from broker_core.store.postgres.scratch import Scratch
+from broker_core.store.postgres.session import Database
+from broker_core.store.postgres.shard import Shard
+from broker_core.store.postgres.source import Source
+from broker_core.store.postgres.store import PostgresStore
+from tests.cluster.cluster import in_thread, publish
+
+CONFIG = '[store]\nengine = "postgres"\n'
+PLACES = {"listeners": [{"address": "127.0.0.1:0"}], "http.address": "127.0.0.1:0"}
+SHORT = {"x-max-length": 3, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Event:
+    """Until it is open, no message comes from the database; none may ever be read by the loop."""
+    opened = Event()
+    many, one = Source.many_bodies, Source.bodies
+
+    def later(source: Source, firsts: list[int]) -> list[tuple[int, bytes]]:
+        opened.wait()
+        return many(source, firsts)
+
+    def wanted(source: Source, first: int) -> tuple[bytes, bytes] | None:
+        assert not source._name.endswith(":loop"), "the loop waits"
+        opened.wait()
+        return one(source, first)
+
+    monkeypatch.setattr(Source, "many_bodies", later)
+    monkeypatch.setattr(Source, "bodies", wanted)
+    monkeypatch.setattr(Scratch, "_bring_all", lambda scratch: None)  # nothing comes by itself
+    return opened
+
+
+@asynccontextmanager
+async def node(database: Database, folder: Path) -> AsyncIterator[Node]:
+    """A node that takes over, and that dies."""
+    shard = Shard(database, "test")
+    epoch = await in_thread(lambda: shard.claim(shard.observe().epoch, "test", None))
+    shard.close()
+    assert epoch is not None
+    store = await in_thread(PostgresStore, database, epoch, folder)
+    made = Node(parse(CONFIG, {}, PLACES), closing_s=0.1, store=store)
+    async with made:
+        yield made
+        made.keeper.fail()
+
+
+def connection(made: Node) -> pika.BlockingConnection:
+    port = int(made.addresses[0].rpartition(":")[2])
+    return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port))
+
+
+def test_a_message_that_is_fetched_is_waited_for_by_its_client_alone(
+    database: Database, tmp_path: Path, gate: Event
+) -> None:
+    async def scene() -> None:
+        async with node(database, tmp_path / "one") as made:
+            client = await in_thread(connection, made)
+            channel = await in_thread(client.channel)
+            await in_thread(channel.confirm_delivery)
+            await in_thread(lambda: channel.queue_declare("q", durable=True))
+            await in_thread(lambda: channel.queue_declare("dead", durable=True))
+            await in_thread(lambda: channel.queue_declare("short", durable=True, arguments=SHORT))
+            await in_thread(publish, channel, "q", b"1", b"2")
+            await in_thread(publish, channel, "short", b"1", b"2", b"3")
+            await in_thread(client.close)
+        async with node(database, tmp_path / "two") as made:
+            await fetched_while_others_go_on(made, gate)
+
+    trio.run(scene)
+
+
+async def fetched_while_others_go_on(made: Node, gate: Event) -> None:
+    client, other = await in_thread(connection, made), await in_thread(connection, made)
+    channel = await in_thread(client.channel)
+    found: list[bytes] = []
+    queues = made.broker.virtual_hosts["/"].queues
+
+    def fetch() -> None:
+        for _ in range(2):
+            found.append(channel.basic_get("q", auto_ack=True)[2])
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(in_thread, fetch)
+        second = await in_thread(other.channel)
+        await in_thread(second.confirm_delivery)
+        for body in (b"4", b"5"):  # while the other one waits; the queue is too long until its head has come
+            await in_thread(publish, second, "short", body)
+        assert (found, queues["q"].ready, queues["short"].ready) == ([], 2, 5)
+        gate.set()
+    assert found == [b"1", b"2"]
+    assert (
+        await in_thread(lambda: client.channel().queue_declare("q", passive=True))
+    ).method.message_count == 0
+    while queues["short"].ready > 3:  # noqa: ASYNC110 - a queue tells nobody
+        await trio.sleep(0.01)
+    assert queues["dead"].ready == 2
+    for each in (client, other):
+        await in_thread(each.close)
