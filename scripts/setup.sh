@@ -4,7 +4,7 @@
 #   setup.sh compile  build/compiled: the packages with their hot modules compiled, if there is a C compiler
 #   setup.sh test     .venv with the tools and the Python clients of the tests, too
 #   setup.sh docs     what builds the handbook's pages; `wheels`: what builds wheels
-#   setup.sh peers    what is not ours or not Python: PostgreSQL, a browser, rabbitmq-c's tools, rabbitmqadmin, promtool,
+#   setup.sh peers    what is not ours or not Python: PostgreSQL, OpenLDAP, a browser, rabbitmq-c's tools, rabbitmqadmin, promtool,
 #                     helm, Node.js with amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
 set -euo pipefail
@@ -148,6 +148,17 @@ install_postgres() {
     has_postgres || without "as root: apt-get install postgresql"
 }
 
+has_directory() { [ -x /usr/sbin/slapd ] && "$VENV/bin/python" -c 'import ldap' 2>/dev/null; }
+
+# The tests of LDAP start a directory of OpenLDAP of their own; python-ldap is built against its library.
+install_directory() {
+    if ! has_directory && can_install; then
+        install_packages slapd libldap-dev libsasl2-dev || true
+    fi
+    has_directory || "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt python-ldap || true
+    has_directory || without "as root: apt-get install slapd libldap-dev libsasl2-dev"
+}
+
 install_peers() {
     local missing
     mapfile -t missing < <(missing_packages)
@@ -239,6 +250,7 @@ case "${1:-}" in
     peers)
         install_browser
         install_postgres
+        install_directory
         install_peers
         fetch_program rabbitmq-server rabbitmqadmin
         fetch_program prometheus promtool

@@ -18,6 +18,7 @@ import attrs
 from broker_core.config.cluster import ClusterSettings
 from broker_core.config.compat import FlowMechanism
 from broker_core.config.http_auth import HttpAuthSettings
+from broker_core.config.ldap_auth import LdapSettings
 from broker_core.config.listening import HttpSettings, ListenerEntry, PrometheusSettings
 from broker_core.config.oauth import OAuthSettings
 from broker_core.config.protocols import ProtocolsSettings
@@ -105,6 +106,7 @@ class Config(Record):
     auth_http: HttpAuthSettings = key(
         RecordOf(HttpAuthSettings), "A server for passwords.", HttpAuthSettings()
     )
+    auth_ldap: LdapSettings = key(RecordOf(LdapSettings), "A directory for passwords.", LdapSettings())
     security: SecuritySettings = key(RecordOf(SecuritySettings), "Logging in.", SecuritySettings())
     oauth: OAuthSettings = key(RecordOf(OAuthSettings), "Tokens.", OAuthSettings())
     users: tuple[UserEntry, ...] = key(ListOf(RecordOf(UserEntry)), "Users.", (GUEST,), reload=True)
@@ -158,6 +160,9 @@ class Config(Record):
     def contradictions(self) -> Iterator[Problem]:
         if "http" in self.security.backends and self.auth_http.user_path is None:
             yield Problem("auth_http.user_path", "nothing", "a URL, as security.backends names http")
+        if "ldap" in self.security.backends:
+            for problem in self.auth_ldap.missing():
+                yield attrs.evolve(problem, where=f"auth_ldap.{problem.where}")
         if self.cluster.is_on and self.store.engine != POSTGRES:
             yield Problem(
                 "store.engine", printed(self.store.engine), f'"{POSTGRES}", as there is a cluster.name'

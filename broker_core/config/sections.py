@@ -475,9 +475,9 @@ class SecuritySettings(Record):
         reload=True,
     )
     backends: tuple[str, ...] = key(
-        ListOf(OneOf("internal", "http"), least=1),
+        ListOf(OneOf("internal", "http", "ldap"), least=1),
         "What passwords are checked by, in this order, the next one if one has refused: `internal`, the users here, "
-        "and `http`, the server in `[auth_http]`.",
+        "`http`, the server in `[auth_http]`, and `ldap`, the directory in `[auth_ldap]`.",
         ("internal",),
         reload=True,
     )

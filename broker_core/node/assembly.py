@@ -63,6 +63,8 @@ from broker_core.version import VERSION
 if TYPE_CHECKING:
     from broker_core.definitions.reader import Definitions
     from broker_core.node.node import Node
+    from broker_core.security.http_users import HttpUsers
+    from broker_core.security.ldap_users import LdapUsers
 
 log: Final = logging.getLogger("leveret.node")
 
@@ -339,10 +341,14 @@ def put_tokens(broker: Broker, config: Config) -> None:
 
 def _put_backends(broker: Broker, config: Config) -> None:
     """Have passwords checked by the configured backends. What a server has said is kept if nothing has changed."""
-    access, names = broker.access, config.security.backends
-    if "http" not in names:
-        access.set_backends(names, None)
-        return
+    names = config.security.backends
+    http_users = _http_users(broker, config) if "http" in names else None
+    ldap_users = _ldap_users(broker, config) if "ldap" in names else None
+    broker.access.set_backends(names, http_users, ldap_users)
+
+
+def _http_users(broker: Broker, config: Config) -> HttpUsers:
+    access = broker.access
     users = access.http_users
     if users is None or users.settings != config.auth_http:
         from broker_core.security.http_users import HttpUsers
@@ -353,7 +359,17 @@ def _put_backends(broker: Broker, config: Config) -> None:
         from broker_core.node.held_input import HeldInput
 
         access.held_input = HeldInput(broker)
-    access.set_backends(names, users)
+    return users
+
+
+def _ldap_users(broker: Broker, config: Config) -> LdapUsers:
+    access = broker.access
+    users = access.ldap_users
+    if users is None or users.settings != config.auth_ldap:
+        from broker_core.security.ldap_users import LdapUsers
+
+        users = LdapUsers(config.auth_ldap, broker.clock, access, access.random_octets(KEY_SIZE))
+    return users
 
 
 def _put_policies(broker: Broker, config: Config) -> None:

@@ -15,7 +15,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
@@ -31,8 +31,8 @@ from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, Password
 if TYPE_CHECKING:
     from broker_core.durable_objects import Catalogue
     from broker_core.security.http_users import HttpUsers
-    from broker_core.security.remote_logins import RemoteLogins
-    from broker_core.security.remote_permissions import HeldInputs, RemotePermissions
+    from broker_core.security.ldap_users import LdapUsers
+    from broker_core.security.remote_permissions import HeldInputs
     from broker_core.security.scopes import Grants
     from broker_core.security.tokens import Tokens
 
@@ -41,6 +41,21 @@ IMPERSONATOR: Final = "impersonator"  # the tag of users that may publish under 
 KEY_SIZE: Final = 32
 EVERYTHING: Final = frozenset({".*", "^.*", ".*$", "^.*$"})  # expressions that match every name
 GRANTS_MAX: Final = 10_000  # cached answers; when there are more, the cache is emptied
+
+
+class Remembering(Protocol):
+    """A server that decides about logins or permissions, and whose answers are remembered."""
+
+    asked: int
+    failed: int
+    hits: int
+
+    @property
+    def remembered(self) -> int:
+        """The number of answers that are remembered."""
+
+    def forget(self) -> int:
+        """Forget every answer, and return how many there were."""
 
 
 class Permission(Enum):
@@ -116,6 +131,7 @@ class Access:
         self.checks = Checks(self, random_octets(KEY_SIZE))
         self.backends: Sequence[Backend] = (self.checks.check,)  # asked about passwords, in this order
         self.http_users: HttpUsers | None = None  # None: no server is asked about passwords
+        self.ldap_users: LdapUsers | None = None  # None: no directory is
         self.held_input: HeldInputs | None = None  # None: no server is asked for permissions
         self.scram_key = random_octets(KEY_SIZE)  # derives the salts of users that do not exist
         self.random_octets = random_octets
@@ -231,17 +247,21 @@ class Access:
         """
         if self.tokens is not None and self.is_token(password, name):
             return self.tokens.authenticate(name, password, place)
-        if self.http_users is None or not password:
+        if not password or (self.http_users is None and self.ldap_users is None):
             return self.checks.check(name, octets_of(password), place)
         return BackendChain(self.backends, name, octets_of(password), place).begin()
 
-    def set_backends(self, names: Sequence[str], http_users: HttpUsers | None) -> None:
-        """Set the backends that passwords are checked by, in order: `internal`, the users here, and `http`."""
+    def set_backends(
+        self, names: Sequence[str], http_users: HttpUsers | None, ldap_users: LdapUsers | None
+    ) -> None:
+        """Set the backends that passwords are checked by, in order: `internal`, the users here, `http` and `ldap`."""
         known: dict[str, Backend] = {"internal": self.checks.check}
         if http_users is not None:
             known["http"] = http_users.check
+        if ldap_users is not None:
+            known["ldap"] = ldap_users.check
         self.backends = tuple(known[name] for name in names if name in known)
-        self.http_users = http_users
+        self.http_users, self.ldap_users = http_users, ldap_users
 
     def authenticate_token(
         self, name: str, token: bytes, place: CheckOrigin = ANYWHERE
@@ -277,7 +297,7 @@ class Access:
             raise LimitReached("permissions cannot be asked for now")
         return self.held_input
 
-    def _servers(self) -> Iterator[tuple[str, RemoteLogins | RemotePermissions]]:
+    def _servers(self) -> Iterator[tuple[str, Remembering]]:
         """Yield the servers that decide about logins, each with the name of what it decides about."""
         if self.tokens is not None and self.tokens.introspection is not None:
             yield "token", self.tokens.introspection
@@ -285,6 +305,8 @@ class Access:
             yield "http_user", self.http_users
             if self.http_users.permissions is not None:
                 yield "http_permission", self.http_users.permissions
+        if self.ldap_users is not None:
+            yield "ldap_user", self.ldap_users
 
     def forget_logins(self) -> dict[str, int]:
         """Forget the logins that are remembered: the next ones are checked anew. Return how many there were.

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from broker_core.config.http_auth import HttpAuthSettings
 from broker_core.security.access import User
 from broker_core.security.http_requests import HttpRequest, NoResponse, Outcome
-from broker_core.security.remote_logins import NoAnswer, RemoteLogins
+from broker_core.security.remote_logins import HttpLogins, NoAnswer
 from broker_core.security.remote_permissions import (
     TOPIC,
     VIRTUAL_HOST,
@@ -41,7 +41,7 @@ FORM: Final[tuple[tuple[str, str], ...]] = (("Content-Type", "application/x-www-
 Fields: TypeAlias = "Sequence[tuple[str, bytes]]"
 
 
-class HttpUsers(RemoteLogins):
+class HttpUsers(HttpLogins):
     """The users of one server."""
 
     def __init__(

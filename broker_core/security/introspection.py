@@ -13,13 +13,13 @@ from broker_core.clock import Clock
 from broker_core.config.oauth import OAuthSettings
 from broker_core.security.access import User
 from broker_core.security.http_requests import Ask, HttpRequest, HttpResponse, NoResponse, Outcome
-from broker_core.security.remote_logins import NoAnswer, RemoteLogins
+from broker_core.security.remote_logins import HttpLogins, NoAnswer
 from broker_core.security.signing_keys import Claims, strict
 from broker_core.security.tokens import log_refusal
 from broker_core.security.trusted_issuer import TokenRefused
 
 
-class Introspection(RemoteLogins):
+class Introspection(HttpLogins):
     """The opaque tokens of one issuer."""
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Logins about which a server decides: asked over HTTP, its answers remembered for a while.
+"""Logins about which a server decides: it is asked, and its answers are remembered for a while.
 
     check ─ remembered ──────────────────> user, or None
           ├ the same is being asked ─────> Waiting
-          └ a request, within the rate ──> Waiting ─> user, or None; the answer is remembered
+          └ a question, within the rate ─> Waiting ─> user, or None; the answer is remembered
 
 An answer is remembered by an HMAC of what was shown, under a key that never leaves this process, and for `cache_s` at
 most; refusals are, too, unless `cache_refusals` is false. No answer (an error, a silence) is a refusal that is not
@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import attrs
 
@@ -31,6 +32,7 @@ log: Final = logging.getLogger("leveret.security")
 ASKED_MAX: Final = 1000  # logins about which the server is being asked
 ANSWERS_MAX: Final = 10_000  # remembered; the oldest is dropped
 RATE: Final = 10.0  # requests in a second because of one place; twice as many at once
+A = TypeVar("A")
 
 
 class NoAnswer(Exception):  # noqa: N818 - what a server did
@@ -45,13 +47,12 @@ class KnownLogin:
     until: float
 
 
-class RemoteLogins(ABC):
-    """The logins of one server."""
+class RemoteLogins(ABC, Generic[A]):
+    """The logins of one server, which gives answers of one type."""
 
-    def __init__(self, clock: Clock, ask: Ask, key: bytes, cache_s: float, cache_refusals: bool) -> None:
+    def __init__(self, clock: Clock, key: bytes, cache_s: float, cache_refusals: bool) -> None:
         self.asked = self.failed = self.hits = 0
         self._clock = clock
-        self._ask = ask
         self._key = key
         self._cache_s = cache_s
         self._cache_refusals = cache_refusals
@@ -60,11 +61,11 @@ class RemoteLogins(ABC):
         self._rates: Recent[str, Bucket] = Recent()  # by place
 
     @abstractmethod
-    def request(self, name: str, secret: bytes) -> HttpRequest:
-        """Return the request about a login."""
+    def ask(self, name: str, secret: bytes, then: Callable[[A], None]) -> None:
+        """Ask the server about a login, and call `then` with its answer in the broker's thread."""
 
     @abstractmethod
-    def decided(self, name: str, outcome: Outcome) -> User | None:
+    def decided(self, name: str, answer: A) -> User | None:
         """Return the user whom the server lets in, or None. Raises NoAnswer."""
 
     @property
@@ -94,8 +95,8 @@ class RemoteLogins(ABC):
             question = self._questions[mark] = SharedCheck(name)
             self.asked += 1
             waiting = question.join()
-            self._ask(self.request(name, secret), partial(self._answered, mark))
-            return waiting
+            self.ask(name, secret, partial(self._answered, mark))
+            return waiting.user if waiting.is_there else waiting
         return question.join()
 
     def _require_room(self, place: CheckOrigin, now: float) -> None:
@@ -104,11 +105,11 @@ class RemoteLogins(ABC):
         if len(self._questions) >= ASKED_MAX or not bucket.take(RATE, now):
             raise LimitReached("too many logins are being checked; try again later")
 
-    def _answered(self, mark: bytes, outcome: Outcome) -> None:
+    def _answered(self, mark: bytes, answer: A) -> None:
         question = self._questions.pop(mark)
         user, has_answer = None, True
         try:
-            user = self.decided(question.name, outcome)
+            user = self.decided(question.name, answer)
         except NoAnswer as why:
             self.failed += 1
             has_answer = False
@@ -130,3 +131,18 @@ class RemoteLogins(ABC):
         self._answers[mark] = KnownLogin(user, self._clock.now() + lasts_s)
         if len(self._answers) > ANSWERS_MAX:
             del self._answers[next(iter(self._answers))]
+
+
+class HttpLogins(RemoteLogins[Outcome]):
+    """The logins of a server that is asked over HTTP."""
+
+    def __init__(self, clock: Clock, ask: Ask, key: bytes, cache_s: float, cache_refusals: bool) -> None:
+        super().__init__(clock, key, cache_s, cache_refusals)
+        self._ask = ask
+
+    def ask(self, name: str, secret: bytes, then: Callable[[Outcome], None]) -> None:
+        self._ask(self.request(name, secret), then)
+
+    @abstractmethod
+    def request(self, name: str, secret: bytes) -> HttpRequest:
+        """Return the request about a login."""

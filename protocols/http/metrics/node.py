@@ -177,6 +177,7 @@ def _tokens(broker: Broker) -> Iterator[Found]:
         ("token", "opaque tokens"),
         ("http_user", "passwords that a server checks"),
         ("http_permission", "permissions that a server decides about"),
+        ("ldap_user", "passwords that a directory checks"),
     ):
         if f"{subject}s" not in known:
             continue
