@@ -24,6 +24,7 @@ class World(ABC):
     """Everything that takes part in a run. `weights` tell how often each kind of step comes, relative to the others."""
 
     weights: Mapping[str, int]
+    history: Sequence[str] = ()  # lines about what has happened, if the world keeps any
 
     @abstractmethod
     def check(self) -> None:
@@ -32,6 +33,9 @@ class World(ABC):
     @abstractmethod
     def finish(self) -> None:
         """Let everything come to rest and check the rest. Called after the last step. Raises AssertionError."""
+
+    def close(self) -> None:
+        """Release what the world holds outside of memory. Called at the end of every run."""
 
 
 @attrs.frozen
@@ -50,7 +54,8 @@ class BrokenRun:
     """A run in which a promise was broken."""
 
     steps: tuple[Move, ...]  # up to the one that did, and it
-    error: Exception
+    error: BaseException
+    history: tuple[str, ...] = ()  # each step, with what the world has to tell of it
 
     def __str__(self) -> str:
         return f"{type(self.error).__name__}: {self.error}"
@@ -68,17 +73,43 @@ def plan(seed: int, weights: Mapping[str, int], length: int = LENGTH) -> tuple[M
 
 def run(make: Make, steps: Sequence[Move]) -> BrokenRun | None:
     """Lead a new world through steps. An exception that a step raises is a failure, too."""
+    history: list[str] = []
+    return _led(make, steps, history)
+
+
+def history(make: Make, steps: Sequence[Move]) -> list[str]:
+    """Lead a new world through steps, up to the first that fails. Return each, with what the world tells of it."""
+    lines: list[str] = []
+    failure = _led(make, steps, lines)
+    return lines if failure is None else [*lines, str(failure)]
+
+
+def _led(make: Make, steps: Sequence[Move], lines: list[str]) -> BrokenRun | None:
     world = make()
-    for number, step in enumerate(steps, 1):
-        try:
+    seen, number = 0, 0
+
+    def tell(what: str) -> None:
+        nonlocal seen
+        lines.append(what)
+        lines.extend(world.history[seen:])
+        seen = len(world.history)
+
+    now = "the beginning"
+    try:
+        tell(now)
+        for number, step in enumerate(steps, 1):
+            now = f"{number}. {step}"
             getattr(world, f"step_{step.kind}")(Random(step.seed))
             world.check()
-        except Exception as error:
-            return BrokenRun(tuple(steps[:number]), error)
-    try:
+            tell(now)
+        now = "the end"
         world.finish()
-    except Exception as error:
-        return BrokenRun(tuple(steps), error)
+        tell(now)
+    except (Exception, SystemExit) as error:  # a plug-in may want to end the process
+        tell(now)
+        return BrokenRun(tuple(steps[:number]), error, tuple(lines))
+    finally:
+        world.close()
     return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from random import Random
 from typing import Final, Literal, TypeAlias
 
 import attrs
@@ -11,15 +12,20 @@ from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties
 from protocols.amqp10.codec import performatives as p
+from protocols.amqp10.codec.types import ULong
+from tests.amqp010.client import ClientSession
 from tests.amqp010.peer import Peer as Peer010
-from tests.amqp091.peer import Content
+from tests.amqp091.peer import ClientChannel, Content
 from tests.amqp091.peer import Peer as Peer091
 from tests.amqp10.client import Receiver, Sender
+from tests.amqp10.controller import Control, in_tx
+from tests.amqp10.parts import VALUE, data, section
 from tests.amqp10.parts import Delivery as Delivery10
-from tests.amqp10.parts import data
+from tests.amqp10.parts import annotations as annotations_of
 from tests.amqp10.peer import Peer as Peer10
-from tests.harness.bench import ClientBench
 from tests.harness.peer import JoinedPeer
+
+from .node import Connection, SimulatedNode
 
 Outcome: TypeAlias = Literal["accept", "reject", "requeue"]
 PERSISTENT: Final = BasicProperties(delivery_mode=2)
@@ -40,16 +46,53 @@ class Given:
 class Client(ABC):
     """One connection, which publishes with confirms and consumes with answers."""
 
-    def __init__(self, peer: JoinedPeer) -> None:
-        self.peer = peer
+    def __init__(self, node: SimulatedNode, name: str, peer: JoinedPeer, random: Random) -> None:
+        self.peer, self.name = peer, name
+        self._node, self._random = node, random
+        self.connections = [Connection(node, peer, random)]
         self.confirmed: list[bytes] = []  # bodies, since the last look
         self.refused: list[bytes] = []
         self.given: list[Given] = []
         self.consumes: set[str] = set()
+        self.held_back: list[tuple[str, bytes]] = []  # queues and bodies of its open transaction
+        self.is_in_transaction = False
 
     @abstractmethod
-    def publish(self, queue: str, body: bytes) -> None:
-        """Publish a persistent message."""
+    def publish(self, queue: str, body: bytes, delay_ms: int = 0) -> None:
+        """Publish a persistent message, which may ask to wait."""
+
+    def _second(self, peer: JoinedPeer) -> None:
+        """Have a second connection, for transactions: what a commit holds back holds up no deliveries."""
+        self.connections.append(Connection(self._node, peer, self._random))
+
+    @property
+    def waits(self) -> bool:
+        """Return whether the broker does not read from it."""
+        return any(each.waits for each in self.connections)
+
+    def promised(self) -> int:
+        """Return the commit for which the broker holds back the last of what was heard since the last call."""
+        found = max(each.promised for each in self.connections)
+        for each in self.connections:
+            each.promised = 0
+        return found
+
+    def go(self) -> None:
+        """Its connections break off."""
+        for each in self.connections:
+            each.end()
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin a transaction."""
+
+    @abstractmethod
+    def publish_held(self, queue: str, body: bytes) -> None:
+        """Publish a persistent message in the transaction."""
+
+    @abstractmethod
+    def end(self, is_committed: bool) -> None:
+        """Commit the transaction, or roll it back. What is committed counts as confirmed once that is answered."""
 
     @abstractmethod
     def consume(self, queue: str) -> None:
@@ -68,24 +111,47 @@ class Client(ABC):
 
 
 class Client091(Client):
-    def __init__(self, bench: ClientBench) -> None:
-        super().__init__(peer := Peer091(bench))
+    def __init__(self, node: SimulatedNode, name: str, random: Random) -> None:
+        super().__init__(node, name, peer := Peer091(node), random)
         self._channel = peer.open().channel()
+        self._transactional: ClientChannel | None = None
+        self._committed: list[list[bytes]] = []  # whose commits are not answered yet
         self._channel.call(m.ConfirmSelect())
         self._channel.prefetch(PREFETCH)
         self._waiting: dict[int, bytes] = {}  # by tag
         self._last = 0
 
-    def publish(self, queue: str, body: bytes) -> None:
+    def publish(self, queue: str, body: bytes, delay_ms: int = 0, exchange: str = "") -> None:
         self._last += 1
         self._waiting[self._last] = body
-        self._channel.publish("", queue, body, PERSISTENT)
+        headers = {"x-delay": delay_ms} if delay_ms else None
+        self._channel.publish(exchange, queue, body, BasicProperties(delivery_mode=2, headers=headers))
+
+    def begin(self) -> None:
+        if self._transactional is None:
+            peer = Peer091(self._node)
+            self._second(peer)
+            self._transactional = peer.open().channel()
+            self._transactional.call(m.TxSelect())
+
+    def publish_held(self, queue: str, body: bytes) -> None:
+        assert self._transactional is not None
+        self._transactional.publish("", queue, body, PERSISTENT)
+
+    def end(self, is_committed: bool) -> None:
+        assert self._transactional is not None
+        if is_committed:
+            self._committed.append([body for _, body in self.held_back])
+        self._transactional.send(m.TxCommit() if is_committed else m.TxRollback())
 
     def consume(self, queue: str) -> None:
         self.consumes.add(queue)
         self._channel.send(m.BasicConsume(queue=queue, consumer_tag=queue))
 
     def hear(self) -> None:
+        for what in self._transactional.all() if self._transactional is not None else ():
+            if isinstance(what, m.TxCommitOk):
+                self.confirmed += self._committed.pop(0)
         for what in self._channel.all():
             if isinstance(what, Content) and isinstance(what.method, m.BasicDeliver):
                 method = what.method
@@ -106,24 +172,55 @@ class Client091(Client):
         assert isinstance(tag, int)
         if outcome == "accept":
             self._channel.send(m.BasicAck(tag, False))
+        elif outcome == "requeue" and tag % 2:
+            self._channel.send(m.BasicNack(tag, False, True))
         else:
             self._channel.send(m.BasicReject(tag, outcome == "requeue"))
 
 
 class Client10(Client):
-    def __init__(self, bench: ClientBench) -> None:
-        super().__init__(peer := Peer10(bench))
+    def __init__(self, node: SimulatedNode, name: str, random: Random) -> None:
+        super().__init__(node, name, peer := Peer10(node), random)
         self._peer10 = peer
         self._session = peer.open("guest").begin()
+        self._control: Control | None = None
+        self._transaction = b""
+        self._discharges: dict[int, list[bytes]] = {}  # by delivery id, with what they commit
         self._senders: dict[str, Sender] = {}
+        self._held_senders: dict[str, Sender] = {}
         self._receivers: dict[str, Receiver] = {}
         self._waiting: dict[int, bytes] = {}  # by delivery id
 
-    def publish(self, queue: str, body: bytes) -> None:
+    def _sender(self, queue: str) -> Sender:
         if queue not in self._senders:
             self._senders[queue] = self._session.sender(f"/queues/{queue}")
-        number = self._senders[queue].send(p.Header(durable=True), data(body))
+        return self._senders[queue]
+
+    def publish(self, queue: str, body: bytes, delay_ms: int = 0) -> None:
+        wish = [annotations_of({"x-opt-delivery-delay": ULong(delay_ms)})] if delay_ms else []
+        number = self._sender(queue).send(p.Header(durable=True), *wish, data(body))
         self._waiting[number] = body
+
+    def begin(self) -> None:
+        if self._control is None:
+            peer = Peer10(self._node)
+            self._second(peer)
+            self._control = Control(peer.open("guest").begin())
+        self._transaction = self._control.declare()
+
+    def publish_held(self, queue: str, body: bytes) -> None:
+        assert self._control is not None
+        if queue not in self._held_senders:
+            self._held_senders[queue] = self._control.session.sender(f"/queues/{queue}")
+        sender = self._held_senders[queue]
+        sender.send(p.Header(durable=True), data(body), state=in_tx(self._transaction))
+
+    def end(self, is_committed: bool) -> None:
+        assert self._control is not None
+        discharge = p.Discharge(txn_id=self._transaction, fail=not is_committed)
+        number = self._control.link.send(section(VALUE, discharge))
+        if is_committed:
+            self._discharges[number] = [body for _, body in self.held_back]
 
     def consume(self, queue: str) -> None:
         self.consumes.add(queue)
@@ -132,6 +229,12 @@ class Client10(Client):
 
     def hear(self) -> None:
         self._peer10.read()
+        if self._control is not None:
+            self._control.link.peer.read()
+            outcomes = self._control.session.outcomes
+            for number in [each for each in self._discharges if each in outcomes]:
+                assert isinstance(outcomes[number], p.Accepted), outcomes[number]
+                self.confirmed += self._discharges.pop(number)
         for number in [each for each in self._waiting if self._session.outcomes.get(each) is not None]:
             is_taken = isinstance(self._session.outcomes[number], p.Accepted)
             (self.confirmed if is_taken else self.refused).append(self._waiting.pop(number))
@@ -141,7 +244,8 @@ class Client10(Client):
                 self.given.append(Given(queue, delivery.body, redelivered, delivery))
 
     def beat(self) -> None:
-        self.peer.send_bytes(EMPTY_FRAME)
+        for each in self.connections:
+            each.send(EMPTY_FRAME)
 
     def answer(self, given: Given, outcome: Outcome) -> None:
         state: p.DeliveryState = p.Accepted()
@@ -156,15 +260,37 @@ class Client10(Client):
 
 
 class Client010(Client):
-    def __init__(self, bench: ClientBench, name: str) -> None:
-        super().__init__(peer := Peer010(bench))
+    def __init__(self, node: SimulatedNode, name: str, random: Random) -> None:
+        super().__init__(node, name, peer := Peer010(node), random)
         self._peer010 = peer
         self._session = peer.open("guest", "guest").attach(name)
+        self._transactional: ClientSession | None = None
+        self._commits: dict[int, list[bytes]] = {}  # by command id, with what they commit
         self._waiting: dict[int, bytes] = {}  # by command id
 
-    def publish(self, queue: str, body: bytes) -> None:
+    def publish(self, queue: str, body: bytes, delay_ms: int = 0) -> None:
         delivery = c.DeliveryProperties(routing_key=queue, delivery_mode=2)
-        self._waiting[self._session.publish(queue, body, delivery=delivery, sync=True)] = body
+        wish = c.MessageProperties(application_headers={"x-delay": delay_ms}) if delay_ms else None
+        number = self._session.publish(queue, body, properties=wish, delivery=delivery, sync=True)
+        self._waiting[number] = body
+
+    def begin(self) -> None:
+        if self._transactional is None:
+            peer = Peer010(self._node)
+            self._second(peer)
+            self._transactional = peer.open("guest", "guest").attach(f"{self.name}-tx")
+            self._transactional.call(c.TxSelect())
+
+    def publish_held(self, queue: str, body: bytes) -> None:
+        assert self._transactional is not None
+        delivery = c.DeliveryProperties(routing_key=queue, delivery_mode=2)
+        self._transactional.publish(queue, body, delivery=delivery)
+
+    def end(self, is_committed: bool) -> None:
+        assert self._transactional is not None
+        number = self._transactional.send(c.TxCommit() if is_committed else c.TxRollback(), sync=True)
+        if is_committed:
+            self._commits[number] = [body for _, body in self.held_back]
 
     def consume(self, queue: str) -> None:
         self.consumes.add(queue)
@@ -172,6 +298,10 @@ class Client010(Client):
 
     def hear(self) -> None:
         self._peer010.read()
+        if self._transactional is not None:
+            self._transactional.client.read()
+            for number in [each for each in self._commits if each in self._transactional.completed]:
+                self.confirmed += self._commits.pop(number)
         for number in [each for each in self._waiting if each in self._session.completed]:
             self.confirmed.append(self._waiting.pop(number))
         for queue, inbox in self._session.inboxes.items():
@@ -179,7 +309,9 @@ class Client010(Client):
                 self.given.append(Given(queue, message.body, bool(message.delivery.redelivered), message.id))
 
     def beat(self) -> None:
-        self._peer010.control(c.ConnectionHeartbeat())
+        for each in self.connections:
+            assert isinstance(each.peer, Peer010)
+            each.peer.control(c.ConnectionHeartbeat())
 
     def answer(self, given: Given, outcome: Outcome) -> None:
         number = given.token

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
-from broker_core.delivery import Delivery
+import attrs
+
+from broker_core.clock import NEVER
+from broker_core.cluster.lease import OwnLease, Watch
+from broker_core.delivery import Consumer, Delivery
+from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.journal import Journal
+from broker_core.durability.segment_log import SegmentLog
+from broker_core.exchanges import exchange, routing
+from broker_core.leases.lease import Lease
+from broker_core.node.persistence import Keeper
 from broker_core.queues import on_disk
+from broker_core.queues.held_dead_letters import HeldDeadLetters
 from broker_core.queues.level import Lane
+from broker_core.queues.queue import AT_ONCE
+from broker_core.queues.schedule import Schedule
 from broker_core.queues.work_queue import WorkQueue
+from broker_core.security.access import Access
+from broker_core.store import database
 from broker_core.store.contract import Commit
+from broker_core.store.memory import MemoryStore
+from broker_core.store.segments import Segments
+from broker_core.transaction import Transaction
+
+from . import clustered
+from .replacing import replaced
 
 
 def confirm_early() -> Iterator[None]:
@@ -39,9 +61,11 @@ def acks_ahead() -> Iterator[None]:
 
     def closed(self: Journal) -> Commit:
         commit = append(self)
+        if not isinstance(self.store, MemoryStore):
+            return commit
         ahead = Commit(commit.number)
         ahead.settled, ahead.dropped = commit.settled, commit.dropped
-        self.store.content.take(ahead)  # type: ignore[attr-defined]
+        self.store.content.take(ahead)
         commit.settled, commit.dropped = {}, []
         return commit
 
@@ -139,10 +163,10 @@ def retry_in_two() -> Iterator[None]:
 
     def halved(self: Journal) -> Commit:
         commit = closed(self)
-        if commit.chunks:
+        if commit.chunks and isinstance(self.store, MemoryStore):
             part = Commit(commit.number)
             part.chunks = commit.chunks[:1]
-            self.store.content.take(part)  # type: ignore[attr-defined]
+            self.store.content.take(part)
             commit.chunks = commit.chunks[1:]
         return commit
 
@@ -150,14 +174,257 @@ def retry_in_two() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def replaced(owner: Any, name: str, value: object) -> Iterator[None]:
-    before = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
+# Disks.
+
+
+def log_not_synced() -> Iterator[None]:
+    """SQLite does not sync its log with each commit."""
+    connected = database.connected
+
+    def hasty(file: Path, write: bool = True) -> sqlite3.Connection:
+        connection = connected(file, write)
+        connection.execute("pragma synchronous=normal")
+        return connection
+
+    with replaced(database, "connected", hasty):
         yield
-    finally:
-        setattr(owner, name, before)
+
+
+def segments_not_synced() -> Iterator[None]:
+    """The files of streams are not synced."""
+    build = Segments.__init__
+
+    def hasty(self: Segments, folder: Path) -> None:
+        build(self, folder)
+        self.syncs = False
+
+    with replaced(Segments, "__init__", hasty):
+        yield
+
+
+def rewritten_and_lost() -> Iterator[None]:
+    """Rewriting chunks leaves out the first message that is still needed."""
+    needed = ChunkState.needed
+
+    def forgetful(self: ChunkState) -> Any:
+        found = needed(self)
+        return found[1:]
+
+    with replaced(ChunkState, "needed", forgetful):
+        yield
+
+
+def paged_out_too_early() -> Iterator[None]:
+    """Messages leave memory before they are on disk."""
+    landed = Journal._landed
+
+    def hasty(self: Journal, number: int) -> None:
+        landed(self, number)
+        self.written = 1 << 60
+
+    with replaced(Journal, "_landed", hasty):
+        yield
+
+
+# Streams, leases.
+
+
+def read_before_it_is_safe() -> Iterator[None]:
+    """Readers of a stream get what is not on disk yet."""
+    append = SegmentLog.append
+
+    def hasty(self: SegmentLog, *arguments: Any) -> None:
+        append(self, *arguments)
+        self.committed = self.next
+
+    with replaced(SegmentLog, "append", hasty):
+        yield
+
+
+def one_more_settled() -> Iterator[None]:
+    """A lease settles one message more than its reader said."""
+    settle = Lease.settle
+    with replaced(
+        Lease, "settle", lambda self, until: settle(self, min(until + 1, self.first + self.messages))
+    ):
+        yield
+
+
+def reserved_and_kept() -> Iterator[None]:
+    """What a lease has stays in the queue's part of the store, too."""
+    take = Lease.take
+
+    def keeping(self: Lease, deliveries: list[Delivery]) -> int:
+        with replaced(WorkQueue, "forget", lambda self, deliveries: None):
+            return take(self, deliveries)
+
+    with replaced(Lease, "take", keeping):
+        yield
+
+
+def released_last() -> Iterator[None]:
+    """What a lease gives back waits behind all others."""
+    take_back = WorkQueue.take_back
+
+    def behind(self: WorkQueue, delivery: Delivery) -> None:
+        delivery.position = self.position
+        self.go_on_from(self.position + 1)
+        take_back(self, delivery)
+
+    with replaced(WorkQueue, "take_back", behind):
+        yield
+
+
+# Transactions.
+
+
+def published_before_commit() -> Iterator[None]:
+    """What is published in a transaction is in its queues at once."""
+
+    def hold(self: Transaction, give: Callable[[], bool], octets: int) -> None:
+        give()
+
+    with replaced(Transaction, "hold", hold):
+        yield
+
+
+def rolled_forward() -> Iterator[None]:
+    """A transaction that is rolled back is carried out."""
+    rollback = Transaction.rollback
+
+    def commit(self: Transaction) -> None:
+        publishes = list(self._publishes)
+        rollback(self)
+        for give in publishes:
+            give()
+
+    def committed(self: Transaction) -> int:
+        for give in self._publishes:
+            give()
+        rollback(self)
+        return 0
+
+    with replaced(Transaction, "rollback", commit), replaced(Transaction, "commit", committed):
+        yield
+
+
+def commit_answered_early() -> Iterator[None]:
+    """The answer to a commit does not wait for the disk."""
+
+    def ends(self: Keeper, transport: object) -> None:
+        self.journal.holds = False
+
+    with replaced(Keeper, "feed_ends", ends):
+        yield
+
+
+# Times.
+
+
+def delays_not_written() -> Iterator[None]:
+    """What waits for a time is ready after a start."""
+    with replaced(Schedule, "_record", lambda self, delivery, due_ms: None):
+        yield
+
+
+def delayed_for_good() -> Iterator[None]:
+    """What waits for a time is never ready."""
+    with replaced(Schedule, "_watch", lambda self: None):
+        yield
+
+
+def retried_at_once() -> Iterator[None]:
+    """What comes back to a queue with a back-off is ready at once."""
+    with replaced(WorkQueue, "due_after", lambda self, attempts, is_failure: AT_ONCE):
+        yield
+
+
+def times_not_recovered() -> Iterator[None]:
+    """What a start finds on the disk does not expire any more."""
+    stored = Journal._stored
+
+    def timeless(self: Journal, *arguments: Any) -> Any:
+        return [
+            (number, position, NEVER, message) for number, position, _, message in stored(self, *arguments)
+        ]
+
+    with replaced(Journal, "_stored", timeless):
+        yield
+
+
+# Dead letters, consumers, permissions, plug-ins, memory.
+
+
+def dead_letters_held_for_good() -> Iterator[None]:
+    """Dead letters that are to be kept until they have arrived are not sent."""
+    with replaced(HeldDeadLetters, "dispatch", lambda self: None):
+        yield
+
+
+def dead_letters_held_and_sent() -> Iterator[None]:
+    """Dead letters that have arrived are kept as well."""
+    with replaced(HeldDeadLetters, "forget", lambda self, deliveries: None):
+        yield
+
+
+def permission_remembered() -> Iterator[None]:
+    """Whoever was permitted to publish once may do so for good."""
+
+    def changed(self: Access) -> None: ...
+
+    with replaced(Access, "_changed", changed):
+        yield
+
+
+def prefetch_doubled() -> Iterator[None]:
+    """Consumers get twice what they have asked for."""
+    build = Consumer.__init__
+
+    def generous(self: Consumer, *arguments: Any, **more: Any) -> None:
+        build(self, *arguments, **more)
+        if self.credit < 1000:
+            self.credit *= 2
+
+    with replaced(Consumer, "__init__", generous):
+        yield
+
+
+def exits_not_caught() -> Iterator[None]:
+    """A plug-in that wants to end the process does so."""
+    with replaced(routing, "MISTAKES", (Exception,)), replaced(exchange, "MISTAKES", (Exception,)):
+        yield
+
+
+# Clusters.
+
+
+def lease_for_good() -> Iterator[None]:
+    """A node that hears nothing of the database goes on with its clients."""
+    with replaced(OwnLease, "has_lapsed", lambda self, now: False):
+        yield
+
+
+def impatient() -> Iterator[None]:
+    """A node that stands by waits half as long as the lease of the other one lasts."""
+    build = Watch.__init__
+    with replaced(Watch, "__init__", lambda self, node, ttl_s: build(self, node, ttl_s / 2)):
+        yield
+
+
+def beats_unseen() -> Iterator[None]:
+    """A node that stands by takes only commits for signs of life."""
+    see = Watch.see
+    with replaced(Watch, "see", lambda self, row, now: see(self, attrs.evolve(row, beat=0), now)):
+        yield
+
+
+def late_commits_count() -> Iterator[None]:
+    """The database takes commits of an earlier epoch."""
+    commit = clustered.Database.commit
+    with replaced(
+        clustered.Database, "commit", lambda self, epoch, written: commit(self, self.row.epoch, written)
+    ):
+        yield
 
 
 MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
@@ -175,6 +442,30 @@ MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
         one_too_many,
         order_reversed,
         retry_in_two,
+        log_not_synced,
+        segments_not_synced,
+        rewritten_and_lost,
+        paged_out_too_early,
+        read_before_it_is_safe,
+        one_more_settled,
+        reserved_and_kept,
+        released_last,
+        published_before_commit,
+        rolled_forward,
+        commit_answered_early,
+        delays_not_written,
+        delayed_for_good,
+        retried_at_once,
+        times_not_recovered,
+        dead_letters_held_for_good,
+        dead_letters_held_and_sent,
+        permission_remembered,
+        prefetch_doubled,
+        exits_not_caught,
+        lease_for_good,
+        impatient,
+        beats_unseen,
+        late_commits_count,
     )
 }
 
@@ -184,3 +475,44 @@ def planted(name: str) -> Iterator[None]:
     """Plant a mistake for a while."""
     with contextmanager(MISTAKES[name])():
         yield
+
+
+# The first seed that finds each.
+FOUND_BY: Final[dict[str, int]] = {
+    "confirm-early": 1,
+    "acks-not-written": 5,
+    "acks-ahead": 5,
+    "commit-given-up": 57,
+    "unflagged-after-start": 5,
+    "unflagged-requeue": 6,
+    "requeued-last": 1,
+    "rejected-and-gone": 1,
+    "expired-and-gone": 12,
+    "one-too-many": 1,
+    "order-reversed": 5,
+    "retry-in-two": 2,
+    "log-not-synced": 1,
+    "segments-not-synced": 21,
+    "rewritten-and-lost": 11,
+    "paged-out-too-early": 5,
+    "read-before-it-is-safe": 1,
+    "one-more-settled": 60,
+    "reserved-and-kept": 5,
+    "released-last": 1,
+    "published-before-commit": 1,
+    "rolled-forward": 5,
+    "commit-answered-early": 11,
+    "delays-not-written": 2,
+    "delayed-for-good": 2,
+    "retried-at-once": 60,
+    "times-not-recovered": 12,
+    "dead-letters-held-for-good": 1,
+    "dead-letters-held-and-sent": 200,
+    "permission-remembered": 1,
+    "prefetch-doubled": 5,
+    "exits-not-caught": 8,
+    "lease-for-good": 2,
+    "impatient": 2,
+    "beats-unseen": 2,
+    "late-commits-count": 2,
+}

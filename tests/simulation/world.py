@@ -1,4 +1,4 @@
-"""The world of a simulation: a broker with a store whose disk is led by hand, clients, and the model of their messages.
+"""The world of a simulation: a node with a store whose disk is led by hand, clients, and the model of their messages.
 
 The model knows where each message is, and by which commit it got there. A commit is on the disk or it is not: a crash
 takes the world back to the last one that is, and everything has to be where it was then.
@@ -6,75 +6,62 @@ takes the world back to the last one that is, and everything has to be where it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from random import Random
 from typing import Final
 
 import attrs
 
 from broker_core.clock import NEVER
-from broker_core.durability import recovery
-from broker_core.durability.journal import Journal
-from broker_core.durability.restore import restore
+from broker_core.durability import chunks
+from broker_core.message import Message
+from broker_core.queues.stream import StreamQueue
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.store.contract import NoSpaceError, StoreError
-from broker_core.store.memory import MemoryStore
 from broker_core.testing.simulation import World
-from protocols.amqp010.broker.encoding import ENCODING as ENCODING010
-from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
-from protocols.amqp10.broker.encoding import ENCODING as ENCODING10
-from protocols.amqp10.broker.registration import restored
-from tests.harness.bench import ClientBench
+from protocols.amqp091.codec import methods as m
+from tests.amqp091.peer import Content
+from tests.amqp091.peer import Peer as Peer091
 
 from .clients import PREFETCH, Client, Client010, Client091, Client10, Given
+from .held import Disk, MemoryDisk
+from .node import Connection, SimulatedNode
+from .plugin import MOODS, Moody
+from .replacing import replaced
 
 TTL_S: Final = 60.0
+WAIT_S: Final = (
+    2.05  # never at the end of a step of time: a start rounds times that are on disk up to whole ms
+)
 DEAD: Final = "dead"
 TO_DEAD: Final[Mapping[str, object]] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
+RETRY_MS: Final = round(WAIT_S * 1000)
 QUEUES: Final[Mapping[str, Mapping[str, object]]] = {
     "plain": {},
     "rejecting": TO_DEAD,
     "ageing": {**TO_DEAD, "x-message-ttl": round(TTL_S * 1000)},
+    "careful": {**TO_DEAD, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
+    "delaying": {"x-delayed-message": True},
+    "retrying": {"x-delayed-retry-min": RETRY_MS, "x-delayed-retry-max": RETRY_MS},
     DEAD: {},
 }
+BURYING: Final = ("rejecting", "ageing", "careful")  # queues with dead letters
+TAKING: Final = (
+    "plain",
+    "rejecting",
+    "ageing",
+    "careful",
+    "delaying",
+    "retrying",
+)  # queues that are published to
+TIMED: Final = frozenset(("ageing", "retrying"))  # where what comes back unheard would depend on when
+STREAM: Final = "log"
+MOODY: Final = "moody"
+LEASE: Final = "the lease of plain"
+READER: Final = "reader"
 ENDED: Final = ""  # the place of what was settled
 CLIENTS_MAX: Final = 4
-
-
-class Disk(MemoryStore):
-    """A store whose commits reach the disk when the simulation says so."""
-
-    def __init__(self) -> None:
-        super().__init__(held=True)
-        self.landed = 0  # number of the last commit that is on disk
-
-    def land(self) -> None:
-        assert self.flying is not None
-        self.landed = self.flying.number
-        super().land()
-
-    def again(self) -> Disk:
-        """Return the disk as the next start finds it."""
-        disk, found = Disk(), self.reopened()
-        disk.content, disk.was_clean = found.content, found.was_clean
-        return disk
-
-
-class SimulatedNode(ClientBench):
-    """A broker on a disk, with the time that the world has."""
-
-    def __init__(self, disk: Disk, now: float, wall: float) -> None:
-        super().__init__()
-        self.clock._now, self.clock._wall = now, wall
-        self.broker.tick()
-        known = (ENCODING010, ENCODING091, ENCODING10)
-        encodings = {each.name: lambda each=each: each for each in known}  # type: ignore[misc]
-        self.disk = disk
-        self.journal = Journal(disk, self.broker, encodings)
-        restore(self.broker, self.journal)
-        recovery.messages(self.broker, self.journal)
-        restored(self.broker)
-        self.journal.start(lambda told: told())
-        self.settle()
 
 
 @attrs.frozen
@@ -85,6 +72,8 @@ class Place:
     commit: int
     order: int  # of arrival
     ends_at: float = NEVER  # when it expires there, in the broker's seconds
+    due: float = -NEVER  # when it is ready, likewise
+    offset: float = 0.0  # of the wall clock, when these times were written
 
 
 @attrs.define(eq=False)
@@ -107,9 +96,13 @@ class Record:
     def ends_at(self) -> float:
         return self.places[-1].ends_at
 
+    @property
+    def due(self) -> float:
+        return self.places[-1].due
+
 
 class Messaging(World):
-    """Clients of three protocols, queues that keep, dead-letter and expire, and a disk that is slow, full or gone."""
+    """Clients of three protocols, queues that keep, bury and delay messages, and a disk that is slow, full or gone."""
 
     weights: Mapping[str, int] = {
         "connect": 8,
@@ -118,32 +111,76 @@ class Messaging(World):
         "accept": 14,
         "reject": 5,
         "requeue": 5,
+        "transact": 9,
         "land": 22,
+        "look_after": 1,
         "no_space": 3,
+        "tick": 6,
         "wait": 6,
         "age": 2,
+        "jump": 1,
         "alarm": 2,
+        "page_out": 3,
+        "rewrite": 3,
         "drop": 4,
         "silence": 2,
-        "policy": 2,
+        "delay": 3,
+        "arrive": 4,
+        "policy": 1,
+        "reload": 1,
         "forbid": 2,
+        "misbehave": 3,
+        "read_stream": 2,
+        "reserve": 2,
+        "settle_lease": 1,
+        "release": 1,
         "crash": 3,
         "io_error": 1,
         "restart": 2,
     }
 
     def __init__(self) -> None:
-        self.node = SimulatedNode(Disk(), 0.0, 1_000_000_000.0)
+        self.history: list[str] = []
+        self._digest = sha256()
+        self.node = SimulatedNode(self._disk(), 0.0, 1_000_000_000.0)
         self.clients: list[Client] = []
-        self.silent: set[Client] = set()
+        self.silent: set[Client] = set()  # hear nothing: their connections are half open
+        self.late: set[Client] = set()  # hear nothing yet
         self.records: dict[bytes, Record] = {}
-        self.lines: dict[str, list[Record]] = {name: [] for name in QUEUES}  # in order, those given included
+        self.lines: dict[str, list[Record]] = {}  # in order, those given included
+        for name in (*QUEUES, STREAM, LEASE):
+            self.lines[name] = []
         self._number = 0
         self._alarmed = False
+        self._reloaded = False
+        host = self.node.host
         for name, arguments in QUEUES.items():
-            self.node.host.declare_queue(name, durable=True, arguments=dict(arguments))
+            host.declare_queue(name, durable=True, arguments=dict(arguments))
+        host.declare_queue(STREAM, durable=True, arguments={"x-queue-type": "stream"})
+        moody = host.declare_exchange(
+            MOODY, Moody.name, durable=True, arguments={"alternate-exchange": "amq.fanout"}
+        )
+        host.bind(moody, host.queues["plain"], "")
+        host.bind(host.exchanges["amq.fanout"], host.queues["plain"], "")
         self.node.settle()
         self._land_all()
+
+    def _disk(self) -> Disk:
+        return MemoryDisk()
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+
+    def say(self, text: str) -> None:
+        self.history.append(f"  {self.node.broker.now:8.3f} s  commit {self.node.journal.open}: {text}")
+
+    @property
+    def digest(self) -> str:
+        """A digest of all bytes that clients got."""
+        whole = self._digest.copy()
+        for each in self.node.connections:
+            whole.update(each.digest.digest())
+        return whole.hexdigest()
 
     # The model.
 
@@ -152,12 +189,18 @@ class Messaging(World):
         """The number of the commit in which what happens now will be."""
         return self.node.journal.open
 
-    def _move(self, record: Record, place: str, commit: int) -> None:
+    @property
+    def _offset(self) -> float:
+        return self.node.clock.wall() - self.node.clock.now()
+
+    def _move(self, record: Record, place: str, commit: int, wait_s: float = 0.0) -> None:
         if record.place:
             self.lines[record.place].remove(record)
         self._number += 1
-        ends_at = self.node.broker.now + TTL_S if place == "ageing" else NEVER
-        record.places.append(Place(place, commit, self._number, ends_at))
+        now = self.node.broker.now
+        ends_at = now + TTL_S if place == "ageing" else NEVER
+        due = now + wait_s if wait_s else -NEVER
+        record.places.append(Place(place, commit, self._number, ends_at, due, self._offset))
         record.holder = record.given = None
         if place:
             self.lines[place].append(record)
@@ -166,20 +209,28 @@ class Messaging(World):
     def _come_back(self, record: Record, commit: int) -> None:
         """A message that was given waits again, unless its time is over."""
         record.holder = record.given = None
-        if record.ends_at <= self.node.broker.now:
+        now = self.node.broker.now
+        if record.ends_at <= now:
             self._move(record, DEAD, commit)
+        elif record.place == "retrying":
+            place = record.places[-1]
+            record.places.append(attrs.evolve(place, commit=commit, due=now + WAIT_S, offset=self._offset))
+
+    def _held_by(self, client: Client) -> list[Record]:
+        return [record for line in self.lines.values() for record in line if record.holder is client]
 
     def _hear_all(self) -> None:
         for client in self.clients:
-            if client not in self.silent:
+            if client not in self.silent and client not in self.late:
                 client.hear()
                 self._note(client)
 
     def _note(self, client: Client) -> None:
         confirmed, client.confirmed = client.confirmed, []
+        safe_to = max(self.node.disk.landed, client.promised())
         for body in confirmed:
             record = self.records[body]
-            is_safe = record.places[0].commit <= self.node.disk.landed or record.place == ENDED
+            is_safe = record.places[0].commit <= safe_to or record.place == ENDED
             assert is_safe, f"{body!r} is confirmed, neither on disk nor done with"
             assert not record.confirmed, f"{body!r} is confirmed twice"
             record.confirmed = True
@@ -188,10 +239,11 @@ class Messaging(World):
         last: dict[str, int] = {}
         for each in given:
             self._check_given(client, each, last)
-        held = [record for record in self.records.values() if record.holder is client]
-        for queue in client.consumes:
-            count = sum(record.place == queue for record in held)
-            assert count <= PREFETCH, f"{count} messages of '{queue}' are out, {PREFETCH} may be"
+        if given:
+            held = self._held_by(client)
+            for queue in client.consumes:
+                count = sum(record.place == queue for record in held)
+                assert count <= PREFETCH, f"{count} messages of '{queue}' are out, {PREFETCH} may be"
 
     def _check_given(self, client: Client, given: Given, last: dict[str, int]) -> None:
         record = self.records.get(given.body)
@@ -199,44 +251,78 @@ class Messaging(World):
         assert record.place == given.queue, (
             f"{given.body!r} of '{record.place}' is given from '{given.queue}'"
         )
+        assert record.due <= self.node.broker.now, f"{given.body!r} is given before its time"
         assert record.holder is None, f"{given.body!r} is given twice"
         assert given.redelivered or not record.was_given, f"{given.body!r} is given again without saying so"
-        if not given.redelivered:  # what came back belongs anywhere
+        if not given.redelivered and given.queue != "delaying":  # what came back, or waited, belongs anywhere
             at = self.lines[given.queue].index(record)
             assert at > last.get(given.queue, -1), f"{given.body!r} of '{given.queue}' is given out of order"
             last[given.queue] = at
         record.holder, record.given, record.was_given = client, given, True
+        self.say(f"{client.name} gets {given.body.decode()} of {given.queue}")
 
     # Checks.
 
     def check(self) -> None:
+        assert not self.node.failed, f"the store has failed: {self.node.failed[0]}"
         self._hear_all()
-        for name, line in self.lines.items():
-            self._check_queue(name, line)
+        for name in QUEUES:
+            self._check_queue(name, self.lines[name])
+        self._check_stream()
+        self._check_lease()
 
     def _check_queue(self, name: str, line: list[Record]) -> None:
         queue = self.node.queue(name)
-        waiting = [bytes(self._body(each.message)) for each in queue.waiting()]
-        expected = [record.body for record in line if record.holder is None]
+        now = self.node.broker.now
+        waiting = [self._body(each.message) for each in queue.waiting()]
+        expected = [record.body for record in line if record.holder is None and record.due <= now]
         out = sum(record.holder is not None for record in line)
-        unheard = [body for body in expected if body not in set(waiting)]
-        if unheard and any(name in client.consumes for client in self.silent):
-            expected = [body for body in expected if body not in set(unheard)]
-            out += len(unheard)
+        if waiting != expected and any(name in client.consumes for client in (*self.silent, *self.late)):
+            there = set(waiting)
+            heard = [body for body in expected if body in there]
+            out += len(expected) - len(heard)
+            expected = heard
+        if name == "plain":
+            out += len(self.lines[LEASE])
         assert waiting == expected, f"'{name}' holds {waiting}, not {expected}"
         assert queue.ready == len(waiting), f"'{name}' counts {queue.ready}, and holds {len(waiting)}"
         assert queue.unsettled == out, f"'{name}' counts {queue.unsettled} that are out, not {out}"
+        assert isinstance(queue, WorkQueue)
+        later = sum(record.due > now for record in line if record.holder is None)
+        assert queue.delayed == later, f"'{name}' counts {queue.delayed} that wait, not {later}"
+        held = queue.dead_letters
+        assert held is None or held.count == 0, f"'{name}' holds {held and held.count} dead letters"
+
+    def _check_stream(self) -> None:
+        stream, line = self.node.queue(STREAM), self.lines[STREAM]
+        assert isinstance(stream, StreamQueue)
+        landed = sum(record.places[0].commit <= self.node.disk.landed for record in line)
+        log = stream.log
+        assert log.next == len(line), f"the stream counts {log.next}, not {len(line)}"
+        assert log.committed == landed, f"the stream counts {log.committed} as written, not {landed}"
+
+    def _check_lease(self) -> None:
+        lease, line = self.node.host.leases.get(("plain", READER)), self.lines[LEASE]
+        there = 0 if lease is None else lease.messages
+        assert there == len(line), f"the lease counts {there}, not {len(line)}"
 
     @staticmethod
-    def _body(message: object) -> bytes:
-        _, body = message.encoding.convert(message)  # type: ignore[attr-defined]
+    def _body(message: Message) -> bytes:
+        _, body = message.encoding.convert(message)
         return bytes(body)
 
     def finish(self) -> None:
         """Everything that was published is confirmed in the end, and can be taken once."""
         if self._alarmed:
             self.step_alarm(Random(0))
-        self.silent.clear()
+        self.late.clear()
+        for client in list(self.silent):
+            self._lose(client)
+        self._settle_disk()
+        self.check()
+        for client in self.clients:
+            if client.is_in_transaction:
+                self._end_transaction(client, True)
         self._settle_disk()
         self.check()
         for record in self.records.values():
@@ -244,14 +330,20 @@ class Messaging(World):
                 assert record.confirmed, f"{record.body!r} is never confirmed"
         for client in list(self.clients):
             self._lose(client)
+        self.step_release(Random(0))
+        due = max([record.due for line in self.lines.values() for record in line], default=0.0)
+        self._pass(max(0.0, due - self.node.broker.now) + 1.0)
+        self._settle_disk()
         self.check()
-        client = self._connect(Client091)
+        self._read_stream()
+        client = self._connect(Client091, Random(0))
         for name in QUEUES:
             client.consume(name)
-        while any(self.lines.values()):
+        while any(self.lines[name] for name in QUEUES):
             self.check()
-            held = [record for record in self.records.values() if record.holder is client]
-            assert held, f"{[r.body for line in self.lines.values() for r in line]} are not given"
+            held = self._held_by(client)
+            left = [record.body for name in QUEUES for record in self.lines[name]]
+            assert held, f"{left} are not given"
             for record in held:
                 self._answer(record, "accept")
         self._settle_disk()
@@ -261,11 +353,17 @@ class Messaging(World):
 
     def step_land(self, random: Random) -> None:
         if self.node.disk.flying is not None:
+            number = self.node.disk.flying.number
             self.node.disk.land()
             self.node.settle()
+            self.say(f"commit {number} is on disk")
+
+    def step_look_after(self, random: Random) -> None:
+        self.node.disk.look_after()
 
     def step_no_space(self, random: Random) -> None:
         if self.node.disk.flying is not None:
+            self.say("the disk is full")
             self.node.disk.fail(NoSpaceError("the disk is full"))
             self.node.settle()
 
@@ -281,54 +379,91 @@ class Messaging(World):
 
     def step_crash(self, random: Random) -> None:
         """The node is killed; the commit in flight has reached the disk, or has not."""
-        if self.node.disk.flying is not None and random.random() < 0.5:
-            self.node.disk.landed = self.node.disk.flying.number
-            self.node.disk.content.take(self.node.disk.flying)
-        self._start_again(self.node.disk.landed)
+        self.say("the node is killed")
+        self._start_again(self.node.disk.cut(random))
 
     def step_io_error(self, random: Random) -> None:
         """A write fails for good: the node ends, and starts on what is there."""
         if self.node.disk.flying is not None:
+            self.say("input/output error")
             self.node.disk.fail(StoreError("input/output error"))
-            self._start_again(self.node.disk.landed)
+            self._start_again(self.node.disk.cut(random))
 
     def step_restart(self, random: Random) -> None:
         """The node is stopped properly, and starts again."""
+        self.say("the node is stopped")
         self._settle_disk()
         self._hear_all()
         for client in list(self.clients):
             self._lose(client)
         self._land_all()
-        self.node.journal.close()
-        self._start_again(None)
+        self.node.keeper.close()
+        self._start_again((None,))
 
-    def _start_again(self, landed: int | None) -> None:
-        """Go back to commit `landed`; None: nothing is lost."""
+    def _start_again(self, landed: tuple[int | None, ...]) -> None:
+        """Go back to one of these commits, whichever is the last on disk; None: nothing is lost."""
+        self._digest.update(self.digest.encode())
         self.clients.clear()
         self.silent.clear()
-        self._alarmed = False
-        for record in self.records.values():
-            kept = [each for each in record.places if landed is None or each.commit <= landed]
-            record.places = [attrs.evolve(place, commit=0) for place in kept[-1:]]
-            record.holder = record.given = None
-        self.records = {body: record for body, record in self.records.items() if record.places}
+        self.late.clear()
+        self._alarmed = self._reloaded = False
         now, wall = self.node.clock.now(), self.node.clock.wall()
         self.node = SimulatedNode(self.node.disk.again(), now, wall)
-        self._line_up()
+        before = {record: record.places for record in self.records.values()}
+        differences = []
+        for each in landed:
+            self._go_back(before, each)
+            differences.append(self._difference())
+            if not differences[-1]:
+                break
+        else:
+            raise AssertionError(differences[0])
+        self.records = {body: record for body, record in self.records.items() if record.places}
         self._permit(".*")  # what was taken may be on disk, and that it was given back not yet
+        self.say("the node has started")
 
-    def _line_up(self) -> None:
-        """Compare what is in the queues after a start with what has to be there."""
+    def _go_back(self, before: Mapping[Record, list[Place]], landed: int | None) -> None:
+        """Have every message where it was in a commit."""
+        for record, places in before.items():
+            kept = [each for each in places if landed is None or each.commit <= landed]
+            record.places = [self._found(place) for place in kept[-1:]]
+            record.holder = record.given = None
         for name, line in self.lines.items():
-            there = [record for record in self.records.values() if record.place == name]
+            there = [record for record in before if record.place == name]
             line[:] = sorted(there, key=lambda record: record.places[-1].order)
         self._bury_expired(1)  # what has expired meanwhile does so in the first commit
-        for name, line in self.lines.items():
+
+    def _found(self, place: Place) -> Place:
+        """Return a place as a start finds it, by the clock on the wall."""
+        jumped = place.offset - self._offset
+        return attrs.evolve(
+            place, commit=0, ends_at=place.ends_at + jumped, due=place.due + jumped, offset=self._offset
+        )
+
+    def _difference(self) -> str:
+        """Return how what is in the queues after a start differs from what has to be there."""
+        now = self.node.broker.now
+        for name in QUEUES:
             found = [self._body(each.message) for each in self.node.queue(name).waiting()]
-            expected = [record.body for record in line]
-            assert found == expected, f"after a start '{name}' holds {found}, not {expected}"
+            expected = [record.body for record in self.lines[name] if record.due <= now]
+            if found != expected:
+                return f"after a start '{name}' holds {found}, not {expected}"
+            queue, later = self.node.queue(name), len(self.lines[name]) - len(expected)
+            assert isinstance(queue, WorkQueue)
+            if queue.delayed != later:
+                return f"after a start {queue.delayed} wait in '{name}', not {later}"
+        try:
+            self._check_stream()
+            self._check_lease()
+        except AssertionError as error:
+            return f"after a start {error}"
+        return ""
 
     # Time.
+
+    def step_tick(self, random: Random) -> None:
+        """As much time as a commit is put off passes."""
+        self._pass(0.003)
 
     def step_wait(self, random: Random) -> None:
         self._pass(random.choice((0.1, 1.5, 5.0)))
@@ -337,6 +472,20 @@ class Messaging(World):
         for client in list(self.silent):
             self._lose(client)  # missing heartbeats tell
         self._pass(TTL_S / 2)
+
+    def step_jump(self, random: Random) -> None:
+        """The clock on the wall jumps. What was written before has its times by the old one.
+
+        What expires is read back by the clock of that moment: when depends on what memory has of it. What was ready
+        once may wait again after a start, if the clock was set back.
+        """
+        self._settle_disk()
+        seconds = random.choice((-3600.0, -7.0, 7.0, 3600.0))
+        waits = any(record.due > -NEVER for line in self.lines.values() for record in line)
+        if self.lines["ageing"] or (waits and seconds < 0):
+            return
+        self.say(f"the clock jumps by {seconds:.0f} s")
+        self.node.clock._wall += seconds
 
     def _pass(self, seconds: float) -> None:
         """Let time pass: messages that nobody has, and whose time is over, become dead letters."""
@@ -352,48 +501,105 @@ class Messaging(World):
             if record.holder is None and record.ends_at <= self.node.broker.now:
                 self._move(record, DEAD, commit)
 
+    def step_page_out(self, random: Random) -> None:
+        """Memory is short: messages that are on disk leave it."""
+        queue = self.node.queue(random.choice(list(QUEUES)))
+        assert isinstance(queue, WorkQueue)
+        queue.page_out(random.choice((0, 0, 1, 3)))
+        self.node.settle()
+
+    def step_rewrite(self, random: Random) -> None:
+        """Chunks of which little is left are rewritten, as if there were many of them; looked for between commits."""
+        if self.node.disk.flying is not None:
+            return
+        with replaced(chunks, "YOUNGEST", 0), replaced(chunks, "SMALL_MANY", 2):
+            self.node.rewrite()
+
     # Clients.
 
-    def _connect(self, kind: Callable[..., Client]) -> Client:
+    def _connect(self, kind: Callable[..., Client], random: Random) -> Client:
         self._number += 1
-        client = Client010(self.node, f"session-{self._number}") if kind is Client010 else kind(self.node)
+        name = f"{kind.__name__[6:]}-{self._number}"
+        client = kind(self.node, name, random)
         self.clients.append(client)
+        self.say(f"{name} connects")
         return client
 
     def _lose(self, client: Client) -> None:
+        self.say(f"{client.name} goes")
         commit = self._commit
-        client.peer.drop()
+        client.go()
         self.clients.remove(client)
         self.silent.discard(client)
-        for record in list(self.records.values()):
-            if record.holder is client:
-                self._come_back(record, commit)
+        self.late.discard(client)
+        for record in self._held_by(client):
+            self._come_back(record, commit)
+
+    def _able(self) -> Iterator[Client]:
+        for each in self.clients:
+            if each not in self.silent and each not in self.late and not each.waits:
+                yield each
 
     def _any(self, random: Random) -> Client | None:
-        able = [each for each in self.clients if each not in self.silent and not each.peer.front.blocked]
+        able = list(self._able())
         return random.choice(able) if able else None
 
     def step_connect(self, random: Random) -> None:
         if len(self.clients) < CLIENTS_MAX:
-            self._connect(random.choice((Client091, Client10, Client010)))
+            self._connect(random.choice((Client091, Client10, Client010)), random)
 
     def step_publish(self, random: Random) -> None:
         client = self._any(random)
         if client is None or self.node.broker.alarms.reason:
             return  # it would be held back after the first
         for _ in range(random.randint(1, 4)):
+            queue = random.choice((*TAKING, STREAM))
+            self._publish(client, queue, WAIT_S if queue == "delaying" and random.random() < 0.6 else 0.0)
+
+    def _publish(self, client: Client, queue: str, wait_s: float = 0.0) -> None:
+        record, commit = self._new(client), self._commit
+        self.say(f"{client.name} publishes {record.body.decode()} to {queue}")
+        client.publish(queue, record.body, round(wait_s * 1000))
+        self._move(record, queue, commit, wait_s)
+
+    def _new(self, client: Client) -> Record:
+        self._number += 1
+        record = Record(b"m%d" % self._number, client)
+        self.records[record.body] = record
+        return record
+
+    def step_transact(self, random: Random) -> None:
+        """A transaction begins, goes on, or ends."""
+        client = self._any(random)
+        if client is None or self.node.broker.alarms.reason:
+            return
+        if not client.is_in_transaction:
+            client.begin()
+            client.is_in_transaction, client.held_back = True, []
+        elif random.random() < 0.5:
+            self._end_transaction(client, random.random() < 0.7)
+            return
+        for _ in range(random.randint(1, 3)):
             self._number += 1
-            record = Record(b"m%d" % self._number, client)
-            queue = random.choice(("plain", "rejecting", "ageing"))
-            self.records[record.body] = record
-            commit = self._commit
-            client.publish(queue, record.body)
+            queue, body = random.choice((*TAKING, STREAM)), b"t%d" % self._number
+            self.say(f"{client.name} publishes {body.decode()} to {queue} in a transaction")
+            client.publish_held(queue, body)
+            client.held_back.append((queue, body))
+
+    def _end_transaction(self, client: Client, is_committed: bool) -> None:
+        self.say(f"{client.name} {'commits' if is_committed else 'rolls back'}")
+        commit = self._commit
+        client.end(is_committed)
+        for queue, body in client.held_back if is_committed else ():
+            record = self.records[body] = Record(body, client)
             self._move(record, queue, commit)
+        client.is_in_transaction, client.held_back = False, []
 
     def step_consume(self, random: Random) -> None:
         client = self._any(random)
         queue = random.choice(list(QUEUES))
         if client is not None and queue not in client.consumes:
+            self.say(f"{client.name} consumes {queue}")
             client.consume(queue)
 
     def step_accept(self, random: Random) -> None:
@@ -408,13 +614,8 @@ class Messaging(World):
 
     def _answer_one(self, random: Random, outcome: str) -> None:
         self._hear_all()
-        held = [
-            record
-            for record in self.records.values()
-            if record.holder is not None
-            and record.holder not in self.silent
-            and not record.holder.peer.front.blocked
-        ]
+        able = set(self._able())
+        held = [record for line in self.lines.values() for record in line if record.holder in able]
         if held:
             self._answer(random.choice(held), outcome)
 
@@ -422,11 +623,12 @@ class Messaging(World):
         client, given, commit = record.holder, record.given, self._commit
         assert client is not None
         assert given is not None
+        self.say(f"{client.name} answers {record.body.decode()} of {record.place}: {outcome}")
         place = record.place
         if outcome == "requeue":
             self._come_back(record, commit)
         else:
-            is_buried = outcome == "reject" and place in ("rejecting", "ageing")
+            is_buried = outcome == "reject" and place in BURYING
             self._move(record, DEAD if is_buried else ENDED, commit)
         client.answer(given, outcome)  # type: ignore[arg-type]
 
@@ -438,10 +640,91 @@ class Messaging(World):
     def step_silence(self, random: Random) -> None:
         """A client is there and hears nothing any more: its connection is half open."""
         client = self._any(random)
-        if client is not None and "ageing" not in client.consumes:
+        if client is not None and not TIMED & client.consumes:
+            self.say(f"{client.name} falls silent")
             self.silent.add(client)
 
-    # What operators do.
+    def step_delay(self, random: Random) -> None:
+        """What is sent to a client does not arrive yet, and it sends nothing: the network is cut, or slow."""
+        client = self._any(random)
+        if client is not None and not TIMED & client.consumes:
+            self.say(f"nothing gets to {client.name}")
+            self.late.add(client)
+
+    def step_arrive(self, random: Random) -> None:
+        """The network is whole again."""
+        self.late.clear()
+
+    # Streams.
+
+    def step_read_stream(self, random: Random) -> None:
+        if len(self.clients) < CLIENTS_MAX:
+            self._read_stream()
+
+    def _read_stream(self) -> None:
+        """A new reader gets what is on disk of the stream, all of it, in order."""
+        peer = Peer091(self.node)
+        connection = Connection(self.node, peer, Random(0))
+        channel = peer.open().channel()
+        channel.prefetch(100)
+        channel.send(m.BasicConsume(STREAM, "r", arguments={"x-stream-offset": "first"}))
+        found: list[bytes] = []
+        while contents := [each for each in channel.all() if isinstance(each, Content)]:
+            found += [each.body for each in contents]
+            for each in contents:
+                assert isinstance(each.method, m.BasicDeliver)
+                channel.ack(each.method.delivery_tag)
+        landed = self.node.disk.landed
+        expected = [each.body for each in self.lines[STREAM] if each.places[0].commit <= landed]
+        assert found == expected, f"the stream gives {found}, not {expected}"
+        connection.end()
+
+    # Leases.
+
+    def step_reserve(self, random: Random) -> None:
+        """Somebody reserves the first messages of a queue."""
+        self._settle_disk()
+        self._hear_all()
+        count = random.randint(1, 4)
+        ready = [record for record in self.lines["plain"] if record.holder is None]
+        if not ready or self.silent or self.late:
+            return
+        commit = self._commit
+        self.node.reserve(READER, count)
+        self._land_all()
+        for record in ready[:count]:
+            self.say(f"{record.body.decode()} is reserved")
+            order = record.places[-1].order
+            self._move(record, LEASE, commit)
+            record.places[-1] = attrs.evolve(record.places[-1], order=order)
+        self._hear_all()
+
+    def step_settle_lease(self, random: Random) -> None:
+        """The reader of the lease settles some."""
+        line = self.lines[LEASE]
+        if line:
+            count = random.randint(1, len(line))
+            commit = self._commit
+            self.node.settle_lease(READER, count)
+            for record in line[:count]:
+                self.say(f"{record.body.decode()} is settled in the lease")
+                self._move(record, ENDED, commit)
+
+    def step_release(self, random: Random) -> None:
+        """The reader of the lease gives all back, to where it was."""
+        if not self.lines[LEASE]:
+            return
+        self._settle_disk()
+        self.node.release(READER, self._land_all)
+        for record in list(self.lines[LEASE]):
+            self.say(f"{record.body.decode()} is released")
+            order = record.places[-1].order
+            self._move(record, "plain", 0)
+            record.places[-1] = attrs.evolve(record.places[-1], order=order)
+        self.lines["plain"].sort(key=lambda record: record.places[-1].order)
+        self._hear_all()
+
+    # What operators do, and plug-ins.
 
     def step_alarm(self, random: Random) -> None:
         self._alarmed = not self._alarmed
@@ -449,18 +732,24 @@ class Messaging(World):
             self.node.broker.alarms.set("low on memory")
         else:
             self.node.broker.alarms.clear("low on memory")
-            for client in self.clients:
-                client.peer.read_on()
+            self.node.read_on()
+        self.say(f"memory is {'low' if self._alarmed else 'free again'}")
 
     def step_policy(self, random: Random) -> None:
         """A policy that changes nothing for these messages is set."""
         self.node.policy("plain|dead", {"max-length": random.randint(10_000, 20_000)})
 
+    def step_reload(self, random: Random) -> None:
+        """The configuration is loaded again, with other values."""
+        self._reloaded = not self._reloaded
+        self.node.reload(self._reloaded)
+
     def step_forbid(self, random: Random) -> None:
         """The permission to write is taken from a user, whose publish is refused, and given back."""
         if self.node.broker.alarms.reason or len(self.clients) >= CLIENTS_MAX:
             return
-        client = self._connect(Client091)
+        client = self._connect(Client091, random)
+        self._publish(client, "plain")
         self._permit("nothing")
         client.publish("plain", b"forbidden")
         self._permit(".*")
@@ -469,3 +758,14 @@ class Messaging(World):
     def _permit(self, write: str) -> None:
         self.node.broker.access.set_permissions("guest", "/", ".*", write, ".*")
         self.node.settle()
+
+    def step_misbehave(self, random: Random) -> None:
+        """A plug-in fails to route a message, which takes the alternate exchange; or does its work for once."""
+        able = [each for each in self._able() if isinstance(each, Client091)]
+        if not able or self.node.broker.alarms.reason:
+            return
+        client = random.choice(able)
+        record, commit, mood = self._new(client), self._commit, random.choice(MOODS)
+        self.say(f"{client.name} publishes {record.body.decode()} to a plug-in: {mood}")
+        client.publish(mood, record.body, exchange=MOODY)
+        self._move(record, "plain", commit)

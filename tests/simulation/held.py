@@ -1,0 +1,62 @@
+"""Disks of the simulation: stores whose commits are written, fail and are cut off when the simulation says so."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from random import Random
+
+from broker_core.store.contract import Commit, NoSpaceError, Store, StoreError
+from broker_core.store.memory import MemoryStore
+
+
+class Disk(Store):
+    """A store whose commits reach the disk when the simulation says so."""
+
+    flying: Commit | None  # neither on disk nor failed yet
+    landed: int  # number of the last commit that is on disk
+
+    @abstractmethod
+    def land(self) -> None:
+        """Write the commit in flight, and report it."""
+
+    @abstractmethod
+    def fail(self, error: NoSpaceError | StoreError) -> None:
+        """Have the commit in flight fail."""
+
+    @abstractmethod
+    def look_after(self) -> None:
+        """Maintain the files, as in a time without commits."""
+
+    @abstractmethod
+    def cut(self, random: Random) -> tuple[int, ...]:
+        """End the node in the middle of what it does. Return the numbers of commits that may be the last on disk."""
+
+    @abstractmethod
+    def again(self) -> Disk:
+        """Return the disk as the next start finds it."""
+
+
+class MemoryDisk(MemoryStore, Disk):
+    """A disk whose commits are whole, or not there."""
+
+    def __init__(self) -> None:
+        super().__init__(held=True)
+        self.landed = 0
+
+    def land(self) -> None:
+        assert self.flying is not None
+        self.landed = self.flying.number
+        super().land()
+
+    def look_after(self) -> None: ...
+
+    def cut(self, random: Random) -> tuple[int, ...]:
+        if self.flying is not None and random.random() < 0.5:
+            self.landed = self.flying.number
+            self.content.take(self.flying)
+        return (self.landed,)
+
+    def again(self) -> MemoryDisk:
+        disk, found = MemoryDisk(), self.reopened()
+        disk.content, disk.was_clean = found.content, found.was_clean
+        return disk
