@@ -302,6 +302,29 @@ def test_all_but_delivery_properties_goes_out_as_it_came(
     assert seen.delivery == expected
 
 
+@given(header_segments(), st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+def test_messages_that_differ_in_their_timestamp_share_what_is_read_and_show_their_own(
+    said: Said, first: int, second: int
+) -> None:
+    told = said.delivery or DeliveryProperties()
+    for timestamp in (first, second):
+        told.timestamp = timestamp
+        message = published(header(told), key=told.routing_key or "")
+        assert message.facts is envelope_of(header(told)).facts
+        assert shown(message).delivery.timestamp == timestamp
+
+
+@pytest.mark.parametrize("left", range(8))
+def test_a_timestamp_that_is_cut_is_malformed_also_where_a_whole_one_is_remembered(left: int) -> None:
+    whole = header(DeliveryProperties(timestamp=7))
+    assert envelope_of(whole).facts.durable is False
+    size = len(whole) - 4 - (8 - left)
+    with pytest.raises(MalformedError):
+        envelope_of(size.to_bytes(4, "big") + whole[4 : 4 + size])
+    with pytest.raises(MalformedError):
+        envelope_of(whole[: 4 + size])
+
+
 def test_nothing_is_added_but_exchange_and_routing_key() -> None:
     """qpid's own tests count the octets of byte credit."""
     octets, body = rendered(published(header(DeliveryProperties(routing_key="q")), exchange="", key="q"))

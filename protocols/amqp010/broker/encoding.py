@@ -75,8 +75,9 @@ ENCODING: Final = Encoding010()
 
 # Rendering for consumers.
 
-# Delivery-properties as they are sent, by those of the publisher, exchange, key, and whether they are redelivered.
-remembered: Final[dict[tuple[bytes, str, str, bool], bytes]] = {}
+# Delivery-properties as they are sent, in front of the timestamp and behind it, by those of the publisher without it,
+# exchange, key, and whether they are redelivered.
+remembered: Final[dict[tuple[bytes, str, str, bool], tuple[bytes, bytes]]] = {}
 
 
 def rendered(
@@ -95,11 +96,17 @@ def rendered(
             shown = message.converted = Shown(message)
         header, body = shown.header, shown.body
     begin, end = e.delivery_at(header)
-    looks = (header[begin:end], message.exchange, message.key, redelivered)
-    delivery = remembered.get(looks) if ttl_left_ms is None else None
-    if delivery is None:
-        delivery = _delivery(looks, ttl_left_ms)
-    return header[:begin] + header[end:] + delivery, body
+    rest = header[:begin] + header[end:]
+    if ttl_left_ms is not None:
+        delivery = header[begin:end]
+        return rest + _delivery(delivery, message.exchange, message.key, redelivered, ttl_left_ms), body
+    time_at = e.TIME_AT[header[begin + e.FIELDS_AT]] if begin < end else 0
+    looks = (e.timeless(header, begin, end, time_at), message.exchange, message.key, redelivered)
+    halves = remembered.get(looks) or _halves(header[begin:end], looks)
+    if not time_at:
+        return rest + halves[0], body
+    begin += time_at
+    return b"".join((rest, halves[0], header[begin : begin + e.TIME_SIZE], halves[1])), body
 
 
 def given(message: Message) -> tuple[bytes, bytes | None]:
@@ -110,9 +117,24 @@ def given(message: Message) -> tuple[bytes, bytes | None]:
     return header, body
 
 
-def _delivery(looks: tuple[bytes, str, str, bool], ttl_left_ms: int | None) -> bytes:
+def _halves(given: bytes, looks: tuple[bytes, str, str, bool]) -> tuple[bytes, bytes]:
+    """Return delivery-properties for a consumer in front of their timestamp and behind it; without one, all is in front.
+
+    Short ones are remembered.
+    """
+    _, exchange, key, redelivered = looks
+    delivery = _delivery(given, exchange, key, redelivered, None)
+    time_at = e.TIME_AT[delivery[e.FIELDS_AT]]
+    halves = (delivery[:time_at], delivery[time_at + e.TIME_SIZE :]) if time_at else (delivery, b"")
+    if max(len(delivery), len(given)) <= 2 * REMEMBERED_SIZE_MAX:
+        if len(remembered) >= REMEMBERED_MAX:
+            remembered.clear()
+        remembered[looks] = halves
+    return halves
+
+
+def _delivery(given: bytes, exchange: str, key: str, redelivered: bool, ttl_left_ms: int | None) -> bytes:
     """Return delivery-properties for a consumer: exchange, routing key, redelivered, and what is left of the TTL."""
-    given, exchange, key, redelivered = looks
     fields = e.delivery_fields(given)
     fields[e.REDELIVERED] = b"" if redelivered else None
     fields[e.EXCHANGE] = _cut(exchange)
@@ -121,12 +143,7 @@ def _delivery(looks: tuple[bytes, str, str, bool], ttl_left_ms: int | None) -> b
         fields[e.TTL] = fields[e.EXPIRATION] = None
     else:
         fields[e.TTL] = max(0, ttl_left_ms).to_bytes(8, "big")
-    delivery = e.struct_of(e.DELIVERY, fields, e.DELIVERY_WIDTHS)
-    if ttl_left_ms is None and max(len(delivery), len(given)) <= 2 * REMEMBERED_SIZE_MAX:
-        if len(remembered) >= REMEMBERED_MAX:
-            remembered.clear()
-        remembered[looks] = delivery
-    return delivery
+    return e.struct_of(e.DELIVERY, fields, e.DELIVERY_WIDTHS)
 
 
 def _cut(name: str) -> bytes:

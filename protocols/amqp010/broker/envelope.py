@@ -6,7 +6,7 @@
 
 Structs are packed: a flag for each field, then the fields that are present, without padding (0-10 final, section 3.3).
 So one walk over the flags that are set tells where every field is, without making an object. Clients mostly repeat the
-same delivery-properties; what follows from them is remembered by their bytes.
+same delivery-properties, but for their timestamp; what follows from the rest is remembered by its bytes.
 """
 
 from __future__ import annotations
@@ -48,10 +48,20 @@ MESSAGE_WIDTHS: Final = (8, 16, -2, -2, -1, -1, -2, -2, -4)
 (REPLY_EXCHANGE, REPLY_KEY) = range(2)
 REPLY_WIDTHS: Final = (-1, -1)
 FRAGMENT_WIDTHS: Final = (0, 0, 8)
+IDS: Final = 0x0600  # the flags of message-id and correlation-id, as STRUCT_BEGIN reads them
 
 UINT32: Final = Struct(">I")
 STRUCT_BEGIN: Final = Struct(">IHH")  # size, code, flags
 FIELDS_AT: Final = 6  # bytes of a struct in front of its flags
+TIME_SIZE: Final = 8  # bytes of a timestamp
+# Where the timestamp of delivery-properties is behind the beginning of the struct, by the first byte of the flags; 0 if
+# there is none.
+TIME_AT: Final = tuple(
+    FIELDS_AT + 2 + sum(DELIVERY_WIDTHS[field] for field in range(TIMESTAMP) if flags >> field & 1)
+    if flags >> TIMESTAMP & 1
+    else 0
+    for flags in range(256)
+)
 
 
 class Envelope:
@@ -88,8 +98,8 @@ class Envelope:
         )
 
 
-remembered: Final[dict[bytes, Envelope]] = {}  # by whole header segments without headers
-# By delivery-properties, user-id, and whether there are headers.
+remembered: Final[dict[bytes, Envelope]] = {}  # by whole header segments without headers, ids and timestamp
+# By delivery-properties without their timestamp, user-id, and whether there are headers.
 remembered_parts: Final[dict[tuple[bytes, str | None, bool], Envelope]] = {}
 remembered_facts: Final[dict[tuple[bool, int, int | None, str | None, bool], Facts]] = {}
 
@@ -103,6 +113,8 @@ def envelope_of(header: bytes) -> Envelope:
     if found is not None:
         return found
     delivery, user_id, has_headers, seen = b"", None, False, False
+    delivery_begin = delivery_end = 0
+    own = False  # has what mostly differs from message to message
     at, end = 0, len(header)
     try:
         while at < end:
@@ -111,8 +123,12 @@ def envelope_of(header: bytes) -> Envelope:
             if code == MESSAGE_CODE and not seen:
                 seen = True
                 user_id, has_headers = _said_at(header, begin + 8, at, flags)
+                own = own or has_headers or flags & IDS != 0
             elif code == DELIVERY_CODE and not delivery:
-                delivery = header[begin:at]
+                delivery_begin, delivery_end = begin, at
+                time_at = TIME_AT[flags >> 8]
+                own = own or time_at != 0
+                delivery = timeless(header, begin, at, time_at)
             elif code == FRAGMENT_CODE:
                 fields_at(header, begin + FIELDS_AT, at, FRAGMENT_WIDTHS)
             elif size < 2 or code in (MESSAGE_CODE, DELIVERY_CODE):
@@ -123,8 +139,11 @@ def envelope_of(header: bytes) -> Envelope:
         raise MalformedError("a struct leads beyond the end of the header segment")
     found = remembered_parts.get((delivery, user_id, has_headers))
     if found is None:
-        found = _envelope(delivery, user_id, has_headers)
-    if not has_headers:
+        found = _envelope(header[delivery_begin:delivery_end], user_id, has_headers)
+        _remember(
+            remembered_parts, (delivery, user_id, has_headers), found, len(delivery) + len(user_id or "")
+        )
+    if not own:
         _remember(remembered, header, found, end)
     return found
 
@@ -176,17 +195,23 @@ def _envelope(delivery: bytes, user_id: str | None, has_headers: bool) -> Envelo
     if facts is None:
         facts = Facts(looks[0], looks[1], looks[2], user_id, has_headers=has_headers)
         _remember(remembered_facts, looks, facts, len(user_id or ""))
-    envelope = Envelope(
+    return Envelope(
         facts,
         text(given[ROUTING_KEY]) or "",
         given[DISCARD_UNROUTABLE] is not None,
         given[IMMEDIATE] is not None,
         (_number(given[EXPIRATION]) or None) if ttl_ms is None else None,
     )
-    _remember(
-        remembered_parts, (delivery, user_id, has_headers), envelope, len(delivery) + len(user_id or "")
-    )
-    return envelope
+
+
+def timeless(header: bytes, begin: int, end: int, time_at: int) -> bytes:
+    """Return delivery-properties without their timestamp, whose place is that of TIME_AT: a key that repeats.
+
+    It is unique: the size in front of the struct is still that with the timestamp.
+    """
+    if not time_at:
+        return header[begin:end]
+    return header[begin : begin + time_at] + header[begin + time_at + TIME_SIZE : end]
 
 
 def _remember(known: dict[K, V], key: K, value: V, size: int) -> None:
