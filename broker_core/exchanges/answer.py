@@ -106,7 +106,7 @@ def source_file(exchange: Exchange) -> str:
     return file_of(type(exchange.type))
 
 
-def file_of(type_class: type[ExchangeType]) -> str:
-    """Return the path of the file that a type comes from, or the name of its module."""
+def file_of(type_class: type[object]) -> str:
+    """Return the path of the file that a plug-in's class comes from, or the name of its module."""
     module = str(vars(type_class)["__module__"])  # compiled, a class has no such attribute
     return getattr(sys.modules.get(module), "__file__", None) or module

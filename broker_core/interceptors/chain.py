@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import MISTAKES, Failure, PreconditionFailed
+from broker_core.exchanges.answer import file_of
 from broker_core.interceptors.interceptor import Interceptor
 from broker_core.message import Message
 from broker_core.values import Table
@@ -87,7 +87,7 @@ class Chain:
                 log.error(
                     "interceptor %s failed; it refuses what it fails at (%s)",
                     link.interceptor.name,
-                    source_file(type(link.interceptor)),
+                    file_of(type(link.interceptor)),
                     exc_info=error,
                 )
             raise PreconditionFailed(f"interceptor '{link.interceptor.name}' failed") from None
@@ -99,7 +99,7 @@ class Chain:
     def _report_slow(self, link: Link, took_s: float) -> None:
         link.slow_calls += 1
         if took_s > 2 * link.slowest_s:  # the first one, and one that is worse by far
-            name, file = link.interceptor.name, source_file(type(link.interceptor))
+            name, file = link.interceptor.name, file_of(type(link.interceptor))
             log.warning("interceptor %s held the node up for %.0f ms (%s)", name, took_s * 1000, file)
         link.slowest_s = max(link.slowest_s, took_s)
 
@@ -135,8 +135,3 @@ class BadEntry(Exception):  # noqa: N818 - `raise BadEntry` says it
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(reason)
         self.index = index
-
-
-def source_file(kind: type[Interceptor]) -> str:
-    """Return the path of the file that an interceptor comes from, or the name of its module."""
-    return getattr(sys.modules.get(kind.__module__), "__file__", None) or kind.__module__
