@@ -16,10 +16,18 @@ from typing import cast
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.commands import Command, Control
 from protocols.amqp010.codec.frames import append_frames, control_frame
+from protocols.amqp010.codec.sequences import Id
 from protocols.amqp010.codec.types import Value
 from protocols.amqp010.machine.connection import Connection
-from protocols.amqp010.machine.contract import AttachRefused, Handler, Line, SessionError, Tuning
-from protocols.amqp010.machine.execution import Execution
+from protocols.amqp010.machine.contract import (
+    AttachRefused,
+    Handler,
+    Line,
+    SessionError,
+    SessionLimits,
+    SessionOwner,
+    Tuning,
+)
 from protocols.amqp010.machine.session import Session
 from protocols.shared.machine.contract import Wait
 from tests.harness.machine import Logins, Pieces
@@ -29,13 +37,11 @@ from .client import HEADER
 START_OK = c.ConnectionStartOk({"product": "test"}, "PLAIN", b"\0ann\0secret", "en_US")
 
 
-class Noted:
+class Noted(Session):
     """A session that does nothing but say what it was told."""
 
     def __init__(self, handler: Notes, name: bytes) -> None:
-        self.name = name
-        self.line: Line | None = None
-        self.execution = Execution()
+        super().__init__(name, cast(SessionOwner, None), SessionLimits())  # it is not asked
         self._handler = handler
 
     def _note(self, what: str) -> None:
@@ -58,7 +64,9 @@ class Noted:
     def settle(self) -> None:
         self._note("settle")
 
-    def fail(self, error: SessionError, id: int | None = None, command: Command | None = None) -> None:
+    def fail(
+        self, error: SessionError, id: Id | None = None, command: Command | Control | None = None
+    ) -> None:
         self._note(f"fail {error.code}")
 
     def detached(self, code: int | None = None) -> None:
@@ -104,7 +112,7 @@ class Notes(Logins, Handler):
 
     def on_attach(self, name: bytes, force: bool) -> Session:
         self._answer(f"attach {name!r}" + " by force" * force)
-        return cast(Session, Noted(self, name))
+        return Noted(self, name)
 
     def on_detached(self, session: Session) -> None:
         self.told.append(f"detached {session.name!r}")

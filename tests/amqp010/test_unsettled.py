@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from protocols.amqp010.broker.subscription import consecutive
 from protocols.amqp010.broker.unsettled import Browsed, Sent
 from protocols.amqp010.codec.sequences import SequenceSet, following
+from tests.harness.bench import CoreBench
 
 from .client import ids
 
@@ -93,9 +94,9 @@ def test_ids_go_on_behind_the_wrap() -> None:
 
 
 def test_the_last_messages_that_were_shown_are_known_and_no_end_of_them() -> None:
-    shown = Browsed(size_max=10)
+    shown, queue = Browsed(size_max=10), CoreBench().queue()
     for id in range(100):
-        shown.add(id, None, id, False)  # type: ignore[arg-type]
+        shown.add(id, queue, id, False)
     found = shown.take(ids((0, 99)))
     assert set(range(90, 100)) <= set(found)
     assert len(found) <= 20

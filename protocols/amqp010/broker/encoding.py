@@ -118,9 +118,9 @@ def given(message: Message) -> tuple[bytes, bytes | None]:
 
 
 def _halves(given: bytes, looks: tuple[bytes, str, str, bool]) -> tuple[bytes, bytes]:
-    """Return delivery-properties for a consumer in front of their timestamp and behind it; without one, all is in front.
+    """Return what stands before and behind the timestamp in delivery-properties for a consumer, and remember it.
 
-    Short ones are remembered.
+    Without a timestamp all is before it.
     """
     _, exchange, key, redelivered = looks
     delivery = _delivery(given, exchange, key, redelivered, None)

@@ -16,6 +16,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from protocols.amqp010.codec.commands import (
     SEGMENT_TYPE_BODY,
     SEGMENT_TYPE_COMMAND,
@@ -63,6 +65,7 @@ TRANSFERS_MAX: Final = 64  # remembered by their frames
 TRANSFER_SIZE_MAX: Final = 300  # of a remembered frame; one with the longest destination has 276
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Reader(Machine):
     """The frames of one connection. A subclass implements the callbacks."""
 

@@ -28,6 +28,8 @@ from collections.abc import Sequence
 from enum import Enum, auto
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from protocols.amqp010.codec import commands as c
 from protocols.amqp010.codec.commands import Command, Control, MessageTransfer, Struct
 from protocols.amqp010.codec.sequences import MASK, RANGES_MAX, Id, SequenceSet, following
@@ -62,6 +64,7 @@ HEARD: Final[dict[SessionState, frozenset[type[Control]]]] = {
 }
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Session:
     """One session; see the top of the module. The owner completes the commands it is given, now or later, in any order.
 
