@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from broker_core.durability.journal import Journal
     from broker_core.durability.paging import Paging
     from broker_core.durable_objects import Catalogue
+    from broker_core.exchanges.decorator import ExchangeDecorator
+    from broker_core.federation.federation import Federation
     from broker_core.interceptors.chain import Chain
     from broker_core.observability.audit import Audit
     from broker_core.observability.history import History
@@ -153,6 +155,8 @@ class Broker:
             None  # records spans of messages whose publishers have begun a trace
         )
         self.shovels: Shovels | None = None  # made with the first of them
+        self.federation: Federation | None = None  # made with the first upstream
+        self.decorators: tuple[ExchangeDecorator, ...] = ()  # of exchanges; see `decorate`
         # Makes the ends of shovels on other brokers; None: no protocol of this node can.
         self.remote_ends: Callable[[], RemoteEnds] | None = None
         self._kept: dict[tuple[type[object], str], object] = {}
@@ -163,6 +167,13 @@ class Broker:
         for host in self.virtual_hosts.values():
             for exchange in host.exchanges.values():
                 exchange.prepare()
+
+    def decorate(self, decorators: tuple[ExchangeDecorator, ...]) -> None:
+        """Have these decorators hear of what happens to exchanges from now on."""
+        if decorators != self.decorators:
+            self.decorators = decorators
+            for host in self.virtual_hosts.values():
+                host.decorate_exchanges()
 
     # Virtual hosts.
 
@@ -211,6 +222,8 @@ class Broker:
             self.operations.close_connections(f"vhost '{name}' is deleted", name)
         if self.shovels is not None:
             self.shovels.forget_virtual_host(name)
+        if self.federation is not None:
+            self.federation.forget_virtual_host(name)
         host.close()
         del self.virtual_hosts[name]
         self.access.forget_virtual_host(name)

@@ -18,8 +18,6 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from broker_core.deduplication.deduplication import Deduplication
     from broker_core.exchanges.exchange import Binding, Destination, Exchange
     from broker_core.leases.lease import Lease
@@ -42,6 +40,9 @@ OPERATOR_POLICY: Final = "operator-policy"  # virtual host, name
 # These kinds are never in the file.
 PARAMETER: Final = "parameter"  # name
 SHOVEL: Final = "shovel"  # virtual host, name
+UPSTREAM: Final = "federation-upstream"  # virtual host, name
+UPSTREAM_SET: Final = "federation-upstream-set"  # virtual host, name
+COMPONENTS: Final = (SHOVEL, UPSTREAM, UPSTREAM_SET)  # whose parameters connect brokers
 
 
 class Origin(Enum):
@@ -197,12 +198,14 @@ class Catalogue(ABC):
         """Called after a global parameter was cleared."""
 
     @abstractmethod
-    def keep_shovel(self, virtual_host: str, name: str, value: Mapping[str, Json], user: str) -> None:
-        """Called after a shovel was set or replaced, with its parameter and the user whose permissions it has."""
+    def keep_component_parameter(
+        self, component: str, virtual_host: str, name: str, value: Json, user: str
+    ) -> None:
+        """Called after a parameter of shovels or federation was set or replaced; it acts as `user`."""
 
     @abstractmethod
-    def forget_shovel(self, virtual_host: str, name: str) -> None:
-        """Called after a shovel was deleted."""
+    def forget_component_parameter(self, component: str, virtual_host: str, name: str) -> None:
+        """Called after such a parameter was deleted."""
 
     @abstractmethod
     def forget_policy(self, virtual_host: str, name: str, operator: bool) -> None:

@@ -229,7 +229,13 @@ def policy_fault(policy: Policy, known: Mapping[str, PolicyKey]) -> str | None:
     if not policy.definition:
         return "the definition is empty"
     wrong = next((f for key, value in policy.definition.items() if (f := key_fault(key, value, known))), None)
-    return wrong or retry_fault(policy.definition)
+    return wrong or retry_fault(policy.definition) or upstreams_fault(policy.definition)
+
+
+def upstreams_fault(definition: Definition) -> str | None:
+    """Return what is wrong with the keys of upstreams together: there may be one of them, as in RabbitMQ."""
+    found = [key for key in definition if key.startswith("federation-upstream")]
+    return f"there may be one of {' and '.join(found)}" if len(found) > 1 else None
 
 
 def retry_fault(definition: Definition) -> str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -28,6 +29,7 @@ from broker_core.deduplication.settings import (
 )
 from broker_core.errors import MISTAKES, AccessRefused, PreconditionFailed, no_exchange, no_queue
 from broker_core.exchanges.answer import mistakes_refused
+from broker_core.exchanges.decorator import decorate, told
 from broker_core.exchanges.default import ByQueueName
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, inequivalent
 from broker_core.limits import Overflow, QueueType, VirtualHostLimits, with_credit
@@ -283,6 +285,8 @@ class VirtualHost(Traced):
             exchange.selecting = 0
             exchanges += self._drop_incoming(exchange)
             self._tell(exchange, exchange.type.close)
+            for decorator in exchange.decorators:
+                told(exchange, partial(decorator.deleted, exchange))
 
     def _happened(self, name: str, facts: Table) -> None:
         self.broker.events.happened(name, self.name, facts)
@@ -335,6 +339,8 @@ class VirtualHost(Traced):
             raise
         source.selecting += binding.selector is not None
         self._changed()
+        for decorator in source.decorators:
+            told(source, partial(decorator.bound, binding))
         if warnings := binding.warnings():
             self.broker.notices.notice(self.name, "binding from exchange", source.name, warnings)
 
@@ -360,6 +366,8 @@ class VirtualHost(Traced):
         self._happened("binding.deleted", binding.told())
         self._tell(source, lambda: source.type.unbind(binding))
         self._changed()
+        for decorator in source.decorators:
+            told(source, partial(decorator.unbound, binding))
         is_there = self.exchanges.get(source.name) is source
         return source.auto_delete and not source.bindings_by_identity and is_there
 
@@ -529,6 +537,8 @@ class VirtualHost(Traced):
             queue.owner.exclusive_queues.pop(queue, None)
         self._changed()
         self._drop_exchanges(self._drop_incoming(queue))
+        if self.broker.federation is not None:
+            self.broker.federation.forget(queue)
         if self.broker.compat.dead_letter_on_delete:
             queue.bury_all()
         elif queue.limits.alternate_exchange is not None:
@@ -545,6 +555,14 @@ class VirtualHost(Traced):
         self._changed()
 
     # Policies.
+
+    def decorate_exchanges(self) -> None:
+        """Have the broker's decorators, which are others than before, look at every exchange."""
+        for exchange in list(self.exchanges.values()):
+            if exchange.name:
+                definition = self.broker.policies.for_exchange(self.name, exchange.name)
+                decorate(exchange, self.broker.decorators, definition)
+        self._changed()
 
     def apply_policies(self) -> None:
         """Make every exchange and queue obey the policies as they are now (S129)."""
@@ -572,6 +590,8 @@ class VirtualHost(Traced):
             definition.get("delayed-message"),
         )
         exchange.prepare()
+        if self.broker.decorators:
+            decorate(exchange, self.broker.decorators, definition)
         asked = settings_of(exchange.arguments, definition, exchange.type.deduplicates)
         if asked is not None or exchange.deduplication is not None:
             self._deduplicate(exchange, asked)
@@ -614,6 +634,8 @@ class VirtualHost(Traced):
         queue.apply(shared(obeyed))
         if obeyed.slow_threshold is not None or queue.slow_consumers is not None:
             queue.watch_consumers()
+        if self.broker.federation is not None:
+            self.broker.federation.queue_changed(queue, definition)
 
     # The end.
 
@@ -627,6 +649,8 @@ class VirtualHost(Traced):
         for exchange in self.exchanges.values():
             self._no_longer_kept(exchange)
             self._tell(exchange, exchange.type.close)
+            for decorator in exchange.decorators:
+                told(exchange, partial(decorator.deleted, exchange))
 
 
 def generated_name(prefix: str) -> str:

@@ -14,6 +14,10 @@ BINDING_ARGUMENTS: Final = by_name(
         check=text_fault,
     ),
     Row(
+        name="x-bound-from",
+        about="The links of a [federation](federation.md) over which the binding has come.",
+    ),
+    Row(
         name="x-stream-partition-order",
         about="The place of a stream among those of a super stream.",
         check=whole_fault,

@@ -71,6 +71,17 @@ def one_of(*accepted: str) -> Check:
     return fault
 
 
+def expression_fault(value: Value) -> str | None:
+    """Return the fault of a value that is no regular expression."""
+    if (wrong := text_fault(value)) is not None:
+        return wrong
+    try:
+        re.compile(text(value) or "")
+    except re.error as error:
+        return f"'{printed(value)}' is not a regular expression ({error})"
+    return None
+
+
 def header_fault(value: Value) -> str | None:
     if (wrong := text_fault(value)) is not None:
         return wrong

@@ -6,29 +6,17 @@ from typing import Final
 
 from broker_core.arguments.row import Effect, Row, by_name
 
-NO_FEDERATION: Final = "nothing comes from other brokers by itself; a shovel can bring it"
-
 PARAMETERS: Final = by_name(
     Row(name="vhost-limits", about="The limits of a virtual host."),
     Row(name="operator_policy", about="Operator policies."),
     Row(name="shovel", about="[Shovels](shovels.md) move messages, within a node or between brokers."),
-    Row(
-        name="federation-upstream",
-        about="Brokers that messages come from.",
-        effect=Effect.NO_EFFECT,
-        instead=NO_FEDERATION,
-    ),
-    Row(
-        name="federation-upstream-set",
-        about="Sets of brokers that messages come from.",
-        effect=Effect.NO_EFFECT,
-        instead=NO_FEDERATION,
-    ),
+    Row(name="federation-upstream", about="[Upstreams](federation.md) are brokers that messages come from."),
+    Row(name="federation-upstream-set", about="Sets of [upstreams](federation.md)."),
     Row(
         name="federation",
-        about="Settings of federation.",
+        about="Settings of federation in RabbitMQ before 3.0.",
         effect=Effect.NO_EFFECT,
-        instead=NO_FEDERATION,
+        instead="upstreams and policies say all that there is to say",
     ),
     Row(
         name="mqtt",

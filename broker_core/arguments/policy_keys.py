@@ -6,10 +6,9 @@ from typing import Final
 
 import attrs
 
-from broker_core.arguments.checks import count_fault
+from broker_core.arguments.checks import count_fault, expression_fault, text_fault
 from broker_core.arguments.exchange_arguments import EXCHANGE_ARGUMENTS, ExchangeArgument
 from broker_core.arguments.merging import Merge, first
-from broker_core.arguments.parameters import NO_FEDERATION
 from broker_core.arguments.queue_arguments import (
     CLASSIC,
     QUEUE_ARGUMENTS,
@@ -79,10 +78,19 @@ POLICY_KEYS: Final = by_name(
         effect=Effect.NO_EFFECT,
     ),
     *(
-        PolicyKey(name=name, about=about, types=SETTLING, effect=Effect.NO_EFFECT, instead=NO_FEDERATION)
-        for name, about in (
-            ("federation-upstream", "The upstream from which messages come."),
-            ("federation-upstream-set", "The set of upstreams from which messages come."),
+        PolicyKey(name=name, about=about, check=check, types=SETTLING)
+        for name, about, check in (
+            ("federation-upstream", "The [upstream](federation.md) from which messages come.", text_fault),
+            (
+                "federation-upstream-set",
+                "The set of [upstreams](federation.md) from which messages come; `all` is that of all.",
+                text_fault,
+            ),
+            (
+                "federation-upstream-pattern",
+                "Messages come from the [upstreams](federation.md) whose names match this expression.",
+                expression_fault,
+            ),
         )
     ),
     *(

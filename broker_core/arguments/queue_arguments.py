@@ -679,4 +679,11 @@ QUEUE_ARGUMENTS: Final = by_name(
         key="initial-cluster-size",
         key_check=count_fault,
     ),
+    QueueArgument(
+        name="x-internal-purpose",
+        about="What a broker has declared the queue for: those of [federation](federation.md) are not federated.",
+        check=text_fault,
+        types=EVERY,
+        example="federation",
+    ),
 )

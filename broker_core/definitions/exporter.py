@@ -29,7 +29,6 @@ Sections: TypeAlias = Iterator[tuple[str, Iterable[Item]]]
 RESERVED: Final = "amq."
 VIRTUAL_HOST_LIMITS: Final = "vhost-limits"
 OPERATOR_POLICY: Final = "operator_policy"
-SHOVEL: Final = "shovel"
 
 
 def everything(broker: Broker, secrets: bool = False) -> Sections:
@@ -125,7 +124,7 @@ def limits_json(limits: VirtualHostLimits) -> Item:
 
 
 def parameters(broker: Broker, host: VirtualHost, secrets: bool = False) -> list[Item]:
-    """Return RabbitMQ's "parameters" of a virtual host: its limits, operator policies, and shovels."""
+    """Return RabbitMQ's "parameters" of a virtual host: limits, operator policies, shovels, and those of federation."""
     found = []
     if limits := limits_json(host.limits):
         found.append(parameter_json(limits, host, VIRTUAL_HOST_LIMITS, "limits"))
@@ -133,13 +132,15 @@ def parameters(broker: Broker, host: VirtualHost, secrets: bool = False) -> list
         value = policy_json(policy)
         del value["vhost"], value["name"]
         found.append(parameter_json(value, host, OPERATOR_POLICY, policy.name))
-    for kept in () if broker.shovels is None else broker.shovels.of(host.name):
-        value = dict(kept.value) if secrets else kept.shown
-        found.append(parameter_json(value, host, SHOVEL, kept.shovel.journey.name))
+    if broker.shovels is not None or broker.federation is not None:
+        from broker_core.shovels.components import parameters_of  # not needed in a node without any
+
+        for component, each in parameters_of(broker, host.name):
+            found.append(parameter_json(each.value if secrets else each.shown, host, component, each.name))
     return found
 
 
-def parameter_json(value: Item, host: VirtualHost, component: str, name: str) -> Item:
+def parameter_json(value: Json, host: VirtualHost, component: str, name: str) -> Item:
     return {"value": value, "vhost": host.name, "component": component, "name": name}
 
 

@@ -17,6 +17,8 @@ from broker_core.durable_objects import (
     POLICY,
     SHOVEL,
     TOPIC_PERMISSIONS,
+    UPSTREAM,
+    UPSTREAM_SET,
     USER,
     VIRTUAL_HOST,
 )
@@ -37,6 +39,8 @@ WORDS: Final = {
     OPERATOR_POLICY: "operator policy '{1}' in vhost '{0}'",
     PARAMETER: "global parameter '{}'",
     SHOVEL: "shovel '{1}' in vhost '{0}'",
+    UPSTREAM: "upstream '{1}' in vhost '{0}'",
+    UPSTREAM_SET: "set of upstreams '{1}' in vhost '{0}'",
     QUEUE: "queue '{1}' in vhost '{0}'",
     EXCHANGE: "exchange '{1}' in vhost '{0}'",
     BINDING: "binding from exchange '{1}' in vhost '{0}' to {2}",

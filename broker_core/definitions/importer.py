@@ -21,7 +21,6 @@ from broker_core.definitions.file_objects import BINDING, EXCHANGE, QUEUE, bindi
 from broker_core.definitions.labels import of_record, placed
 from broker_core.definitions.reader import (
     OPERATOR_POLICY,
-    SHOVEL,
     VIRTUAL_HOST_LIMITS,
     BindingDefinition,
     Definitions,
@@ -40,8 +39,8 @@ from broker_core.definitions.reader import (
 )
 from broker_core.definitions.warnings import Warnings
 from broker_core.definitions.warnings import steps as warnings_of
-from broker_core.durable_objects import OPERATOR_POLICY as KIND_OPERATOR_POLICY
 from broker_core.durable_objects import (
+    COMPONENTS,
     PARAMETER,
     PERMISSIONS,
     POLICY,
@@ -49,7 +48,7 @@ from broker_core.durable_objects import (
     USER,
     VIRTUAL_HOST,
 )
-from broker_core.durable_objects import SHOVEL as KIND_SHOVEL
+from broker_core.durable_objects import OPERATOR_POLICY as KIND_OPERATOR_POLICY
 from broker_core.errors import Failure, NotFound
 from broker_core.exchanges.exchange import Destination
 from broker_core.security.access import User
@@ -94,9 +93,10 @@ def named(definitions: Definitions) -> Iterator[tuple[str, ...]]:
     for parameter in definitions.parameters:
         if parameter.component == VIRTUAL_HOST_LIMITS:
             yield VIRTUAL_HOST, parameter.vhost
-        elif parameter.component in (OPERATOR_POLICY, SHOVEL):
-            kind = KIND_OPERATOR_POLICY if parameter.component == OPERATOR_POLICY else KIND_SHOVEL
-            yield kind, parameter.vhost, parameter.name
+        elif parameter.component == OPERATOR_POLICY:
+            yield KIND_OPERATOR_POLICY, parameter.vhost, parameter.name
+        elif parameter.component in COMPONENTS:
+            yield parameter.component, parameter.vhost, parameter.name
     yield from ((PARAMETER, each.name) for each in definitions.global_parameters)
     yield from ((POLICY, each.vhost, each.name) for each in definitions.policies)
     yield from ((EXCHANGE, each.vhost, each.name) for each in definitions.exchanges)
@@ -143,7 +143,8 @@ def steps(
 ) -> Iterator[Problem | None]:
     """Apply definitions item by item; yield the problem of each, or None.
 
-    Shovels get the permissions of `user`; by default of the first administrator by name. In a trial none begins.
+    Shovels and upstreams get the permissions of `user`; by default of the first administrator by name. In a trial none
+    begins.
     """
     yield from _each("vhosts", definitions.vhosts, partial(_put_virtual_host, broker))
     yield from _each("users", definitions.users, partial(_put_user, broker))
@@ -211,25 +212,27 @@ def _put_parameter(broker: Broker, user: str | None, is_trial: bool, parameter: 
         if operator is not REFUSED:
             broker.virtual_host(parameter.vhost)
             broker.policies.set_operator(operator.policy)
-    elif parameter.component == SHOVEL:
+    elif parameter.component in COMPONENTS:
         if is_trial:
             broker.virtual_host(parameter.vhost)
         else:
-            _put_shovel(broker, user, parameter)
+            _connect(broker, user, parameter)
 
 
-def _put_shovel(broker: Broker, user: str | None, parameter: ParameterDefinition) -> None:
-    from broker_core.shovels.shovels import shovels_of  # not needed for files without any
+def _connect(broker: Broker, user: str | None, parameter: ParameterDefinition) -> None:
+    """Set a parameter of shovels or federation."""
+    from broker_core.shovels.components import component_of  # not needed for files without any
 
     acts = _administrator(broker) if user is None else user
-    shovels_of(broker).set(parameter.vhost, parameter.name, parameter.shovel(), acts)
+    component = component_of(broker, parameter.component)
+    component.set(parameter.vhost, parameter.name, parameter.json(), acts)
 
 
 def _administrator(broker: Broker) -> str:
     """Return the first administrator by name. Raises NotFound."""
     found = [user.name for user in broker.access.users() if "administrator" in user.tags]
     if not found:
-        raise NotFound("there is no administrator with whose permissions a shovel could act")
+        raise NotFound("there is no administrator with whose permissions it could act")
     return min(found)
 
 

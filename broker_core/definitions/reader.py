@@ -1,7 +1,7 @@
 """Reads RabbitMQ's definitions files (JSON) into records: checks a whole file, and reports every problem at once.
 
 Files come from many versions, so unknown keys are passed over, and so are parameters of components that we do not have
-(federation); `warnings.py` tells of them. `importer.py` applies the records, and `exporter.py` writes files.
+(MQTT); `warnings.py` tells of them. `importer.py` applies the records, and `exporter.py` writes files.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from broker_core.config.types import (
     printed,
 )
 from broker_core.definitions.labels import named
+from broker_core.durable_objects import COMPONENTS
 from broker_core.errors import Failure, PreconditionFailed
 from broker_core.limits import QueueType, UserLimits, VirtualHostLimits
 from broker_core.policy import ApplyTo, Policy, check, check_operator
@@ -268,12 +269,11 @@ class PolicyDefinition(Tolerant):
 
 VIRTUAL_HOST_LIMITS: Final = "vhost-limits"
 OPERATOR_POLICY: Final = "operator_policy"
-SHOVEL: Final = "shovel"
 
 
 @attrs.frozen(kw_only=True)
 class ParameterDefinition(Tolerant):
-    """Settings of a component. Three are supported: limits of virtual hosts, operator policies, and shovels."""
+    """Settings of a component. Supported are limits of virtual hosts, operator policies, shovels, and federation."""
 
     component: str = key(NAME, "The component.")
     name: str = key(NAME, "Its name.")
@@ -287,22 +287,22 @@ class ParameterDefinition(Tolerant):
         said = self.value if isinstance(self.value, Mapping) else {}
         return RecordOf(PolicyDefinition).read({**said, "name": self.name, "vhost": self.vhost}, place)
 
-    def shovel(self) -> dict[str, Json]:
-        """Return the parameter of a shovel. Raises PreconditionFailed if it is no object."""
+    def json(self) -> Json:
+        """Return the value of a parameter of shovels or federation. Raises PreconditionFailed if it is no JSON."""
         value = AnyJson().read(self.value, Place([]))
-        if not isinstance(value, dict):
-            raise PreconditionFailed("the value of a shovel should be an object")
+        if value is REFUSED:
+            raise PreconditionFailed("the value is no JSON")
         return value
 
-    def _check_shovel(self) -> None:
-        from broker_core.shovels.definition import definition_of
+    def _check_connection(self) -> None:
+        from broker_core.shovels.components import require_valid
 
-        definition_of(self.shovel())
+        require_valid(self.component, self.json())
 
     def contradictions(self) -> Iterable[Problem]:
         place = Place([], "value")
-        if self.component == SHOVEL:
-            yield from refusals(self._check_shovel, "value")
+        if self.component in COMPONENTS:
+            yield from refusals(self._check_connection, "value")
         elif self.component == VIRTUAL_HOST_LIMITS:
             self.limits(place)
         elif self.component == OPERATOR_POLICY:

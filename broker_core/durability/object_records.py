@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import attrs
@@ -78,8 +77,8 @@ def parameter_record(value: Json) -> Json:
     return {"value": value}
 
 
-def shovel_record(value: Mapping[str, Json], user: str) -> Json:
-    return {"value": dict(value), "user": written_text(user)}
+def component_record(value: Json, user: str) -> Json:
+    return {"value": value, "user": written_text(user)}
 
 
 def user_record(user: User) -> Json:

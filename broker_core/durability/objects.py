@@ -12,7 +12,7 @@ Users, permissions, policies and virtual hosts have three layers, of which the h
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,6 @@ from broker_core.durable_objects import (
     PARAMETER,
     PERMISSIONS,
     POLICY,
-    SHOVEL,
     TOPIC_PERMISSIONS,
     USER,
     VIRTUAL_HOST,
@@ -258,11 +257,13 @@ class StoredCatalogue(Catalogue):
     def forget_parameter(self, name: str) -> None:
         self._journal.remove(key_of(PARAMETER, name))
 
-    def keep_shovel(self, virtual_host: str, name: str, value: Mapping[str, Json], user: str) -> None:
-        self._put(key_of(SHOVEL, virtual_host, name), object_records.shovel_record(value, user))
+    def keep_component_parameter(
+        self, component: str, virtual_host: str, name: str, value: Json, user: str
+    ) -> None:
+        self._put(key_of(component, virtual_host, name), object_records.component_record(value, user))
 
-    def forget_shovel(self, virtual_host: str, name: str) -> None:
-        self._journal.remove(key_of(SHOVEL, virtual_host, name))
+    def forget_component_parameter(self, component: str, virtual_host: str, name: str) -> None:
+        self._journal.remove(key_of(component, virtual_host, name))
 
     def forget_policy(self, virtual_host: str, name: str, operator: bool) -> None:
         self._forget_layered(policy_key(virtual_host, name, operator))

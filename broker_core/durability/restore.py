@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from broker_core.arguments.queue_declaration import limits_of, parse_queue_arguments, queue_type
@@ -25,6 +26,8 @@ from broker_core.durable_objects import (
     POLICY,
     SHOVEL,
     TOPIC_PERMISSIONS,
+    UPSTREAM,
+    UPSTREAM_SET,
     USER,
     VIRTUAL_HOST,
 )
@@ -90,6 +93,8 @@ NAMES: Final = {  # number of names in the key of each kind; kinds stand behind 
     OPERATOR_POLICY: 2,
     PARAMETER: 1,
     SHOVEL: 2,
+    UPSTREAM: 2,
+    UPSTREAM_SET: 2,
     EXCHANGE: 2,
     QUEUE: 2,
     DEDUPLICATION: 3,
@@ -218,7 +223,7 @@ class Restoring:
             POLICY: self._policy,
             OPERATOR_POLICY: self._operator_policy,
             PARAMETER: self._parameter,
-            SHOVEL: self._shovel,
+            **{kind: partial(self._linking, kind) for kind in (SHOVEL, UPSTREAM, UPSTREAM_SET)},
             EXCHANGE: self._exchange,
             QUEUE: self._queue,
             DEDUPLICATION: self._deduplication,
@@ -294,15 +299,13 @@ class Restoring:
     def _parameter(self, names: Names, record: ObjectRecord) -> None:
         self._broker.parameters.set(names[0], record.json("value"))
 
-    def _shovel(self, names: Names, record: ObjectRecord) -> None:
-        from broker_core.shovels.shovels import shovels_of  # not needed in a node without any
+    def _linking(self, component: str, names: Names, record: ObjectRecord) -> None:
+        """Restore a parameter of shovels or federation."""
+        from broker_core.shovels.components import component_of  # not needed in a node without any
 
         host, name = names
         self._host(host)
-        value = record.json("value")
-        if not isinstance(value, dict):
-            raise Unreadable("the parameter of a shovel is no object")
-        shovels_of(self._broker).set(host, name, value, record.text("user"))
+        component_of(self._broker, component).set(host, name, record.json("value"), record.text("user"))
 
     # Exchanges, queues, leases, stagings, branches and bindings.
 

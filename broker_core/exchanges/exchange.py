@@ -30,6 +30,7 @@ from broker_core.values import Table, frozen
 if TYPE_CHECKING:
     from broker_core.deduplication.deduplication import Deduplication
     from broker_core.exchanges.contract import Host
+    from broker_core.exchanges.decorator import ExchangeDecorator
     from broker_core.exchanges.routing import Route
     from broker_core.message import Message
     from broker_core.selectors.parser import Selector
@@ -254,6 +255,7 @@ class Exchange(Destination):
         "arguments",
         "auto_delete",
         "bindings_by_identity",
+        "decorators",
         "deduplication",
         "durable",
         "holding",
@@ -263,6 +265,7 @@ class Exchange(Destination):
         "prepares",
         "published",
         "reads_delays",
+        "rerouting",
         "route_errors",
         "routes",
         "routes_revision",
@@ -298,6 +301,8 @@ class Exchange(Destination):
         self.reads_delays = False  # headers of messages may say that these are for later
         self.prepares = False  # there is something to do with a message before it is routed
         self.deduplication: RecentMessages | None = None  # the ids that it knows, if it drops duplicates
+        self.decorators: tuple[ExchangeDecorator, ...] = ()  # that hear of what happens to it
+        self.rerouting: tuple[ExchangeDecorator, ...] = ()  # of these, those that add destinations
         self.alternate: str | None = None  # from argument or policy; the exchange need not exist
         self.warned_alternate: str | None = None  # the missing alternate that has been logged
         self.routes: dict[str, Route] = {}  # by routing key; valid for `routes_revision` of the topology

@@ -191,6 +191,9 @@ def walk(
             continue
         if current.selecting:
             answer = ends(answer)
+        if current.rerouting:
+            lasting = False
+            answer += _added(current, message, answer, trace)
         if wanted is not None:
             answer = [d for d in answer if not isinstance(d, Queue) or wanted(d)]
         for destination in answer:
@@ -254,6 +257,20 @@ def _ask(exchange: Exchange, message: Message, trace: Trace | None) -> tuple[lis
     finally:
         if began:
             exchange.ends("route", began)
+
+
+def _added(
+    exchange: Exchange, message: Message, answer: list[Destination], trace: Trace | None
+) -> list[Destination]:
+    """Return the destinations that decorators add to the answer of an exchange's type."""
+    added: list[Destination] = []
+    for decorator in exchange.rerouting:
+        try:
+            added += destinations(exchange, decorator.route(exchange, message, list(answer)))
+        except MISTAKES as error:
+            if trace is None:
+                _failed(exchange, error)
+    return added
 
 
 def kept_by(exchange: Exchange, message: Message) -> bool:

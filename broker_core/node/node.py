@@ -243,6 +243,8 @@ class Node:
         self._stop_listening()
         if self.broker.shovels is not None:
             self.broker.shovels.stop()
+        if self.broker.federation is not None:
+            self.broker.federation.stop()
         reason = "shutdown"
         if self._failure is not None and self.keeper is not None:
             is_fenced = isinstance(self._failure, FencedError)

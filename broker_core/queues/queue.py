@@ -60,6 +60,16 @@ class Watcher:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class Demand:
+    """An observer of whether consumers want messages that a queue does not have."""
+
+    __slots__ = ()
+
+    def look(self) -> None:
+        """Called when the queue has delivered what it could; it must not call the queue."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Queue(Destination):
     """One queue. Its `VirtualHost` declares, binds and deletes it; the data path calls the methods here."""
 
@@ -76,6 +86,7 @@ class Queue(Destination):
         "deleted",
         "delivered",
         "delivered_settled",
+        "demand",
         "durable",
         "exclusive",
         "fetched",
@@ -160,6 +171,7 @@ class Queue(Destination):
         self.used_at = virtual_host.broker.now
         self.deduplication: Deduplication | None = None  # the ids that it knows, if it drops duplicates
         self.slow_consumers: SlowConsumers | None = None  # the watch over them, once it has been asked for
+        self.demand: Demand | None = None  # told after each dispatch; work queues only
         self.watchers: dict[Watcher, None] | None = None  # told of the queue's deletion
 
     def __repr__(self) -> str:
@@ -560,6 +572,8 @@ class Queue(Destination):
 
     def consumer_left(self, consumer: Consumer) -> None:
         self.tell_of("consumer.deleted", consumer)
+        if self.demand is not None:
+            self.touch()
         if self.slow_consumers is not None:
             self.slow_consumers.slow.pop(consumer, None)
 

@@ -338,6 +338,8 @@ class WorkQueue(Queue):
             self.expiry.watch()
         if self.awaited:
             wake_awaiting(self)
+        if self.demand is not None:
+            self.demand.look()
 
     def _take(self, quota: int, room: int, lanes: list[Lane] | None = None) -> list[Delivery]:
         """Take up to `quota` messages, of no more than `room` bytes and one message, by priority and order.

@@ -82,13 +82,14 @@ class Definition:
     consumer_arguments: Table
     delete_after: int | str | None  # messages, or "queue-length"; None: never
     reconnect_s: float | None  # None: it does not try again
-    forward_headers: bool
-    timestamp_header: bool
+    forward_headers: bool = False
+    timestamp_header: bool = False
+    trusts_user_id: bool = False  # what the source says about who has published a message is not checked
 
 
-def definition_of(value: Mapping[str, Json]) -> Definition:
+def definition_of(value: Json) -> Definition:
     """Read the value of a parameter. Raises PreconditionFailed for the first thing that is wrong."""
-    said = _known(value)
+    said = _known(object_in(value, "a shovel"))
     ack_mode = said.one_of("ack-mode", "on-confirm", *(mode.value for mode in AckMode))
     for end in ("src", "dest"):
         said.one_of(f"{end}-protocol", "amqp091", *SPOKEN)
@@ -111,6 +112,13 @@ def definition_of(value: Mapping[str, Json]) -> Definition:
     )
 
 
+def object_in(value: Json, what: str) -> Mapping[str, Json]:
+    """Return the value of a parameter. Raises PreconditionFailed if it is no object."""
+    if not isinstance(value, Mapping):
+        raise PreconditionFailed(f"the value of {what} should be an object")
+    return value
+
+
 def _known(value: Mapping[str, Json]) -> Said:
     """Return the value with today's names of keys. Raises PreconditionFailed for unknown ones."""
     said: dict[str, Json] = {}
@@ -118,12 +126,17 @@ def _known(value: Mapping[str, Json]) -> Said:
         key = ALIASES.get(name, name)
         if key in UNSUPPORTED:
             raise PreconditionFailed(f"key '{key}' is not supported: {UNSUPPORTED[key]}")
-        if key not in KEYS:
-            close = difflib.get_close_matches(key, KEYS, n=1)
-            meant = f"; did you mean '{close[0]}'?" if close else ""
-            raise PreconditionFailed(f"key '{key[:100]}' is not known{meant}")
+        require_known(key, KEYS)
         said[key] = item
     return Said(said)
+
+
+def require_known(key: str, keys: Sequence[str]) -> None:
+    """Raise PreconditionFailed if there is no such key, with the one that was probably meant."""
+    if key not in keys:
+        close = difflib.get_close_matches(key, keys, n=1)
+        meant = f"; did you mean '{close[0]}'?" if close else ""
+        raise PreconditionFailed(f"key '{key[:100]}' is not known{meant}")
 
 
 class Said:
@@ -164,6 +177,13 @@ class Said:
             raise PreconditionFailed(f"key '{key}' should be true or false")
         return given
 
+    def count(self, key: str) -> int | None:
+        """Return a whole number, such as of milliseconds; None if there is none."""
+        given = self._value.get(key)
+        if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 0):
+            raise PreconditionFailed(f"key '{key}' should be a whole number")
+        return given
+
     def table(self, key: str) -> Table:
         given = self._value.get(key, {})
         if isinstance(given, Sequence) and not given:  # as some tools write an empty one
@@ -200,7 +220,12 @@ class Said:
 
 def without_passwords(value: Mapping[str, Json]) -> dict[str, Json]:
     """Return the value of a parameter with a mark in place of each password."""
-    return {name: _hidden(item) if name.endswith("-uri") else item for name, item in value.items()}
+    return {name: _hidden(item) if is_address(name) else item for name, item in value.items()}
+
+
+def is_address(key: str) -> bool:
+    """Return whether a key of a parameter has a URI, or a list of them."""
+    return key == "uri" or key.endswith("-uri")
 
 
 def _hidden(item: Json) -> Json:
@@ -214,10 +239,8 @@ def with_passwords(value: Mapping[str, Json], before: Mapping[str, Json]) -> dic
 
     So what was read can be changed and written again. Raises PreconditionFailed for a mark of an unknown URI.
     """
-    known = {hidden(text): text for key in ("src-uri", "dest-uri") for text in _texts(before.get(key))}
-    return {
-        name: _known_again(item, known) if name.endswith("-uri") else item for name, item in value.items()
-    }
+    known = {hidden(text): text for key, item in before.items() if is_address(key) for text in _texts(item)}
+    return {name: _known_again(item, known) if is_address(name) else item for name, item in value.items()}
 
 
 def _texts(item: Json) -> list[str]:

@@ -1,4 +1,4 @@
-"""The contract between a shovel and its two ends."""
+"""The contract between a transfer and its two ends."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from broker_core.shovels.definition import AckMode
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
+    from broker_core.exchanges.exchange import Binding
+    from broker_core.federation.feed import ExchangeFeed, QueueFeed
     from broker_core.shovels.definition import Definition, EndSettings
     from broker_core.shovels.uri import Uri
 
 
 @attrs.frozen
 class Journey:
-    """The facts of a shovel that both of its ends need: its name, its settings, and whose permissions it has."""
+    """The facts of a transfer that both of its ends need: its name, its settings, and whose permissions it has."""
 
     broker: Broker
     name: str
+    title: str  # the name of its connections and of its consumers on this node
     virtual_host: str
     user: str  # whose permissions hold on this node
     definition: Definition
 
 
 class EndListener(ABC):
-    """The shovel, as its ends see it. Each method may be called at any time while the broker settles; none raises."""
+    """The transfer, as its ends see it. Each method may be called at any time while the broker settles; none raises."""
 
     @abstractmethod
     def opened(self, waiting: int | None) -> None:
@@ -49,18 +52,18 @@ class EndListener(ABC):
 
     @abstractmethod
     def refused(self, number: int, reason: str) -> None:
-        """Called when the destination does not take message `number`. The shovel publishes no more, and begins anew."""
+        """Called when the destination refuses message `number`. The transfer publishes no more, and begins anew."""
 
     @abstractmethod
     def failed(self, reason: str) -> None:
-        """Called when an end has failed; the shovel closes both. The reason has no password."""
+        """Called when an end has failed; the transfer closes both. The reason has no password."""
 
     @abstractmethod
     def go_on(self) -> None:
         """Called when the destination may have room again."""
 
 
-class ShovelEnd(ABC):
+class TransferEnd(ABC):
     """One end. Nothing may be called after `close`."""
 
     @abstractmethod
@@ -72,7 +75,7 @@ class ShovelEnd(ABC):
         """Release everything. What the source has delivered and was not accepted waits there again."""
 
 
-class SourceEnd(ShovelEnd):
+class SourceEnd(TransferEnd):
     """The end that messages come from."""
 
     @abstractmethod
@@ -88,7 +91,7 @@ class SourceEnd(ShovelEnd):
         """Deliver again."""
 
 
-class DestinationEnd(ShovelEnd):
+class DestinationEnd(TransferEnd):
     """The end that messages go to."""
 
     @abstractmethod
@@ -100,10 +103,38 @@ class DestinationEnd(ShovelEnd):
         """Return whether it takes more now."""
 
 
-# Both make the end of a shovel on another broker; `uri` is the one to use this time.
-RemoteSource = Callable[[Journey, "Uri", EndListener], SourceEnd]
-RemoteDestination = Callable[[Journey, "Uri", EndListener], DestinationEnd]
-RemoteEnds = tuple[RemoteSource, RemoteDestination]
+class ExchangeFeedEnd(SourceEnd):
+    """The source of a link of a federated exchange. It reads the bindings that there are when it opens."""
+
+    @abstractmethod
+    def bound(self, binding: Binding) -> None:
+        """Bind the exchange upstream as this new binding asks for."""
+
+    @abstractmethod
+    def unbound(self, binding: Binding) -> None:
+        """Remove the binding upstream that this one, which has been removed, no longer asks for."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Delete the queue and the exchange that the link has upstream, and close. Nothing may be called after it."""
+
+
+class QueueFeedEnd(SourceEnd):
+    """The source of a link of a federated queue. It consumes while it is asked to."""
+
+    @abstractmethod
+    def run(self, wanted: bool) -> None:
+        """Begin to consume, or consume no more. What is on its way still comes."""
+
+
+@attrs.frozen
+class RemoteEnds:
+    """Functions that make ends on other brokers; `Uri` is the one to use this time."""
+
+    source: Callable[[Journey, Uri, EndListener], SourceEnd]
+    destination: Callable[[Journey, Uri, EndListener], DestinationEnd]
+    exchange_feed: Callable[[ExchangeFeed, Journey, Uri, EndListener], ExchangeFeedEnd]
+    queue_feed: Callable[[QueueFeed, Journey, Uri, EndListener], QueueFeedEnd]
 
 
 def end_named(end: EndSettings) -> str:

@@ -32,12 +32,10 @@ def client_of(journey: Journey, uri: Uri) -> Client:
     broker = journey.broker
     user = broker.access.user(journey.user)
     if user is None:
-        raise NotFound(f"there is no user '{journey.user}', who has set the shovel")
+        raise NotFound(f"there is no user '{journey.user}', who has set it")
     if not broker.access.may_enter(user, name):
-        raise AccessRefused(
-            f"access to vhost '{name}' refused for user '{user.name}', who has set the shovel"
-        )
-    client = Client(broker, user, f"shovel {journey.name}")
+        raise AccessRefused(f"access to vhost '{name}' refused for user '{user.name}', who has set it")
+    client = Client(broker, user, journey.title)
     client.host = broker.virtual_host(name)
     return client
 
@@ -133,7 +131,7 @@ class SourceConsumer(Consumer):
         self.timeout_s = 0.0  # a destination may be away for long
         self.paused = False
         self._source = source
-        self._name = f"shovel {journey.name}"
+        self._name = journey.title
         self._prefetch = 0 if settled else definition.prefetch
         self._number = 0
         self._unsettled: dict[int, Delivery] = {}
@@ -146,10 +144,14 @@ class SourceConsumer(Consumer):
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
-            self._number += 1
-            if not self.settled:
-                self._unsettled[self._number] = delivery
-            self._source.arrived(delivery.message)
+            self.take(delivery, delivery.message)
+
+    def take(self, delivery: Delivery, message: Message) -> None:
+        """Number a delivery, and pass its message on."""
+        self._number += 1
+        if not self.settled:
+            self._unsettled[self._number] = delivery
+        self._source.arrived(message)
 
     def cancelled(self) -> None:
         self._source.cancelled()
@@ -187,7 +189,8 @@ class LocalDestination(DestinationEnd):
         self._listener = listener
         self._confirms = journey.definition.ack_mode is AckMode.ON_CONFIRM
         # This node has checked who published what comes from it.
-        self._is_verified = all(uri.is_local for uri in journey.definition.source.uris)
+        definition = journey.definition
+        self._is_verified = definition.trusts_user_id or all(uri.is_local for uri in definition.source.uris)
         self._client: Client | None = None
         self._exchanges: dict[str, Exchange] = {}  # checked, at these two revisions
         self._revision = self._topology = -1

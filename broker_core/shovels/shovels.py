@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from broker_core.errors import NotFound, TooMany
-from broker_core.shovels.definition import definition_of, with_passwords, without_passwords
+from broker_core.shovels.components import Component, Parameter
+from broker_core.shovels.definition import definition_of, object_in, with_passwords, without_passwords
 from broker_core.shovels.ends import Journey
 from broker_core.shovels.shovel import Shovel
 from broker_core.values import Json
@@ -34,14 +35,14 @@ class Kept:
         return without_passwords(self.value)
 
 
-class Shovels:
+class Shovels(Component):
     """The shovels of a node."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._kept: dict[tuple[str, str], Kept] = {}
 
-    def set(self, virtual_host: str, name: str, value: Mapping[str, Json], user: str) -> None:
+    def set(self, virtual_host: str, name: str, value: Json, user: str) -> None:
         """Add a shovel, or replace the one of that name; it acts on this node as `user`.
 
         Raises NotFound, PreconditionFailed, or TooMany if there are `SHOVELS_MAX` others.
@@ -51,8 +52,8 @@ class Shovels:
         before = self._kept.get(key)
         if before is None and len(self._kept) >= SHOVELS_MAX:
             raise TooMany(f"there are {SHOVELS_MAX} shovels, which are the most")
-        value = with_passwords(value, {} if before is None else before.value)
-        journey = Journey(broker, name, virtual_host, user, definition_of(value))
+        value = with_passwords(object_in(value, "a shovel"), {} if before is None else before.value)
+        journey = Journey(broker, name, f"shovel {name}", virtual_host, user, definition_of(value))
         if before is not None:
             before.shovel.stop()
         remote = None if broker.remote_ends is None else broker.remote_ends()
@@ -60,7 +61,7 @@ class Shovels:
         self._kept[key] = Kept(shovel, value)
         shovel.begin()
         if broker.catalogue is not None:
-            broker.catalogue.keep_shovel(virtual_host, name, value, user)
+            broker.catalogue.keep_component_parameter(COMPONENT, virtual_host, name, value, user)
         broker.events.happened("parameter.set", virtual_host, {"component": COMPONENT, "name": name})
 
     def delete(self, virtual_host: str, name: str) -> None:
@@ -69,7 +70,7 @@ class Shovels:
         del self._kept[virtual_host, name]
         broker = self._broker
         if broker.catalogue is not None:
-            broker.catalogue.forget_shovel(virtual_host, name)
+            broker.catalogue.forget_component_parameter(COMPONENT, virtual_host, name)
         broker.events.happened("parameter.cleared", virtual_host, {"component": COMPONENT, "name": name})
 
     def find(self, virtual_host: str, name: str) -> Kept:
@@ -88,6 +89,10 @@ class Shovels:
         for host, name in sorted(self._kept):
             if host == virtual_host:
                 yield self._kept[host, name]
+
+    def parameters(self, virtual_host: str) -> Iterator[Parameter]:
+        for kept in self.of(virtual_host):
+            yield Parameter(kept.shovel.journey.name, kept.value, kept.shown)
 
     def forget_virtual_host(self, name: str) -> None:
         for kept in list(self.of(name)):

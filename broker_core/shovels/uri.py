@@ -72,6 +72,13 @@ class Uri:
     def shown(self) -> str:
         return hidden(self.text)
 
+    @property
+    def without_login(self) -> str:
+        """The scheme, the host, the port and the path, as they stand in messages that come from there."""
+        parts = urlsplit(self.text)
+        place = parts.netloc.rpartition("@")[2]
+        return f"{parts.scheme}://{place}{parts.path}"
+
 
 def hidden(text: str) -> str:
     """Return a URI, right or wrong, without its password."""

@@ -7,7 +7,7 @@ import pytest
 from broker_core.errors import NotFound, PreconditionFailed, TooMany
 from broker_core.message import Facts
 from broker_core.shovels import shovels as shovels_module
-from broker_core.shovels.shovel import delay_s
+from broker_core.shovels.transfer import delay_s
 from tests.harness.bench import ClientBench
 
 from .yard import LOCAL, StoredYard, Yard

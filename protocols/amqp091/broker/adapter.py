@@ -247,10 +247,12 @@ class Connection091(RenewableConnection, Handler):
 
 
 def remote_ends() -> RemoteEnds:
-    """Return what makes the ends of shovels on other brokers."""
+    """Return what makes the ends of shovels and of links of a federation on other brokers."""
+    from broker_core.shovels.ends import RemoteEnds
+    from protocols.amqp091.broker.federation_ends import ExchangeFeed091, QueueFeed091
     from protocols.amqp091.broker.shovel_ends import Destination091, Source091
 
-    return Source091, Destination091
+    return RemoteEnds(Source091, Destination091, ExchangeFeed091, QueueFeed091)
 
 
 PROTOCOL: Final = Protocol(

@@ -1,4 +1,4 @@
-"""The ends of shovels on other brokers, which are spoken to over AMQP 0-9-1.
+"""The ends of shovels and other transfers on other brokers, which are spoken to over AMQP 0-9-1.
 
     open ─> dial ─> handshake, channel ─> the queue is there, or is declared ─> consume, or confirm.select ─> opened
 
@@ -14,7 +14,7 @@ from broker_core.errors import PreconditionFailed
 from broker_core.frontend import Dial, FrontEnd
 from broker_core.message import Message
 from broker_core.shovels.definition import AckMode
-from broker_core.shovels.ends import DestinationEnd, EndListener, Journey, ShovelEnd, SourceEnd, settles
+from broker_core.shovels.ends import DestinationEnd, EndListener, Journey, SourceEnd, TransferEnd, settles
 from broker_core.version import VERSION
 from protocols.amqp091.broker.core_values import field_table
 from protocols.amqp091.broker.encoding import ENCODING, rendered
@@ -86,7 +86,7 @@ def nothing() -> None:
     """Do nothing: an end that does not wait for room."""
 
 
-class RemoteEnd(ShovelEnd, Owner):
+class RemoteEnd(TransferEnd, Owner):
     """The base of both ends: dialling, the queue, and the end of the connection."""
 
     def __init__(self, journey: Journey, uri: Uri, listener: EndListener) -> None:
@@ -100,6 +100,10 @@ class RemoteEnd(ShovelEnd, Owner):
     @property
     def _end(self) -> EndSettings:
         raise NotImplementedError
+
+    @property
+    def _virtual_host(self) -> str:
+        return "/" if self._uri.virtual_host is None else self._uri.virtual_host
 
     def _queue_there(self, waiting: int) -> None:
         """Called when the queue is there; go on."""
@@ -115,13 +119,12 @@ class RemoteEnd(ShovelEnd, Owner):
     def _front(self, outbox: Outbox, now: float, body_size_max: int) -> FrontEnd | None:
         if self._is_closed:
             return None
-        uri, name = self._uri, f"shovel {self._journey.name}"
-        virtual_host = "/" if uri.virtual_host is None else uri.virtual_host
+        uri, name = self._uri, self._journey.title
         login = Login(
             uri.mechanism,
             uri.user,
             uri.password,
-            virtual_host,
+            self._virtual_host,
             uri.heartbeat_s,
             uri.timeout_s,
             body_size_max,
@@ -134,7 +137,7 @@ class RemoteEnd(ShovelEnd, Owner):
         self._is_closed = True
         if self._link is not None:
             link, self._link = self._link, None
-            link.client.close("the shovel has closed it")
+            link.client.close(f"{self._journey.title} has ended")
             link.resume(self._journey.broker.now)
 
     def _failed(self, reason: str) -> None:

@@ -93,6 +93,7 @@ class Client(Machine):
         self._body: list[bytes] = []
         self._body_left = 0
         self._reason = ""
+        self.server_properties: FieldTable = {}  # what the broker has told about itself
 
     def begin(self) -> None:
         """Send the protocol header, which the client does first."""
@@ -248,6 +249,7 @@ class Client(Machine):
     def _on_start(self, method: Method) -> None:
         assert isinstance(method, m.ConnectionStart)
         login = self._login
+        self.server_properties = method.server_properties
         offered = method.mechanisms.decode("utf-8", "replace").split()
         if login.mechanism not in offered:
             self._end_now(f"it offers no login by {login.mechanism}")

@@ -1,7 +1,7 @@
 """Show and set parameters of virtual hosts, by component, and global ones.
 
-There are three components: the limits of virtual hosts, operator policies, which have routes of their own as well, and
-shovels, whose URIs are shown without passwords.
+The components are: the limits of virtual hosts, operator policies, which have routes of their own as well, and shovels
+and upstreams of a federation with their sets, whose URIs are shown without passwords.
 Other components are refused, as RabbitMQ refuses those of plug-ins that it has not loaded, and so are policies, which
 are set by their own routes. Global parameters may have any value.
 """
@@ -13,15 +13,13 @@ from typing import TYPE_CHECKING, Final
 from broker_core.arguments.parameters import PARAMETERS
 from broker_core.definitions.exporter import (
     OPERATOR_POLICY,
-    SHOVEL,
     VIRTUAL_HOST_LIMITS,
     Item,
     global_parameter_json,
     parameters,
 )
+from broker_core.durable_objects import COMPONENTS, PARAMETER, VIRTUAL_HOST
 from broker_core.durable_objects import OPERATOR_POLICY as KIND_OPERATOR_POLICY
-from broker_core.durable_objects import PARAMETER, VIRTUAL_HOST
-from broker_core.durable_objects import SHOVEL as KIND_SHOVEL
 from broker_core.limits import VirtualHostLimits
 from broker_core.operations import as_json
 from broker_core.values import Json
@@ -36,8 +34,7 @@ from protocols.http.management.short_lists import table
 from protocols.http.server.request import Asked, Level, Route
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.shovels.shovels import Shovels
+    from broker_core.shovels.components import Component
 
 PATH: Final = "/api/parameters"
 ONE: Final = PATH + "/{component}/{vhost}/{name}"
@@ -80,14 +77,14 @@ def put_parameter(asked: Asked) -> Later | Response:
     host, value = own_host_of(asked), body_of(asked, "value")["value"]
     component, name = asked.arguments["component"], asked.arguments["name"]
     require_component(component)
-    if not isinstance(value, dict):
+    if not isinstance(value, dict) and component not in COMPONENTS:
         raise bad(["not_map", shown(value)])
     created = all(each["name"] != name for each in of(asked, host))
-    if component == SHOVEL:
-        said_as_validation(
-            lambda: shovels_of(asked.broker).set(host.name, name, as_value(value), asked.user.name)
-        )
-        return changed(asked, created, KIND_SHOVEL, host.name, name)
+    if component in COMPONENTS:
+        said = as_json(value_in(value))
+        said_as_validation(lambda: connecting(asked).set(host.name, name, said, asked.user.name))
+        return changed(asked, created, component, host.name, name)
+    assert isinstance(value, dict)
     if component == VIRTUAL_HOST_LIMITS:
         if name != LIMITS:
             raise invalid(f"the limits of a vhost are called '{LIMITS}', not '{shown(name)}'")
@@ -99,21 +96,18 @@ def put_parameter(asked: Asked) -> Later | Response:
     return policies.obeyed(asked, host, changed(asked, created, KIND_OPERATOR_POLICY, host.name, name))
 
 
-def shovels_of(broker: Broker) -> Shovels:
-    from broker_core.shovels import shovels  # not needed in a node without any
+def connecting(asked: Asked) -> Component:
+    """Return the component in the path, of shovels or of federation."""
+    from broker_core.shovels import components  # not needed in a node without any
 
-    return shovels.shovels_of(broker)
-
-
-def as_value(said: Said) -> dict[str, Json]:
-    return {name: as_json(value_in(item)) for name, item in said.items()}
+    return components.component_of(asked.broker, asked.arguments["component"])
 
 
 def require_component(component: str) -> None:
     """Check that a component may be set here. Raises Refused."""
     if component == "policy":
         raise bad("policies may not be set using this method")
-    if component not in (VIRTUAL_HOST_LIMITS, OPERATOR_POLICY, SHOVEL):
+    if component not in (VIRTUAL_HOST_LIMITS, OPERATOR_POLICY, *COMPONENTS):
         row = PARAMETERS.get(component)
         raise invalid(f"component {shown(component)} not found{f': {row.instead}' if row else ''}")
 
@@ -134,9 +128,10 @@ def delete_parameter(asked: Asked) -> Later | Response:
         host.set_limits(VirtualHostLimits())
         return changed(asked, False, VIRTUAL_HOST, host.name)
     name = asked.arguments["name"]
-    if asked.arguments["component"] == SHOVEL:
-        shovels_of(asked.broker).delete(host.name, name)
-        return changed(asked, False, KIND_SHOVEL, host.name, name)
+    component = asked.arguments["component"]
+    if component in COMPONENTS:
+        connecting(asked).delete(host.name, name)
+        return changed(asked, False, component, host.name, name)
     asked.broker.policies.clear_operator(host.name, name)
     return policies.obeyed(asked, host, changed(asked, False, KIND_OPERATOR_POLICY, host.name, name))
 

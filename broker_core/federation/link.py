@@ -1,0 +1,177 @@
+"""The links of federated exchanges and queues: transfers from one upstream to one exchange or queue here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from broker_core.errors import Unsupported
+from broker_core.federation.local import LocalExchangeFeed, LocalQueueFeed
+from broker_core.shovels.definition import Definition, EndSettings
+from broker_core.shovels.ends import DestinationEnd, Journey, SourceEnd
+from broker_core.shovels.local import LocalDestination
+from broker_core.shovels.shovel import NO_REMOTE
+from broker_core.shovels.transfer import TURN_S, Transfer
+from broker_core.shovels.uri import parse
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+    from broker_core.clock import Timer
+    from broker_core.exchanges.exchange import Binding
+    from broker_core.federation.feed import ExchangeFeed, QueueFeed
+    from broker_core.federation.upstream import Upstream
+    from broker_core.shovels.ends import ExchangeFeedEnd, QueueFeedEnd, RemoteEnds
+    from broker_core.shovels.uri import Uri
+
+HERE: Final = parse("amqp://")
+
+
+class FederationLink(Transfer):
+    """A link. `feed` says what it asks of its upstream."""
+
+    log: ClassVar[logging.Logger] = logging.getLogger("leveret.federation")
+    kind: ClassVar[str]
+
+    def __init__(self, broker: Broker, feed: ExchangeFeed | QueueFeed, virtual_host: str, user: str) -> None:
+        """The link acts on this node as `user`, who has set the upstream."""
+        self.upstream: Upstream = feed.upstream
+        self.there = feed.name
+        title = f"Federation link (upstream: {feed.upstream.name})"
+        super().__init__(Journey(broker, feed.upstream.name, title, virtual_host, user, self._definition()))
+
+    @property
+    def name(self) -> str:
+        """The exchange or queue here."""
+        raise NotImplementedError
+
+    def _definition(self) -> Definition:
+        upstream = self.upstream
+        is_queue = self.kind == "queue"
+        here, there = (self.name, self.there) if is_queue else (None, None)
+        exchange, other = (None, None) if is_queue else (self.name, self.there)
+        return Definition(
+            EndSettings(upstream.uris, there, other, None, {}, predeclared=False),
+            EndSettings((HERE,), here, exchange, None, {}, predeclared=True),
+            upstream.ack_mode,
+            upstream.prefetch,
+            consumer_arguments={},
+            delete_after=None,
+            reconnect_s=upstream.reconnect_s,
+            trusts_user_id=True,  # the feed has dropped it, unless it is trusted
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The virtual host, the kind, the exchange or queue here, the upstream, and the exchange or queue there."""
+        return self.journey.virtual_host, self.kind, self.name, self.upstream.name, self.there
+
+    @property
+    def id(self) -> str:
+        """Eight digits by which the link is named in the API; the same for as long as its names are."""
+        return blake2b("\0".join(self.names).encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
+
+    def end(self, removes: bool) -> None:
+        """Stop; `removes`: what the link has upstream is not needed any more."""
+        self.stop()
+
+    def _remote_ends(self) -> RemoteEnds:
+        ends = self._broker.remote_ends
+        if ends is None:
+            raise Unsupported(NO_REMOTE)
+        return ends()
+
+    @property
+    def described(self) -> str:
+        host, upstream = self.journey.virtual_host, self.upstream
+        there = "" if self.there == self.name else f", {self.kind} '{self.there}' there"
+        return f"link of {self.kind} '{self.name}' in vhost '{host}' (upstream '{upstream.name}'{there})"
+
+
+class ExchangeLink(FederationLink):
+    """A link of a federated exchange."""
+
+    kind: ClassVar[str] = "exchange"
+
+    def __init__(self, broker: Broker, feed: ExchangeFeed, virtual_host: str, user: str) -> None:
+        self.feed = feed
+        self._feeding: ExchangeFeedEnd | None = None
+        self._changes: list[tuple[Binding, bool]] = []  # that have not gone upstream yet; True: it is there
+        self._change_at: Timer | None = None
+        super().__init__(broker, feed, virtual_host, user)
+
+    @property
+    def name(self) -> str:
+        return self.feed.exchange.name
+
+    def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
+        make: Callable[[ExchangeFeed, Journey, Uri, ExchangeLink], ExchangeFeedEnd]
+        make = LocalExchangeFeed if source.is_local else self._remote_ends().exchange_feed
+        self._feeding = make(self.feed, self.journey, source, self)
+        return self._feeding, LocalDestination(self.journey, destination, self)
+
+    def bound(self, binding: Binding) -> None:
+        self._change(binding, True)
+
+    def unbound(self, binding: Binding) -> None:
+        self._change(binding, False)
+
+    def _change(self, binding: Binding, is_there: bool) -> None:
+        """Have a change go upstream soon: now is in the middle of a change of the topology."""
+        self._changes.append((binding, is_there))
+        if self._change_at is None:
+            self._change_at = self._broker.timers.at(self._broker.now + TURN_S, self._propagate)
+
+    def _propagate(self, _now: float) -> None:
+        self._change_at = None
+        changes, self._changes = self._changes, []
+        if self._feeding is None:
+            return
+        for binding, is_there in changes:
+            change = self._feeding.bound if is_there else self._feeding.unbound
+            change(binding)
+
+    def end(self, removes: bool) -> None:
+        if self._feeding is not None and removes and self.upstream.cleans_up:
+            self._feeding.remove()
+        self._broker.timers.cancel(self._change_at)
+        self._change_at = None
+        self.stop()
+
+    def _close(self) -> None:
+        self._feeding = None
+        super()._close()
+
+
+class QueueLink(FederationLink):
+    """A link of a federated queue. It consumes upstream while the queue here wants messages."""
+
+    kind: ClassVar[str] = "queue"
+
+    def __init__(self, broker: Broker, feed: QueueFeed, virtual_host: str, user: str) -> None:
+        self.feed = feed
+        self._feeding: QueueFeedEnd | None = None
+        self._is_wanted = False
+        super().__init__(broker, feed, virtual_host, user)
+
+    @property
+    def name(self) -> str:
+        return self.feed.queue.name
+
+    def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
+        make: Callable[[QueueFeed, Journey, Uri, QueueLink], QueueFeedEnd]
+        make = LocalQueueFeed if source.is_local else self._remote_ends().queue_feed
+        self._feeding = make(self.feed, self.journey, source, self)
+        self._feeding.run(self._is_wanted)
+        return self._feeding, LocalDestination(self.journey, destination, self)
+
+    def run(self, wanted: bool) -> None:
+        """Consume upstream, or consume no more."""
+        self._is_wanted = wanted
+        if self._feeding is not None:
+            self._feeding.run(wanted)
+
+    def _close(self) -> None:
+        self._feeding = None
+        super()._close()
