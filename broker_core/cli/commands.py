@@ -46,6 +46,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "renew": ("messages", "Give a consumer more time to acknowledge what it holds."),
     "move": ("messages", "Move the messages of a queue to another."),
     "shovel": ("shovels", "Move messages between queues and brokers, and go on doing so."),
+    "federation": ("federation", "Have exchanges and queues get messages from other brokers."),
     "policy": ("governance", "Set, clear and list policies."),
     "operator-policy": ("governance", "Set, clear and list operator policies."),
     "user": ("governance", "Create, change, delete and list users."),

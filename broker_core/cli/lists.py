@@ -90,6 +90,12 @@ THINGS: Final[Mapping[str, tuple[str, Sequence[str], bool, bool]]] = {
         True,
         False,
     ),
+    "federation-links": (
+        "federation-links",
+        ("id", "vhost", "type", "exchange", "queue", "upstream", "status", "forwarded", "error"),
+        True,
+        False,
+    ),
     "vhosts": ("vhosts", ("name", "messages", "tracing", "default_queue_type", "description"), False, False),
     "users": ("users", ("name", "tags"), False, False),
     "permissions": ("permissions", ("vhost", "user", "configure", "write", "read"), False, False),

@@ -34,9 +34,7 @@ def add_shovel(parser: argparse.ArgumentParser, environ: Environ) -> None:
     for part in (setting, restarting, deleting):
         part.add_argument("name", metavar="NAME")
         virtual_host(part)
-    setting.add_argument(
-        "--file", metavar="FILE", type=Path, help="the keys, as a JSON object; - is standard input"
-    )
+    add_file(setting)
     setting.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], type=header, help="may be repeated"
     )
@@ -45,10 +43,17 @@ def add_shovel(parser: argparse.ArgumentParser, environ: Environ) -> None:
     listing.add_argument("--vhost", metavar="NAME", help="only of this virtual host")
 
 
+def add_file(parser: argparse.ArgumentParser) -> None:
+    """Add the option of a file that has the keys of a parameter."""
+    parser.add_argument(
+        "--file", metavar="FILE", type=Path, help="the keys, as a JSON object; - is standard input"
+    )
+
+
 def set_shovel(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import path
 
-    value = {**_in_file(options.file), **table(options.set)}
+    value = {**in_file(options.file), **table(options.set)}
     if not value:
         raise ValueError("a shovel needs keys: --set KEY=VALUE, or --file FILE")
     api.put(path("parameters", "shovel", options.vhost, options.name), {"value": value})
@@ -57,7 +62,7 @@ def set_shovel(options: argparse.Namespace, api: Api) -> int:
     return DONE
 
 
-def _in_file(file: Path | None) -> Mapping[str, object]:
+def in_file(file: Path | None) -> Mapping[str, object]:
     """Return the keys in a file. Raises ValueError, OSError."""
     if file is None:
         return {}

@@ -91,6 +91,7 @@ class LogLevels(Record):
     broker: str | None = key(LOG_LEVEL, "Queues, dead letters, bindings.", None, reload=True)
     exchanges: str | None = key(LOG_LEVEL, "Exchanges and their types.", None, reload=True)
     shovel: str | None = key(LOG_LEVEL, "Shovels.", None, reload=True)
+    federation: str | None = key(LOG_LEVEL, "Links of a federation.", None, reload=True)
     store: str | None = key(LOG_LEVEL, "The store: recovery, damage, full disks.", None, reload=True)
     security: str | None = key(LOG_LEVEL, "Passwords and tokens.", None, reload=True)
     timeouts: str | None = key(LOG_LEVEL, "Deliveries that were not acknowledged in time.", None, reload=True)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Attention(Enum):
-    """What a decorator wants to hear of about one exchange."""
+    """The part of what happens to one exchange that a decorator wants to hear of."""
 
     NOTHING = "nothing"
     EVENTS = "events"  # all but its messages

@@ -1,4 +1,4 @@
-"""Whether a federated queue wants messages: it is empty, and has a consumer that could take one.
+"""The demand of a federated queue: it wants messages if it is empty, and has a consumer that could take one.
 
 Consumers of a negative priority do not count: links of other brokers have such, and if they did, messages would go
 around between queues that nobody consumes from. So says RabbitMQ's documentation of federated queues.

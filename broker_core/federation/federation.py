@@ -18,7 +18,7 @@ from broker_core.exchanges.exchange import Destination, Exchange
 from broker_core.federation.demand import QueueDemand
 from broker_core.federation.feed import PURPOSE, ExchangeFeed, QueueFeed
 from broker_core.federation.link import ExchangeLink, FederationLink, QueueLink
-from broker_core.federation.upstream import Member, Upstream, members_of, upstream_of
+from broker_core.federation.upstream import SetMember, Upstream, members_of, upstream_of
 from broker_core.policy import quick
 from broker_core.queues.queue import Queue
 from broker_core.shovels.components import Component, Parameter
@@ -40,14 +40,14 @@ ALL: Final = "all"  # the set of all upstreams
 
 
 @attrs.frozen
-class Kept:
+class KeptParameter:
     """An upstream or a set, as it was set, and whose permissions it has here."""
 
     value: Json = attrs.field(repr=False)
     user: str
 
 
-class Kind(Component):
+class ParameterKind(Component):
     """The upstreams, or the sets, by virtual host and name."""
 
     component: ClassVar[str]
@@ -56,7 +56,7 @@ class Kind(Component):
     def __init__(self, federation: Federation, broker: Broker) -> None:
         self._federation = federation
         self._broker = broker
-        self._kept: dict[tuple[str, str], Kept] = {}
+        self._kept: dict[tuple[str, str], KeptParameter] = {}
 
     def _checked(self, value: Json, before: Json) -> Json:
         """Return the value to be kept. Raises PreconditionFailed."""
@@ -69,7 +69,7 @@ class Kind(Component):
         if before is None and len(self._kept) >= PARAMETERS_MAX:
             raise TooMany(f"there are {PARAMETERS_MAX} {self.noun}s, which are the most")
         value = self._checked(value, None if before is None else before.value)
-        self._kept[key] = Kept(value, user)
+        self._kept[key] = KeptParameter(value, user)
         if broker.catalogue is not None:
             broker.catalogue.keep_component_parameter(self.component, virtual_host, name, value, user)
         self._changed("parameter.set", virtual_host, name)
@@ -85,7 +85,7 @@ class Kind(Component):
         self._broker.events.happened(event, virtual_host, {"component": self.component, "name": name})
         self._federation.parameters_changed(virtual_host)
 
-    def find(self, virtual_host: str, name: str) -> Kept | None:
+    def find(self, virtual_host: str, name: str) -> KeptParameter | None:
         return self._kept.get((virtual_host, name))
 
     def names(self, virtual_host: str) -> list[str]:
@@ -101,7 +101,7 @@ class Kind(Component):
         return value
 
 
-class Upstreams(Kind):
+class Upstreams(ParameterKind):
     component = UPSTREAM
     noun = "upstream"
 
@@ -114,7 +114,7 @@ class Upstreams(Kind):
         return without_passwords(object_in(value, "an upstream"))
 
 
-class UpstreamSets(Kind):
+class UpstreamSets(ParameterKind):
     component = UPSTREAM_SET
     noun = "set of upstreams"
 
@@ -252,15 +252,15 @@ class Federation:
             return policies.for_queue(host, owner.name, owner.type)
         return policies.for_exchange(host, owner.name)
 
-    def _members(self, host: str, definition: Table) -> Iterable[Member]:
+    def _members(self, host: str, definition: Table) -> Iterable[SetMember]:
         one, name, pattern = (definition.get(key) for key in KEYS)
         if isinstance(one, str):
-            return [Member(one)]
+            return [SetMember(one)]
         if isinstance(pattern, str):
             found_in = quick(pattern) or re.compile(pattern).search
-            return [Member(each) for each in self.upstreams.names(host) if found_in(each)]
+            return [SetMember(each) for each in self.upstreams.names(host) if found_in(each)]
         if name == ALL:
-            return [Member(each) for each in self.upstreams.names(host)]
+            return [SetMember(each) for each in self.upstreams.names(host)]
         kept = self.sets.find(host, name) if isinstance(name, str) else None
         return () if kept is None else members_of(kept.value)
 

@@ -1,4 +1,4 @@
-"""What a link asks of its upstream, and how messages are marked that come from there; no protocol, no connection.
+"""The feed of a link: what it asks of its upstream, and how messages from there are marked, in no protocol.
 
     exchange X here:   upstream X ──our bindings──> internal exchange ──> queue "federation: X -> NODE" ──> the link
     queue Q here:      upstream Q ──a consumer of priority -1, while Q here is empty and wanted──> the link
@@ -49,7 +49,7 @@ VISITS: Final = "visit-count"
 
 
 @attrs.frozen
-class Place:
+class Side:
     """A virtual host of a broker: the upstream, once it has told its name, or this one."""
 
     cluster: str | None
@@ -57,7 +57,7 @@ class Place:
 
 
 @attrs.frozen
-class Wanted:
+class UpstreamBinding:
     """A binding from the upstream exchange to the internal one."""
 
     key: str
@@ -74,7 +74,7 @@ class ExchangeFeed:
         self.upstream = upstream
         self.exchange = exchange
         self.name = upstream.exchange or exchange.name
-        self.here = Place(here, exchange.virtual_host.name)
+        self.here = Side(here, exchange.virtual_host.name)
 
     def queue_name(self, virtual_host: str) -> str:
         """Return the name of the upstream queue in a virtual host there."""
@@ -105,7 +105,7 @@ class ExchangeFeed:
             PURPOSE: FEDERATION,
         }
 
-    def headers(self, message: Message, redelivered: bool, origin: Place, uri: Uri) -> Table | None:
+    def headers(self, message: Message, redelivered: bool, origin: Side, uri: Uri) -> Table | None:
         """Return the headers to be added to a message that arrives; None: it has come far enough."""
         if not may_go_on(message, self.upstream.max_hops, self.here.cluster, self.here.virtual_host):
             return None
@@ -123,13 +123,13 @@ class ExchangeFeed:
 class Propagation:
     """The bindings of an exchange as its upstream should have them. Several that ask for the same are one there."""
 
-    def __init__(self, feed: ExchangeFeed, origin: Place, suffix: str) -> None:
+    def __init__(self, feed: ExchangeFeed, origin: Side, suffix: str) -> None:
         self._feed = feed
         self._origin = origin
         self._suffix = suffix  # of the internal exchange
         self._asking: dict[tuple[str, object], set[object]] = {}  # the bindings, by what they ask for
 
-    def added(self, binding: Binding) -> Wanted | None:
+    def added(self, binding: Binding) -> UpstreamBinding | None:
         """Return the binding to be made upstream because of one here; None if there is nothing to do."""
         wanted = self._wanted(binding)
         if wanted is None or BOUND_FROM in binding.arguments:
@@ -138,7 +138,7 @@ class Propagation:
         asking.add(binding.identity)
         return wanted if len(asking) == 1 else None
 
-    def removed(self, binding: Binding) -> Wanted | None:
+    def removed(self, binding: Binding) -> UpstreamBinding | None:
         """Return the binding to be removed upstream because one here was; None if there is nothing to do."""
         wanted, key = self._wanted(binding), (binding.key, binding.frozen_arguments)
         if wanted is None or BOUND_FROM in binding.arguments:
@@ -149,7 +149,7 @@ class Propagation:
             return None
         return wanted
 
-    def _wanted(self, binding: Binding) -> Wanted | None:
+    def _wanted(self, binding: Binding) -> UpstreamBinding | None:
         """Return what a binding asks for upstream; None if it has come far enough.
 
         A binding goes as far up as messages come down: each link lets it go on over one less than it has left, and
@@ -170,7 +170,7 @@ class Propagation:
             "exchange": f"{feed.here.virtual_host}:{feed.exchange.name} {self._suffix}",
             "hops": Int16(hops),
         }
-        return Wanted(binding.key, {**binding.arguments, BOUND_FROM: [record, *before]})
+        return UpstreamBinding(binding.key, {**binding.arguments, BOUND_FROM: [record, *before]})
 
 
 def _hops_in(record: Value) -> int:
@@ -188,7 +188,7 @@ class QueueFeed:
         self.queue = queue
         self.name = upstream.queue or queue.name
 
-    def headers(self, message: Message, redelivered: bool, origin: Place, uri: Uri) -> Table:
+    def headers(self, message: Message, redelivered: bool, origin: Side, uri: Uri) -> Table:
         """Return the headers to be added to a message that arrives."""
         before = records_in(message.header(RECEIVED_FROM))
         added: dict[str, Value] = {}

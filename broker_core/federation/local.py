@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import Failure
-from broker_core.federation.feed import INTERNAL_TYPE, PRIORITY, Place, Propagation
+from broker_core.federation.feed import INTERNAL_TYPE, PRIORITY, Propagation, Side
 from broker_core.message import Facts, Message
 from broker_core.shovels.ends import ExchangeFeedEnd, QueueFeedEnd
 from broker_core.shovels.local import LocalSource, SourceConsumer, client_of
@@ -37,7 +37,7 @@ class LocalFeed(LocalSource):
         self._from = feed
         name = journey.virtual_host if uri.virtual_host is None else uri.virtual_host
         operations = journey.broker.operations
-        self.origin = Place(None if operations is None else operations.name, name)
+        self.origin = Side(None if operations is None else operations.name, name)
 
     def _entered(self) -> Client:
         client = self._client = client_of(self._journey, self._uri)

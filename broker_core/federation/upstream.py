@@ -67,7 +67,7 @@ class Upstream:
 
 
 @attrs.frozen
-class Member:
+class SetMember:
     """A member of a set of upstreams: the name of an upstream, and settings that replace its own."""
 
     upstream: str
@@ -105,14 +105,14 @@ def upstream_of(name: str, value: Json, settings: Mapping[str, Json] | None = No
     )
 
 
-def members_of(value: Json) -> tuple[Member, ...]:
+def members_of(value: Json) -> tuple[SetMember, ...]:
     """Read the parameter of a set of upstreams. Raises PreconditionFailed."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not len(value) <= MEMBERS_MAX:
         raise PreconditionFailed("the value of a set of upstreams should be a list of objects")
     return tuple(map(_member, value))
 
 
-def _member(value: Json) -> Member:
+def _member(value: Json) -> SetMember:
     given = dict(object_in(value, "a member of a set"))
     name = given.pop("upstream", None)
     if not isinstance(name, str) or not name:
@@ -120,4 +120,4 @@ def _member(value: Json) -> Member:
     for key in given:
         require_known(key, MEMBER_KEYS)
     upstream_of(name, {"uri": "amqp://"}, given)
-    return Member(name, given)
+    return SetMember(name, given)

@@ -21,6 +21,7 @@ CATEGORIES: Final = (
     "broker",
     "exchanges",
     "shovel",
+    "federation",
     "store",
     "security",
     "timeouts",

@@ -100,6 +100,7 @@ SECTIONS: Final[Sequence[tuple[str, str, tuple[str, ...]]]] = (
         ),
     ),
     ("Shovels", "[Shovels](shovels.md)", ("/api/shovels",)),
+    ("Federation", "[Federation](federation.md)", ("/api/federation-links",)),
     ("Everything else", "[The HTTP API](http-api.md)", ("/api",)),
     ("The web page", "[The web page](web-ui.md)", ("/",)),
 )

@@ -55,6 +55,7 @@ PAGES: Final = {
     "consumers": ("consumers",),
     "policies": ("policies",),
     "shovels": ("shovels",),
+    "federation": ("federation",),
     "users": ("users",),
     "user": ("users", "keeper"),
     "vhosts": ("vhosts",),

@@ -33,6 +33,7 @@ VIEWS: Final = {
     "consumers": "Consumers",
     "policies": "Policies",
     "shovels": "Shovels",
+    "federation": "Federation",
     "users": "Users",
     "vhosts": "Virtual hosts",
     "definitions": "Definitions",

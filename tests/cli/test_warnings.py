@@ -25,7 +25,7 @@ ARGUMENTS: Final = [row for row in QUEUE_ARGUMENTS.values() if row.effect is Eff
 KEYS: Final = [row for row in POLICY_KEYS.values() if row.effect is Effect.NO_EFFECT]
 COMPONENTS: Final = [row for row in PARAMETERS.values() if row.effect is Effect.NO_EFFECT]
 EXAMPLES: Final = {row.key: row.example for row in QUEUE_ARGUMENTS.values() if row.key}
-ANY: Final = {"federation-upstream": "up", "federation-upstream-set": "all", "max-segment-size": 5}
+ANY: Final = {"max-segment-size": 5}
 
 
 def ids(row: Row) -> str:

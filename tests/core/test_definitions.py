@@ -56,7 +56,7 @@ EXPORTED: dict[str, Any] = {
             "vhost": "/prod",
             "value": {"pattern": "^a", "apply-to": "queues", "definition": {"max-length": 7}, "priority": 1},
         },
-        {"component": "federation-upstream", "name": "up", "vhost": "/", "value": {"uri": "amqp://"}},
+        {"component": "mqtt", "name": "up", "vhost": "/", "value": {"uri": "amqp://"}},
     ],
     "global_parameters": [{"name": "cluster_name", "value": "rabbit@east"}],
     "policies": [
@@ -186,7 +186,7 @@ def warned(content: dict) -> list[str]:
 
 def test_what_means_nothing_here_is_named():
     assert [each.partition(" has no effect")[0] for each in warned(EXPORTED)] == [
-        "parameter 'up' in vhost '/': federation-upstream",
+        "parameter 'up' in vhost '/': mqtt",
     ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.exchanges.exchange import Exchange
-from broker_core.federation.feed import ExchangeFeed, Place, Propagation
+from broker_core.federation.feed import ExchangeFeed, Propagation, Side
 from broker_core.federation.upstream import upstream_of
 from broker_core.message import Message
 from broker_core.values import Json
@@ -213,7 +213,7 @@ def test_a_link_has_the_permissions_of_the_user_who_has_set_the_upstream() -> No
 
 def propagation(max_hops: int, exchange: Exchange) -> Propagation:
     upstream = upstream_of("u", {"uri": "amqp://x", "max-hops": max_hops})
-    return Propagation(ExchangeFeed(upstream, exchange, "here"), Place("there", "/"), "A")
+    return Propagation(ExchangeFeed(upstream, exchange, "here"), Side("there", "/"), "A")
 
 
 @pytest.mark.parametrize(("left", "max_hops", "asked"), [(1, 5, None), (2, 5, 1), (5, 2, 2), (3, 3, 2)])

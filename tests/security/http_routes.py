@@ -22,6 +22,7 @@ NAMES: Final = {
     "attempt": "0",
     "xid": "1-61-31",
     "node": "leveret",
+    "id": "00000000",  # of no link
     "user": "bob",
     "component": "vhost-limits",
     "within": "1",

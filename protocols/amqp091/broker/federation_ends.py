@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import PreconditionFailed
-from broker_core.federation.feed import INTERNAL_TYPE, PRIORITY, Place, Propagation
+from broker_core.federation.feed import INTERNAL_TYPE, PRIORITY, Propagation, Side
 from broker_core.message import Message
 from broker_core.shovels.ends import EndListener, ExchangeFeedEnd, Journey, QueueFeedEnd, SourceEnd, settles
 from protocols.amqp091.broker.core_values import field_table
@@ -55,7 +55,7 @@ class Feed091(RemoteEnd, SourceEnd):
     ) -> None:
         super().__init__(journey, uri, listener)
         self._from = feed
-        self._origin = Place(None, self._virtual_host)
+        self._origin = Side(None, self._virtual_host)
         self._steps: Steps | None = None
         self._asked: Method | None = None  # the step that waits for its answer
         self._tolerated: tuple[int, ...] = SURE
@@ -89,7 +89,7 @@ class Feed091(RemoteEnd, SourceEnd):
         if self._link is not None:
             told = self._link.client.server_properties
             cluster = told.get("cluster_name")
-            self._origin = Place(cluster if isinstance(cluster, str) else None, self._virtual_host)
+            self._origin = Side(cluster if isinstance(cluster, str) else None, self._virtual_host)
         self._steps = self._walk()
         self._step(None)
 

@@ -16,6 +16,7 @@ from protocols.http.management import (
     deliveries,
     exchanges,
     features,
+    federation,
     health,
     limits,
     messages,
@@ -61,6 +62,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     *policies.ROUTES,
     *parameters.ROUTES,
     *shovels.ROUTES,
+    *federation.ROUTES,
     *limits.ROUTES,
     *definitions.ROUTES,
 )

@@ -19,6 +19,7 @@ from protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, l
 
 if TYPE_CHECKING:
     from broker_core.broker import Broker
+    from broker_core.federation.federation import Federation
     from broker_core.interceptors.chain import Chain
     from broker_core.operations import Clustering, Operations
     from broker_core.shovels.shovels import Shovels
@@ -46,6 +47,8 @@ def families(broker: Broker, groups: frozenset[str] | None) -> Iterator[tuple[Fa
             yield from _intercepted(broker.interceptors)
         if broker.shovels is not None:
             yield from _shovelled(broker.shovels)
+        if broker.federation is not None:
+            yield from _federated(broker.federation)
         yield from _piped(broker)
 
 
@@ -97,6 +100,24 @@ def _shovelled(shovels: Shovels) -> Iterator[tuple[Family, list[Sample]]]:
     ]
     yield SHOVELLED, [(labels, shovel.forwarded) for labels, shovel in found]
     yield SHOVELS_RUNNING, [(labels, int(shovel.is_running)) for labels, shovel in found]
+
+
+FEDERATED: Final = Family(
+    "leveret_federation_messages_total", COUNTER, "Messages that a link of a federation has brought."
+)
+LINKS_RUNNING: Final = Family(
+    "leveret_federation_link_running", GAUGE, "1 while a link of a federation is connected."
+)
+
+
+def _federated(federation: Federation) -> Iterator[tuple[Family, list[Sample]]]:
+    """Yield what the links of a federation have done, by virtual host, kind, name and upstream."""
+    found = [
+        (labelled(dict(zip(("vhost", "type", "name", "upstream", "from"), link.names, strict=True))), link)
+        for link in federation
+    ]
+    yield FEDERATED, [(labels, link.forwarded) for labels, link in found]
+    yield LINKS_RUNNING, [(labels, int(link.is_running)) for labels, link in found]
 
 
 PIPED: Final = Family(

@@ -200,7 +200,7 @@ MOVED: dict[str, Any] = {
         {"name": "cid", "password_hash": "", "tags": "management"},
     ],
     "permissions": [{"user": "ann", "vhost": "shop", "configure": ".*", "write": ".*", "read": ".*"}],
-    "parameters": [{"component": "federation-upstream", "name": "up", "vhost": "shop", "value": {"uri": "amqp://"}}],
+    "parameters": [{"component": "mqtt", "name": "up", "vhost": "shop", "value": {"uri": "amqp://"}}],
     "policies": [
         {"name": "ha", "vhost": "shop", "pattern": "", "definition": {"ha-mode": "all"}},
         {"name": "bad", "vhost": "shop", "pattern": "", "definition": {"max-lenght": 5}},
@@ -227,7 +227,7 @@ def check_report(told: dict[str, Any]) -> None:
     }  # fmt: skip
     ignored, changed, problems = told["ignored"], told["changed"], told["problems"]
     assert [each.partition(" has no effect")[0] for each in ignored] == [
-        "parameter 'up' in vhost 'shop': federation-upstream",
+        "parameter 'up' in vhost 'shop': mqtt",
         "policy 'ha' in vhost 'shop': ha-mode",
     ]
     assert changed[0].startswith("user 'ann': the password is hashed with MD5")

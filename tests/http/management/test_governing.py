@@ -439,8 +439,8 @@ WRONG_PARAMETERS: dict[str, tuple[Any, object]] = {
     ),
     "federation/%2F/s": (
         {"value": {}},
-        "Validation failed\n\ncomponent federation not found: nothing comes from other brokers by itself; "
-        "a shovel can bring it\n",
+        "Validation failed\n\ncomponent federation not found: upstreams and policies say all that "
+        "there is to say\n",
     ),
     "policy/%2F/p": ({"value": {}}, "policies may not be set using this method"),
     "vhost-limits/%2F/limits": (

@@ -18,6 +18,7 @@ const NAVIGATION = [
   ["consumers", "Consumers"],
   ["policies", "Policies"],
   ["shovels", "Shovels", "monitoring"],
+  ["federation", "Federation", "monitoring"],
   ["users", "Users", "administrator"],
   ["vhosts", "Virtual hosts"],
   ["definitions", "Definitions", "administrator"],

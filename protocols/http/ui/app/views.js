@@ -8,6 +8,7 @@ import { consumers } from "./views/consumers.js";
 import { definitions } from "./views/definitions.js";
 import { exchange } from "./views/exchange.js";
 import { exchanges } from "./views/exchanges.js";
+import { federation } from "./views/federation.js";
 import { virtualHost, virtualHosts } from "./views/hosts.js";
 import { leases } from "./views/leases.js";
 import { log } from "./views/log.js";
@@ -44,4 +45,5 @@ export const VIEWS = {
   "alarms/1": alarms,
   "log/1": log,
   "shovels/1": shovels,
+  "federation/1": federation,
 };

@@ -1,0 +1,91 @@
+"""Show and restart the links of a federation. Upstreams and their sets are parameters (`parameters.py`).
+
+Source: RabbitMQ's federation management plug-in.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from broker_core.errors import NotFound
+from broker_core.values import Json
+from protocols.http.connection import Later, Response
+from protocols.http.management.requester import changed, host_of, own_host_of, visible_hosts
+from protocols.http.management.short_lists import table
+from protocols.http.server.request import Asked, Level, Route
+
+if TYPE_CHECKING:
+    from broker_core.federation.link import FederationLink
+
+PATH: Final = "/api/federation-links"
+DOWN: Final = "/state/down"
+STATES: Final = {"terminated": "error"}  # RabbitMQ's word for the time until the next attempt
+
+
+def all_links(asked: Asked) -> Later:
+    return listed(asked, {host.name for host in visible_hosts(asked)})
+
+
+def all_down(asked: Asked) -> Later:
+    return listed(asked, {host.name for host in visible_hosts(asked)}, is_down=True)
+
+
+def in_virtual_host(asked: Asked) -> Later:
+    return listed(asked, {host_of(asked).name})
+
+
+def down_in_virtual_host(asked: Asked) -> Later:
+    return listed(asked, {host_of(asked).name}, is_down=True)
+
+
+def listed(asked: Asked, hosts: set[str], is_down: bool = False) -> Later:
+    rows = [
+        row(asked, link)
+        for link in asked.broker.federation or ()
+        if link.journey.virtual_host in hosts and not (is_down and link.state in ("running", "starting"))
+    ]
+    return table(asked, rows, "vhost", "type", "upstream", "id")
+
+
+def row(asked: Asked, link: FederationLink) -> dict[str, Json]:
+    """Return what is known of a link; its URI has no password."""
+    at = datetime.fromtimestamp(link.changed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    found: dict[str, Json] = {
+        "node": asked.operations.name,
+        "type": link.kind,
+        link.kind: link.name,
+        f"upstream_{link.kind}": link.there,
+        "vhost": link.journey.virtual_host,
+        "upstream": link.upstream.name,
+        "id": link.id,
+        "status": STATES.get(link.state, link.state),
+        "uri": link.upstream.uris[0].shown,
+        "timestamp": at,
+        "forwarded": link.forwarded,
+        "user": link.journey.user,
+        "blocked_status": "flow" if link.is_blocked else "running",
+    }
+    if link.kind == "queue":
+        found["consumer_tag"] = link.upstream.consumer_tag
+    if link.reason:
+        found["error"] = link.reason
+    return found
+
+
+def restart(asked: Asked) -> Response:
+    host, id = own_host_of(asked), asked.arguments["id"]
+    federation = asked.broker.federation
+    if federation is None or asked.arguments["node"] != asked.operations.name:
+        raise NotFound(f"no federation link '{id[:100]}' in vhost '{host.name}' on this node")
+    federation.find(host.name, id).restart()
+    return changed(asked, False)
+
+
+ROUTES: Final = (
+    Route("GET", PATH, Level.MONITORING, all_links),
+    Route("GET", PATH + DOWN, Level.MONITORING, all_down),
+    Route("GET", PATH + "/{vhost}", Level.MONITORING, in_virtual_host),
+    Route("GET", PATH + "/{vhost}" + DOWN, Level.MONITORING, down_in_virtual_host),
+    Route("DELETE", PATH + "/vhost/{vhost}/{id}/{node}/restart", Level.ADMINISTRATOR, restart),
+)
