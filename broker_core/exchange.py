@@ -1,7 +1,8 @@
-"""The contract of exchange types under a stable name for plug-ins; it is defined in `exchanges/exchange.py`."""
+"""The contracts of exchange types and decorators under a stable name for plug-ins; `exchanges/` defines them."""
 
 from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.arguments.row import Effect, Row
+from broker_core.exchanges.decorator import Attention, ExchangeDecorator
 from broker_core.exchanges.exchange import (
     HANDLED,
     Binding,
@@ -14,11 +15,13 @@ from broker_core.exchanges.exchange import (
 
 __all__ = [
     "HANDLED",
+    "Attention",
     "Binding",
     "Destination",
     "Effect",
     "Exchange",
     "ExchangeArgument",
+    "ExchangeDecorator",
     "ExchangeType",
     "Handled",
     "LooksAt",

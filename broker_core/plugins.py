@@ -1,8 +1,8 @@
-"""Load plug-ins: entry points, folders and decorators fill three registries: exchange types, protocols, interceptors.
+"""Load plug-ins: entry points, folders and Python's decorators fill registries: exchange types, protocols and others.
 
-    installed packages   entry point groups `leveret.exchanges`, `leveret.protocols` and `leveret.interceptors`
-    plugin folders       each `*.py` without a leading underscore; its public types and protocols are found
-    imported code        `@exchange_type`, `@interceptor`, `register_exchange_type(cls)`, `register_protocol(protocol)`
+    installed packages   entry point groups `leveret.exchanges`, `.protocols`, `.interceptors` and `.decorators`
+    plugin folders       each `*.py` without a leading underscore; its public types, protocols and others are found
+    imported code        `@exchange_type`, `@interceptor`, `@exchange_decorator`, `register_exchange_type(cls)`, ...
 
 `Plugins` owns the registries of one node. At boot anything wrong with a plugin is a fatal error that names the plugin:
 a name taken twice, a name without `x-`, a method that cannot be called as the contract says (X014). Later, `reload`
@@ -30,6 +30,7 @@ from typing import Final, TypeAlias, TypeGuard, TypeVar
 import attrs
 
 from broker_core.errors import MISTAKES
+from broker_core.exchanges.decorator import ExchangeDecorator
 from broker_core.exchanges.exchange import Exchange, ExchangeType, LooksAt
 from broker_core.exchanges.missing import Missing
 from broker_core.exchanges.standard import STANDARD
@@ -37,7 +38,7 @@ from broker_core.frontend import Protocol
 from broker_core.interceptors.interceptor import Interceptor
 from broker_core.interceptors.standard import STANDARD as INTERCEPTORS
 
-GROUPS: Final = ("leveret.exchanges", "leveret.protocols", "leveret.interceptors")
+GROUPS: Final = ("leveret.exchanges", "leveret.protocols", "leveret.interceptors", "leveret.decorators")
 NO_FOLDER: Final = "there is no such plugin folder"
 STANDARD_SOURCE: Final = "leveret"  # the source of the standard types
 FIRST_BYTES_MAX: Final = 8
@@ -58,9 +59,21 @@ METHODS: Final = {
     "equivalent": 1,
 }
 
-Plugin: TypeAlias = type[ExchangeType] | type[Interceptor] | Protocol
+# The same for decorators of exchanges.
+DECORATED: Final = {
+    "attention": 2,
+    "created": 1,
+    "deleted": 1,
+    "policy_changed": 1,
+    "bound": 1,
+    "unbound": 1,
+    "route": 3,
+}
+
+Plugin: TypeAlias = type[ExchangeType] | type[Interceptor] | type[ExchangeDecorator] | Protocol
 EntryPoints: TypeAlias = Callable[[str], Iterable[importlib.metadata.EntryPoint]]
 ExchangeClass = TypeVar("ExchangeClass", bound=type[ExchangeType])
+DecoratorClass = TypeVar("DecoratorClass", bound=type[ExchangeDecorator])
 InterceptorClass = TypeVar("InterceptorClass", bound=type[Interceptor])
 
 
@@ -95,6 +108,12 @@ def interceptor(cls: InterceptorClass) -> InterceptorClass:
     return cls
 
 
+def exchange_decorator(cls: DecoratorClass) -> DecoratorClass:
+    """Offer the decorated class as a decorator of exchanges to every node that starts in this process from now on."""
+    _announced.append((cls.__module__, cls))
+    return cls
+
+
 def register_exchange_type(cls: type[ExchangeType]) -> None:
     """Offer a class as `exchange_type` does, for classes that are defined elsewhere."""
     exchange_type(cls)
@@ -108,7 +127,7 @@ def register_protocol(protocol: Protocol) -> None:
 
 @attrs.frozen
 class ReloadReport:
-    """The result of a reload. Names are those of exchange types, protocols and interceptors."""
+    """The result of a reload. Names are those of exchange types, protocols, interceptors and decorators."""
 
     loaded: tuple[str, ...]  # from files that are new or have changed
     unchanged: tuple[str, ...]  # from files that have not changed
@@ -123,7 +142,7 @@ class Listed:
     """A plugin as operators see it."""
 
     name: str
-    kind: str  # `exchange type`, `protocol` or `interceptor`
+    kind: str  # `exchange type`, `protocol`, `interceptor` or `exchange decorator`
     source: str  # entry point, file or module
     disabled: bool
 
@@ -135,7 +154,7 @@ def installed(group: str) -> importlib.metadata.EntryPoints:
 
 
 class Plugins:
-    """The registries of one node by name: `exchange_types`, `protocols` and `interceptors`.
+    """The registries of one node by name: `exchange_types`, `protocols`, `interceptors` and `decorators`.
 
     They are live; only this class edits them. `folders` are the plugin folders; names in `disabled` are left out of the
     registries. `standard` are the exchange types that need no `x-` and, as the standard interceptors, are always there.
@@ -151,6 +170,7 @@ class Plugins:
         self.exchange_types: dict[str, type[ExchangeType]] = dict(standard)
         self.protocols: dict[str, Protocol] = {}
         self.interceptors: dict[str, type[Interceptor]] = dict(INTERCEPTORS)
+        self.decorators: dict[str, type[ExchangeDecorator]] = {}
         self._folders = tuple(folders)
         self._disabled = frozenset(disabled)
         self._entry_points = entry_points
@@ -260,6 +280,8 @@ class Plugins:
         self.exchange_types.update({plugin.name: plugin for plugin in in_force if is_exchange_type(plugin)})
         self.interceptors.clear()
         self.interceptors.update({plugin.name: plugin for plugin in in_force if is_interceptor(plugin)})
+        self.decorators.clear()
+        self.decorators.update({plugin.name: plugin for plugin in in_force if is_decorator(plugin)})
         self.protocols.clear()
         self.protocols.update({plugin.name: plugin for plugin in in_force if isinstance(plugin, Protocol)})
 
@@ -267,7 +289,7 @@ class Plugins:
         return plugin.name in self._disabled and source != STANDARD_SOURCE
 
     def _names(self) -> set[str]:
-        return {*self.exchange_types, *self.protocols, *self.interceptors}
+        return {*self.exchange_types, *self.protocols, *self.interceptors, *self.decorators}
 
     def _forget_deleted_files(self) -> None:
         for path in [path for path in self._contents if path not in self._stamps]:
@@ -331,10 +353,16 @@ def is_interceptor(plugin: object) -> TypeGuard[type[Interceptor]]:
     return isinstance(plugin, type) and issubclass(plugin, Interceptor)
 
 
+def is_decorator(plugin: object) -> TypeGuard[type[ExchangeDecorator]]:
+    return isinstance(plugin, type) and issubclass(plugin, ExchangeDecorator)
+
+
 def kind_of(plugin: Plugin) -> str:
     """Return the kind of a plug-in as operators call it."""
     if isinstance(plugin, Protocol):
         return "protocol"
+    if is_decorator(plugin):
+        return "exchange decorator"
     return "interceptor" if is_interceptor(plugin) else "exchange type"
 
 
@@ -395,8 +423,9 @@ def public_plugins(module: ModuleType) -> Iterable[Plugin]:
 
 
 def is_defined_in(module: ModuleType, value: object) -> bool:
-    """True if `value` is an exchange type or an interceptor defined in this module, not imported into it."""
-    return (is_exchange_type(value) or is_interceptor(value)) and value.__module__ == module.__name__
+    """True if `value` is a class that is a plug-in and is defined in this module, not imported into it."""
+    is_offered = is_exchange_type(value) or is_interceptor(value) or is_decorator(value)
+    return is_offered and value.__module__ == module.__name__
 
 
 def traceback_of(error: BaseException) -> str:
@@ -411,7 +440,11 @@ def faults(plugin: object) -> Iterable[str]:
         return exchange_type_faults(plugin)
     if is_interceptor(plugin):
         return interceptor_faults(plugin)
-    return [f"{plugin!r} is neither a subclass of ExchangeType or Interceptor nor a Protocol"]
+    if is_decorator(plugin):
+        return decorator_faults(plugin)
+    return [
+        f"{plugin!r} is neither a subclass of ExchangeType, Interceptor or ExchangeDecorator nor a Protocol"
+    ]
 
 
 def protocol_faults(protocol: Protocol) -> Iterable[str]:
@@ -440,6 +473,16 @@ def interceptor_faults(cls: type[Interceptor]) -> Iterable[str]:
     if not can_be_called(cls, 2):
         yield f"{cls.__name__}: the constructor does not take just the options and the node's name"
     yield from method_faults(cls, {"incoming": 3})
+
+
+def decorator_faults(cls: type[ExchangeDecorator]) -> Iterable[str]:
+    yield from name_faults(cls, ())
+    # A compiled contract has no `__abstractmethods__`.
+    if cls.attention is ExchangeDecorator.attention or inspect.isabstract(cls):
+        yield f"{cls.__name__} does not define attention"
+    if not can_be_called(cls, 0):
+        yield f"{cls.__name__}: the constructor takes arguments"
+    yield from method_faults(cls, DECORATED)
 
 
 def exchange_type_faults(cls: type[ExchangeType]) -> Iterable[str]:

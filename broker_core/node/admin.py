@@ -217,6 +217,10 @@ class NodeAdmin(Operations):
             ],
             "protocols": sorted(self._plugins.protocols),
             "interceptors": self._interceptors(),
+            "exchange_decorators": [
+                {"name": name, "from": kind.__module__}
+                for name, kind in sorted(self._plugins.decorators.items())
+            ],
             "folders": [str(folder) for folder in self._node.config.plugins.folders],
         }
 
@@ -252,6 +256,7 @@ class NodeAdmin(Operations):
             log.error(
                 "plugin refused, what was there before stays: %s", name, extra={TRACEBACK: trace.rstrip()}
             )
+        assembly.decorate(self._broker, self._plugins)
         if report.loaded:
             log.info("plugins loaded: %s", ", ".join(report.loaded))
         return report

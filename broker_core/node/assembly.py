@@ -42,6 +42,7 @@ from broker_core.durable_objects import (
     VIRTUAL_HOST,
     Origin,
 )
+from broker_core.errors import MISTAKES
 from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol
@@ -62,6 +63,7 @@ from broker_core.version import VERSION
 
 if TYPE_CHECKING:
     from broker_core.definitions.reader import Definitions
+    from broker_core.exchanges.decorator import ExchangeDecorator
     from broker_core.node.node import Node
     from broker_core.security.http_users import HttpUsers
     from broker_core.security.ldap_users import LdapUsers
@@ -111,6 +113,19 @@ def intercept(broker: Broker, config: Config, plugins: Plugins) -> None:
     if chain is not None and before is not None:
         chain.go_on(before)
     broker.intercept(chain)
+
+
+def decorate(broker: Broker, plugins: Plugins) -> None:
+    """Have the plug-ins that decorate exchanges hear of them from now on; those whose class stays go on."""
+    ours = [each for each in broker.decorators if not each.name.startswith("x-")]
+    before = {type(each): each for each in broker.decorators}
+    found: list[ExchangeDecorator] = []
+    for name, kind in plugins.decorators.items():
+        try:
+            found.append(before.get(kind) or kind())
+        except MISTAKES as error:
+            log.error("exchange decorator %s cannot be used", name, exc_info=error)
+    broker.decorate((*ours, *found))
 
 
 def record_spans(broker: Broker, config: Config) -> None:

@@ -185,6 +185,7 @@ class Node:
             assembly.page(self.broker, self.config)
             self.keeper.restore()
         assembly.intercept(self.broker, self.config, self._plugins)
+        assembly.decorate(self.broker, self._plugins)
         assembly.populate(self.broker, self.config)
         if self.keeper is not None:
             self.keeper.recover()

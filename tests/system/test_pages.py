@@ -95,6 +95,7 @@ PROGRAMS: Final = {
     "docs/amqp-1-0.md": "tests/interop/test_mixed_protocols.py",
     "docs/bulk-access.md": "tests/http/test_bulk_page.py",
     "docs/embedding.md": "tests/system/test_examples.py",
+    "docs/exchange-decorators.md": "tests/core/test_decorators.py",
     "docs/explain.md": "tests/core/test_explain.py",
     "docs/interceptors.md": "tests/interop/test_interceptors.py",
     "docs/pipeline.md": "tests/system/test_examples.py",
@@ -138,6 +139,7 @@ def node(
     Path("to-archive.json").write_text(
         shovel.replace("amqps://archive:secret@archive.example.org", "amqp://")
     )
+    Path("east.json").write_text('{"uri": "amqp:///shop"}')
     with ThreadedNode(embedded(CONFIG)) as node:
         for line in BEFORE.strip().splitlines():
             assert leveret(node, shlex.split(line)) == 0, f"{line}: {capsys.readouterr().err}"
