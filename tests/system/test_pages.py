@@ -139,6 +139,7 @@ def node(
     Path("to-archive.json").write_text(
         shovel.replace("amqps://archive:secret@archive.example.org", "amqp://")
     )
+    Path("region.json").write_text("{}")
     Path("east.json").write_text('{"uri": "amqp:///shop"}')
     with ThreadedNode(embedded(CONFIG)) as node:
         for line in BEFORE.strip().splitlines():
