@@ -48,6 +48,7 @@ from broker_core.config.sections import (
     PluginsSettings,
     PolicyEntry,
     SecuritySettings,
+    ShovelEntry,
     UserEntry,
     VirtualHostEntry,
 )
@@ -103,6 +104,7 @@ class Config(Record):
     interceptors: tuple[InterceptorEntry, ...] = key(
         ListOf(RecordOf(InterceptorEntry)), "Interceptors of published messages.", (), reload=True
     )
+    shovels: tuple[ShovelEntry, ...] = key(ListOf(RecordOf(ShovelEntry)), "Shovels.", (), reload=True)
     auth_http: HttpAuthSettings = key(
         RecordOf(HttpAuthSettings), "A server for passwords.", HttpAuthSettings()
     )

@@ -358,6 +358,29 @@ class InterceptorEntry(Record):
 
 
 @attrs.frozen(kw_only=True)
+class ShovelEntry(Record):
+    """A shovel, which moves messages between queues and brokers. Those that are set over HTTP are kept in the store."""
+
+    name: str = key(NAME, "Its name.")
+    virtual_host: str = key(NAME, "Its virtual host.", "/")
+    user: str | None = key(
+        NAME, "The user whose permissions it has here; by default the first administrator by name.", None
+    )
+    definition: Table = key(
+        FREE_TABLE, "The keys of a shovel's parameter: `src-uri`, `src-queue` and so on.", NO_ROWS, rest=True
+    )
+
+    def contradictions(self) -> Iterator[Problem]:
+        from broker_core.operations import as_json
+        from broker_core.shovels.definition import definition_of  # not needed in a node without shovels
+
+        try:
+            definition_of(as_json(self.definition))
+        except PreconditionFailed as error:
+            yield Problem("", str(error))
+
+
+@attrs.frozen(kw_only=True)
 class PermissionEntry(Record):
     """A user's permissions in a virtual host: a regular expression on names for each kind of operation."""
 

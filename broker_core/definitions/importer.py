@@ -223,12 +223,12 @@ def _connect(broker: Broker, user: str | None, parameter: ParameterDefinition) -
     """Set a parameter of shovels or federation."""
     from broker_core.shovels.components import component_of  # not needed for files without any
 
-    acts = _administrator(broker) if user is None else user
+    acts = administrator(broker) if user is None else user
     component = component_of(broker, parameter.component)
     component.set(parameter.vhost, parameter.name, parameter.json(), acts)
 
 
-def _administrator(broker: Broker) -> str:
+def administrator(broker: Broker) -> str:
     """Return the first administrator by name. Raises NotFound."""
     found = [user.name for user in broker.access.users() if "administrator" in user.tags]
     if not found:

@@ -42,7 +42,7 @@ from broker_core.durable_objects import (
     VIRTUAL_HOST,
     Origin,
 )
-from broker_core.errors import MISTAKES
+from broker_core.errors import MISTAKES, Failure
 from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol
@@ -54,7 +54,7 @@ from broker_core.node.tls import Certificates
 from broker_core.observability import log_levels
 from broker_core.observability.audit import Audit
 from broker_core.observability.event_exchange import AlarmEvents, EventExchange
-from broker_core.operations import Reloaded
+from broker_core.operations import Reloaded, as_json
 from broker_core.plugins import Plugins
 from broker_core.security.access import KEY_SIZE, User
 from broker_core.security.passwords import PasswordHash
@@ -221,6 +221,24 @@ def populate(broker: Broker, config: Config, files: Read | None = None) -> None:
         from broker_core.definitions import importer
 
         importer.load(broker, files)
+    put_shovels(broker, config)
+
+
+def put_shovels(broker: Broker, config: Config) -> None:
+    """Set the shovels of the configuration file, and stop those that it no longer names. Raises ConfigError."""
+    if broker.shovels is None and not config.shovels:
+        return
+    from broker_core.definitions.importer import administrator  # not needed in a node without shovels
+    from broker_core.shovels.shovels import shovels_of
+
+    shovels = shovels_of(broker)
+    shovels.keep_static({(entry.virtual_host, entry.name) for entry in config.shovels})
+    for index, entry in enumerate(config.shovels):
+        try:
+            user = administrator(broker) if entry.user is None else entry.user
+            shovels.set_static(entry.virtual_host, entry.name, as_json(entry.definition), user)
+        except Failure as failure:
+            raise ConfigError([Problem(f"shovels[{index}]", str(failure))]) from None
     _admit(broker, config)
 
 
@@ -446,6 +464,8 @@ def reload(broker: Broker, old: Config, new: Config) -> Reloaded:
             clear(gone.virtual_host, gone.name)
     _put_policies(broker, new)
     _name_objects(broker, new)
+    if old.shovels != new.shovels:
+        put_shovels(broker, new)
     broker.node_limits = _node_limits(new)
     broker.consumer_timeout_ms = new.limits.consumer_timeout_ms
     broker.slow_call_s = new.plugins.slow_call_ms / 1000

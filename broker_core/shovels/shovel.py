@@ -27,9 +27,16 @@ class Shovel(Transfer):
 
     log: ClassVar[logging.Logger] = logging.getLogger("leveret.shovel")
 
-    def __init__(self, journey: Journey, remote: RemoteEnds | None, finished: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        journey: Journey,
+        remote: RemoteEnds | None,
+        finished: Callable[[], None],
+        is_static: bool = False,
+    ) -> None:
         """`remote` makes the ends on other brokers; None: no protocol can."""
         super().__init__(journey)
+        self.type = "static" if is_static else "dynamic"
         self._remote = remote
         self._finished = finished
 
@@ -67,7 +74,7 @@ class Shovel(Transfer):
         source, destination = self.definition.source, self.definition.destination
         mark: dict[str, Value] = {
             "shovelled-by": "leveret",
-            "shovel-type": "dynamic",
+            "shovel-type": self.type,
             "shovel-name": self.journey.name,
             "shovel-vhost": self.journey.virtual_host,
             "src-uri": source.uris[0].shown,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.errors import NotFound, TooMany
+from broker_core.errors import NotFound, PreconditionFailed, TooMany
 from broker_core.shovels.components import Component, Parameter
 from broker_core.shovels.definition import definition_of, object_in, with_passwords, without_passwords
 from broker_core.shovels.ends import Journey
@@ -28,6 +28,7 @@ class Kept:
 
     shovel: Shovel
     value: Mapping[str, Json] = attrs.field(repr=False)  # with passwords
+    is_static: bool  # it is in the configuration file, which alone changes it
 
     @property
     def shown(self) -> dict[str, Json]:
@@ -45,8 +46,33 @@ class Shovels(Component):
     def set(self, virtual_host: str, name: str, value: Json, user: str) -> None:
         """Add a shovel, or replace the one of that name; it acts on this node as `user`.
 
-        Raises NotFound, PreconditionFailed, or TooMany if there are `SHOVELS_MAX` others.
+        Raises NotFound, TooMany if there are `SHOVELS_MAX` others, and PreconditionFailed, also for a static shovel.
         """
+        self._require_dynamic(virtual_host, name)
+        kept = self._put(virtual_host, name, value, user, is_static=False)
+        if self._broker.catalogue is not None:
+            self._broker.catalogue.keep_component_parameter(COMPONENT, virtual_host, name, kept.value, user)
+        self._broker.events.happened("parameter.set", virtual_host, {"component": COMPONENT, "name": name})
+
+    def set_static(self, virtual_host: str, name: str, value: Json, user: str) -> None:
+        """Add or replace a shovel of the configuration file, as long as it is there. Raises as `set` does."""
+        self._put(virtual_host, name, value, user, is_static=True)
+
+    def keep_static(self, named: Container[tuple[str, str]]) -> None:
+        """Stop the static shovels that the configuration file no longer names."""
+        for key, kept in list(self._kept.items()):
+            if kept.is_static and key not in named:
+                kept.shovel.stop()
+                del self._kept[key]
+
+    def _require_dynamic(self, virtual_host: str, name: str) -> None:
+        kept = self._kept.get((virtual_host, name))
+        if kept is not None and kept.is_static:
+            raise PreconditionFailed(
+                f"shovel '{name}' in vhost '{virtual_host}' is in the configuration file"
+            )
+
+    def _put(self, virtual_host: str, name: str, value: Json, user: str, is_static: bool) -> Kept:
         broker, key = self._broker, (virtual_host, name)
         broker.virtual_host(virtual_host)
         before = self._kept.get(key)
@@ -57,15 +83,18 @@ class Shovels(Component):
         if before is not None:
             before.shovel.stop()
         remote = None if broker.remote_ends is None else broker.remote_ends()
-        shovel = Shovel(journey, remote, partial(self.delete, virtual_host, name))
-        self._kept[key] = Kept(shovel, value)
+        shovel = Shovel(journey, remote, partial(self._stop_and_forget, virtual_host, name), is_static)
+        kept = self._kept[key] = Kept(shovel, value, is_static)
         shovel.begin()
-        if broker.catalogue is not None:
-            broker.catalogue.keep_component_parameter(COMPONENT, virtual_host, name, value, user)
-        broker.events.happened("parameter.set", virtual_host, {"component": COMPONENT, "name": name})
+        return kept
 
     def delete(self, virtual_host: str, name: str) -> None:
-        """Stop and delete a shovel. Raises NotFound."""
+        """Stop and delete a shovel. Raises NotFound, and PreconditionFailed for a static one."""
+        self.find(virtual_host, name)
+        self._require_dynamic(virtual_host, name)
+        self._stop_and_forget(virtual_host, name)
+
+    def _stop_and_forget(self, virtual_host: str, name: str) -> None:
         self.find(virtual_host, name).shovel.stop()
         del self._kept[virtual_host, name]
         broker = self._broker
@@ -92,11 +121,12 @@ class Shovels(Component):
 
     def parameters(self, virtual_host: str) -> Iterator[Parameter]:
         for kept in self.of(virtual_host):
-            yield Parameter(kept.shovel.journey.name, kept.value, kept.shown)
+            if not kept.is_static:
+                yield Parameter(kept.shovel.journey.name, kept.value, kept.shown)
 
     def forget_virtual_host(self, name: str) -> None:
         for kept in list(self.of(name)):
-            self.delete(name, kept.shovel.journey.name)
+            self._stop_and_forget(name, kept.shovel.journey.name)
 
     def stop(self) -> None:
         """Stop all of them, when the node ends; they stay in the store."""

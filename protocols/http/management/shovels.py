@@ -13,6 +13,7 @@ from broker_core.errors import NotFound
 from broker_core.values import Json
 from broker_core.virtual_host import VirtualHost
 from protocols.http.connection import Later, Response
+from protocols.http.management.policies import said_as_validation
 from protocols.http.management.requester import changed, host_of, own_host_of, visible_hosts
 from protocols.http.management.short_lists import table
 from protocols.http.server.request import Asked, Level, Route
@@ -53,8 +54,10 @@ def known(asked: Asked) -> Shovels:
 
 def delete(asked: Asked) -> Response:
     host = own_host_of(asked)
-    known(asked).delete(host.name, asked.arguments["name"])
-    return changed(asked, False, KIND_SHOVEL, host.name, asked.arguments["name"])
+    shovels, name = known(asked), asked.arguments["name"]
+    shovels.find(host.name, name)
+    said_as_validation(lambda: shovels.delete(host.name, name))
+    return changed(asked, False, KIND_SHOVEL, host.name, name)
 
 
 def restart(asked: Asked) -> Response:
@@ -71,7 +74,7 @@ def row(asked: Asked, kept: Kept) -> dict[str, Json]:
         "name": shovel.journey.name,
         "vhost": shovel.journey.virtual_host,
         "node": asked.operations.name,
-        "type": "dynamic",
+        "type": shovel.type,
         "state": shovel.state,
         "blocked_status": "flow" if shovel.is_blocked else "running",
         "timestamp": at,
