@@ -20,6 +20,7 @@ from broker_core.shovels.definition import AckMode
 from broker_core.shovels.ends import DestinationEnd, EndListener, Journey, SourceEnd, settles
 
 if TYPE_CHECKING:
+    from broker_core.publish_rate import PublishRate
     from broker_core.shovels.definition import EndSettings
     from broker_core.shovels.uri import Uri
 
@@ -224,7 +225,14 @@ class LocalDestination(DestinationEnd):
 
     def has_room(self) -> bool:
         broker = self._journey.broker
-        return not broker.alarms.reason and not broker.is_behind
+        if broker.alarms.reason or broker.is_behind:
+            return False
+        return all(rate.wait_s(broker.now) <= 0 for rate in self._rates())
+
+    def _rates(self) -> tuple[PublishRate, ...]:
+        """Return the publish rates of the user and the virtual host, which count what is published here."""
+        client = self._client
+        return () if client is None else client.broker.publish_rates.of(client.user, client.host)
 
     def publish(self, message: Message) -> None:
         """Publish a message. Raises Failure."""
@@ -240,6 +248,8 @@ class LocalDestination(DestinationEnd):
             client.require_user_id(copy.facts.user_id)
         if client.guards_topics(exchange):
             client.check_topics(exchange, copy.keys)
+        for rate in self._rates():
+            rate.take(1, client.broker.now)
         outcome = client.broker.publish(exchange, copy)
         if not self._confirms:
             return

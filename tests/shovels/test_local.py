@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from broker_core.errors import NotFound, PreconditionFailed, TooMany
@@ -291,3 +292,20 @@ def test_a_wrong_one_changes_nothing(yard: Yard) -> None:
         yard.shovels.set("/", "s", {"src-uri": "http://x"}, "guest")
     assert yard.shovel is before
     assert before.state == "running"
+
+
+def test_what_a_shovel_publishes_counts_for_the_publish_rates_of_its_user(yard: Yard) -> None:
+    yard.host.declare_queue("from")
+    user = yard.broker.access.user("guest")
+    assert user is not None
+    limits = attrs.evolve(user.limits, max_publish_rate=10)
+    yard.broker.access.put_user(attrs.evolve(user, limits=limits))
+    shovel = yard.set()
+    yard.publish(*(b"%d" % number for number in range(40)))
+    moved = len(yard.bodies())
+    assert moved < 40
+    assert shovel.is_blocked
+    yard.run(1.0)
+    assert moved + 5 <= len(yard.bodies()) <= moved + 15
+    yard.run(5.0)
+    assert yard.bodies() == [b"%d" % number for number in range(40)]
