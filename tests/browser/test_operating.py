@@ -10,6 +10,7 @@ import pika
 import pytest
 from playwright.sync_api import Page, expect
 
+from broker_core.federation.federation import federation_of
 from broker_core.node.logs import LogTargets
 from broker_core.policy import Policy
 from broker_core.shovels.shovels import shovels_of
@@ -171,6 +172,20 @@ def test_a_shovel_is_shown_with_its_state_and_deleted(page: Page, node: PageNode
     row(page, "to-shop").get_by_role("button", name="Delete").click()
     confirm(page, "Delete")
     expect(page.get_by_text("There are no shovels.")).to_be_visible()
+
+
+def test_a_federation_link_is_shown_with_its_state_and_begins_anew(page: Page, node: PageNode) -> None:
+    node.declare("fed", durable=True)
+    broker = node.node.broker
+    node.call(lambda: federation_of(broker).upstreams.set("/", "to-shop", {"uri": "amqp:///shop"}, "guest"))
+    policy = Policy("federated", "/", "^fed$", {"federation-upstream": "to-shop"})
+    node.call(lambda: broker.policies.set(policy))
+    node.call(broker.virtual_host("/").apply_policies)
+    go(page, "federation")
+    expect(row(page, "to-shop")).to_contain_text("queue fed")
+    expect(row(page, "to-shop").locator(".badge.good")).to_have_text("running")
+    row(page, "to-shop").get_by_role("button", name="Restart").click()
+    expect(page.get_by_text("starts again")).to_be_visible()
 
 
 def test_charts_go_back_for_as_long_as_was_chosen(page: Page) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from broker_core.clock import ManualClock
+from broker_core.federation.federation import federation_of
 from broker_core.interceptors.chain import chain_of
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
+from broker_core.policy import Policy
 from broker_core.shovels.shovels import shovels_of
 from broker_core.values import Table
 from plugins.json_schema import JsonSchema
@@ -79,6 +81,28 @@ def test_shovels_are_told_with_what_they_have_moved(accept: str) -> None:
     stand.host.delete_queue(stand.host.queue("from"))
     stand.advance(0.1)
     assert stand.scrape("/metrics", accept)["leveret_shovel_running", labels] == 0
+
+
+@pytest.mark.parametrize("accept", ["", OPEN])
+def test_links_of_a_federation_are_told_with_what_they_have_brought(accept: str) -> None:
+    stand = Stand()
+    stand.broker.access.add_user("guest")
+    stand.broker.access.set_permissions("guest", "/", ".*", ".*", ".*")
+    exchange = stand.host.declare_exchange("up", "fanout", durable=True)
+    stand.host.bind(stand.host.declare_exchange("f", "fanout"), stand.queue("q"), "")
+    federation = federation_of(stand.broker)
+    federation.upstreams.set("/", "u", {"uri": "amqp://", "exchange": "up"}, "guest")
+    stand.broker.policies.set(Policy("p", "/", "^f$", {"federation-upstream": "u"}))
+    stand.host.apply_policies()
+    for _ in range(5):
+        stand.advance(0.1)
+    stand.broker.publish(exchange, message("", b"1"))
+    for _ in range(5):
+        stand.advance(0.1)
+    labels = named(vhost="/", type="exchange", name="f", upstream="u", **{"from": "up"})
+    found = stand.scrape("/metrics", accept)
+    assert found["leveret_federation_messages_total", labels] == 1
+    assert found["leveret_federation_link_running", labels] == 1
 
 
 @pytest.mark.parametrize("accept", ["", OPEN])
