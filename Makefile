@@ -130,6 +130,10 @@ $(NPM)/node_modules/.ready: $(NPM)/package-lock.json scripts/setup.sh
 	@scripts/setup.sh peers
 	@if [ -d $(@D) ]; then touch $@; fi
 
+.PHONY: rabbitmq
+rabbitmq: $(VENV)/.ready-to-test ## try federation with a RabbitMQ, if this machine has one (Debian: rabbitmq-server)
+	LEVERET_RABBITMQ=1 $(BIN)/pytest tests/interop/test_federation_rabbitmq.py
+
 .PHONY: connect
 connect: $(VENV)/.ready-to-test ## try Spark Connect, with a client whose packages are in a folder of their own
 	$(BIN)/pip install -q --target .cache/connect grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0 \

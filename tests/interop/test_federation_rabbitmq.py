@@ -14,7 +14,7 @@ from tests.interop.test_shovels import HTTP, Sent
 
 pytestmark = [
     pytest.mark.interop,
-    pytest.mark.skipif(not IS_THERE, reason="no RabbitMQ here; Debian has it as rabbitmq-server"),
+    pytest.mark.skipif(not IS_THERE, reason="`make rabbitmq` runs this, where rabbitmq-server is installed"),
 ]
 POLICY = {"pattern": "^(f|g)", "definition": {"federation-upstream-set": "all"}, "apply-to": "all"}
 
