@@ -72,12 +72,16 @@ class Downstream:
         self.host.apply_policies()
         self.run()
 
-    def publish(self, host: VirtualHost, exchange: str, key: str, *bodies: bytes, **headers: Json) -> None:
+    def message(self, exchange: str, key: str, body: bytes, **headers: Json) -> Message:
+        """Return a persistent message."""
         fields = field_table(headers) if headers else None
         properties = BasicProperties(delivery_mode=2, headers=fields).encode()
         facts, properties = ENCODING.published(properties)
+        return Message(ENCODING, exchange, key, properties, body, facts)
+
+    def publish(self, host: VirtualHost, exchange: str, key: str, *bodies: bytes, **headers: Json) -> None:
         for body in bodies:
-            message = Message(ENCODING, exchange, key, properties, body, facts)
+            message = self.message(exchange, key, body, **headers)
             host.broker.publish(host.exchanges[exchange], message)
             host.broker.settle()
         self.run()
