@@ -133,8 +133,12 @@ class Worker(Actor091):
             line.send(CONSUMING, m.BasicConsume(queue, queue))
         line.send(CONSUMING, m.BasicConsume("log", "log", arguments={"x-stream-offset": "next"}))
 
+    @property
+    def is_closing(self) -> bool:
+        return self._closing is not None
+
     def act(self) -> bool:
-        if self._closing is not None:
+        if self.is_closing:
             return False
         if self.chance.random() < 0.2 and len(self.unconfirmed) < self.window:
             queue = self.chance.choice(list(self.QUEUES))

@@ -33,6 +33,11 @@ class Load:
         self.lines = [actor.line for actor in self.actors]
         self.at_once = ACTS  # things done between two looks at what has come
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether a consumer has closed its channel and not read the answer: what it had may have come back."""
+        return any(isinstance(actor, Worker) and actor.is_closing for actor in self.actors)
+
     def go_slowly(self, window: int) -> None:
         """Have no more than so much unconfirmed: what is done then comes in many small commits."""
         self.at_once = 1

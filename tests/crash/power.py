@@ -40,6 +40,7 @@ class Machine:
 
     def __init__(self, place: Path) -> None:
         self.image = place / "image"
+        self.copies = 0  # of the file
         self.folder = place / "disk"
         self.folder.mkdir()
         with self.image.open("wb") as image:
@@ -48,7 +49,29 @@ class Machine:
         self.mount()
 
     def mount(self) -> None:
+        """Mount what has reached the file.
+
+        While another process keeps the mounts of its own (a sandbox does), the file system that was shut down goes on
+        to exist, and would be mounted again as it is: then a copy of the file is the disk.
+        """
         _run("mount", "-o", "loop", str(self.image), str(self.folder))
+        if not self._takes_files():
+            self.unmount()
+            copy = self.image.with_name(f"{self.image.name}-{self.copies}")
+            self.copies += 1
+            _run("cp", "--sparse=always", str(self.image), str(copy))
+            self.image.unlink()
+            self.image = copy
+            _run("mount", "-o", "loop", str(self.image), str(self.folder))
+
+    def _takes_files(self) -> bool:
+        probe = self.folder / "probe"
+        try:
+            probe.touch()
+            probe.unlink()
+        except OSError:
+            return False
+        return True
 
     def unmount(self) -> None:
         _run("umount", str(self.folder))
@@ -103,12 +126,13 @@ def power_cut(disk: Machine, rounds: Rounds, promises: int, program: Sequence[st
         node.process.kill()
         load.drop()
         rounds.promises += load.promises
+        may_have_come_back = load.is_closing
     finally:
         node.kill()
     disk.unmount()
     disk.mount()
     rounds.number += 1
-    rounds.scene.ledger.restarted()
+    rounds.scene.ledger.restarted(closed=may_have_come_back)
 
 
 def cuts(

@@ -96,6 +96,15 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def closed(place: Path) -> Sample:
+    return closed_in(place)
+
+
+@pytest.fixture(scope="module")
+def killed(place: Path) -> Sample:
+    return killed_in(place)
+
+
+def closed_in(place: Path) -> Sample:
     """Closed properly: everything is in the databases."""
     shelf = full(place / "closed")
     shelf.store.close(shelf.new_commit())
@@ -103,8 +112,7 @@ def closed(place: Path) -> Sample:
     return Sample(place / "closed", contents[-1:], streams[-1:])
 
 
-@pytest.fixture(scope="module")
-def killed(place: Path) -> Sample:
+def killed_in(place: Path) -> Sample:
     """Killed: everything is in the logs."""
     full(place / "running").kill(place / "killed")
     return Sample(place / "killed", *held())
