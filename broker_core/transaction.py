@@ -81,6 +81,16 @@ class Transaction:
             (each for each, need in needs.items() if not each.deleted and not each.has_room(*need)), None
         )
 
+    def fits_on_disk(self, broker: Broker) -> bool:
+        """Return whether there is room for its durable messages, which are written together or not at all.
+
+        Without it the commit would wait for room, and with it all that consumers settle, which makes room.
+        """
+        if broker.journal is None:
+            return True
+        durable = [message.size for found, message in self.routes if message.facts.durable and found.queues]
+        return broker.journal.has_room_for(sum(durable))
+
     def commit(self) -> int:
         """Carry out all publishes, then all outcomes; return how many messages a full queue refused (X029)."""
         refused = 0

@@ -134,6 +134,10 @@ class Durability(ABC):
         int  # entries up to this number were there before a sudden end: they may have gone on from there
     )
 
+    def has_room_for(self, octets: int) -> bool:
+        """Return whether a commit with so many bytes of bodies fits on the disk, besides what is gathered already."""
+        return True
+
     @abstractmethod
     def settle_numbers(self, numbers: Sequence[int]) -> None:
         """Settle entries that are in pages only, by their numbers."""

@@ -224,6 +224,9 @@ class Journal(Durability):
         """Return the bytes that will be written for what is gathered: to the log, and when that is copied."""
         return 2 * (self._gathered + self._flying_octets)
 
+    def has_room_for(self, octets: int) -> bool:
+        return octets <= LITTLE_OCTETS or self.ahead() + 2 * octets <= self.store.measure_room()
+
     # Committing.
 
     def _go_on(self) -> None:

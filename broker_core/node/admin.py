@@ -126,6 +126,7 @@ class NodeAdmin(Operations):
             "storage": "memory" if self._node.keeper is None else "durable",
             "data_dir": None if self.data_folder is None else str(self.data_folder),
             "connections": len(broker.clients),
+            "tasks": trio.lowlevel.current_statistics().tasks_living,  # of the loop, those of connections among them
             "virtual_hosts": sorted(broker.virtual_hosts),
             "exchanges": sum(len(host.exchanges) for host in broker.hosts()),
             "queues": len(queues),

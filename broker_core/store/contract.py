@@ -314,6 +314,10 @@ class Store(ABC):
         """The bytes that can still be written, roughly and as of a moment ago."""
         return UNLIMITED
 
+    def measure_room(self) -> int:
+        """Return the bytes that can still be written, by asking the disk now."""
+        return self.room
+
     @property
     def ahead_max(self) -> int:
         """The most bytes that may wait to be written, so that they fit even if others fill the disk meanwhile."""

@@ -229,6 +229,9 @@ class SqliteStore(Store):
     def room(self) -> int:
         return self._writer.room
 
+    def measure_room(self) -> int:
+        return self._writer.measure_room()
+
     @property
     def ahead_max(self) -> int:
         return self._writer.ahead_max

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic
@@ -52,6 +53,7 @@ LOG_OCTETS_MAX: Final = (
 COMMIT_OCTETS: Final = 8 * PAGE_OCTETS  # of the log that a commit takes besides its chunks, about
 IDLE_S: Final = 1.0  # without a commit, before the files are maintained
 FREE_PAGES: Final = 1024  # not given back: they will be needed again
+PORTION_CHUNKS: Final = 64  # deleted at a time where there is no room to delete all that a commit says
 STEP_PAGES: Final = 256  # given back at a time: 25 ms
 TRICKLE_PAGES: Final = 32  # under load: 3 ms, at most every
 TRICKLE_S: Final = 0.05
@@ -248,9 +250,31 @@ class Writer:
         try:
             return self._write(commit, state)
         except NoSpaceError as error:
-            if is_want_of_files(error.__cause__) or not self._make_room():
+            if is_want_of_files(error.__cause__):
+                raise
+            if self._make_room():
+                with suppress(NoSpaceError):
+                    return self._write(commit, state)
+            if not self._drop_in_portions(commit):
                 raise
             return self._write(commit, state)
+
+    def _drop_in_portions(self, commit: Commit) -> bool:
+        """Delete chunks of a commit that brings nothing, each portion in a transaction, so that the log stays short.
+
+        To delete a chunk writes a few pages for each MiB, which is more than any reserve if a queue was as large as a
+        disk. If the node is killed meanwhile, a part of that queue may be there again. Returns whether any were.
+        Raises NoSpaceError, StoreError.
+        """
+        brings = bool(commit.chunks or commit.replaced or commit.appends)
+        before = len(commit.dropped)
+        while not brings and len(commit.dropped) > PORTION_CHUNKS:
+            portion = Commit(commit.number)
+            portion.dropped = commit.dropped[:PORTION_CHUNKS]
+            self._write(portion, self._state)
+            del commit.dropped[:PORTION_CHUNKS]
+            self._copy_logs()
+        return len(commit.dropped) < before
 
     def _make_room(self) -> bool:
         """Give up the reserve, and copy the logs, so that they are used again. Return whether there is more room."""
@@ -305,9 +329,13 @@ class Writer:
 
     def _look_at_room(self) -> None:
         """Count the room that is left, if enough was written since the last time, or long enough ago."""
-        free = self._drain.free()
         self._unseen, self._seen_at = 0, monotonic()
-        self.room = UNLIMITED if free is None else free + (0 if self.is_short else self._drain.octets)
+        self.room = self.measure_room()
+
+    def measure_room(self) -> int:
+        """Return the bytes that can be written, with the reserve for draining. Called from any thread."""
+        free = self._drain.free()
+        return UNLIMITED if free is None else free + (0 if self.is_short else self._drain.octets)
 
     def _write(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
         """Write a commit to disk, all or nothing. Returns the changes of segments. Raises NoSpaceError, StoreError."""

@@ -205,7 +205,7 @@ class Branch:
         return self.verdict
 
     def prepare(self) -> Verdict:
-        if self.transaction.obstacle() is not None:
+        if not self._can_commit():
             self.fail(Verdict.ROLLED_BACK)
             return self.report()
         self._has_no_deadline()
@@ -220,8 +220,12 @@ class Branch:
         self._watch(REPORTED_S)
         return self.verdict
 
+    def _can_commit(self) -> bool:
+        is_possible = self.transaction.fits_on_disk(self._branches.host.broker)
+        return is_possible and self.transaction.obstacle() is None
+
     def commit_at_once(self) -> Verdict:
-        if self.transaction.obstacle() is not None:
+        if not self._can_commit():
             self.fail(Verdict.ROLLED_BACK)
             return self.report()
         self._take_effect()

@@ -12,11 +12,14 @@ import pytest
 
 from broker_core.flow import free_octets
 from broker_core.store import wal_tail
+from broker_core.store.commit_statement import DO
+from broker_core.store.contract import NoSpaceError
 from broker_core.store.database import opened
 from broker_core.store.folder import MESSAGES, META
 from broker_core.store.reserve import DRAIN, DRAIN_OCTETS, RESERVE, RESERVE_OCTETS, Reserve, drain_octets
 from broker_core.store.reserve import PLENTY as TIMES
 from broker_core.store.sqlite import SqliteStore
+from broker_core.store.writer import PORTION_CHUNKS
 from tests.crash.failing import fill, small_disk, why_no_small_disk
 from tests.store.shelf import Shelf, entries
 from tests.store.test_writer import FULL, Faulty
@@ -248,3 +251,23 @@ def test_a_store_starts_on_a_disk_that_is_full_and_messages_can_be_settled(tmp_p
         shelf.start()
         assert (folder / RESERVE).stat().st_size == RESERVE_OCTETS
         shelf.store.close(None)
+
+
+def test_chunks_of_more_queue_than_there_is_room_to_delete_are_deleted_in_portions(tmp_path: Path):
+    count = 3 * PORTION_CHUNKS
+    store = SqliteStore(tmp_path / "data", RESERVE_OCTETS)
+    shelf = Shelf(store, tmp_path / "data").start()
+    for number in range(1, count + 1):
+        shelf.commit(chunks=[entries(number, b"x")])
+
+    def full_for_many(sql: str, *arguments: object) -> tuple[int, str] | None:
+        return FULL if sql == DO and repr(arguments).count(",") > 2 * PORTION_CHUNKS else None
+
+    store._writer._messages = Faulty(store._writer._messages, full_for_many)  # type: ignore[assignment]
+    everything = list(range(1, count + 1))
+    with_more = shelf.commit(chunks=[entries(count + 1, b"y")], dropped=[*everything])
+    assert isinstance(with_more, NoSpaceError), "what it brings and what it deletes belong together"
+    assert shelf.commit(dropped=[*everything]) == count + 2
+    after = shelf.given_up()
+    assert after.found().chunks == {}
+    after.store.close(None)

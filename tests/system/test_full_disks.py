@@ -129,3 +129,25 @@ def test_what_is_settled_on_a_disk_that_others_have_filled_stays_settled(disk: P
         flood.join()
     finally:
         node.kill()
+
+
+def test_a_transaction_that_no_disk_has_room_for_is_refused_as_a_whole(disk: Path):
+    """It would wait for room for ever, and with it whatever makes room."""
+    node = Node(disk, settings=NO_WARNING)
+    try:
+        with closing(connected(node)) as connection:
+            channel = connection.channel()
+            channel.queue_declare("q", durable=True)
+            channel.tx_select()
+            for _ in range(1500):
+                channel.basic_publish("", "q", BODY, PERSISTENT)
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="the disk has no room"):
+                channel.tx_commit()
+            again = connection.channel()
+            again.tx_select()
+            again.basic_publish("", "q", BODY, PERSISTENT)
+            again.tx_commit()
+        assert waiting(node) == 1
+        assert not holds_back(node)
+    finally:
+        node.kill()

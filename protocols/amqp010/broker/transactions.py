@@ -88,6 +88,10 @@ class Local(Work):
             raise SessionError(
                 c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, f"{full.described} has no room for the transaction"
             )
+        if not self._tx.fits_on_disk(self._session.broker):
+            raise SessionError(
+                c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED, "the disk has no room for the transaction"
+            )
         for delivery in self._accepted.by_id.values():
             self._tx.settle(delivery.accept)
         self._accepted.by_id.clear()

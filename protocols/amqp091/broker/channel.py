@@ -520,7 +520,13 @@ class Channel:
         self.send(m.TxSelectOk())
 
     def tx_commit(self, method: m.TxCommit) -> None:
-        """Commit the transaction (S122-S125, X029). Raises PreconditionFailed if queues refused some messages."""
+        """Commit the transaction (S122-S125, X029).
+
+        Raises PreconditionFailed if queues refused some messages, or if there is no room for them on the disk; then it
+        is rolled back, as its channel ends.
+        """
+        if not self.publishing.transaction().fits_on_disk(self.broker):
+            raise PreconditionFailed("the disk has no room for the transaction")
         refused = self.publishing.commit()
         self._tx_unsettled.clear()
         if refused:

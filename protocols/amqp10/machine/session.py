@@ -183,9 +183,9 @@ class Session:
     def lost(self) -> None:
         """End the links and the owner of the session, which the connection has forgotten already."""
         self.silence()
-        while self.links:
-            link = self.links.pop(next(iter(self.links)))
-            link.end(closed=False)
+        for handle in list(self.links):  # in order, and without a walk over deleted entries for each
+            if (link := self.links.pop(handle, None)) is not None:
+                link.end(closed=False)
         if self._owned:
             self.owner.on_ended()
 
