@@ -18,7 +18,7 @@ SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_pr
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench crash ha points power simulate rounds image fuzz suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -74,6 +74,24 @@ format: $(VENV)/.ready-to-test ## format the code and sort the imports
 bench: $(VENV)/.ready-to-test $(COMPILED)/.ready ## measure speed, compiled, beside a RabbitMQ if the system has one
 	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/python -m benchmarks $(ARGS)
 
+scale: $(VENV)/.ready-to-test $(COMPILED)/.ready ## 100,000 queues, 65,535 links and channels, 10,000 connections, 100,000 connects, 3,000,000 messages
+	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/python -m benchmarks.scale $(ARGS)
+
+attacks: $(VENV)/.ready-to-test $(COMPILED)/.ready ## measure a client's confirms while others attack the node in each way that they have
+	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/python -m benchmarks.attacks $(ARGS)
+
+HOURS ?= 1
+soak: $(VENV)/.ready-to-test $(COMPILED)/.ready ## use everything for HOURS=1, and draw memory, descriptors, tasks and latencies over the time
+	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/python -m benchmarks.soak --hours $(HOURS) $(ARGS)
+
+coverage: $(VENV)/.ready-to-test ## run the cheap tests plain, and tell which branches of the core and the protocols they take
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt coverage
+	rm -f build/coverage/.coverage*
+	COVERAGE_PROCESS_START=$(CURDIR)/scripts/coverage.ini LEVERET_TESTED=plain $(BIN)/python -m coverage run --rcfile scripts/coverage.ini \
+	    -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal $(addprefix --ignore=tests/,$(EXPENSIVE) $(SOURCE)) $(ARGS)
+	$(BIN)/python -m coverage combine --quiet --rcfile scripts/coverage.ini
+	$(BIN)/python -m coverage report --rcfile scripts/coverage.ini --skip-covered --sort cover
+
 crash: $(VENV)/.ready-to-test ## kill a durable node under load, 200 times (ARGS="--rounds N --seed N")
 	$(BIN)/python -m tests.crash.rounds $(ARGS)
 
@@ -87,6 +105,9 @@ points: $(VENV)/.ready-to-test ## interrupt a fixed script at each system call t
 
 power: $(VENV)/.ready-to-test ## cut the power of a disk under a node; needs root and loop devices
 	$(BIN)/python -m tests.crash.power $(ARGS)
+
+durability: $(VENV)/.ready-to-test ## all of it: 200 kills, 500 points, 1000 power cuts, 200 failing disks, 1000 flipped bits (ARGS="--only NAME")
+	$(BIN)/python -m tests.crash.durability $(ARGS)
 
 simulate: $(VENV)/.ready-to-test ## lead a broker, its clients and its disk through 20000 random runs (ARGS="--seed N --seeds N")
 	$(BIN)/python -m tests.simulation --seeds 20000 $(ARGS)

@@ -19,7 +19,8 @@ import attrs
 import broker_core
 
 DESCRIBE = [sys.executable, "-c", "from setuptools import setup; setup()", "-q", "egg_info", "--egg-base"]
-START_S = 60.0  # for a broker to accept connections
+START_S = 600.0  # for a broker to accept connections, perhaps with 100,000 queues, on a busy machine
+STOP_S = 300.0  # for it to end
 ROOT = Path(__file__).resolve().parents[1]
 TREE = Path(broker_core.__file__).resolve().parents[1]  # what is measured, perhaps compiled
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # what Debian's script runs as a user of its own
@@ -140,7 +141,7 @@ def _process(
         yield started.pid
     finally:
         started.terminate()
-        started.wait(30)
+        started.wait(STOP_S)
 
 
 def wait_for(port: int) -> None:

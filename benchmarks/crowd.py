@@ -170,8 +170,15 @@ def drips(client: socket.socket) -> bool:
     return True
 
 
+def tell_of(load: str, failure: str | None = None) -> None:
+    """Print that a load of a soak has taken a turn, or why it could not."""
+    sys.stdout.write(json.dumps({"load": load, "failure": failure}) + "\n")  # in one piece: threads call this
+    sys.stdout.flush()
+
+
 def tell(**facts: float) -> None:
-    print(json.dumps(facts), flush=True)
+    sys.stdout.write(json.dumps(facts) + "\n")
+    sys.stdout.flush()
 
 
 def all_descriptors() -> None:

@@ -175,6 +175,7 @@ class Consumer:
         self.wire.call(m.BasicConsume(queue, "c", no_ack=not prefetch), m.BasicConsumeOk)
         self.octets = len(self.wire.buffer)
         self.wire.socket.setblocking(False)
+        self._acknowledge()  # all that the prefetch allows may have come with the answer
 
     @property
     def received(self) -> int:
@@ -184,6 +185,9 @@ class Consumer:
         octets = self.wire.socket.recv(READ)
         assert octets, "the broker has gone"
         self.octets += len(octets)
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
         tag = self.octets // self.step
         if tag - self.acknowledged >= self.every or (tag == self.messages and self.every <= tag):
             self.acknowledged = tag

@@ -105,11 +105,25 @@ def threads(process: int) -> int:
     return len(os.listdir(f"/proc/{process}/task"))
 
 
+def descriptors_left(process: int) -> int:
+    """Return how many descriptors a node has when clients have gone, and it has had the time to notice."""
+    left, deadline = descriptors(process), time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        time.sleep(SETTLED_S)
+        before, left = left, descriptors(process)
+        if left == before:
+            break
+    return left
+
+
 # The proofs.
 
 
-def idle(folder: Path, count: int = 10_000) -> None:
-    """Measure connections that have logged in, opened a channel or a session, and send nothing."""
+def idle(folder: Path, count: int = 10_000) -> int:
+    """Measure connections that have logged in, opened a channel or a session, and send nothing.
+
+    Returns how many descriptors are left when they have gone.
+    """
     with node(folder) as (running, _):
         process = running.process
         before = resident_kib(process)
@@ -121,16 +135,19 @@ def idle(folder: Path, count: int = 10_000) -> None:
             busy = (processor_s(process) - used) / (time.perf_counter() - started)
             held = descriptors(process)
             latency = confirm_latency(running.port, rate=500, seconds=3, durable=False)
-        time.sleep(SETTLED_S)
-        left = descriptors(process)
+        left = descriptors_left(process)
     print(f"\n## {count} idle connections, 0-9-1 and 1.0\n")
     print(f"accepted and logged in within {seconds:.1f} s ({count / seconds:.0f} a second)")
     print(f"{each:.1f} KiB each; {held} descriptors, {left} when they had gone")
     print(f"at rest {busy:.1%} of a core; a client among them: confirm p99 {latency.p99:.1f} ms")
+    return left
 
 
-def churn(folder: Path, count: int = 100_000) -> None:
-    """Measure connections that come and go, in three protocols and three manners."""
+def churn(folder: Path, count: int = 100_000) -> dict[str, tuple[int, int]]:
+    """Measure connections that come and go, in three protocols and three manners.
+
+    Returns memory in KiB, descriptors, threads and connections, each before and afterwards.
+    """
     with node(folder) as (running, web):
         process = running.process
         with crowd("churn", running.port, count // 20) as warm:
@@ -150,6 +167,11 @@ def churn(folder: Path, count: int = 100_000) -> None:
     for what, was, now in zip(("memory, KiB", "descriptors", "threads"), before, after, strict=True):
         print(f"{what}: {was} before, {now} afterwards")
     print(f"connections that the node still counts: {status['connections']}")
+    whats = ("memory", "descriptors", "threads")
+    return {
+        **dict(zip(whats, zip(before, after, strict=True), strict=True)),
+        "connections": (0, status["connections"]),
+    }
 
 
 def loris(folder: Path, count: int = 400, rounds: int = 8) -> None:
@@ -321,7 +343,7 @@ def longest_wait(port: int, meanwhile: Callable[[], object]) -> float:
     return longest * 1000
 
 
-PROOFS: dict[str, Callable[[Path], None]] = {
+PROOFS: dict[str, Callable[[Path], object]] = {
     "idle": idle,
     "churn": churn,
     "loris": loris,
