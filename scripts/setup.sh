@@ -4,7 +4,7 @@
 #   setup.sh compile  build/compiled: the packages with their hot modules compiled, if there is a C compiler
 #   setup.sh test     .venv with the tools and the Python clients of the tests, too
 #   setup.sh docs     what builds the handbook's pages; `wheels`: what builds wheels
-#   setup.sh peers    what is not ours or not Python: PostgreSQL, OpenLDAP, a browser, rabbitmq-c's tools, rabbitmqadmin, promtool,
+#   setup.sh peers    what is not ours or not Python: PostgreSQL, OpenLDAP, Kerberos, a browser, rabbitmq-c's tools, rabbitmqadmin, promtool,
 #                     helm, Node.js with amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
 set -euo pipefail
@@ -148,15 +148,20 @@ install_postgres() {
     has_postgres || without "as root: apt-get install postgresql"
 }
 
-has_directory() { [ -x /usr/sbin/slapd ] && "$VENV/bin/python" -c 'import ldap' 2>/dev/null; }
+LOGIN_PEERS=(slapd libldap-dev libsasl2-dev krb5-kdc krb5-admin-server krb5-user libkrb5-dev)
 
-# The tests of LDAP start a directory of OpenLDAP of their own; python-ldap is built against its library.
-install_directory() {
-    if ! has_directory && can_install; then
-        install_packages slapd libldap-dev libsasl2-dev || true
+has_login_peers() {
+    [ -x /usr/sbin/slapd ] && [ -x /usr/sbin/krb5kdc ] && "$VENV/bin/python" -c 'import ldap, gssapi, k5test' 2>/dev/null
+}
+
+# The tests of LDAP and Kerberos start servers of their own; python-ldap and gssapi are built against their libraries.
+install_login_peers() {
+    if ! has_login_peers && can_install; then
+        install_packages "${LOGIN_PEERS[@]}" || true
     fi
-    has_directory || "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt python-ldap || true
-    has_directory || without "as root: apt-get install slapd libldap-dev libsasl2-dev"
+    has_login_peers || "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+        python-ldap gssapi k5test || true
+    has_login_peers || without "as root: apt-get install ${LOGIN_PEERS[*]}"
 }
 
 install_peers() {
@@ -250,7 +255,7 @@ case "${1:-}" in
     peers)
         install_browser
         install_postgres
-        install_directory
+        install_login_peers
         install_peers
         fetch_program rabbitmq-server rabbitmqadmin
         fetch_program prometheus promtool

@@ -18,6 +18,7 @@ import attrs
 from broker_core.config.cluster import ClusterSettings
 from broker_core.config.compat import FlowMechanism
 from broker_core.config.http_auth import HttpAuthSettings
+from broker_core.config.kerberos import KerberosSettings
 from broker_core.config.ldap_auth import LdapSettings
 from broker_core.config.listening import HttpSettings, ListenerEntry, PrometheusSettings
 from broker_core.config.oauth import OAuthSettings
@@ -109,6 +110,7 @@ class Config(Record):
         RecordOf(HttpAuthSettings), "A server for passwords.", HttpAuthSettings()
     )
     auth_ldap: LdapSettings = key(RecordOf(LdapSettings), "A directory for passwords.", LdapSettings())
+    kerberos: KerberosSettings = key(RecordOf(KerberosSettings), "Tickets.", KerberosSettings())
     security: SecuritySettings = key(RecordOf(SecuritySettings), "Logging in.", SecuritySettings())
     oauth: OAuthSettings = key(RecordOf(OAuthSettings), "Tokens.", OAuthSettings())
     users: tuple[UserEntry, ...] = key(ListOf(RecordOf(UserEntry)), "Users.", (GUEST,), reload=True)

@@ -57,7 +57,8 @@ class Amqp091Settings(Record):
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`.",
+        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`, GSSAPI "
+        "without `[kerberos]`.",
         ("PLAIN", "AMQPLAIN", "ANONYMOUS"),
         reload=True,
     )
@@ -117,7 +118,8 @@ class Amqp10Settings(Record):
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`.",
+        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`, GSSAPI "
+        "without `[kerberos]`.",
         ("PLAIN", "ANONYMOUS"),
         reload=True,
     )
@@ -152,7 +154,8 @@ class Amqp010Settings(Record):
     mechanisms: tuple[str, ...] = key(
         ListOf(Text("the name of a SASL mechanism", r"[A-Z0-9_-]{1,20}"), least=1),
         "The SASL mechanisms offered, in this order; ANONYMOUS is left out while there is no anonymous user, "
-        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`.",
+        "EXTERNAL (by the client's certificate) without one, OAUTHBEARER and XOAUTH2 without `[oauth]`, GSSAPI "
+        "without `[kerberos]`.",
         ("PLAIN", "ANONYMOUS"),
         reload=True,
     )

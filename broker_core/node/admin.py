@@ -183,14 +183,16 @@ class NodeAdmin(Operations):
             log.error("the log file stays as it was: %s: %s", new.log.file.path, failure.strerror)
 
     def _reload_tokens(self) -> list[str]:
-        """Read the file of the token keys again, and return what was refused; the previous keys then stay."""
-        try:
-            assembly.put_tokens(self._broker, self._node.config)
-        except ConfigError as failure:
-            problems = "; ".join(map(str, failure.problems))
-            log.error("keys of tokens not reloaded, those from before stay: %s", problems)
-            return ["oauth"]
-        return []
+        """Read the files with keys again, and return what was refused; the previous keys then stay."""
+        refused: list[str] = []
+        for section, put in (("oauth", assembly.put_tokens), ("kerberos", assembly.put_kerberos)):
+            try:
+                put(self._broker, self._node.config)
+            except ConfigError as failure:
+                problems = "; ".join(map(str, failure.problems))
+                log.error("keys of tokens not reloaded, those from before stay: %s", problems)
+                refused.append(section)
+        return refused
 
     def plugins(self) -> Mapping[str, Json]:
         used: Counter[str] = Counter()

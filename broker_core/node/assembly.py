@@ -58,7 +58,7 @@ from broker_core.operations import Reloaded, as_json
 from broker_core.plugins import Plugins
 from broker_core.security.access import KEY_SIZE, User
 from broker_core.security.passwords import PasswordHash
-from broker_core.security.sasl import BEARERS, Scram
+from broker_core.security.sasl import BEARERS, GSSAPI, Scram
 from broker_core.version import VERSION
 
 if TYPE_CHECKING:
@@ -209,6 +209,7 @@ def populate(broker: Broker, config: Config, files: Read | None = None) -> None:
     else:
         _put_users(broker, config, config.users)
     put_tokens(broker, config)
+    put_kerberos(broker, config)
     _put_backends(broker, config)
     _put_policies(broker, config)
     if config.policies:
@@ -370,6 +371,17 @@ def put_tokens(broker: Broker, config: Config) -> None:
     tokens.follow(access.tokens)
     access.tokens = tokens
     broker.timers.at(broker.now, lambda now: tokens.prepare())
+
+
+def put_kerberos(broker: Broker, config: Config) -> None:
+    """Accept tickets of Kerberos, or none. Raises ConfigError, and leaves everything as it was."""
+    before, wanted = broker.access.kerberos, config.kerberos
+    if not wanted.is_on:
+        broker.access.kerberos = None
+    elif before is None or before.settings != wanted:
+        from broker_core.security.kerberos import Acceptor
+
+        broker.access.kerberos = Acceptor(wanted)
 
 
 def _put_backends(broker: Broker, config: Config) -> None:
@@ -616,13 +628,14 @@ def protocol_warnings(config: Config, known: Mapping[str, Protocol]) -> list[str
 
 def mechanism_warnings(config: Config) -> list[str]:
     """Return the warnings of mechanisms that are named, and not offered."""
-    if config.oauth.is_on:
-        return []
+    needed = {} if config.oauth.is_on else dict.fromkeys(BEARERS, "[oauth] accepts tokens")
+    if not config.kerberos.is_on:
+        needed[GSSAPI] = "[kerberos] names a keytab"
     return [
-        f"protocols.{protocol}.mechanisms names {name}, which is offered only where [oauth] accepts tokens"
+        f"protocols.{protocol}.mechanisms names {name}, which is offered only where {needed[name]}"
         for protocol in ("amqp091", "amqp10", "amqp010")
         for name in getattr(config.protocols, protocol).mechanisms
-        if name in BEARERS
+        if name in needed
     ]
 
 

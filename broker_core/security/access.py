@@ -31,6 +31,7 @@ from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, Password
 if TYPE_CHECKING:
     from broker_core.durable_objects import Catalogue
     from broker_core.security.http_users import HttpUsers
+    from broker_core.security.kerberos import Acceptor
     from broker_core.security.ldap_users import LdapUsers
     from broker_core.security.remote_permissions import HeldInputs
     from broker_core.security.scopes import Grants
@@ -132,6 +133,7 @@ class Access:
         self.backends: Sequence[Backend] = (self.checks.check,)  # asked about passwords, in this order
         self.http_users: HttpUsers | None = None  # None: no server is asked about passwords
         self.ldap_users: LdapUsers | None = None  # None: no directory is
+        self.kerberos: Acceptor | None = None  # None: tickets are not accepted
         self.held_input: HeldInputs | None = None  # None: no server is asked for permissions
         self.scram_key = random_octets(KEY_SIZE)  # derives the salts of users that do not exist
         self.random_octets = random_octets

@@ -312,6 +312,7 @@ STANDARD: Final[tuple[type[Mechanism], ...]] = (Plain, Anonymous, External, Scra
 BEARERS: Final = frozenset(
     ("OAUTHBEARER", "XOAUTH2")
 )  # `bearer.py`, which is imported where one is configured
+GSSAPI: Final = "GSSAPI"  # `kerberos.py`, likewise
 DEFAULT_PREFERENCE: Final = ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL")
 
 
@@ -335,6 +336,10 @@ class Mechanisms:
             from broker_core.security.bearer import OAuthBearer, XOAuth2
 
             more = (OAuthBearer, XOAuth2, *more)
+        if GSSAPI in preference and access.kerberos is not None:
+            from broker_core.security.kerberos import Gssapi
+
+            more = (Gssapi, *more)
         known = {
             each.name: each
             for each in (*STANDARD, *more)
