@@ -13,7 +13,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import attrgetter
+from operator import and_, attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
@@ -55,6 +55,7 @@ from protocols.amqp10.codec.sections import octets_of
 
 if TYPE_CHECKING:
     from pipeline.filters import Conditions
+    from pipeline.row_filter import RowFilter
 
 MANY_ROWS: Final = (
     8  # of a block, on average; from here on its bodies are one slice, 10 us, not copied one by one
@@ -180,10 +181,12 @@ class Decoder:
         stream: str,
         partition: int,
         conditions: Conditions | None = None,
+        row_filter: RowFilter | None = None,
     ) -> None:
-        """Make a decoder. With `conditions`, rows that do not fulfil them may be left out."""
+        """Make a decoder. Rows that do not fulfil `conditions` may be left out; those that `row_filter` refuses are."""
         self.is_over = False  # a block was seen behind which nothing fulfils the conditions
-        self._conditions = conditions
+        self._conditions = conditions if conditions is not None and conditions.are_on_rows else None
+        self._filter = row_filter
         self._schema = schema
         self._columns = [(COLUMNS[columns][field.name], field.type) for field in schema]
         self._stream = stream
@@ -193,31 +196,45 @@ class Decoder:
     def batches(self, octets: bytes, first: int, until: int) -> Iterator[tuple[Batch | None, int, int]]:
         """Yield each batch with its first offset and the offset behind its last. Raises DamagedError.
 
-        None is for messages of which none fulfils the conditions.
+        None is for messages of which none is wanted.
         """
         for run in runs(pieces(octets, first, until)):
-            made = self._made(run) if self._conditions is None else self._chosen(run, self._conditions)
-            yield made, run[0].first, run[-1].next
+            is_whole = self._conditions is None and self._filter is None
+            yield self._made(run) if is_whole else self._chosen(run), run[0].first, run[-1].next
 
     def _made(self, run: Sequence[Piece]) -> Batch:
         rows = Rows(run, self._stream, self._partition, self._remembered)
         return batch_of([column(rows, kind) for column, kind in self._columns], self._schema)
 
-    def _chosen(self, run: Sequence[Piece], conditions: Conditions) -> Batch | None:
-        """Return the rows of those pieces that may fulfil the conditions."""
-        from pipeline.filters import rows_of  # which needs PySpark, as its conditions do
-
-        found = [(piece, wanted) for piece in run if any(wanted := conditions.origins(piece.block))]
-        self.is_over = conditions.is_over(run[-1].block.header.arrived)
+    def _chosen(self, run: Sequence[Piece]) -> Batch | None:
+        """Return the rows of those pieces that may be wanted."""
+        found: list[Piece] = []
+        flags = array("B")
+        for piece in run:
+            wanted = self._wanted(piece)
+            if 1 in wanted:
+                found.append(piece)
+                flags.extend(wanted)
+        if self._conditions is not None:
+            self.is_over = self._conditions.is_over(run[-1].block.header.arrived)
         if not found:
             return None
-        made = self._made([piece for piece, _ in found])
-        if all(all(wanted) for _, wanted in found):
-            return made
-        flags = array("B")
-        for piece, wanted in found:
-            flags.extend(rows_of(piece.block, piece.low, piece.high, wanted))
-        return filtered(made, flags_of(memoryview(flags)))
+        made = self._made(found)
+        return filtered(made, flags_of(memoryview(flags))) if 0 in flags else made
+
+    def _wanted(self, piece: Piece) -> array[int]:
+        """Return 1 for each row of a piece that may be wanted, and 0 for the others; nothing if none is."""
+        flags = array("B", (1,)) * len(piece)
+        if self._conditions is not None:
+            from pipeline.filters import rows_of  # which needs PySpark, as its conditions do
+
+            origins = self._conditions.origins(piece.block)
+            if not any(origins):
+                return array("B")
+            flags = rows_of(piece.block, piece.low, piece.high, origins)
+        if self._filter is not None:
+            return array("B", map(and_, flags, self._filter.flags(piece)))
+        return flags
 
 
 @attrs.define(slots=False)
@@ -326,7 +343,7 @@ def _with_deaths(encoding: Encoding, properties: bytes, origin: list[object]) ->
 
 
 def body(rows: Rows, kind: Kind) -> Array:
-    if rows.count >= len(rows.pieces) * MANY_ROWS and all(map(_is_plain, rows.pieces)):
+    if rows.count >= len(rows.pieces) * MANY_ROWS and all(map(is_plain, rows.pieces)):
         return joined(
             [
                 binary_of(piece.block.body_ends, piece.block.bodies).slice(piece.low, len(piece))
@@ -335,17 +352,17 @@ def body(rows: Rows, kind: Kind) -> Array:
         )
     found: list[bytes] = []
     for piece in rows.pieces:
-        found += _bodies(piece)
+        found += bodies_of(piece)
     return array_of(found, kind)
 
 
-def _is_plain(piece: Piece) -> bool:
+def is_plain(piece: Piece) -> bool:
     """Return whether the bodies are exactly the publisher's bytes."""
     return all(encoding is not AMQP10 for encoding in piece.encodings())
 
 
-def _bodies(piece: Piece) -> Iterator[bytes]:
-    if _is_plain(piece):
+def bodies_of(piece: Piece) -> Iterator[bytes]:
+    if is_plain(piece):
         return map(piece.body, range(piece.low, piece.high))
     encodings = piece.encodings()
     return (

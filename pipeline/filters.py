@@ -177,6 +177,11 @@ class Conditions:
             self._origins.append((what, condition))
         return True
 
+    @property
+    def are_on_rows(self) -> bool:
+        """Whether blocks have to be looked at; otherwise what is fetched is what is wanted."""
+        return bool(self._times or self._origins)
+
     def admit(self, partition: Partition) -> bool:
         """Return whether messages of this partition may be wanted."""
         values = {"stream": partition[0], "partition": partition[1]}

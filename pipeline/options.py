@@ -155,6 +155,17 @@ def column_names(given: str) -> tuple[str, ...]:
     return found
 
 
+def selector(given: str) -> str:
+    from broker_core.errors import PreconditionFailed
+    from broker_core.selectors.parser import compile_selector
+
+    try:
+        compile_selector(given)
+    except PreconditionFailed as error:
+        raise ValueError(f"must be a selector: {error}") from None
+    return given
+
+
 def pattern(given: str) -> re.Pattern[str]:
     try:
         return re.compile(text(given))
@@ -381,6 +392,19 @@ class Options(Connection):
         None,
         "the columns that the query needs, with commas between them: others are not decoded, and not there",
     )
+    selector: str | None = option(
+        "selector",
+        selector,
+        None,
+        "a JMS selector on properties and headers, such as `country = 'FI' AND priority > 3`: tasks leave out what"
+        " does not fulfil it, in streaming reads, too; streams only",
+    )
+    min_body_octets: int | None = option(
+        "minBodyBytes", whole(0), None, "the length from which on bodies are read; streams only"
+    )
+    max_body_octets: int | None = option(
+        "maxBodyBytes", whole(0), None, "the length up to which bodies are read; streams only"
+    )
     fetch_octets: int = option(
         "fetchBytes", whole(FETCH_MIN, FETCH_MAX), 4 << 20, "bytes that a task asks for at once"
     )
@@ -389,6 +413,11 @@ class Options(Connection):
     def headers(self) -> str:
         """The format of the column `headers`; `none` if there is no such column."""
         return self.headers_format if self.include_headers else "none"
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether messages are left out by what they are."""
+        return (self.selector, self.min_body_octets, self.max_body_octets) != (None, None, None)
 
     @property
     def starting(self) -> Position | None:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.pipeline")
 Streams: TypeAlias = dict[Partition, Stream]
 NAMELESS: Final = "to read a queue, name its reader with the option readerName"
+LEFT_OUT: Final = (
+    "what selector, minBodyBytes and maxBodyBytes leave out would be lost with what is read of a queue"
+)
 NOTHING: Final[Marks] = {}
 SAID_MAX: Final = 100  # losses that are not logged again
 
@@ -230,6 +233,8 @@ class Planner:
         """Refuse a queue if this query cannot read queues."""
         if self._leases is None:
             raise queue
+        if self._options.leaves_out:
+            raise BadOption(f"{queue}; {LEFT_OUT}") from None
         if self._options.reader_name is None:
             raise BadOption(f"{queue}; {NAMELESS}") from None
 

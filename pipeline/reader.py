@@ -14,6 +14,7 @@ from pipeline.leases import LeasedBlocks
 from pipeline.offsets import Range
 from pipeline.options import Options
 from pipeline.planner import lost
+from pipeline.row_filter import row_filter
 
 if TYPE_CHECKING:
     from pipeline.filters import Conditions
@@ -34,7 +35,8 @@ def rows_of(
         source: Blocks = client
         if asked.fence is not None:
             source, conditions = LeasedBlocks(client, asked.fence), None
-        decoder = Decoder(columns, options.columns, asked.stream, asked.partition, conditions)
+        chosen = row_filter(options)
+        decoder = Decoder(columns, options.columns, asked.stream, asked.partition, conditions, chosen)
         yield from read(options, source, decoder, asked)
     finally:
         client.close()

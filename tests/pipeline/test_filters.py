@@ -26,7 +26,13 @@ from pyspark.sql.datasource import (  # noqa: E402
     StringStartsWith,
 )
 
+from broker_core.message import Facts, Message  # noqa: E402
+from broker_core.selectors.parser import Selector  # noqa: E402
+from pipeline.decode import Decoder  # noqa: E402
+from pipeline.errors import BadOption  # noqa: E402
+from pipeline.filters import Conditions  # noqa: E402
 from pipeline.source import AmqpSource, BatchReader  # noqa: E402
+from protocols.amqp091.broker.encoding import ENCODING as AMQP091  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -137,6 +143,95 @@ def test_of_a_block_only_the_rows_with_the_routing_key_are_given(broker: FakeBro
     assert len(read(broker, Not(american))[0]) == 15
     assert read(broker, EqualTo(("key",), b"us"), schema="kafka")[0] == found
     assert read(broker, american, EqualTo(("exchange",), "other"))[0] == []
+
+
+@pytest.mark.parametrize("tasks", ["1", "3"])
+def test_a_condition_on_offsets_makes_the_same_work_as_starting_offsets(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch, tasks: str
+):
+    decoded: list[int] = []
+    made = Decoder._made
+    monkeypatch.setattr(Decoder, "_made", lambda self, run: decoded.append(len(run)) or made(self, run))
+    monkeypatch.setattr(Conditions, "origins", pytest.fail)  # nothing is looked at row by row
+    broker.stream("orders").fill(2000, commit=100)
+    given = {"minPartitions": tasks, "fetchBytes": "65536"}
+    work: list[tuple[list[str], list[int]]] = []
+    wanted = GreaterThanOrEqual(("offset",), 1750), IsNotNull(("offset",))
+    for conditions, options in ((wanted, {}), ((), {"startingOffsets": '{"orders":{"0":1750}}'})):
+        broker.asked.clear()
+        decoded.clear()
+        found, left = read(broker, *conditions, **given, **options)
+        assert (found, left) == ([(0, each) for each in range(1750, 2000)], [])
+        work.append(([each for each in broker.asked if "/blocks?" in each], list(decoded)))
+    assert work[0] == work[1]
+    assert sum(work[0][1]) == 3  # blocks, of 20
+    assert len(broker.asked) == len(work[0][0]) + 1  # and the stream's ends
+
+
+def finnish(n: int) -> Message:
+    return with_headers(b"x" * n, country="FI" if n % 2 else "SE", n=n)
+
+
+def with_headers(body: bytes, **headers: object) -> Message:
+    octets = message(body, headers=headers).properties
+    return Message(AMQP091, "", "orders", octets, body, Facts(has_headers=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({"selector": "country = 'FI'"}, [1, 3, 5, 7, 9]),
+        ({"selector": "country = 'FI' AND n > 4"}, [5, 7, 9]),
+        ({"selector": "missing IS NOT NULL"}, []),
+        ({"selector": "priority = 3"}, []),
+        ({"minBodyBytes": "7"}, [7, 8, 9]),
+        ({"maxBodyBytes": "1"}, [0, 1]),
+        ({"minBodyBytes": "2", "maxBodyBytes": "5", "selector": "country = 'SE'"}, [2, 4]),
+    ],
+)
+@pytest.mark.parametrize("commit", [1, 4, 10])
+def test_a_read_leaves_out_what_its_selector_and_lengths_do_not_ask_for(
+    broker: FakeBroker, options: dict[str, str], wanted: list[int], commit: int
+):
+    stream = broker.stream("orders")
+    for begin in range(0, 10, commit):
+        stream.publish(*map(finnish, range(begin, min(begin + commit, 10))))
+    found, _ = read(broker, **options)
+    assert found == [(0, each) for each in wanted]
+    both, _ = read(broker, GreaterThan(("offset",), 4), EqualTo(("routing_key",), "orders"), **options)
+    assert both == [(0, each) for each in wanted if each > 4]
+
+
+def test_messages_with_the_same_properties_are_looked_at_once(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+):
+    looked: list[Message] = []
+    matches = Selector.matches
+    monkeypatch.setattr(Selector, "matches", lambda self, each: looked.append(each) or matches(self, each))
+    stream = broker.stream("orders")
+    for _ in range(20):
+        stream.publish(*(with_headers(b"%d" % n, country="FI") for n in range(50)))
+    stream.publish(*map(finnish, range(1, 5)))
+    assert len(read(broker, selector="country = 'FI'")[0]) == 1002
+    assert len(looked) == 5
+
+
+def test_a_streaming_read_leaves_out_what_its_selector_does_not_ask_for(broker: FakeBroker):
+    broker.stream("orders").publish(*map(finnish, range(10)))
+    given = {"endpoints": broker.url, "subscribe": "orders", "startingOffsets": "earliest"}
+    source = AmqpSource({**given, "selector": "n > 6"})
+    made = source.streamReader(source.schema())
+    start = made.initialOffset()
+    tasks = made.partitions(start, made.latestOffset(start, made.getDefaultReadLimit()))
+    rows = [row for task in tasks for batch in made.read(task) for row in batch.to_pylist()]
+    assert [row["offset"] for row in rows] == [7, 8, 9]
+    made.stop()
+
+
+def test_of_a_queue_nothing_is_left_out_as_that_would_be_lost(broker: FakeBroker):
+    broker.queue("jobs").fill(3)
+    with pytest.raises(BadOption, match="would be lost"):
+        read(broker, subscribe="jobs", readerName="r", selector="n > 6")
 
 
 @pytest.mark.parametrize(
