@@ -100,15 +100,17 @@ class Shop:
     http: int
     folder: Path
     messages: int
+    stream: str = QUEUE
+    batch: int = BATCH
 
     @property
     def reading(self) -> dict[str, str]:
         found = {
             "endpoints": f"http://127.0.0.1:{self.http}",
-            "subscribe": QUEUE,
+            "subscribe": self.stream,
             "startingOffsets": "earliest",
         }
-        return {**found, "minPartitions": "2", "maxOffsetsPerTrigger": str(BATCH)}
+        return {**found, "minPartitions": "2", "maxOffsetsPerTrigger": str(self.batch)}
 
     def place(self, name: str) -> str:
         """Return a folder that does not exist yet."""
@@ -118,10 +120,11 @@ class Shop:
 # The ways to a table: each returns the messages that it has written.
 
 
-def by_tasks(spark: SparkSession, shop: Shop) -> int:
+def by_tasks(spark: SparkSession, shop: Shop, **options: str) -> int:
     """`leveret pipeline archive --engine spark`: tasks write the files of a Delta table."""
     where = shop.place("tasks")
-    query, _ = archive_messages(spark, shop.reading, Target(where))
+    by = () if options else ("day",)
+    query, _ = archive_messages(spark, {**shop.reading, **options}, Target(where, by=by))
     query.awaitTermination()
     return rows_in(where)
 
@@ -130,9 +133,8 @@ def by_process(shop: Shop, columns: pa.Schema | None = None) -> int:
     """`leveret pipeline archive --engine pyarrow`."""
     where = shop.place("process")
     options = read_options(shop.reading, Use.STREAM)
-    layout = Layout(
-        where, ("day",) if columns is None else (), archive_columns(options) if columns is None else columns
-    )
+    by = ("day",) if columns is None else ()
+    layout = Layout(where, by, archive_columns(options, by) if columns is None else columns)
     with local_archive(options, layout, QueryCheckpoint(Path(f"{where}.checkpoint"))) as run:
         run.run(Report("archive", lambda line: None), Stop())
     return rows_in(where)
@@ -152,8 +154,9 @@ def by_file_sink(spark: SparkSession, shop: Shop, schema: str | None) -> int:
 def by_copy(spark: SparkSession, shop: Shop) -> int:
     """Spark reads a table that is there, and writes it: what its own part costs."""
     where = shop.place("copy")
-    (table,) = list(shop.folder.glob("process-????????"))[:1]
-    spark.read.parquet(*map(str, table.glob("day=*/*.parquet"))).write.parquet(where)
+    files = [str(file) for file in shop.folder.glob("process-????????/day=*/*.parquet")]
+    table = Path(files[0]).parents[1]
+    spark.read.parquet(*(file for file in files if file.startswith(f"{table}/"))).write.parquet(where)
     return spark.read.parquet(where).count()
 
 

@@ -170,7 +170,7 @@ class Committer:
 
         self.rows: dict[int, int] = {}  # of the micro-batches that were committed here
         self._target = target
-        self._columns = table_schema(columns(read_options(options, Use.STREAM)), target.by)
+        self._columns = table_schema(columns(read_options(options, Use.STREAM), target.by), target.by)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         from pipeline.jobs.archive_source import file_of

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from pipeline.errors import BadOption
+from pipeline.jobs.data_files import MADE
 from pipeline.options import Options
 
 TIME: Final = pa.timestamp("us", "UTC")
@@ -41,8 +43,8 @@ COLUMNS: Final = {
 }
 
 
-def columns(options: Options) -> pa.Schema:
-    """Return the columns of an archive that is read with these options. Raises BadOption."""
+def columns(options: Options, by: Sequence[str]) -> pa.Schema:
+    """Return the columns of an archive that is read with these options, and partitioned by some. Raises BadOption."""
     if options.columns != "amqp":
         raise BadOption("an archive has the columns of the source, not those of the option schema=kafka")
     if options.headers == "variant":
@@ -50,4 +52,22 @@ def columns(options: Options) -> pa.Schema:
     found = {name: kind for name, kind in COLUMNS.items() if name != "headers" or options.headers == "map"}
     if options.include_annotations:
         found["annotations"] = TEXTS
+    if options.chosen is not None:
+        found = chosen(found, options.chosen, by)
     return pa.schema(list(found.items()))
+
+
+def chosen(
+    known: Mapping[str, pa.DataType], names: Sequence[str], by: Sequence[str]
+) -> dict[str, pa.DataType]:
+    """Return the columns that the option `columns` names. Raises BadOption if one is unknown, or one more is needed."""
+    if unknown := [name for name in names if name not in known]:
+        raise BadOption(f"option columns names '{unknown[0]}'; an archive can have {', '.join(known)}")
+    for name in by:
+        needed = "timestamp" if name in MADE else name
+        if needed not in names:
+            raise BadOption(
+                f"an archive by {name} needs the column {needed}: add it to the option columns, or say"
+                " --partition-by none"
+            )
+    return {name: known[name] for name in names}

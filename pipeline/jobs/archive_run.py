@@ -99,4 +99,4 @@ def layout_of(target: Target, options: Options) -> Layout:
     from pipeline.jobs.data_files import Layout
 
     require_partitions(target.by)
-    return Layout(target.where, target.by, columns(options))
+    return Layout(target.where, target.by, columns(options, target.by))

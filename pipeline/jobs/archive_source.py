@@ -53,7 +53,7 @@ class ArchiveSource(AmqpSource):
         said = {name.lower(): value for name, value in self.options.items()}
         where, by = said.pop(WHERE), tuple(json.loads(said.pop(BY)))
         options = read_options(said, Use.STREAM)
-        return ArchiveReader(options, schema, Layout(where, by, columns(options)))
+        return ArchiveReader(options, schema, Layout(where, by, columns(options, by)))
 
 
 class ArchiveReader(StreamReader):

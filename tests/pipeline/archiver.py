@@ -22,6 +22,7 @@ from pipeline.jobs.run import Report, Stop
 from pipeline.options import Use, read_options
 
 BATCH: Final = 100  # messages
+BY: Final = ("day", "hour")
 SOURCES: Final = {
     "stream": {"subscribe": "lake-events", "startingOffsets": "earliest"},
     "queue": {"subscribe": "for-lake", "readerName": "lake"},
@@ -43,7 +44,7 @@ def archive(endpoint: str, folder: Path, source: str) -> None:
         "retrySeconds": "20",
     }
     options = read_options({**given, **SOURCES[source]}, Use.STREAM)
-    layout = Layout(str(where), ("day", "hour"), columns(options))
+    layout = Layout(str(where), BY, columns(options, BY))
     with local_archive(options, layout, QueryCheckpoint(folder / f"{source}-lake.checkpoint")) as run:
         run.run(Report("archive", lambda line: None), Stop())
 

@@ -80,7 +80,7 @@ class Lake:
     ) -> Iterator[LocalArchive]:
         said = {"endpoints": self.broker.url, "subscribe": "orders", "startingOffsets": "earliest", **given}
         options = read_options(said, Use.STREAM)
-        layout = Layout(str(self.where), by, columns(options))
+        layout = Layout(str(self.where), by, columns(options, by))
         with local_archive(options, layout, checkpoint or QueryCheckpoint(self.checkpoint)) as run:
             yield run
 
@@ -182,6 +182,29 @@ def test_a_queue_moves_to_the_table_and_the_last_micro_batch_is_settled(lake: La
     times = delta.found(str(lake.where)).to_pyarrow_table(columns=["timestamp"])["timestamp"].to_pylist()
     arrived = sorted(round(each.timestamp() * 1000) for each in times)
     assert arrived == [*range(QUEUED_MS, QUEUED_MS + 150)]  # not when the lease was made
+
+
+def test_an_archive_has_the_columns_that_are_asked_for(lake: Lake):
+    lake.broker.stream("orders").fill(10)
+    lake.once(by=(), columns="offset, body")
+    table = delta.found(str(lake.where)).to_pyarrow_table()
+    assert table.column_names == ["offset", "body"]
+    assert table["body"].to_pylist() == [b"%d" % each for each in table["offset"].to_pylist()]
+    assert table.num_rows == 10
+
+
+@pytest.mark.parametrize(
+    ("by", "names", "said"),
+    [
+        (("day",), "offset,body", "by day needs the column timestamp"),
+        (("stream",), "offset,body", "by stream needs the column stream"),
+        ((), "offset,bodies", "names 'bodies'; an archive can have body, exchange"),
+    ],
+)
+def test_columns_that_make_no_archive_are_refused(lake: Lake, by: tuple[str, ...], names: str, said: str):
+    lake.broker.stream("orders").fill(1)
+    with pytest.raises(BadOption, match=said):
+        lake.once(by=by, columns=names)
 
 
 def test_messages_that_are_gone_end_a_run_or_are_passed_over(lake: Lake):
