@@ -179,7 +179,7 @@ class Conditions:
 
     @property
     def are_on_rows(self) -> bool:
-        """Whether blocks have to be looked at; otherwise what is fetched is what is wanted."""
+        """Return whether blocks have to be looked at; otherwise all that is fetched is wanted."""
         return bool(self._times or self._origins)
 
     def admit(self, partition: Partition) -> bool:

@@ -416,7 +416,7 @@ class Options(Connection):
 
     @property
     def leaves_out(self) -> bool:
-        """Whether messages are left out by what they are."""
+        """Return whether messages are left out by what they are."""
         return (self.selector, self.min_body_octets, self.max_body_octets) != (None, None, None)
 
     @property
