@@ -23,6 +23,7 @@ from broker_core.store.block import Block, header
 from broker_core.store.contract import DamagedError
 from broker_core.store.origin import Origin, facts_of, notes_of
 from broker_core.values import Properties, Table
+from pipeline import properties091
 from pipeline.arrow import (
     Array,
     Batch,
@@ -278,7 +279,7 @@ class Rows:
         found = self.remembered.get(key)
         if found is None:
             encoding, octets, sections = key
-            found = ENCODINGS[encoding].read(octets)
+            found = (properties091.read if encoding == AMQP091.name else ENCODINGS[encoding].read)(octets)
             if sections:
                 found = attrs.evolve(found, type=AS_SECTIONS)
             if len(self.remembered) >= REMEMBERED_MAX:
