@@ -19,7 +19,7 @@ from broker_core.message import Facts, Message
 from broker_core.store.contract import DamagedError
 from broker_core.testing.fakes import FakeEncoding
 from broker_core.values import Properties
-from pipeline import decode
+from pipeline import decode, properties091
 from pipeline.arrow import Batch, schema_of
 from pipeline.decode import Decoder
 from pipeline.errors import BadOption
@@ -186,16 +186,14 @@ def test_bodies_are_not_copied():
 
 def test_properties_are_not_decoded_unless_a_column_wants_them(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(decode, "ENCODINGS", {"amqp091": decode.AMQP091})
-    monkeypatch.setattr(type(decode.AMQP091), "read", None)
+    monkeypatch.setattr(properties091, "read", None)
     assert len(rows(block(0, message(b"x", message_id="1")), "body", "offset", "routing_key")) == 1
 
 
 def test_the_same_properties_are_decoded_once(monkeypatch: pytest.MonkeyPatch):
     calls = []
-    before = type(decode.AMQP091).read
-    monkeypatch.setattr(
-        type(decode.AMQP091), "read", lambda self, octets: calls.append(octets) or before(self, octets)
-    )
+    before = properties091.read
+    monkeypatch.setattr(properties091, "read", lambda octets: calls.append(octets) or before(octets))
     sent = [message(b"x", message_id=str(at % 3)) for at in range(30)]
     found = decoder("properties")
     for _ in range(2):
