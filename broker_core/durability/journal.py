@@ -77,7 +77,7 @@ class Journal(Durability):
         self.behind = False  # publishers have to wait
         self.patience_s = 0.0  # a commit that no publisher waits for is put off so long, to gather more
         self.known = Chunks()
-        self.arrival_times = ArrivalTimes()
+        self.arrival_times = ArrivalTimes(lambda: self.known.oldest)
         self.logs: dict[int, SegmentLog] = {}  # by the number of the stream
         self.cache = BlockCache()
         self.readings = Readings(store)
@@ -341,7 +341,7 @@ class Journal(Durability):
             numbers = range(entries.first, entries.first + len(entries))
             self.next_entry = numbers.stop
             self.known.add(ChunkState(entries.first, numbers, portion.octets, volatile))
-            self.arrival_times.note(entries.first, entries.arrived, self.known.oldest)
+            self.arrival_times.note(entries.first, entries.arrived)
             total += portion.octets
         return total
 

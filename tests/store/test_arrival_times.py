@@ -9,7 +9,7 @@ from broker_core.store.chunk import Columns
 
 
 def test_an_entry_arrived_when_its_commit_did() -> None:
-    times = ArrivalTimes()
+    times = ArrivalTimes(lambda: 0)
     for number, ms in ((5, 1000), (8, 1000), (9, 1007), (20, 1003)):  # the clock was set back
         times.note(number, ms)
     assert [times.of(number) for number in (4, 5, 8, 9, 19, 20, 1 << 60)] == [
@@ -24,7 +24,7 @@ def test_an_entry_arrived_when_its_commit_did() -> None:
 
 
 def test_entries_of_a_chunk_that_was_made_of_others_keep_their_times() -> None:
-    times, columns = ArrivalTimes(), Columns()
+    times, columns = ArrivalTimes(lambda: 0), Columns()
     columns.numbers, columns.arrived, columns.arrivals = array("Q", [3, 7, 8]), 10, array("Q", [10, 30, 20])
     times.note_chunk(columns)
     assert [times.of(number) for number in (3, 6, 7, 8)] == [10, 10, 30, 20]
@@ -34,13 +34,13 @@ def test_entries_of_a_chunk_that_was_made_of_others_keep_their_times() -> None:
 
 
 def test_there_are_never_more_samples_and_what_nobody_asks_for_goes_first() -> None:
-    times = ArrivalTimes(samples_max=8)
+    times = ArrivalTimes(lambda: min(998, number - 2), samples_max=8)
     for number in range(1000):
-        times.note(number, number, oldest=number - 2)
+        times.note(number, number)
     assert times.step_ms == 1
     assert [times.of(number) for number in (997, 998, 999)] == [997, 998, 999]
     for number in range(1000, 2000):
-        times.note(number, number, oldest=998)
+        times.note(number, number)
     assert len(times._times) <= 8
     for number in range(998, 2000):
         ms = times.of(number)
