@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from broker_core.broker import Broker
 from broker_core.clock import Clock
 from broker_core.config.load import Config
 from broker_core.config.sections import GUEST
@@ -33,6 +32,7 @@ from broker_core.errors import MISTAKES
 from broker_core.frontend import FrontEnd, encodings_of, queue_arguments_of, remote_ends_of
 from broker_core.node import assembly
 from broker_core.node.admin import NodeAdmin
+from broker_core.node.batches import Batches
 from broker_core.node.listener import (
     Entrance,
     Listener,
@@ -46,8 +46,6 @@ from broker_core.node.poller import HAS_ROUNDS, Rounds
 from broker_core.node.systemd import Handed
 from broker_core.node.transport import Transport, is_readable
 from broker_core.observability.history import History
-from broker_core.operations import Connected
-from broker_core.outbox import Outbox
 from broker_core.plugins import Plugins
 from broker_core.security.guards import Door, descriptors_max
 from broker_core.store.contract import FencedError, Store, StoreError
@@ -63,7 +61,6 @@ log: Final = logging.getLogger("leveret.node")
 TRAFFIC: Final = ("octets_received", "octets_sent", "reads", "writes")
 OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
-CHECK_OCTETS: Final = 16 << 20  # bytes between checks of the memory, besides one each second: 500 MB
 CLOSING_S: Final = 5.0  # for clients to close at shutdown
 
 
@@ -77,11 +74,20 @@ class TrioClock(Clock):
         return time.time()
 
 
-class Node:
+class LoopClock(TrioClock):
+    """The time of trio's own clock, read with one call. Made in its loop."""
+
+    def __init__(self) -> None:
+        self._ahead_s = trio.current_time() - time.perf_counter()  # which trio's clock is based on
+
+    def now(self) -> float:
+        return time.perf_counter() + self._ahead_s
+
+
+class Node(Batches):
     """One broker that listens. An async context manager: the node runs within it, and shuts down at its end."""
 
     admin: NodeAdmin  # set once the node has started
-    broker: Broker
     rounds: Rounds  # set once the node starts
 
     def __init__(
@@ -105,18 +111,10 @@ class Node:
         `clock`: the broker's time, without it that of trio's loop.
         `term`: the time in which this is the node of a cluster that serves; None: there is no cluster.
         """
-        self.config = config or Config()
-        self.keeper: Keeper | None = None  # None: everything is in memory only
-        self.ready: list[Outbox] = []  # outboxes with something to send
+        super().__init__(config or Config(), owns_loop, term)
         self.listening: list[Listener] = []  # including closed ones during shutdown
-        self.transports: dict[Outbox, Transport] = {}
-        self.fed: Connected | None = None  # the connection whose input is being processed
         self.past: Counter[str] = Counter()  # the counters of ended connections
-        self.owns_loop = owns_loop
         self.log_targets = log_targets
-        self.term = term
-        self.suspended = False  # nothing is read, delivered or confirmed: another node may serve by now
-        self.sending = 0  # connections whose backlog is being sent by a task
         self._clock = clock or TrioClock()
         self._reread = reread
         self._closing_s = closing_s
@@ -126,9 +124,6 @@ class Node:
         self._nursery: trio.Nursery | None = None
         self._stack = contextlib.AsyncExitStack()
         self._earlier = trio.Event()
-        self.octets_heard = 0  # bytes that front-ends were given
-        self._unchecked = 0  # bytes read since the alarms were last checked because of them,
-        self._unchecked_max = CHECK_OCTETS  # which they are after so many
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone
         self.door: Door[Transport] = Door(descriptors_max())
@@ -161,7 +156,7 @@ class Node:
             self._nursery.start_soon(self._accept, listener)
         self._nursery.start_soon(self._keep_time)
         if HAS_ROUNDS:
-            self._nursery.start_soon(self.rounds.go)
+            self._nursery.start_soon(self._go_round)
         return self
 
     def _build(self, began: float) -> None:
@@ -191,8 +186,8 @@ class Node:
             self.keeper.recover()
         assembly.observe(self.broker, self.config)
         self.broker.alarms.listen(self._alarm)
-        self.broker.timers.on_earlier = self._wake
-        self._unchecked_max = self._portion()
+        self.broker.timers.on_earlier = self.wake
+        self.unchecked_max = self.portion()
         self._check_alarms(self.broker.tick())
         if self.config.http.enabled:
             self.broker.history = History(self.broker)
@@ -374,72 +369,6 @@ class Node:
 
     # The loop.
 
-    def hear(self, transport: Transport, data: bytes) -> float:
-        """Process bytes from one peer; `conclude` follows, perhaps after others. Returns when it began (monotonic)."""
-        assert transport.front is not None
-        now = self.broker.tick()
-        if self.keeper is not None:
-            self.keeper.feed_begins()
-        self.broker.events.actor = ""
-        self.fed = transport
-        held = self.broker.access.held_input
-        try:
-            if held is None:
-                transport.front.receive(data, now)
-            else:
-                held.receive(transport.front, data, now)
-        except MISTAKES:
-            transport.end_by_mistake()
-        transport.watch_deadline()
-        if self.keeper is not None:
-            self.keeper.feed_ends(transport)
-        self._unchecked += len(data)
-        self.octets_heard += len(data)
-        return now
-
-    def conclude(self, of_one: bool = True) -> None:
-        """Settle the broker and send what a batch of input has caused; logged as its peer's if it is `of_one`."""
-        if not of_one:
-            self.fed = None
-        if self.keeper is not None:
-            self.keeper.conclude(self._settle)
-        else:
-            self._settle()
-        self.fed = None
-        self._flush()
-        if self._unchecked >= self._unchecked_max:
-            self._unchecked = 0
-            self._unchecked_max = self._portion()
-            self.broker.alarms.check_soon()
-            self.broker.alarms.check(self.broker.now)
-
-    def work(self) -> None:
-        """Settle and send after something other than input has changed."""
-        self.broker.tick()
-        self.settle()
-
-    def settle(self) -> None:
-        """Settle the broker, and hand every outbox to the operating system."""
-        self._settle()
-        self._flush()
-
-    def _settle(self) -> None:
-        if self.term is not None and self.has_lapsed():
-            return
-        try:
-            self.broker.settle()
-        except MISTAKES:
-            log.exception("a mistake of ours while delivering")
-
-    def _flush(self) -> None:
-        ready, self.ready[:] = self.ready[:], []
-        for outbox in ready:
-            transport = self.transports.get(outbox)
-            if transport is not None:
-                transport.flush()
-        if self.broker.touched and not self.suspended:  # for an outbox with room; others come first
-            self._wake()
-
     def lose(self, front: FrontEnd) -> None:
         """Have the front-end of an ended connection release what it held."""
         self.broker.tick()
@@ -474,17 +403,19 @@ class Node:
         while any(map(is_readable, listeners)) or any(t.has_input() for t in self.transports.values()):
             await trio.lowlevel.checkpoint()
 
-    @property
-    def has_work_left(self) -> bool:
-        """True if a task of the node's has something to do now, or something waits to be committed."""
-        return (
-            self.sending > 0
-            or bool(self.broker.touched)
-            or (self.keeper is not None and self.keeper.journal.dirty)
-        )
-
-    def _wake(self) -> None:
+    def wake(self) -> None:
         self._earlier.set()
+
+    async def _go_round(self) -> None:
+        """Run the rounds that read from connections, for ever."""
+        rounds = self.rounds
+        number = rounds.fileno()
+        while True:
+            if rounds.has_more:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.wait_readable(number)
+            rounds.turn()
 
     async def _keep_time(self) -> None:
         """Sleep until the next deadline, an earlier one that is added, or until there is work left."""
@@ -502,7 +433,6 @@ class Node:
     # Cluster.
 
     def has_lapsed(self) -> bool:
-        """Return whether another node may serve by now, and suspend this one if so."""
         assert self.term is not None
         if not self.suspended and self.term.has_lapsed():
             log.warning(
@@ -561,10 +491,6 @@ class Node:
         self._nursery.cancel_scope.cancel()
 
     # Alarms.
-
-    def _portion(self) -> int:
-        """Return how many bytes may come before memory and disk are looked at again."""
-        return CHECK_OCTETS if self.keeper is None else min(CHECK_OCTETS, self.keeper.portion())
 
     def _check_alarms(self, now: float) -> None:
         self.broker.timers.at(self.broker.alarms.check(now), self._check_alarms)

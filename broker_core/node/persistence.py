@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.config.load import Config
     from broker_core.frontend import Protocol
+    from broker_core.node.batches import Batches
     from broker_core.node.transport import Transport
 
 log: Final = logging.getLogger("leveret.store")
@@ -143,15 +144,15 @@ class Keeper:
         if published or needed:
             self._fed.append((transport, published, needed))
 
-    def conclude(self, settle: Callable[[], None]) -> None:
+    def conclude(self, node: Batches) -> None:
         """Let the broker settle a batch; each peer is answered, or read from again, once the disk is ready."""
         if not self._fed:
-            settle()
+            node.settle_only()
             return
         journal = self.journal
         fed, self._fed = self._fed, []
         journal.holds = any(needed for _, _, needed in fed)
-        settle()
+        node.settle_only()
         for transport, published, needed in fed:
             if needed > journal.durable:
                 transport.hold(needed)

@@ -23,12 +23,13 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-import trio
-
 from broker_core.node.gathering import PAUSE_S, Gathering
 
 if TYPE_CHECKING:
-    from broker_core.node.node import Node
+    import trio
+
+    from broker_core.node.batches import Batches
+    from broker_core.node.socket_io import SocketIO
     from broker_core.node.transport import Transport
 
 HAS_ROUNDS: Final = sys.platform == "linux"  # elsewhere each connection's own task reads
@@ -36,13 +37,12 @@ AT_ONCE: Final = 256  # connections returned by one poll
 TOGETHER: Final = 64  # connections read from before their effects are settled
 TOGETHER_S: Final = 0.001  # the longest time before settling, which peers wait for
 STAY_S: Final = 0.001  # the shortest time that `epoll` can wait
-MUCH: Final = 32_768  # bytes in one read: a peer that sends so many usually has more
 
 
 class Rounds:
     """Reads from the attending connections in turn."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Batches) -> None:
         self._node = node
         self._poll = select.epoll()
         self._attending: dict[int, tuple[Transport, trio.Event]] = {}  # by file descriptor
@@ -55,17 +55,11 @@ class Rounds:
         self._interruption = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: stay no longer
         self._poll.register(self._interruption, select.EPOLLIN)
 
-    async def attend(self, transport: Transport) -> None:
-        """Have a connection read from until it is dismissed."""
+    def attend(self, transport: Transport, dismissed: trio.Event) -> None:
+        """Read from a connection from now on, until `dismissed` is set."""
         number = transport.number
-        dismissed = trio.Event()
         self._attending[number] = transport, dismissed
         self._poll.register(number, select.EPOLLIN)
-        try:
-            await dismissed.wait()
-        finally:
-            self.dismiss(number)
-            transport.dismissed = False
 
     def dismiss(self, number: int) -> None:
         """Return a connection to its own task; harmless if that has it already."""
@@ -76,15 +70,14 @@ class Rounds:
             attending[0].dismissed = True
             attending[1].set()
 
-    async def go(self) -> None:
-        """Run rounds for ever."""
-        number = self._poll.fileno()
-        while True:
-            if self._talkers:
-                await trio.lowlevel.checkpoint()
-            else:
-                await trio.lowlevel.wait_readable(number)
-            self.turn()
+    def fileno(self) -> int:
+        """Return the descriptor that is readable if there is something to read from a connection."""
+        return self._poll.fileno()
+
+    @property
+    def has_more(self) -> bool:
+        """Return whether there is more to read than the last round has read."""
+        return bool(self._talkers)
 
     def turn(self) -> None:
         """Run one round, and those that follow at once."""
@@ -160,12 +153,13 @@ class Rounds:
                     self._interrupted = True
                 continue
             transport = found[0]
-            if transport.says_much:
+            line: SocketIO = transport
+            if line.says_much:
                 talkers[number] = None
                 continue
-            now = transport.hear()
+            now = node.read(transport)
             heard.append(transport)
-            if transport.has_more:
+            if line.has_more:
                 talkers[number] = None
             if len(heard) == 1:
                 began = now
@@ -174,14 +168,20 @@ class Rounds:
                 heard = []
         if heard:
             self._conclude(heard)
+        if talkers:
+            self._hear_talkers(in_cluster)
+
+    def _hear_talkers(self, in_cluster: bool) -> None:
+        """Read from those that have more, in turn, and settle after each, for a millisecond."""
+        node, talkers = self._node, self._talkers
         began = node.broker.tick()
         while talkers:
             if in_cluster and node.has_lapsed():
                 break
             number = next(iter(talkers))
             del talkers[number]
-            transport = attending[number][0]
-            transport.hear()
+            transport = self._attending[number][0]
+            node.read(transport)
             if transport.has_more:
                 talkers[number] = None
             self._conclude([transport])
@@ -190,7 +190,9 @@ class Rounds:
 
     def _conclude(self, heard: list[Transport]) -> None:
         """Settle what the input has caused, and dismiss the connections that cannot be read from next."""
-        self._node.conclude(len(heard) == 1)
+        node = self._node
+        node.conclude(len(heard) == 1)
         for transport in heard:
-            if not transport.goes_on():
-                self.dismiss(transport.number)
+            line: SocketIO = transport
+            if node.suspended or not line.goes_on():
+                self.dismiss(line.number)

@@ -17,7 +17,7 @@ from broker_core.config.load import Config
 from broker_core.frontend import Protocol
 from broker_core.memory_tuning import keep_what_is_freed, spare_the_collector
 from broker_core.node import assembly, logs
-from broker_core.node.node import Node
+from broker_core.node.node import LoopClock, Node
 from broker_core.node.systemd import Handed, Notifier, handed_over, notifier
 
 log: Final = logging.getLogger("leveret.node")
@@ -64,7 +64,9 @@ async def _run(
 ) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with (
-            Node(config, reread, handed=handed, owns_loop=True, log_targets=targets) as node,
+            Node(
+                config, reread, handed=handed, owns_loop=True, log_targets=targets, clock=LoopClock()
+            ) as node,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(feed_watchdog, tells)

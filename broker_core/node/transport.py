@@ -1,8 +1,8 @@
 """Move bytes of one accepted socket: from it to a front-end, and from the outbox to it.
 
-The socket is non-blocking and used directly: `recv` and `send` are plain calls, and the one task of a connection waits
-only when there is nothing to read. What the operating system does not accept at once is sent by a second task that
-lives as long as the backlog. An idle connection costs one task.
+The socket is non-blocking and used directly: `recv` and `send` are plain calls (`socket_io.py`), and the one task of a
+connection waits only when there is nothing to read. What the operating system does not accept at once is sent by a
+second task that lives as long as the backlog. An idle connection costs one task.
 
     first bytes ─> converse: read, feed, read, ... ─> lose: the front-end releases all ─> goodbye: last bytes ─> end
 
@@ -24,7 +24,6 @@ import logging
 import select
 import socket
 import ssl
-from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -35,8 +34,9 @@ from broker_core.errors import MISTAKES
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.node.handshake import Handshake
 from broker_core.node.listener import BITE, TLS_HELLO, Entrance, NotAdmitted, WebSocketRules
-from broker_core.node.poller import HAS_ROUNDS, MUCH
-from broker_core.node.send_buffer import Line, Unsent, joined
+from broker_core.node.poller import HAS_ROUNDS
+from broker_core.node.send_buffer import Line
+from broker_core.node.socket_io import SocketIO
 from broker_core.node.tls import reason
 from broker_core.node.tls_socket import SecuredSocket
 from broker_core.operations import Connected
@@ -49,53 +49,33 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.connection")
 
 READ_SIZE: Final = 262_144  # bytes asked for in one read: hundreds of small messages, or a few large ones
-READ_SIZE_MIN: Final = 1024
-WAITING_MAX: Final = BITE  # bytes read while the front-end waits for work in a thread
 TURN_S: Final = 0.005  # the limit for processing one read; a publisher to 2000 queues gets smaller reads
-JOINED_MAX: Final = 65_536  # bytes of several pieces that are joined even if one of them is large
-SENT_MAX: Final = 1 << 20  # bytes sent before others have their turn, to a peer that reads as fast as we send
+WAITING_MAX: Final = BITE  # bytes read while the front-end waits for work in a thread
 GOODBYE_S: Final = 2.0  # for the peer to take the last bytes and hang up
 
 
-class Transport(Connected):
-    """A connection's socket, its outbox and, once the first bytes have decided on the protocol, its front-end."""
+class Transport(SocketIO, Connected):
+    """A connection's tasks, and what others ask of it."""
 
     def __init__(
         self, node: Node, connected: socket.socket | SecuredSocket, peer: Peer, entrance: Entrance
     ) -> None:
         limits = node.config.limits
+        outbox = Outbox(node.ready, limits.outbox_size_max, node.config.message_size_max)
+        super().__init__(node.broker, connected, outbox, BITE, READ_SIZE, TURN_S)
         self.node = node
         self.peer = peer
-        self.outbox = Outbox(node.ready, limits.outbox_size_max, node.config.message_size_max)
-        self.front: FrontEnd | None = None
         self.connected_at = node.broker.clock.wall()
-        self.octets_received = self.reads = self.writes = 0
-        self._socket: Line = connected
-        self._is_wrapped = False  # TLS or a WebSocket has taken the place of the accepted socket
         self._entrance = entrance
         self._connected_since = node.broker.clock.now()
         self._log_in_until = self._connected_since + limits.handshake_timeout_s
         self._log_in_timer: Timer | None = None
-        self._is_stranger = True  # its user has not logged in
-        self._read_size = BITE
-        self.ahead = False  # it publishes faster than the disk can keep up, and is not read from for now
-        self._held: deque[tuple[int, list[memoryview]]] = deque()  # commits, and bytes that wait for them
         self._none_held: trio.Event | None = None  # set when nothing is held, if a task waits for that
-        self._backlog = Unsent()
-        self._all_sent: trio.Event | None = None  # set once the second task has sent the backlog
-        self._timer: Timer | None = None
         self._scope = trio.CancelScope()
         self._unblocked: trio.Event | None = None
         self._meanwhile: trio.CancelScope | None = None  # of reading while the front-end waits
         self._read_while_waiting = 0
         self._paused = False  # not read from until it has read its answers
-        self.number = connected.fileno()  # the file descriptor
-        self.says_much = False  # its last read returned much
-        self.has_more = (
-            False  # its TLS or WebSocket has more to read, of which the operating system does not know
-        )
-        self.dismissed = False  # its own task is about to continue
-        self._ended = False  # the peer has closed its side
         self._goodbye_s = GOODBYE_S
 
     # The connection's task.
@@ -105,10 +85,10 @@ class Transport(Connected):
         try:
             with self.mistakes_end_it(), self._scope:
                 await self._converse()
-            self._lose()
+            self.lose()
             await self._say_goodbye()
         finally:
-            self._lose()
+            self.lose()
             self._end()
 
     @contextlib.contextmanager
@@ -120,7 +100,6 @@ class Transport(Connected):
             self.end_by_mistake()
 
     def end_by_mistake(self) -> None:
-        """Like `mistakes_end_it`, called in an `except` on the path of every read: the block costs 1 us."""
         log.exception("%s: closed because of a mistake of ours", self.peer.name)
         self.hang_up()
 
@@ -136,11 +115,11 @@ class Transport(Connected):
             self.node.conclude()
             if self._is_stranger and self.front is not None and not self.front.is_stranger:
                 self._acquainted()
-            self._measure_turn(len(data))
+            self.processed(len(data))
             if not await self._may_go_on():
                 return
             while self._attends():
-                await self.node.rounds.attend(self)
+                await self._attend()
                 if not await self._may_go_on():
                     return
             data = await self._read()
@@ -158,6 +137,16 @@ class Transport(Connected):
             self._paused = False
         return True
 
+    async def _attend(self) -> None:
+        """Have the poller read from this connection until it is dismissed."""
+        dismissed = trio.Event()
+        self.node.rounds.attend(self, dismissed)
+        try:
+            await dismissed.wait()
+        finally:
+            self.node.rounds.dismiss(self.number)
+            self.dismissed = False
+
     def _attends(self) -> bool:
         """Return whether the poller reads from this connection, rather than its own task."""
         front = self.front
@@ -165,59 +154,6 @@ class Transport(Connected):
         if not HAS_ROUNDS or self._has_decrypted():
             return False
         return not (self._ended or self._is_stranger or front.halted or front.waits)
-
-    def _has_decrypted(self) -> bool:
-        """Return whether reading returns at once, with or without input in the operating system."""
-        return not isinstance(self._socket, socket.socket) and self._socket.has_more
-
-    def hear(self) -> float:
-        """Called by the poller: read once, and process the input. Returns when processing began."""
-        try:
-            data = self._socket.recv(self._read_size)
-        except (BlockingIOError, InterruptedError):
-            self.says_much = False
-            return self.node.broker.now
-        except OSError as failure:
-            self._broken_off(failure)
-            data = b""
-        self.reads += 1
-        size = len(data)
-        if not size:
-            self._ended = True
-            return self.node.broker.now
-        if self._is_wrapped:
-            self.has_more = self._has_decrypted()
-        self.octets_received += size
-        self.says_much = size >= MUCH or size == self._read_size
-        now = self.node.hear(self, data)
-        if size >= READ_SIZE_MIN:
-            self._measure_turn(size)
-        return now
-
-    def goes_on(self) -> bool:
-        """Return whether the poller may read from this connection again, after its input has been processed."""
-        front = self.front
-        if front is None or self._ended or front.closed:
-            self._lose()
-            return False
-        if front.throttled:
-            self._read_size = min(self._read_size, front.read_max)
-            return False
-        if self.ahead or self.outbox.full or front.blocked or front.halted or front.waits:
-            return False
-        return not self.node.suspended
-
-    def _measure_turn(self, size: int) -> None:
-        """Adapt the size of a read, so that processing it does not keep other connections waiting for too long."""
-        broker = self.node.broker
-        took_s = broker.clock.now() - broker.now
-        if took_s > TURN_S:
-            self._read_size = max(READ_SIZE_MIN, int(size * TURN_S / took_s))
-        elif self._read_size < READ_SIZE and not self._is_stranger:
-            self._read_size = min(2 * self._read_size, READ_SIZE, self._read_max())
-
-    def _read_max(self) -> int:
-        return READ_SIZE if self.front is None else self.front.read_max
 
     async def _first_bytes(self) -> bytes:
         """Return enough bytes to tell the protocol; empty if the peer left, took too long, or is not admitted."""
@@ -313,10 +249,10 @@ class Transport(Connected):
             except (BlockingIOError, InterruptedError):
                 await trio.lowlevel.wait_readable(self._socket)
             except OSError as failure:
-                self._broken_off(failure)
+                self.broken_off(failure)
                 return b""
 
-    def _broken_off(self, failure: OSError) -> None:
+    def broken_off(self, failure: OSError) -> None:
         if isinstance(failure, ssl.SSLError):
             log.warning("%s: broken off, TLS: %s", self.peer.name, reason(failure))
 
@@ -391,20 +327,7 @@ class Transport(Connected):
 
     # Time.
 
-    def watch_deadline(self) -> None:
-        """Keep a timer for the front-end's deadline. A deadline that moved to later is noticed when the timer fires."""
-        try:
-            deadline = None if self.front is None else self.front.due_at()
-        except MISTAKES:
-            self.end_by_mistake()
-            return
-        timer = self._timer
-        if deadline is None or (timer is not None and not timer.cancelled and timer.at <= deadline):
-            return
-        self.node.broker.timers.cancel(timer)
-        self._timer = self.node.broker.timers.at(deadline, self._on_time)
-
-    def _on_time(self, now: float) -> None:
+    def on_time(self, now: float) -> None:
         if self.front is None or self.node.stands(self.front):  # it is looked at again when the input goes on
             return
         with self.mistakes_end_it():
@@ -431,7 +354,7 @@ class Transport(Connected):
     def _acquainted(self) -> None:
         """Called when the user has logged in."""
         self._is_stranger = False
-        self._read_size = min(READ_SIZE, self._read_max())
+        self._read_size = self.read_max()
         self._leave_strangers()
 
     def _leave_strangers(self) -> None:
@@ -464,7 +387,7 @@ class Transport(Connected):
         """Send what was held for commits up to this one, now on disk. Returns whether there is more to wait for."""
         while self._held and self._held[0][0] <= commit:
             self._backlog.add(self._held.popleft()[1])
-        self._send_backlog()
+        self.send_backlog()
         if not self._held and self._none_held is not None:
             self._none_held.set()
         if not behind:
@@ -484,65 +407,10 @@ class Transport(Connected):
 
     # Sending.
 
-    def flush(self) -> None:
-        """Hand the outbox to the operating system; what it does not accept now is sent by a task of its own."""
-        outbox = self.outbox
-        pieces = outbox.take()
-        if self._held:
-            self._held[-1][1].extend(joined(pieces, self._socket))
-        elif self._backlog or self._all_sent is not None or outbox.size > JOINED_MAX:
-            self._backlog.add(joined(pieces, self._socket))
-            self._send_backlog()
-        elif pieces:
-            self._send_at_once(pieces[0] if len(pieces) == 1 else b"".join(pieces))
-
-    def _send_at_once(self, octets: bytes) -> None:
-        """Send with nothing queued before; usually the system accepts everything. The rest becomes the backlog."""
-        piece = memoryview(octets)
-        try:
-            count = self._socket.send(piece)
-        except OSError:  # raised again by the backlog if the peer has gone
-            count = 0
-        else:
-            self.writes += 1
-        if count < len(octets):
-            self._backlog.add([piece[count:]])
-        if count and self.outbox.sent(count):
-            self._drained()
-        if self._backlog:
-            self._send_backlog()
-
-    def _send_backlog(self) -> None:
-        if self._all_sent is None and not self._send():
-            self._all_sent = trio.Event()
-            self.node.sending += 1
-            self.node.start(self._drain)
-
-    def _send(self) -> bool:
-        """Send the backlog until it is empty (True), the system accepts no more, or others have their turn (False)."""
-        until = self.outbox.gone + SENT_MAX
-        while self._backlog:
-            if self.outbox.gone >= until:
-                return False
-            try:
-                count = self._backlog.send(self._socket)
-            except (BlockingIOError, InterruptedError):
-                return False
-            except OSError:
-                self._backlog.clear()
-                self.hang_up()
-                return True
-            self.writes += 1
-            if self.outbox.sent(count):
-                self._drained()
-        return True
-
-    def _drained(self) -> None:
-        """Tell the front-end that deliveries may continue."""
-        if self.front is not None:
-            with self.mistakes_end_it():
-                self.front.drained()
-            self.watch_deadline()
+    def begin_to_drain(self) -> None:
+        self._all_sent = trio.Event()
+        self.node.sending += 1
+        self.node.start(self._drain)
 
     async def _nothing_left(self) -> None:
         """Wait until the operating system has accepted everything."""
@@ -554,7 +422,7 @@ class Transport(Connected):
             await self._all_sent.wait()
 
     async def _drain(self) -> None:
-        while not self._send():
+        while not self.send_some():
             self.node.work()
             try:
                 await trio.lowlevel.wait_writable(self._socket)
@@ -568,8 +436,7 @@ class Transport(Connected):
 
     # End.
 
-    def _lose(self) -> None:
-        """Have the front-end release what it held, before the connection closes: that may take some time."""
+    def lose(self) -> None:
         if self.front is not None:
             self.node.broker.timers.cancel(self._timer)
             front, self.front = self.front, None

@@ -14,6 +14,8 @@ import trio
 from broker_core.node import transport as reading
 from broker_core.node.poller import HAS_ROUNDS, STAY_S, TOGETHER
 from broker_core.node.transport import Transport
+from tests.harness.call_count import calls
+from tests.harness.plain import plain_only
 
 from .scripted import Script, Scripted, run, until
 
@@ -242,3 +244,20 @@ def test_a_report_of_another_thread_ends_a_turn():
             assert rounds_in_a_turn(node, peer) == 21
 
     run(test, owns_loop=True)
+
+
+@plain_only
+def test_a_lone_message_costs_31_python_calls_in_the_node_at_most():
+    """From the poll to the answer, without the front-end's and the broker's: what a client pays for that writes once a
+    message."""
+
+    async def test(node: Scripted) -> None:
+        async with attending(node, 1) as (peer,):
+            for _ in range(2):
+                peer.say(b"e")
+                counted = calls(node.rounds.go_round)
+            assert peer.reads == [1, 1]
+            assert counted["Rounds.go_round"] == 1
+            assert counted.total() <= 31, counted
+
+    run(test)

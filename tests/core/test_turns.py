@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core.node import node as node_module
-from broker_core.node.transport import READ_SIZE, READ_SIZE_MIN
+from broker_core.node.socket_io import READ_SIZE_MIN
+from broker_core.node.transport import READ_SIZE
 
 from .scripted import Script, Scripted, run
 
@@ -56,9 +56,9 @@ def test_one_that_takes_long_is_read_from_in_small_bites_until_it_is_quick_again
 
 def test_memory_is_looked_at_after_so_many_octets_whatever_the_time(monkeypatch: pytest.MonkeyPatch):
     """In the second between two looks a publisher can bring half a gigabyte."""
-    monkeypatch.setattr(node_module, "CHECK_OCTETS", 1000)
 
     async def test(node: Scripted) -> None:
+        node.unchecked_max = 1000
         checks = []
         monkeypatch.setattr(node.broker.alarms, "check", lambda now: checks.append(now) or now)
         async with await node.connect() as stream:

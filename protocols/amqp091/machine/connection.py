@@ -40,7 +40,7 @@ from protocols.amqp091.machine.contract import Handler, Traffic, Tuning
 from protocols.amqp091.machine.greeting import HEADER_0_9_1, HEADERS, recognise
 from protocols.amqp091.machine.reader import BASIC_PUBLISH, KINDS, Reader
 from protocols.shared.machine.contract import Wait, Writer
-from protocols.shared.machine.states import ENDING, State
+from protocols.shared.machine.states import AWAITING_HEADER, CHECKING, CLOSED, CLOSING, ENDING, OPEN, State
 
 __all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning"]
 
@@ -87,12 +87,12 @@ class Connection(Reader):
             self._proceed(self.handler.on_checked())
         except AmqpError as error:
             self._refuse(0, error, self._asked)
-        if self.state is not State.CHECKING:
+        if self.state is not CHECKING:
             self._take(b"")
 
     def _take_greeting(self, data: bytes) -> int:
         header = data[: len(HEADER_0_9_1)]
-        if self.state is not State.AWAITING_HEADER or len(header) < len(HEADER_0_9_1):
+        if self.state is not AWAITING_HEADER or len(header) < len(HEADER_0_9_1):
             return 0
         if header not in HEADERS:
             self.peer_spoke, answer = recognise(header, self.tuning.serves_1_0)
@@ -114,13 +114,13 @@ class Connection(Reader):
         else:
             text += f"the frame does not end with {FRAME_END:#x}"
         self.fail(AmqpError(m.FRAME_ERROR, text))
-        self.state = State.CLOSED
+        self.state = CLOSED
 
     def _take_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
         try:
             if number == 0:
                 self._take_connection_frame(kind, data, at, end)
-            elif self.state is State.OPEN:
+            elif self.state is OPEN:
                 self._take_channel_frame(kind, number, data, at, end)
             elif self.state not in ENDING:
                 text = f"a frame on channel {number} in connection state {self.state.value}"
@@ -138,7 +138,7 @@ class Connection(Reader):
             self.fail(error)
 
     def _take_connection_frame(self, kind: int, data: bytes, at: int, end: int) -> None:
-        if self.state is State.CLOSED or (self.state is State.CLOSING and not data.startswith(CLOSES, at)):
+        if self.state is CLOSED or (self.state is CLOSING and not data.startswith(CLOSES, at)):
             return
         if kind == FRAME_HEARTBEAT and at == end:
             return
@@ -168,7 +168,7 @@ class Connection(Reader):
         if self.state in ENDING:
             return
         if isinstance(challenge, Wait):
-            self.state = State.CHECKING
+            self.state = CHECKING
             self.halted = True  # the rest of this read is kept
             return
         if challenge is not None:
@@ -196,7 +196,7 @@ class Connection(Reader):
         self.handler.on_open(method.virtual_host)
         if self.state in ENDING:
             return
-        self.state = State.OPEN
+        self.state = OPEN
         self._say(0, m.ConnectionOpenOk())
         if self._blocked is not None:
             self.blocked(self._blocked)
@@ -219,7 +219,7 @@ class Connection(Reader):
         self._say(0, m.ConnectionCloseOk())
 
     def _close_agreed(self, method: Method) -> None:
-        self.state = State.CLOSED
+        self.state = CLOSED
 
     def fail(self, error: AmqpError) -> None:
         """End the connection for this error, whatever its code. Do nothing if it is ending already."""
@@ -229,14 +229,14 @@ class Connection(Reader):
         if self._must_close_silently(error):
             self._drop(text)
             return
-        self.state = State.CLOSING
+        self.state = CLOSING
         self._finish(text)
         self._say(0, m.ConnectionClose(error.code, text, error.class_id, error.method_id))
 
     def _must_close_silently(self, error: AmqpError) -> bool:
         """Return whether to end without connection.close: before the protocol header, or after a failed login of a
         client without the capability authentication_failure_close."""
-        if self.state is State.AWAITING_HEADER:
+        if self.state is AWAITING_HEADER:
             return True
         refused = error.code == m.ACCESS_REFUSED and self.state in AUTHENTICATING
         return refused and not self.has_capability("authentication_failure_close")
@@ -294,7 +294,7 @@ class Connection(Reader):
     def _close_channel(self, channel: ChannelInput) -> None:
         del self._channels[channel.number]
         self._end_channel(channel)
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._say(channel.number, m.ChannelCloseOk())
 
     def _end_channel(self, channel: ChannelInput) -> None:
@@ -352,7 +352,7 @@ class Connection(Reader):
 
     def is_open(self, channel: int) -> bool:
         """Return whether something may be sent on this channel. Channel 0 is the connection."""
-        if self.state is not State.OPEN:
+        if self.state is not OPEN:
             return False
         found = self._channels.get(channel)
         return channel == 0 or (found is not None and found.expects is not Expects.CLOSE_OK)

@@ -15,7 +15,7 @@ from mypy_extensions import mypyc_attr
 from protocols.shared.machine.contract import Writer
 from protocols.shared.machine.heartbeat import Heartbeat
 from protocols.shared.machine.pieces import keep
-from protocols.shared.machine.states import State
+from protocols.shared.machine.states import CHECKING, CLOSED, CLOSING, OPEN, State
 
 KEPT_MAX: Final = 256 << 10  # bytes that are accepted while a password is checked
 
@@ -74,7 +74,7 @@ class Machine(ABC):
     @property
     def closed(self) -> bool:
         """True once nothing more is sent or read: flush the outbox and close the transport."""
-        return self.state is State.CLOSED
+        return self.state is CLOSED
 
     def receive(self, data: bytes, now: float) -> None:
         """Handle bytes from the peer. Whatever they are, this raises only what a handler raised besides AmqpError."""
@@ -84,11 +84,11 @@ class Machine(ABC):
             self._check()
             if self._tail_size > KEPT_MAX and self._is_checking():
                 self._drop("too much came while its password was checked")
-        elif self.state is not State.CLOSED:
+        elif self.state is not CLOSED:
             self._take(data)
 
     def _is_checking(self) -> bool:
-        return self.state is State.CHECKING
+        return self.state is CHECKING
 
     def _is_full(self) -> bool:
         """Return whether to halt because too much waits for the peer."""
@@ -110,7 +110,7 @@ class Machine(ABC):
         self._drop("the transport ended")
 
     def _drop(self, because: str) -> None:
-        self.state = State.CLOSED
+        self.state = CLOSED
         self._finish(because)
 
     def _finish(self, because: str) -> None:
@@ -128,17 +128,17 @@ class Machine(ABC):
 
     def deadline(self) -> float | None:
         """Return when to call `on_deadline`, whatever happens until then, or None for never."""
-        if self.state is State.CLOSED:
+        if self.state is CLOSED:
             return None
-        if self.state is State.CLOSING:
+        if self.state is CLOSING:
             return self._heartbeat.received_at if self._closing_until is None else self._closing_until
-        return self._heartbeat.deadline() if self.state is State.OPEN else self._handshake_until
+        return self._heartbeat.deadline() if self.state is OPEN else self._handshake_until
 
     def on_deadline(self, now: float) -> None:
         """Do what is due; an early call does no harm."""
-        if self.state is State.OPEN:
+        if self.state is OPEN:
             self._keep_alive(now)
-        elif self.state is State.CLOSING:
+        elif self.state is CLOSING:
             self._await_close(now)
         elif now >= self._handshake_until:
             self._drop(f"the handshake took too long ({self._stage()})")
@@ -162,7 +162,7 @@ class Machine(ABC):
         if self._closing_until is None:
             self._closing_until = now + self._handshake_timeout_s
         elif now >= self._closing_until:
-            self.state = State.CLOSED
+            self.state = CLOSED
 
     def pause_monitor(self) -> None:
         """Stop watching for silence, because the peer is not read from (X045)."""

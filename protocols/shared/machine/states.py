@@ -20,4 +20,11 @@ class State(Enum):
     CLOSED = "closed"
 
 
-ENDING: Final = (State.CLOSING, State.CLOSED)
+# What each read looks at: a name of a module is found at once; to look a member of an Enum up takes 0.3 us (3.11).
+AWAITING_HEADER: Final = State.AWAITING_HEADER
+CHECKING: Final = State.CHECKING
+OPEN: Final = State.OPEN
+CLOSING: Final = State.CLOSING
+CLOSED: Final = State.CLOSED
+
+ENDING: Final = (CLOSING, CLOSED)
