@@ -32,12 +32,10 @@ FLAGS_SIZE: Final = 2  # in front of all properties
 UNKNOWN: Final = 0x0003  # flags of properties that basic does not have
 TOLD: Final = 0x0310  # the flags of reply-to, expiration and user-id
 
-# Most messages have one of a few sets of facts: by has_headers, durable, and priority; the last one's is `LOWEST`.
+# Most messages have one of a few sets of facts: by durable and has_headers, and priority; the last one's is `LOWEST`.
 plainly: Final = [
-    [
-        [Facts(durable, priority, has_headers=headers) for priority in (*range(256), LOWEST)]
-        for durable in (False, True)
-    ]
+    [Facts(durable, priority, has_headers=headers) for priority in (*range(256), LOWEST)]
+    for durable in (False, True)
     for headers in (False, True)
 ]
 
@@ -173,19 +171,22 @@ def plain_facts(properties: bytes) -> Facts | None:
     if len(properties) < FLAGS_SIZE:
         return None
     at: i64 = FLAGS_SIZE
+    end: i64 = len(properties)
     flags: i64 = properties[0] << 8 | properties[1]
-    mode = priority = 0
+    mode: i64 = 0
+    priority: i64 = 0
     reply_to = expiration = user_id = None
     has_headers = False
     if flags & UNKNOWN:
         return None
-    try:
-        for flag in (0x8000, 0x4000):  # content type and encoding
-            if flags & flag:
-                at += 1 + properties[at]
+    try:  # flag by flag: a loop over flags makes objects of them
+        if flags & 0x8000:  # content type
+            at += 1 + properties[at]
+        if flags & 0x4000:  # content encoding
+            at += 1 + properties[at]
         if flags & 0x2000:
             start = at
-            at = plain_table_after(properties, at, len(properties))
+            at = plain_table_after(properties, at, end)
             if at < 0:
                 return None
             has_headers = at > start + 4
@@ -193,7 +194,9 @@ def plain_facts(properties: bytes) -> Facts | None:
             mode = properties[at]
             at += 1
         if flags & 0x0800:
-            priority = properties[at] or LOWEST
+            priority = properties[at]
+            if priority == 0:
+                priority = LOWEST
             at += 1
         if flags & 0x0400:  # correlation id
             at += 1 + properties[at]
@@ -213,15 +216,17 @@ def plain_facts(properties: bytes) -> Facts | None:
         if flags & 0x0010:
             user_id = _text_at(properties, at)
             at += 1 + properties[at]
-        for flag in (0x0008, 0x0004):  # application id, and what is reserved
-            if flags & flag:
-                at += 1 + properties[at]
+        if flags & 0x0008:  # application id
+            at += 1 + properties[at]
+        if flags & 0x0004:  # reserved
+            at += 1 + properties[at]
     except IndexError:
         return None
-    if at != len(properties):
+    if at != end:
         return None
     if not flags & TOLD:
-        return plainly[has_headers][mode == DURABLE][priority]
+        kind: i64 = 2 if mode == DURABLE else 0
+        return plainly[kind + 1 if has_headers else kind][priority]
     return Facts(
         mode == DURABLE,
         priority,

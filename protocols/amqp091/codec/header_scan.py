@@ -103,6 +103,8 @@ def value_of(properties: bytes, name: bytes) -> i64:
 
 def size_at(data: bytes, at: i64) -> i64:
     """Return the four bytes at an offset as a number."""
-    high: i64 = data[at] << 24 | data[at + 1] << 16
-    low: i64 = data[at + 2] << 8 | data[at + 3]
-    return high | low
+    first: i64 = data[at]
+    second: i64 = data[at + 1]
+    third: i64 = data[at + 2]
+    fourth: i64 = data[at + 3]
+    return first << 24 | second << 16 | third << 8 | fourth

@@ -371,13 +371,20 @@ def single_acks(data: bytes, at: int) -> tuple[list[int], int]:
     tags: list[int] = []
     start: i64 = at
     end: i64 = len(data)
-    head = data[at : at + ACK_HEAD_SIZE]
+    to_low: i64 = ACK_HEAD_SIZE + 4
+    head = data[at : at + ACK_HEAD_SIZE + 4]  # with the higher half of the tag
+    high = int.from_bytes(head[ACK_HEAD_SIZE:], "big") << 32
     while (
         start + ACK_FRAME_SIZE <= end
-        and data[start : start + ACK_HEAD_SIZE] == head
+        and data[start : start + to_low] == head
         and data[start + 19] & 1 == 0
         and data[start + 20] == FRAME_END
     ):
-        tags.append(int.from_bytes(data[start + ACK_HEAD_SIZE : start + 19], "big"))
+        upper: i64 = data[start + 15]
+        middle: i64 = data[start + 16]
+        lower: i64 = data[start + 17]
+        lowest: i64 = data[start + 18]
+        low: i64 = upper << 24 | middle << 16 | lower << 8 | lowest
+        tags.append(high | int(low))
         start += ACK_FRAME_SIZE
     return tags, int(start)
