@@ -1,4 +1,4 @@
-"""What each read goes through in the node: input is processed, the broker settles, and outboxes are sent.
+"""Process the batches of input of a node: a front-end takes them, the broker settles, and outboxes are sent.
 
     read ─> hear: front-end.receive ─> conclude: Broker.settle ─> flush every outbox with something in it
 
