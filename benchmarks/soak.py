@@ -9,7 +9,7 @@ back (`soak_loads.py`). A client beside them publishes durable messages at a fix
 
 Bounds: memory never above the watermark by a fifth, and never above it for longer than ten seconds; no growth from the
 second quarter to the last; descriptors, threads and tasks as at the beginning when the clients have gone; no load that
-fails or stands still; no queue left; half of the windows' p99 within `--p99-ms`.
+fails or stands still; no queue left; half of the windows' p99 within `--p99-ms`, or twice what it is alone.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ GROWN_MAX: Final = 1.15  # the last quarter against the second
 MORE_MAX: Final = 4  # descriptors, threads and tasks than at the beginning
 SETTLED_S: Final = 12.0  # after the clients have gone
 QUIET_S: Final = 10.0  # of latencies before they come
+TIMES_MAX: Final = 2.0  # what these are then, on a machine where they are long without clients
 RATE: Final = 100  # durable messages a second, of the client beside them
 WINDOW_S: Final = 10.0
 STILL_S_MAX: Final = 300.0  # without a turn of a load
@@ -190,7 +191,12 @@ def judged(soak: Soak, before: Sample, quiet_ms: float, p99_ms: float, watermark
         bounds.figure(f"{what} more than before", now - was, "", MORE_MAX)
     bounds.figure("confirms alone, p99", quiet_ms, "ms")
     p99s = [p99 for _, _, p99 in soak.windows[1:]]
-    bounds.figure("confirms among the loads, median of p99", statistics.median(p99s), "ms", p99_ms)
+    bounds.figure(
+        "confirms among the loads, median of p99",
+        statistics.median(p99s),
+        "ms",
+        max(p99_ms, TIMES_MAX * quiet_ms),
+    )
     bounds.figure("confirms among the loads, highest p99", max(p99s), "ms")
     queues = json.loads(ask(soak.web, "/api/queues"))
     bounds.figure(
