@@ -57,7 +57,7 @@ class Machine:
         _run("mount", "-o", "loop", str(self.image), str(self.folder))
         if not self._takes_files():
             self.unmount()
-            copy = self.image.with_name(f"{self.image.name}-{self.copies}")
+            copy = self.image.with_name(f"image-{self.copies}")
             self.copies += 1
             _run("cp", "--sparse=always", str(self.image), str(copy))
             self.image.unlink()
