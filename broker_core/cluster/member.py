@@ -216,6 +216,7 @@ class Member:
                 door.close()
             self._handed.close()
             self._shard.close()
+            self._relay.close()
 
     def stop(self) -> None:
         """Have `run` end soon; a node that serves leaves the row to the others."""

@@ -1,7 +1,6 @@
 """Pass clients on to the node that serves: bytes of two sockets, in both directions, whatever the protocol.
 
-All bytes go through one buffer: what was read is sent before anything else is read, and only what the other side does
-not take at once is copied and kept. Nothing is read meanwhile, so a relayed connection keeps one piece at most.
+The loop connects and introduces the client; `copier.py` copies from then on, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from typing import Final
 
 import trio
 
+from broker_core.cluster.copier import Copier
 from broker_core.cluster.introduction import Announcement, introduction
 from broker_core.config.types import Address
 from broker_core.frontend import Peer
@@ -22,7 +22,6 @@ from broker_core.node.proxy_protocol import ProxiedRoute
 
 log: Final = logging.getLogger("leveret.cluster")
 
-PIECE: Final = 262_144  # bytes in one read
 OWNER_WAIT_S: Final = 5.0  # for a node that serves, before a client is turned away
 RETRY_S: Final = 0.1
 KEEPALIVE: Final = (  # an owner whose machine is gone is noticed within 5 s
@@ -48,10 +47,18 @@ class Relay:
     def __init__(self, owner: Callable[[], Announcement | None]) -> None:
         """`owner` returns where the node is that serves, as far as it is known."""
         self._owner = owner
-        self._buffer = bytearray(PIECE)
-        self._view = memoryview(self._buffer)
+        self._copier: Copier | None = None  # from the first client on
         self.connections = 0  # at the moment
-        self.octets = 0  # in both directions, since the start
+
+    @property
+    def octets(self) -> int:
+        """Return how many bytes were copied since the start, in both directions."""
+        return 0 if self._copier is None else self._copier.octets
+
+    def close(self) -> None:
+        """End the thread, once no client is relayed any more."""
+        if self._copier is not None:
+            self._copier.close()
 
     async def pass_on(self, client: socket.socket, peer: Peer, listener: str, first: bytes = b"") -> None:
         """Relay a client's connection until it ends; `first` are bytes of it that were read already."""
@@ -64,9 +71,19 @@ class Relay:
             with server:
                 hello = introduction(None if peer.is_unix else _route(peer), listener, key) + first
                 if await self._send(server, memoryview(hello)):
-                    async with trio.open_nursery() as both:
-                        both.start_soon(self._copy, client, server, both.cancel_scope)
-                        both.start_soon(self._copy, server, client, both.cancel_scope)
+                    await self._copied(client, server)
+
+    async def _copied(self, client: socket.socket, server: socket.socket) -> None:
+        """Have bytes copied until both sides have ended, or one has failed."""
+        self._copier = copier = self._copier or Copier()
+        over, token = trio.Event(), trio.lowlevel.current_trio_token()
+        line = copier.add(client, server, lambda: token.run_sync_soon(over.set))
+        try:
+            await over.wait()
+        finally:
+            copier.drop(line)
+            with trio.CancelScope(shield=True):  # the sockets are the thread's until then
+                await over.wait()
 
     @contextlib.contextmanager
     def _counted(self, client: socket.socket) -> Iterator[None]:
@@ -88,42 +105,12 @@ class Relay:
                 await trio.sleep(RETRY_S)
         return None
 
-    async def _copy(self, source: socket.socket, target: socket.socket, both: trio.CancelScope) -> None:
-        """Copy until the source ends. An error of either side ends both directions."""
-        while True:
-            await trio.lowlevel.wait_readable(
-                source
-            )  # one that has sent more is readable, and others have their turn
-            try:
-                size = source.recv_into(self._buffer)
-            except (BlockingIOError, InterruptedError):
-                continue
-            except OSError:
-                break
-            if not size:
-                with contextlib.suppress(OSError):
-                    target.shutdown(socket.SHUT_WR)
-                return
-            self.octets += size
-            if not await self._send(target, self._view[:size]):
-                break
-        both.cancel()
-
     async def _send(self, target: socket.socket, piece: memoryview) -> bool:
-        """Send a piece; its buffer is used by others as soon as this waits. Return False if the target has gone."""
-        try:
-            sent = target.send(piece)
-        except (BlockingIOError, InterruptedError):
-            sent = 0
-        except OSError:
-            return False
-        if sent == len(piece):
-            return True
-        rest = memoryview(bytes(piece[sent:]))
-        while rest:
+        """Send a piece. Return False if the target has gone."""
+        while piece:
             await trio.lowlevel.wait_writable(target)
             try:
-                rest = rest[target.send(rest) :]
+                piece = piece[target.send(piece) :]
             except (BlockingIOError, InterruptedError):
                 continue
             except OSError:

@@ -61,7 +61,7 @@ def test_the_owner_is_killed(scene: HaScene, number: int) -> None:
         epoch = scene.epoch
         scene.crashed_at = time.monotonic()
         owner.kill()
-        took_s = scene.all_confirm_again(clients, scene.crashed_at)
+        took_s = scene.all_confirm_again(clients, time.monotonic())
     print(f"{took_s:.2f} s after the kill")
     assert took_s < 10  # 1 s where nothing else runs
     check(outcomes)
