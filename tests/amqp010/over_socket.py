@@ -14,10 +14,11 @@ PATIENCE_S = 10.0
 class SocketClient(Client):
     """One connection to a node at `host:port`."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, patience_s: float = PATIENCE_S) -> None:
         super().__init__()
         host, port = address.rsplit(":", 1)
-        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE_S)
+        self.patience_s = patience_s
+        self.socket = socket.create_connection((host.strip("[]"), int(port)), timeout=patience_s)
         self.at_end = False
 
     def send_bytes(self, octets: bytes) -> None:
@@ -30,7 +31,7 @@ class SocketClient(Client):
         with suppress(BlockingIOError):
             while self._receive():
                 pass
-        self.socket.settimeout(PATIENCE_S)
+        self.socket.settimeout(self.patience_s)
 
     def until(self, condition: Callable[[], bool], what: str) -> None:
         while not condition() and not self.is_over:

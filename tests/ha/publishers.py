@@ -20,7 +20,7 @@ from tests.amqp010.client import ClientSession
 from tests.amqp010.over_socket import SocketClient
 
 AGAIN_S = 0.02
-ANSWER_S = 20
+ANSWER_S = 60  # longer than Patroni takes to promote a standby
 
 
 class Publisher(ABC):
@@ -145,7 +145,7 @@ class Transferring(Publisher):
     _client: SocketClient | None = None
 
     def open(self, port: int) -> None:
-        self._client = SocketClient(f"127.0.0.1:{port}")
+        self._client = SocketClient(f"127.0.0.1:{port}", ANSWER_S)
         self._client.open()
         self._session: ClientSession = self._client.attach()
 

@@ -1,6 +1,8 @@
-"""Kill the serving node of a cluster many times under load, with many messages waiting, and count.
+"""Break a cluster many times under load, and count: nothing that was confirmed is lost.
 
-python -m tests.ha.rounds --kills 10 --waiting 1000000
+--kills N       the node that serves is killed, with --waiting messages in a queue
+--primaries N   the database's primary is killed, under Patroni; needs it and etcd
+--minutes N     nothing is broken: how the tables and the WAL grow
 """
 
 from __future__ import annotations
@@ -8,16 +10,27 @@ from __future__ import annotations
 import argparse
 import contextlib
 import logging
+import shutil
 import tempfile
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from benchmarks.flood import fill
+from broker_core.store.postgres.session import Session
+from tests.ha.patroni import MISSING, PROGRAMS, PatroniPair
 from tests.ha.publishers import connected
-from tests.ha.scene import HaScene, Outcome
+from tests.ha.scene import HaScene, Outcome, wait_until
 from tests.harness.postgres import Pair
 
 WAITING = "waiting"
+REPORT_S = 60.0
+KILLED_S = 120  # for Patroni to promote the standby, and for the killed server to be one
+SIZES = """
+select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint
+from pg_class c where c.relnamespace = %s::regnamespace and c.relkind = 'r'
+"""
 
 
 def waiting(scene: HaScene) -> int:
@@ -28,41 +41,116 @@ def waiting(scene: HaScene) -> int:
     return int(found.method.message_count)
 
 
+def report(what: str, took_s: float, found: Outcome) -> None:
+    print(
+        f"{what}: confirmed again after {took_s:.2f} s; confirmed {found.confirmed}, lost {len(found.lost)}, "
+        f"disordered {len(found.disordered)}, misflagged {len(found.misflagged)}, {found.unconfirmed} more found",
+        flush=True,
+    )
+
+
+def kill_owners(scene: HaScene, kills: int, messages: int, outcomes: list[Outcome]) -> int:
+    """Kill the node that serves, again and again. Return how many of the waiting messages are lost."""
+    began = time.monotonic()
+    fill(scene.wait_for_owner().amqp, messages, window=10_000, queue=WAITING)
+    print(f"{messages} messages wait, after {time.monotonic() - began:.0f} s", flush=True)
+    for number in range(kills):
+        with scene.load(outcomes=outcomes) as clients:
+            time.sleep(1)
+            owner = scene.wait_for_owner()
+            scene.crashed_at = time.monotonic()
+            owner.kill()
+            took_s = scene.all_confirm_again(clients, time.monotonic())
+        report(f"kill {number + 1}", took_s, outcomes[-1])
+        scene.start()
+    return messages - waiting(scene)
+
+
+def kill_primaries(scene: HaScene, pair: PatroniPair, kills: int, outcomes: list[Outcome]) -> None:
+    """Kill the database's primary with its Patroni. Clients' connections stay open."""
+    for number in range(kills):
+        with scene.load(outcomes=outcomes) as clients:
+            time.sleep(1)
+            opened = [client.opened for client in clients]
+            leader = pair.leader()
+            assert leader is not None
+            leader.kill()
+            at = time.monotonic()
+            wait_until(partial(pair.is_led_by_another, leader), "new primary", KILLED_S)
+            promoted_s = time.monotonic() - at
+            leader.start()
+            wait_until(pair.is_replicated, "new standby", KILLED_S)
+            replicated_s = time.monotonic() - at
+            took_s = scene.all_confirm_again(clients, at + 1, KILLED_S) + 1
+            closed = sum(client.opened for client in clients) - sum(opened)
+            scene.shard.close()
+        what = f"primary {number + 1}: promoted after {promoted_s:.1f} s, with a standby after {replicated_s:.1f} s"
+        report(f"{what}; {closed} connections closed", took_s, outcomes[-1])
+        pair.wait()
+
+
+def soak(scene: HaScene, minutes: float, outcomes: list[Outcome]) -> None:
+    """Publish and consume, and tell how large tables and WAL are."""
+    end = time.monotonic() + 60 * minutes
+    session = Session(scene.database, "test")
+    written = 0
+    while time.monotonic() < end:
+        with scene.load(outcomes=outcomes):
+            time.sleep(min(REPORT_S, max(1.0, end - time.monotonic())))
+        row = session.row(SIZES, scene.database.schema)
+        assert row is not None
+        octets, wal = (int(str(each)) for each in row)
+        print(
+            f"confirmed {outcomes[-1].confirmed}, lost {len(outcomes[-1].lost)}; tables {octets >> 10} KiB, "
+            f"WAL {(wal - written if written else 0) >> 20} MiB since the last line",
+            flush=True,
+        )
+        written = wal
+    session.close()
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--waiting", type=int, default=1_000_000)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=10, help="of the node that serves")
+    parser.add_argument("--waiting", type=int, default=1_000_000, help="messages, while it is killed")
+    parser.add_argument(
+        "--primaries", type=int, default=10, help="kills of the database's primary, under Patroni"
+    )
+    parser.add_argument("--minutes", type=float, default=30, help="of load without a fault")
     options = parser.parse_args()
-    logging.getLogger("pika").setLevel(logging.CRITICAL + 1)
-    logging.getLogger("proton").setLevel(logging.CRITICAL + 1)
+    for name in ("pika", "proton"):
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    if options.primaries and not all(map(shutil.which, PROGRAMS)):
+        raise SystemExit(MISSING)
+    outcomes: list[Outcome] = []
+    lost = 0
+    if options.kills or options.minutes:
+        with running(Pair.made()) as scene:
+            if options.kills:
+                lost += kill_owners(scene, options.kills, options.waiting, outcomes)
+            soak(scene, options.minutes, outcomes)
+    if options.primaries:
+        pair = PatroniPair()
+        with running(pair) as scene:
+            kill_primaries(scene, pair, options.primaries, outcomes)
+    wrong = sum(len(each.lost) + len(each.disordered) + len(each.misflagged) for each in outcomes)
+    lost += sum(len(each.lost) for each in outcomes)
+    print(
+        f"{sum(each.confirmed for each in outcomes)} confirmed, {lost} lost, {wrong} lost or in the wrong order"
+    )
+    raise SystemExit(1 if lost or wrong else 0)
+
+
+@contextlib.contextmanager
+def running(pair: Pair) -> Iterator[HaScene]:
     with tempfile.TemporaryDirectory(prefix="leveret-ha-") as folder, contextlib.ExitStack() as stack:
-        pair = Pair.made()
         stack.callback(pair.end)
         scene = HaScene(Path(folder), pair)
         stack.callback(scene.end)
         scene.start()
-        began = time.monotonic()
-        fill(scene.wait_for_owner().amqp, options.waiting, window=10_000, queue=WAITING)
-        print(f"{options.waiting} messages wait, after {time.monotonic() - began:.0f} s", flush=True)
-        outcomes: list[Outcome] = []
-        for number in range(options.kills):
-            with scene.load(outcomes=outcomes) as clients:
-                time.sleep(1)
-                owner = scene.wait_for_owner()
-                scene.crashed_at = time.monotonic()
-                owner.kill()
-                took_s = scene.all_confirm_again(clients, time.monotonic())
-            found = outcomes[-1]
-            print(
-                f"kill {number + 1}: confirmed again after {took_s:.2f} s; confirmed {found.confirmed}, "
-                f"lost {len(found.lost)}, {found.unconfirmed} more found",
-                flush=True,
-            )
-            scene.start()
-        left = waiting(scene)
-        lost = sum(len(each.lost) for each in outcomes) + options.waiting - left
-        print(f"{sum(each.confirmed for each in outcomes)} confirmed, {left} still wait, {lost} lost")
-        raise SystemExit(1 if lost else 0)
+        yield scene
 
 
 if __name__ == "__main__":

@@ -264,10 +264,14 @@ class HaScene:
             client.join()
         outcomes.append(self._counted(clients))
 
-    def all_confirm_again(self, clients: list[Publisher], since: float) -> float:
+    def all_confirm_again(
+        self, clients: list[Publisher], since: float, patience_s: float = PATIENCE_S
+    ) -> float:
         """Wait until each client was confirmed something after `since`; return how long the first one took."""
         ports = "all clients to be confirmed again"
-        wait_until(lambda: all(max(client.confirmed.values()) > since for client in clients), ports)
+        wait_until(
+            lambda: all(max(client.confirmed.values()) > since for client in clients), ports, patience_s
+        )
         after = [at for client in clients for at in client.confirmed.values() if at > since]
         return min(after) - since
 
