@@ -35,7 +35,7 @@ from broker_core.config.load import Config
 from broker_core.config.types import Address
 from broker_core.errors import PreconditionFailed
 from broker_core.node import assembly
-from broker_core.node.listener import Entrance, Listener, listeners, peer_of, prepare
+from broker_core.node.listener import Entrance, Listener, listeners, welcomed
 from broker_core.node.node import Node
 from broker_core.node.systemd import Handed
 from broker_core.node.term import Term
@@ -362,11 +362,7 @@ class Member:
             except OSError:
                 await trio.sleep(OUT_OF_FILES_S)
                 continue
-            try:
-                prepare(accepted)
-                peer = peer_of(accepted, listener)
-            except OSError:  # the peer has disconnected already
-                accepted.close()
+            if (peer := welcomed(accepted, listener)) is None:
                 continue
             if why := self._refusal(accepted.fileno()):
                 if line := self._door.refuse(why, trio.current_time()):

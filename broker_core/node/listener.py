@@ -181,6 +181,16 @@ class Listener:
         return self.socket.fileno() != CLOSED
 
 
+def welcomed(accepted: Socket, listener: Listener) -> Peer | None:
+    """Return the peer of a connection that was accepted, prepared; None: it has gone already, and is closed."""
+    try:
+        prepare(accepted)
+        return peer_of(accepted, listener)
+    except OSError:
+        accepted.close()
+        return None
+
+
 def listeners(entry: ListenerEntry, handed: Handed) -> Iterator[socket.socket]:
     """Yield a listening socket for each address that a name stands for; IPv6's loopback is skipped without IPv6.
 

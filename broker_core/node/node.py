@@ -39,8 +39,7 @@ from broker_core.node.listener import (
     RelayRules,
     amqp_url,
     listeners,
-    peer_of,
-    prepare,
+    welcomed,
 )
 from broker_core.node.poller import HAS_ROUNDS, Rounds
 from broker_core.node.systemd import Handed
@@ -330,11 +329,7 @@ class Node(Batches):
 
     def _welcome(self, connected: socket.socket, listener: Listener) -> None:
         entrance = listener.entrance
-        try:
-            prepare(connected)
-            peer = peer_of(connected, listener)
-        except OSError:  # the peer has disconnected already
-            connected.close()
+        if (peer := welcomed(connected, listener)) is None:
             return
         limits, now = self.config.limits, trio.current_time()
         why = self.door.refusal_of(connected.fileno()) or self.door.refusal(limits, now)

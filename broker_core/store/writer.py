@@ -21,8 +21,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from threading import Thread
+from queue import Empty
 from time import monotonic
 from typing import Final
 
@@ -45,6 +44,7 @@ from broker_core.store.database import (
 from broker_core.store.mark import has_waiting
 from broker_core.store.reserve import Reserve
 from broker_core.store.segments import SegmentChange, Segments
+from broker_core.store.writer_thread import End, Soon, WriterThread
 
 LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
 LOG_OCTETS_MAX: Final = (
@@ -62,19 +62,8 @@ AT_ONCE: Final = 16  # times the reserve may be filled by others before that is 
 ROOM_SHARE: Final = 32  # and this part of the room beyond
 LOOK_SHARE: Final = 16  # part of the room that is written before it is looked at again
 
-Soon = Callable[[Callable[[], None]], None]
 
-
-class End:
-    """The last order: a commit, and a note that the store was closed properly; with None, neither."""
-
-    __slots__ = ("last",)
-
-    def __init__(self, last: Commit | None) -> None:
-        self.last = last
-
-
-class Writer:
+class Writer(WriterThread):
     """Writes through one connection to each database, the only ones that write."""
 
     def __init__(
@@ -87,6 +76,7 @@ class Writer:
         drain: Reserve,
     ) -> None:
         """`reserve` is room for a start, and `drain` for commits that make room."""
+        super().__init__()
         self._messages = messages
         self._meta = meta
         self._aside = aside  # chunks that cannot be deleted; shared with readers
@@ -99,13 +89,9 @@ class Writer:
         self._unseen = 0  # bytes written since then, about
         self._seen_at = 0.0
         self._state: DatabaseState
-        self._orders: SimpleQueue[Commit | End] = SimpleQueue()
-        self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
-        self._failed: StoreError | None = None
         self._log_octets = self._meta_octets = 0  # bytes in the logs since they were copied; about
         self._trickled_at = 0.0
         self.shrinks = True  # whether free pages are given back
-        self.commits = 0
         self._has_waiting_format = False  # the file says that it may have what `WAITING_FORMAT` is for
 
     # Called by the journal's thread.
@@ -153,17 +139,6 @@ class Writer:
             if not is_damage(error):
                 raise  # damage stays, and is found again at the next start
 
-    def put(self, commit: Commit) -> None:
-        """Have a commit written. After a failure it is ignored, without another report."""
-        self._orders.put(commit)
-
-    def end(self, last: Commit | None) -> None:
-        """Write all that was put, and the last commit, and end the thread. Raises StoreError."""
-        self._orders.put(End(last))
-        self._thread.join()
-        if self._failed is not None and last is not None:
-            raise self._failed
-
     # In the calling thread, instead of `start`, `put` and `end`.
 
     def write_segments(self, commit: Commit) -> SegmentChange | None:
@@ -196,18 +171,6 @@ class Writer:
         self._log_octets += sum(len(octets) for octets, _ in bodies)
 
     # The thread.
-
-    def _run(self) -> None:
-        failed = self._failed_with
-        try:
-            while isinstance(order := self._next(), Commit):
-                self._keep(order)
-        except StoreError as error:
-            self._failed = fatal = error
-            self._soon(lambda: failed(fatal))
-            return
-        if order.last is not None:
-            self._finish(order.last)
 
     def _next(self) -> Commit | End:
         """Return the next order; while there is none, maintain the files."""

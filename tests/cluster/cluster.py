@@ -18,8 +18,8 @@ from broker_core.store.contract import Store
 from tests.cluster.rows import LeasedStore, RowInMemory, ShardInMemory
 
 T = TypeVar("T")
-TTL_S: Final = 0.8
-SUSPEND_CLOSE_S: Final = 1.5
+TTL_S: Final = 2.0  # a busy machine keeps the loop waiting for a second now and then
+SUSPEND_CLOSE_S: Final = 3.0
 
 
 class Cluster:
@@ -123,6 +123,17 @@ def port_of(member: Member, index: int = 0) -> int:
 def connection(port: int) -> pika.BlockingConnection:
     where = pika.ConnectionParameters("127.0.0.1", port, blocked_connection_timeout=20, socket_timeout=5)
     return pika.BlockingConnection(where)
+
+
+def confirming(
+    port: int,
+) -> tuple[pika.BlockingConnection, pika.adapters.blocking_connection.BlockingChannel]:
+    """Connect, and return a channel with confirms as well; the durable queue "q" is there."""
+    client = connection(port)
+    channel = client.channel()
+    channel.confirm_delivery()
+    channel.queue_declare("q", durable=True)
+    return client, channel
 
 
 def publish(channel: pika.adapters.blocking_connection.BlockingChannel, queue: str, *bodies: bytes) -> None:

@@ -13,7 +13,17 @@ import trio
 from broker_core.cluster.lease import NodeState
 from broker_core.cluster.member import OwnTerm
 from broker_core.observability.events import Event, EventListener
-from tests.cluster.cluster import connection, gone, in_thread, port_of, publish, reached, run, two_nodes
+from tests.cluster.cluster import (
+    confirming,
+    connection,
+    gone,
+    in_thread,
+    port_of,
+    publish,
+    reached,
+    run,
+    two_nodes,
+)
 
 
 def test_a_client_of_the_node_that_stands_by_is_served_by_the_other() -> None:
@@ -21,10 +31,7 @@ def test_a_client_of_the_node_that_stands_by_is_served_by_the_other() -> None:
         async with two_nodes() as cluster:
             a, b = cluster.members["a"], cluster.members["b"]
             assert (a.lease.state, b.lease.state) == (NodeState.SERVING, NodeState.STANDBY)
-            client = await in_thread(connection, port_of(b))
-            channel = await in_thread(client.channel)
-            await in_thread(channel.confirm_delivery)
-            await in_thread(lambda: channel.queue_declare("q", durable=True))
+            client, channel = await in_thread(confirming, port_of(b))
             await in_thread(publish, channel, "q", b"one", b"two" * 1_000_000)
             _, _, body = await in_thread(lambda: channel.basic_get("q", auto_ack=True))
             assert body == b"one"
@@ -47,10 +54,7 @@ def test_a_clean_stop_hands_over_at_once_and_nothing_confirmed_is_lost() -> None
     async def scene() -> None:
         async with two_nodes() as cluster:
             a, b = cluster.members["a"], cluster.members["b"]
-            client = await in_thread(connection, port_of(a))
-            channel = await in_thread(client.channel)
-            await in_thread(channel.confirm_delivery)
-            await in_thread(lambda: channel.queue_declare("q", durable=True))
+            client, channel = await in_thread(confirming, port_of(a))
             await in_thread(publish, channel, "q", *(b"%d" % n for n in range(100)))
             began = trio.current_time()
             cluster.stop("a")
@@ -83,10 +87,7 @@ def test_an_owner_that_is_fenced_closes_its_clients_and_stands_by_without_ending
     async def scene() -> None:
         async with two_nodes() as cluster:
             a, b = cluster.members["a"], cluster.members["b"]
-            client = await in_thread(connection, port_of(a))
-            channel = await in_thread(client.channel)
-            await in_thread(channel.confirm_delivery)
-            await in_thread(lambda: channel.queue_declare("q", durable=True))
+            _, channel = await in_thread(confirming, port_of(a))
             assert a.node is not None
             a.node.broker.events.listeners.append(heard := Heard())
             shard = b._new_shard()

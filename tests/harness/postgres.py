@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import os
-import pwd
 import shutil
 import signal
 import socket
@@ -24,12 +23,14 @@ from typing import IO, TYPE_CHECKING, Final
 
 import pytest
 
+from broker_core.cluster import trial
+from broker_core.cluster.trial import POSTGRES, account
+
 if TYPE_CHECKING:
     from broker_core.store.postgres.session import Database, Session
 
 START_S: Final = 30.0
 STANDBY: Final = "standby"
-POSTGRES: Final = "postgres"
 MISSING: Final = "needs PostgreSQL's servers; as root: apt-get install postgresql"
 QUICK: Final = (
     "shared_buffers=64MB", "max_connections=80", "wal_level=replica", "max_wal_senders=8", "hot_standby=on",
@@ -40,19 +41,10 @@ QUICK: Final = (
 
 def programs() -> Path | None:
     """The folder of PostgreSQL's programs, where there is one."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda each: int(each.parts[4]))
-    if found:
-        return found[-1].parent
-    on_path = shutil.which("initdb")
-    return Path(on_path).resolve().parent if on_path else None
-
-
-def account() -> str | None:
-    """The user that the servers run as; None: the one that runs the tests."""
-    if os.getuid():
+    try:
+        return trial.programs()
+    except trial.TrialError:
         return None
-    pwd.getpwnam(POSTGRES)  # Debian's package makes it
-    return POSTGRES
 
 
 def free_port() -> int:

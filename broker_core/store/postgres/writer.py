@@ -17,8 +17,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import suppress
-from queue import Empty, SimpleQueue
-from threading import Event, Thread
+from queue import Empty
+from threading import Event
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -41,7 +41,7 @@ from broker_core.store.postgres.session import (
     boottime,
 )
 from broker_core.store.postgres.source import AGAIN_S
-from broker_core.store.writer import End, Soon
+from broker_core.store.writer_thread import End, Soon, WriterThread
 
 if TYPE_CHECKING:
     from broker_core.store.contract import Chunk
@@ -93,7 +93,7 @@ class Sent:
         self.is_written = False  # in the local copy
 
 
-class PostgresWriter:
+class PostgresWriter(WriterThread):
     """The thread that writes one shard in one epoch."""
 
     def __init__(
@@ -105,6 +105,7 @@ class PostgresWriter:
         requires_standby: bool,
         closing: Event,
     ) -> None:
+        super().__init__()
         self._database = database
         self._right = right
         self._identity = [right.shard.encode(), bigint(right.epoch), right.claim.encode()]
@@ -112,13 +113,9 @@ class PostgresWriter:
         self._session = session
         self._requires_standby = requires_standby
         self._volatile = VolatileChunks()
-        self._orders: SimpleQueue[Commit | End] = SimpleQueue()
-        self._thread = Thread(target=self._run, name="leveret-writer", daemon=True)
-        self._failed: StoreError | None = None
         self._sent: Sent | None = None  # the last commit; given again if there was no space for it
         self._stalled_for: str | None = None  # what was told last
         self._close_at = float("inf")
-        self.commits = 0
         self.in_doubt = 0  # answers that were not clear, or did not come
         self.renewed_at = boottime()  # when that was sent; others cannot have seen it earlier
         self._closing = closing
@@ -136,20 +133,13 @@ class PostgresWriter:
         self._soon, self._durable, self._failed_with, self._stalled = soon, durable, failed, stalled
         self._thread.start()
 
-    def put(self, commit: Commit) -> None:
-        """Have a commit written. After a failure it is ignored, without another report."""
-        self._orders.put(commit)
-
     def end(self, last: Commit | None) -> None:
         """Write all that was put, and the last commit, and end the thread. Raises StoreError.
 
         What cannot be written within `CLOSE_S` is given up; without a last commit, at once.
         """
         self._close_at = monotonic() + (CLOSE_S if last is not None else 0.0)
-        self._orders.put(End(last))
-        self._thread.join()
-        if self._failed is not None and last is not None:
-            raise self._failed
+        super().end(last)
 
     def let_go(self) -> None:
         """Close the connection, once the thread has ended, or was never started."""
@@ -157,18 +147,8 @@ class PostgresWriter:
 
     # The thread.
 
-    def _run(self) -> None:
-        failed = self._failed_with
-        try:
-            self._beat()  # from here on the shard counts as not closed properly
-            while isinstance(order := self._next(), Commit):
-                self._keep(order)
-        except StoreError as error:
-            self._failed = fatal = error
-            self._soon(lambda: failed(fatal))
-            return
-        if order.last is not None:
-            self._finish(order.last)
+    def _begin(self) -> None:
+        self._beat()  # from here on the shard counts as not closed properly
 
     def _next(self) -> Commit | End:
         """Return the next order; while there is none, maintain the local copy, and show that this node lives."""
@@ -210,11 +190,7 @@ class PostgresWriter:
         if not sent.parts:
             self._write_copy(sent)
             return
-        try:
-            is_sure = self._commit(sent)
-        except UnreachableError as error:
-            self._tell(str(error))
-            is_sure = self._is_there(commit.number)
+        is_sure = False
         while not is_sure:
             try:
                 is_sure = self._commit(sent)

@@ -19,22 +19,6 @@ from tests.interop.conftest import wait_until
 from tests.store.shelf import Shelf, append, bodies_in, entries
 
 
-@pytest.fixture
-def shelf(database: Database, tmp_path: Path) -> Iterator[Shelf]:
-    made = Shelf.of_database(database, tmp_path / "copy").start()
-    assert made.commit(chunks=[entries(1, b"first")]) == 1
-    yield made
-    made.store.close(None)
-
-
-@pytest.fixture
-def asked(database: Database) -> Iterator[Session]:
-    """A connection to look at the tables, and to interfere."""
-    session = Session(database, "test")
-    yield session
-    session.close()
-
-
 def sessions_of(asked: Session) -> list[int]:
     """The server's processes that serve the node's writer."""
     found = asked.rows("select pid from pg_stat_activity where application_name like 'leveret:%%:main:%%'")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,22 +22,16 @@ select pid from pg_stat_activity where wait_event = 'SyncRep' and application_na
 """
 
 
-@pytest.fixture
-def shelf(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shelf]:
-    """A store that gives no sign of life but commits: a beat would find out about a takeover, too."""
+@pytest.fixture(autouse=True)
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store gives no sign of life but commits: a beat would find out about a takeover, too."""
     monkeypatch.setattr(writer, "BEAT_S", 3600.0)
-    made = Shelf.of_database(database, tmp_path / "copy").start()
-    assert made.commit(chunks=[entries(1, b"first")]) == 1
-    yield made
-    made.store.close(None)
 
 
 @pytest.fixture
-def asked(database: Database) -> Iterator[Session]:
-    session = Session(database, "test")
-    yield session
-    create_commit(session, schema.COMMIT)
-    session.close()
+def asked(asked: Session) -> Iterator[Session]:
+    yield asked
+    create_commit(asked, schema.COMMIT)
 
 
 def create_commit(session: Session, text: str) -> None:
