@@ -21,14 +21,14 @@ from typing import Final
 PIECE: Final = 262_144  # bytes in one read
 
 
-class Side:
+class RelayedSide:
     """One socket of a pair."""
 
     __slots__ = ("events", "line", "other", "reads", "rest", "socket")
 
-    other: Side
+    other: RelayedSide
 
-    def __init__(self, line: Line, end: socket.socket) -> None:
+    def __init__(self, line: RelayedPair, end: socket.socket) -> None:
         self.line = line
         self.socket = end
         self.events = 0  # that are waited for
@@ -36,7 +36,7 @@ class Side:
         self.rest = memoryview(b"")  # what the peer has not taken yet
 
 
-class Line:
+class RelayedPair:
     """A pair of sockets, and what is called when its bytes are copied no more."""
 
     __slots__ = ("client", "is_over", "server", "tell")
@@ -44,7 +44,7 @@ class Line:
     def __init__(self, client: socket.socket, server: socket.socket, tell: Callable[[], object]) -> None:
         self.tell = tell
         self.is_over = False
-        self.client, self.server = Side(self, client), Side(self, server)
+        self.client, self.server = RelayedSide(self, client), RelayedSide(self, server)
         self.client.other, self.server.other = self.server, self.client
 
 
@@ -67,16 +67,16 @@ class Copier:
 
     # Called by any thread.
 
-    def add(self, client: socket.socket, server: socket.socket, tell: Callable[[], object]) -> Line:
+    def add(self, client: socket.socket, server: socket.socket, tell: Callable[[], object]) -> RelayedPair:
         """Copy between these sockets, which do not block, until both have ended or one fails; then call `tell` once.
 
         The sockets stay open, and are the caller's again then.
         """
-        line = Line(client, server, tell)
+        line = RelayedPair(client, server, tell)
         self._order(lambda: self._begin(line))
         return line
 
-    def drop(self, line: Line) -> None:
+    def drop(self, line: RelayedPair) -> None:
         """Copy no more between a pair, and call its `tell`, unless it was called already."""
         self._order(lambda: self._end(line))
 
@@ -98,7 +98,7 @@ class Copier:
     def _run(self) -> None:
         while not self._closing:
             for key, events in self._selector.select():
-                if isinstance(side := key.data, Side):
+                if isinstance(side := key.data, RelayedSide):
                     if events & side.events & EVENT_WRITE:  # what came before may have ended the pair
                         self._go_on(side)
                     if events & side.events & EVENT_READ:
@@ -115,11 +115,11 @@ class Copier:
     def _stop(self) -> None:
         self._closing = True
 
-    def _begin(self, line: Line) -> None:
+    def _begin(self, line: RelayedPair) -> None:
         for side in (line.client, line.server):
             self._watch(side)
 
-    def _end(self, line: Line) -> None:
+    def _end(self, line: RelayedPair) -> None:
         if line.is_over:
             return
         line.is_over = True
@@ -127,12 +127,12 @@ class Copier:
             self._change(side, 0)
         line.tell()
 
-    def _watch(self, side: Side) -> None:
+    def _watch(self, side: RelayedSide) -> None:
         """Wait for what a side is to do: send what is left for its peer, and read unless the other side is full."""
         reads = side.reads and not side.other.rest
         self._change(side, EVENT_READ * reads | EVENT_WRITE * bool(side.rest))
 
-    def _change(self, side: Side, events: int) -> None:
+    def _change(self, side: RelayedSide, events: int) -> None:
         if events == side.events:
             return
         if not side.events:
@@ -143,7 +143,7 @@ class Copier:
             self._selector.unregister(side.socket)
         side.events = events
 
-    def _copy(self, side: Side) -> None:
+    def _copy(self, side: RelayedSide) -> None:
         """Read a piece, and send it to the other side."""
         try:
             size = side.socket.recv_into(self._buffer)
@@ -169,7 +169,7 @@ class Copier:
             self._watch(other)
             self._watch(side)
 
-    def _go_on(self, side: Side) -> None:
+    def _go_on(self, side: RelayedSide) -> None:
         """Send what was left for a peer."""
         try:
             side.rest = side.rest[side.socket.send(side.rest) :]
@@ -182,7 +182,7 @@ class Copier:
             self._watch(side)
             self._watch(side.other)
 
-    def _read_all(self, side: Side) -> None:
+    def _read_all(self, side: RelayedSide) -> None:
         """Tell the other side that a peer has sent its last byte."""
         side.reads = False
         self._watch(side)

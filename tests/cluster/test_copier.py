@@ -9,7 +9,7 @@ from threading import Event, Thread
 import attrs
 import pytest
 
-from broker_core.cluster.copier import PIECE, Copier, Line
+from broker_core.cluster.copier import PIECE, Copier, RelayedPair
 
 PATIENCE_S = 20
 LARGE = bytes(range(256)) * (PIECE // 64)  # more than the sockets take at once
@@ -22,7 +22,7 @@ class Pair:
     client: socket.socket
     server: socket.socket
     ends: tuple[socket.socket, socket.socket]  # the copier's
-    line: Line
+    line: RelayedPair
     over: Event
     told: list[None]
 
