@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from broker_core.observability.tracer import SpanRecorder
     from broker_core.operations import Operations
     from broker_core.queues.overfull import Overfull
+    from broker_core.recording.recordings import Recordings
     from broker_core.shovels.ends import RemoteEnds
     from broker_core.shovels.shovels import Shovels
 
@@ -157,6 +158,7 @@ class Broker:
         self.shovels: Shovels | None = None  # made with the first of them
         self.federation: Federation | None = None  # made with the first upstream
         self.decorators: tuple[ExchangeDecorator, ...] = ()  # of exchanges; see `decorate`
+        self.recordings: Recordings | None = None  # made with the first of them
         # Makes the ends of shovels on other brokers; None: no protocol of this node can.
         self.remote_ends: Callable[[], RemoteEnds] | None = None
         self._kept: dict[tuple[type[object], str], object] = {}
@@ -177,13 +179,15 @@ class Broker:
 
     # Virtual hosts.
 
-    def add_virtual_host(self, name: str, limits: VirtualHostLimits | None = None) -> VirtualHost:
-        """Return the virtual host of this name; create it, or give the existing one these limits."""
+    def add_virtual_host(
+        self, name: str, limits: VirtualHostLimits | None = None, kind: type[VirtualHost] = VirtualHost
+    ) -> VirtualHost:
+        """Return the virtual host of this name; create it, of this kind, or give the existing one these limits."""
         if (host := self.virtual_hosts.get(name)) is not None:
             if limits is not None:
                 host.set_limits(limits)
             return host
-        host = self.virtual_hosts[name] = VirtualHost(self, name, limits)
+        host = self.virtual_hosts[name] = kind(self, name, limits)
         if name == self.events_in:
             event_exchange.add_to(host)
         if self.catalogue is not None:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
+from broker_core.errors import PreconditionFailed
 from broker_core.values import Json, Value, printed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from broker_core.frontend import Dial, FrontEnd, Peer
+    from broker_core.recording.recordings import Plan, Recordings
 
 T = TypeVar("T")
 
@@ -140,6 +142,10 @@ class Operations(ABC):
     ) -> Mapping[str, Json] | None:
         """Return the last lines of the log that suit (`RecentLog.lines`); None if none are kept."""
         return None
+
+    def recordings(self) -> tuple[Recordings, Plan]:
+        """Return the recordings of the node, and how the settings have new ones made."""
+        raise PreconditionFailed("this node makes no recordings")
 
     @abstractmethod
     def reload(self) -> Reloaded:

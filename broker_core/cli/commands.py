@@ -61,6 +61,8 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "apply": ("topology", "Make a node match a file."),
     "lint": ("topology", "Find mistakes in a topology, of a file or of a node."),
     "top": ("top", "Watch a node: its queues, its connections, its message rates."),
+    "record": ("recordings", "Record what happens in a virtual host; look into a recording."),
+    "replay-session": ("recordings", "Play a recording into a broker, and compare what comes of it."),
     "trace": ("trace", "Copy published and delivered messages to an exchange, and watch them."),
     "docs": ("docs", "Read the handbook in a browser."),
     "completion": ("completion", "Print a script that lets a shell complete commands and names."),

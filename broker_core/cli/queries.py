@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from broker_core.cli.api_commands import confirmed, confirming
 from broker_core.cli.command_parser import Add, Environ, control, group, header, virtual_host
-from broker_core.cli.exit_codes import DONE, REFUSED, UNREACHABLE, failed
+from broker_core.cli.exit_codes import DONE, REFUSED, UNREACHABLE, USAGE, failed
 
 if TYPE_CHECKING:
     from broker_core.cli.control_client import ControlClient
@@ -21,6 +22,7 @@ examples:
   leveret explain --exchange orders --key eu.new
   leveret explain --exchange by-kind --header kind=invoice --header copies=2
   leveret explain --vhost /prod --as-user shop --exchange orders --key eu.new --json
+  leveret explain --recording FILE --at 2026-11-27T09:30:00Z --exchange orders --key eu.new
 
 The values of headers are written as in the configuration file: 2, true, "2"; anything else is text.
 """
@@ -55,6 +57,14 @@ def add_explain(asking: argparse.ArgumentParser, environ: Environ) -> None:
     )
     virtual_host(asking)
     asking.add_argument("--as-user", metavar="NAME", help="check the permissions of this user")
+    asking.add_argument(
+        "--recording", metavar="FILE", type=Path, help="ask a recording of the virtual host, and no node"
+    )
+    asking.add_argument(
+        "--at",
+        metavar="TIME",
+        help="the moment in the recording: ISO 8601, or +SECONDS from its start (default: its end)",
+    )
 
 
 def add_streams(parser: argparse.ArgumentParser, environ: Environ) -> None:
@@ -115,6 +125,13 @@ def logins(options: argparse.Namespace, environ: Environ) -> int:
 
 def explain(options: argparse.Namespace, environ: Environ) -> int:
     from urllib.parse import urlencode
+
+    if options.recording is not None:
+        from broker_core.cli.recordings import explain_then
+
+        return explain_then(options)
+    if options.at is not None:
+        return failed("--at is a moment in a recording: name its file with --recording", USAGE)
 
     query = [("vhost", options.vhost), ("exchange", options.exchange), ("key", options.key)]
     query += [("user", options.as_user)] if options.as_user else []

@@ -48,6 +48,7 @@ from broker_core.config.sections import (
     OpenTelemetrySettings,
     PluginsSettings,
     PolicyEntry,
+    RecordSettings,
     SecuritySettings,
     ShovelEntry,
     UserEntry,
@@ -124,6 +125,7 @@ class Config(Record):
     definitions: DefinitionsSettings = key(
         RecordOf(DefinitionsSettings), "Definitions to load.", DefinitionsSettings()
     )
+    record: RecordSettings = key(RecordOf(RecordSettings), "Recordings.", RecordSettings())
     compat: CompatSettings = key(RecordOf(CompatSettings), "Compatibility.", CompatSettings())
 
     @property

@@ -576,6 +576,51 @@ class DefinitionsSettings(Record):
 
 
 @attrs.frozen(kw_only=True)
+class RecordSettings(Record):
+    """Recordings of what happens in virtual hosts, which `leveret replay-session` plays again (docs/time-travel.md)."""
+
+    virtual_hosts: tuple[str, ...] = key(
+        NAMES,
+        "Virtual hosts that are recorded from the start on. Others are with `leveret record start`.",
+        (),
+    )
+    folder: Path | None = key(
+        FilePath(),
+        "The folder for recordings, created if it is missing. Without one it is `recordings` in `node.data_dir`.",
+        None,
+        reload=True,
+    )
+    max_bytes: int = key(
+        Octets(MIB, 1 << 44), "The bytes that one recording takes on disk at most.", 256 * MIB, reload=True
+    )
+    when_full: str = key(
+        OneOf("rotate", "stop"),
+        "`rotate` goes on in a new file and keeps the one before, each of half of `max_bytes`; `stop` ends the "
+        "recording.",
+        "rotate",
+        reload=True,
+    )
+    redact_bodies: bool = key(
+        Flag(),
+        "Write zeros in place of the bodies of messages, as many as there were bytes.",
+        False,
+        reload=True,
+    )
+    redact_headers: tuple[str, ...] = key(
+        NAMES,
+        "Patterns of names of headers (`*token*`; capitals do not matter) whose values are not written.",
+        ("*authorization*", "*password*", "*secret*", "*token*"),
+        reload=True,
+    )
+    redact_properties: tuple[str, ...] = key(
+        NAMES,
+        "Patterns of names of properties (`user_id`, `correlation_id`, `reply_to`, ...) that are not written.",
+        (),
+        reload=True,
+    )
+
+
+@attrs.frozen(kw_only=True)
 class CompatSettings(Record):
     """The choices where specifications and brokers differ."""
 

@@ -31,6 +31,7 @@ from broker_core.deduplication.settings import (
     DeduplicationSettings,
     count_in,
 )
+from broker_core.queues.observer import QueueObserver
 
 if TYPE_CHECKING:
     from broker_core.delivery import Delivery
@@ -57,7 +58,7 @@ class Identity:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Deduplication:
+class Deduplication(QueueObserver):
     """The ids that one exchange or queue knows, and what it does with them."""
 
     __slots__ = (
@@ -145,10 +146,6 @@ class Deduplication:
 
     def admits(self, message: Message) -> bool:
         """Return whether a queue takes this message in: it is no duplicate, or a dead letter that comes back."""
-        raise NotImplementedError
-
-    def entered(self, delivery: Delivery) -> None:
-        """Called by a queue for each message that it has taken in."""
         raise NotImplementedError
 
     def repeats(self, identity: Identity) -> bool:
@@ -360,6 +357,9 @@ class PresentMessages(Deduplication):
         if self.kept is not None:
             self.kept.clear(self._queue.position * 2)
         return count
+
+    def purged(self) -> None:
+        self.clear()
 
     @property
     def entries(self) -> int:

@@ -17,6 +17,7 @@ from operator import gt
 from typing import TYPE_CHECKING, Final
 
 from broker_core.clock import NEVER
+from broker_core.deduplication.deduplication import PresentMessages
 from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.contract import Holder, WaitingRow
 from broker_core.store import chunk
@@ -134,11 +135,12 @@ def messages(
     for number in owners:
         if not owners[number].ranked:
             found.setdefault((number, 0), Gathered())
-    presences = {queue.number: queue.present for host in broker.hosts() for queue in host.queues.values()}
+    queues = (queue for host in broker.hosts() for queue in host.queues.values())
+    presences = {queue.number: queue.deduplication for queue in queues}
     wall_ms = (broker.clock.wall() - broker.clock.now()) * 1000
     for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
         gathered.wall_ms = wall_ms
-        if (present := presences.get(number)) is not None:
+        if isinstance(present := presences.get(number), PresentMessages):
             present.found(gathered.positions)
         if waits and (rows := gathered.taken_out(waits, journal.redelivered_to)):
             owners[number].restore_schedule(rows)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from broker_core.node.http_client import HttpClient
     from broker_core.node.listener import Listener
     from broker_core.node.node import Node
+    from broker_core.recording.recordings import Plan, Recordings
     from broker_core.security.http_requests import HttpRequest, Outcome
 
 log: Final = logging.getLogger("leveret.node")
@@ -145,6 +146,9 @@ class NodeAdmin(Operations):
     ) -> Mapping[str, Json] | None:
         targets = self._node.log_targets
         return None if targets is None else targets.recent.lines(after, level, category, text, count)
+
+    def recordings(self) -> tuple[Recordings, Plan]:
+        return assembly.recordings(self._broker, self._node.config)
 
     def reload(self) -> Reloaded:
         if self._reread is None:

@@ -42,7 +42,7 @@ from broker_core.durable_objects import (
     VIRTUAL_HOST,
     Origin,
 )
-from broker_core.errors import MISTAKES, Failure
+from broker_core.errors import MISTAKES, Failure, PreconditionFailed
 from broker_core.exchanges.exchange import ExchangeType
 from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
 from broker_core.frontend import Protocol
@@ -50,6 +50,7 @@ from broker_core.interceptors.chain import BadEntry, chain_of
 from broker_core.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
 from broker_core.node.build_info import built
 from broker_core.node.listener import Entrance, WebSocketRules, proxies_of
+from broker_core.node.threads import spawned
 from broker_core.node.tls import Certificates
 from broker_core.observability import log_levels
 from broker_core.observability.audit import Audit
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from broker_core.definitions.reader import Definitions
     from broker_core.exchanges.decorator import ExchangeDecorator
     from broker_core.node.node import Node
+    from broker_core.recording.recordings import Plan, Recordings
     from broker_core.security.http_users import HttpUsers
     from broker_core.security.ldap_users import LdapUsers
 
@@ -165,6 +167,33 @@ def audit(broker: Broker, target: str) -> None:
         before.close()
     if broker.audit is not None:
         broker.events.listeners.append(broker.audit)
+
+
+def record(broker: Broker, config: Config) -> None:
+    """Begin the recordings that the settings ask for. Raises ConfigError."""
+    for index, name in enumerate(config.record.virtual_hosts):
+        where = f"record.virtual_hosts[{index}]"
+        if name not in broker.virtual_hosts:
+            raise ConfigError([Problem(where, printed(name), "a virtual host that there is")])
+        found, plan = recordings(broker, config)
+        try:
+            found.begin(broker.virtual_hosts[name], plan)
+        except PreconditionFailed as failure:
+            raise ConfigError([Problem(where, str(failure))]) from None
+
+
+def recordings(broker: Broker, config: Config) -> tuple[Recordings, Plan]:
+    """Return the recordings of a broker, made on the first call, and how the settings have new ones made."""
+    from broker_core.recording.recordings import Plan, Recordings  # most nodes record nothing
+    from broker_core.recording.redaction import Redaction
+
+    if broker.recordings is None:
+        broker.recordings = Recordings(broker, spawned)
+    said, folder = config.record, config.record.folder
+    if folder is None and config.node.data_dir is not None:
+        folder = config.node.data_dir / "recordings"
+    redaction = Redaction(said.redact_bodies, said.redact_headers, said.redact_properties)
+    return broker.recordings, Plan(folder, said.max_bytes, said.when_full, redaction)
 
 
 def page(broker: Broker, config: Config) -> None:

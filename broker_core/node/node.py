@@ -184,6 +184,7 @@ class Node(Batches):
         if self.keeper is not None:
             self.keeper.recover()
         assembly.observe(self.broker, self.config)
+        assembly.record(self.broker, self.config)
         self.broker.alarms.listen(self._alarm)
         self.broker.timers.on_earlier = self.wake
         self.unchecked_max = self.portion()
@@ -224,6 +225,8 @@ class Node(Batches):
             self.admin.close()
             if self.keeper is not None:
                 self._close_store(self.keeper, crashed)
+            if self.broker.recordings is not None:
+                self.broker.recordings.close()
             self.broker.let_go()
             assembly.audit(self.broker, "")
             if self.broker.spans is not None:

@@ -45,3 +45,10 @@ def _step_back() -> None:
         thread = threading.get_native_id()
         before = os.getpriority(os.PRIO_PROCESS, thread)
         os.setpriority(os.PRIO_PROCESS, thread, max(before, NICENESS))
+
+
+def spawned(name: str, work: Callable[[], None]) -> Callable[[float], None]:
+    """Run `work` in a thread that does not keep the process alive; return what waits for its end, in seconds."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    thread.start()
+    return thread.join

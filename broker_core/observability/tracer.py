@@ -1,7 +1,8 @@
 """Tracing of a virtual host: what is published and delivered in it is shown to those who observe.
 
     publish  ─> TracedRoute.give    ─┐            ┌─> Firehose: copies, while an operator has switched them on
-    dispatch ─> Queue.give, hand_out ─┴─> Tracer ─┴─> Spans: of OpenTelemetry, where the settings ask for them
+    dispatch ─> Queue.give, hand_out ─┴─> Tracer ─┼─> Spans: of OpenTelemetry, where the settings ask for them
+                                                  └─> Recorder: a file of what happens, while it is recorded
 
 A virtual host that nobody observes pays nothing for publishing, since tracing swaps the cached routes, and one test a
 batch for delivering. Fetched and consumed messages are traced; browsing, leases and blocks of a stream are not.
@@ -58,6 +59,7 @@ class Traced:
     tracer: Tracer | None = None
     _firehose: Firehose | None = None
     _spans: Observer | None = None
+    _recorder: Observer | None = None
 
     @property
     def tracing(self) -> bool:
@@ -79,8 +81,13 @@ class Traced:
         self._spans = spans
         self._trace()
 
+    def record(self, recorder: Observer | None) -> None:
+        """Show messages to this recorder from now on, or to none."""
+        self._recorder = recorder
+        self._trace()
+
     def _trace(self) -> None:
-        observers = tuple(each for each in (self._firehose, self._spans) if each is not None)
+        observers = tuple(each for each in (self._firehose, self._spans, self._recorder) if each is not None)
         self.tracer = Tracer(self, observers) if observers else None
         self.revision += 1  # cached routes are of the other kind
 

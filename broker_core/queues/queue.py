@@ -21,6 +21,7 @@ from broker_core.delivery import Consumer, Delivery, Unanswered, weight
 from broker_core.errors import Locked, Unsupported
 from broker_core.exchanges.exchange import Destination
 from broker_core.limits import QueueLimits, QueueType
+from broker_core.queues.observer import QueueObserver, joined
 from broker_core.queues.slow_consumers import SlowConsumers
 from broker_core.values import Table
 
@@ -88,6 +89,7 @@ class Queue(Destination):
         "delivered_settled",
         "demand",
         "durable",
+        "entering",
         "exclusive",
         "fetched",
         "fetched_none",
@@ -98,6 +100,7 @@ class Queue(Destination):
         "name",
         "notes",
         "number",
+        "observer",
         "owner",
         "paused",
         "present",
@@ -143,9 +146,8 @@ class Queue(Destination):
         self.touched = False  # on the broker's list for the next settle
         self.deleted = False
         self.paused = False  # consumers get nothing (`pause`)
-        self.present: PresentMessages | None = (
-            None  # told of messages that leave: it knows the ids of those here
-        )
+        self.entering: QueueObserver | None = None  # told of messages that come in
+        self.present: QueueObserver | None = None  # told of those that come back and leave
         self.came_back = False  # a message has come back, and may wait here to be redelivered
         self.bounded = False  # it has given messages to consumers with bounds on what they have not answered
         # Counts since it was declared, in messages.
@@ -170,6 +172,7 @@ class Queue(Destination):
         self.warned_cycle = False  # it has been logged that its dead letters come back
         self.used_at = virtual_host.broker.now
         self.deduplication: Deduplication | None = None  # the ids that it knows, if it drops duplicates
+        self.observer: QueueObserver | None = None  # a recording
         self.slow_consumers: SlowConsumers | None = None  # the watch over them, once it has been asked for
         self.demand: Demand | None = None  # told after each dispatch; work queues only
         self.watchers: dict[Watcher, None] | None = None  # told of the queue's deletion
@@ -383,7 +386,17 @@ class Queue(Destination):
     def deduplicate(self, known: Deduplication | None) -> None:
         """Drop duplicates by the ids that `known` knows from now on, or drop none. Called before `apply`."""
         self.deduplication = known
-        self.present = known if isinstance(known, PresentMessages) else None
+        self._tell_observers()
+
+    def observe(self, observer: QueueObserver | None) -> None:
+        """Tell this observer, or none, of messages that come and go from now on."""
+        self.observer = observer
+        self._tell_observers()
+
+    def _tell_observers(self) -> None:
+        known = self.deduplication
+        self.entering = joined(known, self.observer)
+        self.present = joined(known if isinstance(known, PresentMessages) else None, self.observer)
 
     def touch(self) -> None:
         """Have the queue dispatch in the next settle, because something changed."""

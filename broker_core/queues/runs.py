@@ -63,8 +63,8 @@ def line_up(queue: WorkQueue, messages: list[Message], expires_at: float) -> int
         for delivery in arrived:
             delivery.stored = PENDING
         queue.journal.arrivals += arrived
-    if queue.deduplication is not None:
-        queue.deduplication.entered_all(arrived)
+    if queue.entering is not None:
+        queue.entering.entered_all(arrived)
     queue.lane_of(arrived[0]).arrivals.extend(arrived)
     return octets
 

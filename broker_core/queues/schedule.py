@@ -437,8 +437,8 @@ def put_off(queue: WorkQueue, message: Message) -> bool:
     if queue.journal is not None and message.facts.durable and queue.number:
         delivery.stored = PENDING
         queue.journal.arrivals.append(delivery)
-    if queue.deduplication is not None:
-        queue.deduplication.entered(delivery)
+    if queue.entering is not None:
+        queue.entering.entered(delivery)
     if message.notes is not None and message.notes.is_repeat:
         delivery.redelivered = True
     queue.scheduled().put(delivery, due)

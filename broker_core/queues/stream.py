@@ -125,6 +125,8 @@ class StreamQueue(Queue):
         log, limits = self.log, self.limits
         if message.facts.has_headers and NAMED in message.properties and self._is_repeated(message):
             return True
+        if self.entering is not None:
+            self.entering.appended(log.next, message)
         log.append(message, self.virtual_host.broker.clock.wall())
         self.ready += 1
         self.ready_bytes += message.size

@@ -219,8 +219,8 @@ class WorkQueue(Queue):
         if self.journal is not None and message.facts.durable and self.number:
             delivery.stored = PENDING
             self.journal.arrivals.append(delivery)
-        if self.deduplication is not None:
-            self.deduplication.entered(delivery)
+        if self.entering is not None:
+            self.entering.entered(delivery)
         if message.facts.ttl_ms is not None or self.ttl_s != NEVER:
             delivery.expires_at = self.end_of(message)
             self.expiring += 1
@@ -443,6 +443,8 @@ class WorkQueue(Queue):
         self.delivered += 1
         self.unsettled += 1
         delivery.given_at = now
+        if self.present is not None:
+            self.present.acquired(delivery)
         return delivery
 
     def release(
@@ -464,6 +466,8 @@ class WorkQueue(Queue):
                 return
             if self.journal is not None and (limit is not None or self.backoff is not None):
                 self.journal.attempted(delivery)
+        if self.present is not None:
+            self.present.returned(delivery)
         if until == BY_BACKOFF:
             until = self.due_after(delivery.attempts, failed) if redelivered else AT_ONCE
         if until > self.virtual_host.broker.now:
@@ -536,6 +540,8 @@ class WorkQueue(Queue):
 
     def die(self, delivery: Delivery, reason: str) -> None:
         """Settle a message in the store, and dead-letter it for a reason (`REJECTED` and the others)."""
+        if self.present is not None:
+            self.present.dies(delivery, reason)
         self.forget((delivery,))
         self.virtual_host.broker.dead_letter(self, self.leaving(delivery), reason)
 
@@ -605,7 +611,7 @@ class WorkQueue(Queue):
         count = self.ready
         broker = self.virtual_host.broker
         if self.present is not None:
-            self.present.clear()
+            self.present.purged()
         for lane in self.lanes:
             for pile in lane.emptied():
                 self.forget(pile)

@@ -131,7 +131,7 @@ class Pouring:
             return 0
         packed, samples = whole
         streams = self._streams_of(samples)
-        if not streams or not all(stream.log.takes(packed) for stream in streams):
+        if not streams or not all(stream.entering is None and stream.log.takes(packed) for stream in streams):
             return 0
         for stream in streams:
             stream.push_block(packed)

@@ -219,6 +219,13 @@ def _records(messages: list[Message], columns: Columns) -> bytes:
     return b"".join(pieces)
 
 
+def record_of(message: Message) -> bytes:
+    """Return the record of one message."""
+    lengths, head = _head(message)
+    properties = message.properties
+    return b"".join((lengths, LENGTH.pack(len(properties)), head, properties, message.body))
+
+
 def _head(message: Message) -> tuple[bytes, bytes]:
     """Return the lengths of origin, exchange and key, and these, which many messages have in common."""
     if message.notes is not None:

@@ -59,6 +59,7 @@ SECTIONS: Final[Sequence[tuple[str, str, tuple[str, ...]]]] = (
             "/api/leveret/pipelines",
         ),
     ),
+    ("Recordings", "[Time travel](time-travel.md)", ("/api/leveret/recordings", "/api/leveret/replays")),
     (
         "Branches of distributed transactions",
         "[AMQP 0-10](amqp-0-10.md#distributed-transactions)",

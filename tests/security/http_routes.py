@@ -57,6 +57,12 @@ OURS: Final[dict[str, Row]] = {
     "GET /api/leveret/logins": Row("monitoring"),
     "DELETE /api/leveret/logins": Row("administrator"),
     "GET /api/leveret/explain": Row("monitoring", query="exchange=x&key=k"),
+    "GET /api/leveret/recordings": Row("administrator"),
+    "PUT /api/leveret/recordings/{vhost}": Row("administrator", otherwise=400),  # this broker makes none
+    "DELETE /api/leveret/recordings/{vhost}": Row("administrator", otherwise=400),
+    "PUT /api/leveret/replays/{vhost}": Row("administrator", target="/api/leveret/replays/new"),
+    "POST /api/leveret/replays/{vhost}": Row("administrator", body=b"some of it", otherwise=404),
+    "DELETE /api/leveret/replays/{vhost}": Row("administrator", otherwise=404),
     "GET /ui/{file}": Row("anybody", target="/ui/style.css"),
     "GET /ui/app/{file}": Row("anybody", target="/ui/app/main.js"),
     "GET /ui/app/views/{file}": Row("anybody", target="/ui/app/views/overview.js"),

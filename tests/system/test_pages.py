@@ -34,6 +34,7 @@ PAGES: Final = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 CONFIG: Final = {
     "http": {"enabled": True, "address": "127.0.0.1:0"},
     "protocols": {"amqp010": {"enabled": True}},
+    "record": {"folder": "recordings"},
 }
 KEYS: Final = {each.name for each in attrs.fields(Config)}
 # What the commands find: objects that the pages speak of and do not make themselves.
@@ -61,6 +62,10 @@ ELSEWHERE: Final = {
     "leveret cluster": "tests/cluster/test_commands.py",
     "leveret completion": "tests/cli/test_completion.py",
     "leveret reload": "tests/system/test_control.py",
+    "leveret record show": "tests/interop/test_recordings.py",
+    "leveret record stats": "tests/interop/test_recordings.py",
+    "leveret replay-session": "tests/interop/test_recordings.py",
+    "leveret explain --recording": "tests/interop/test_recordings.py",
     "leveret log follow": "tests/cli/test_node_log.py",
     "leveret store": "tests/cli/test_store.py",
     "leveret hash-password": "tests/cli/test_hashing.py",

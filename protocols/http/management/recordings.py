@@ -1,0 +1,107 @@
+"""Begin, show and end recordings of virtual hosts, and play one into a new virtual host. For administrators only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final
+
+import attrs
+
+from broker_core.recording.recordings import ROTATE, SIZE_LEAST, STOP, Plan
+from broker_core.recording.redaction import Redaction
+from broker_core.recording.replays import Replays
+from broker_core.values import Json
+from protocols.http.connection import Response
+from protocols.http.management.request_body import bad, body_of
+from protocols.http.server.replies import octets
+from protocols.http.server.request import Asked, Level, Route
+
+RECORDINGS: Final = "/api/leveret/recordings"
+REPLAYS: Final = "/api/leveret/replays/{vhost}"
+KEYS: Final = ("max_bytes", "when_full", "redact_bodies", "redact_headers", "redact_properties")
+
+
+def recordings(asked: Asked) -> Json:
+    """Return the recordings that are under way: file, size, records, gaps."""
+    return [] if asked.broker.recordings is None else asked.broker.recordings.all()
+
+
+def begin(asked: Asked) -> Response:
+    """Record a virtual host from now on.
+
+    The body may ask for less than the settings allow (`max_bytes`), for another `when_full`, and for more to be
+    redacted. Raises NotFound, Refused, PreconditionFailed.
+    """
+    host = asked.broker.virtual_host(asked.arguments["vhost"])
+    found, plan = asked.operations.recordings()
+    return Response(HTTPStatus.CREATED, octets(found.begin(host, asked_for(plan, body_of(asked)))))
+
+
+def asked_for(plan: Plan, said: Mapping[str, object]) -> Plan:
+    """Return the plan of the settings with what a request asks for. Raises Refused."""
+    for name in said:
+        if name not in KEYS:
+            raise bad(f"unknown key '{name[:40]}'; known are {', '.join(KEYS)}")
+    size, when = said.get("max_bytes", plan.max_bytes), said.get("when_full", plan.when_full)
+    if isinstance(size, bool) or not isinstance(size, int) or not SIZE_LEAST <= size <= plan.max_bytes:
+        raise bad(f"max_bytes: a whole number from {SIZE_LEAST} to {plan.max_bytes} (record.max_bytes)")
+    if when not in (ROTATE, STOP):
+        raise bad(f"when_full: {ROTATE} or {STOP}")
+    bodies = said.get("redact_bodies", False)
+    if not isinstance(bodies, bool):
+        raise bad("redact_bodies: true or false")
+    before = plan.redaction
+    redaction = Redaction(
+        before.bodies or bodies,
+        (*before.headers, *_patterns(said, "redact_headers")),
+        (*before.properties, *_patterns(said, "redact_properties")),
+    )
+    return attrs.evolve(plan, max_bytes=size, when_full=str(when), redaction=redaction)
+
+
+def _patterns(said: Mapping[str, object], name: str) -> list[str]:
+    value = said.get(name, [])
+    if not isinstance(value, list):
+        raise bad(f"{name}: a list of patterns")
+    patterns = [each for each in value if isinstance(each, str)]
+    if len(patterns) < len(value):
+        raise bad(f"{name}: a list of patterns")
+    return patterns
+
+
+def end(asked: Asked) -> Json:
+    """End the recording of a virtual host; the file is complete a moment later. Raises NotFound."""
+    found, _ = asked.operations.recordings()
+    return found.end(asked.arguments["vhost"])
+
+
+def begin_replay(asked: Asked) -> Response:
+    """Make a virtual host that a recording is played into. Raises PreconditionFailed if there is one."""
+    broker, name = asked.broker, asked.arguments["vhost"]
+    broker.kept(Replays).begin(broker, name)
+    if asked.user.scopes is None:  # a token's name may be that of another user
+        broker.access.set_permissions(asked.user.name, name, ".*", ".*", ".*")
+    return Response(HTTPStatus.CREATED, octets({"vhost": name}))
+
+
+def play(asked: Asked) -> Json:
+    """Play a part of a recording: the body has the format of a file. Raises NotFound, PreconditionFailed."""
+    broker = asked.broker
+    return {"records": broker.kept(Replays).play(broker, asked.arguments["vhost"], asked.body)}
+
+
+def end_replay(asked: Asked) -> Json:
+    """End a replay, and return what is not as the recording says. Raises NotFound."""
+    broker = asked.broker
+    return broker.kept(Replays).end(broker, asked.arguments["vhost"]).to_json()
+
+
+ROUTES: Final = (
+    Route("GET", RECORDINGS, Level.ADMINISTRATOR, recordings),
+    Route("PUT", RECORDINGS + "/{vhost}", Level.ADMINISTRATOR, begin),
+    Route("DELETE", RECORDINGS + "/{vhost}", Level.ADMINISTRATOR, end),
+    Route("PUT", REPLAYS, Level.ADMINISTRATOR, begin_replay),
+    Route("POST", REPLAYS, Level.ADMINISTRATOR, play, large=True),
+    Route("DELETE", REPLAYS, Level.ADMINISTRATOR, end_replay),
+)
