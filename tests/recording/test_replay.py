@@ -20,6 +20,7 @@ from broker_core.testing.simulation import plan
 from broker_core.values import Value
 from plugins.delayed_message import DelayedMessage
 from plugins.random_exchange import RandomExchange
+from tests.core.leased import Leased
 from tests.harness.bench import CoreBench, message, spelled
 from tests.simulation.world import Messaging
 
@@ -191,6 +192,13 @@ def chance(scene: Scene) -> None:
     scene.bench.settle()
 
 
+def leases(scene: Scene) -> None:
+    scene.queue("q")
+    scene.publish("q", b"1", b"2", b"3", b"4", b"5")
+    Leased(scene.host.queue("q"), "gone").reserve(2).settle(1).release()
+    Leased(scene.host.queue("q"), "reading").reserve(2)
+
+
 HAPPENINGS: Final[tuple[Happening, ...]] = (
     priorities,
     overflow,
@@ -205,6 +213,7 @@ HAPPENINGS: Final[tuple[Happening, ...]] = (
     policies,
     typed_arguments,
     chance,
+    leases,
 )
 
 
