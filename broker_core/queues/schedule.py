@@ -252,6 +252,15 @@ class Schedule:
 
     def take_all(self) -> list[Delivery]:
         """Take all messages, in the order in which they are due. Those on disk are read at once."""
+        found = self.look()
+        self._items.clear()
+        self._heap.clear()
+        self._loaded.clear()
+        self.octets = self.away = self.away_octets = 0
+        return found
+
+    def look(self) -> list[Delivery]:
+        """Return all messages, in the order in which they are due. They stay; those on disk are read at once."""
         items = sorted(self._items.values())
         away = [item for item in items if item.delivery is None]
         read: dict[int, Delivery] = {}
@@ -261,10 +270,6 @@ class Schedule:
             stored = self._queue.journal.fetch(self._queue, page)
             read.update({each.position: each for each in read_back(self._queue, page, stored)})
         found = [read.get(item.position) if item.delivery is None else item.delivery for item in items]
-        self._items.clear()
-        self._heap.clear()
-        self._loaded.clear()
-        self.octets = self.away = self.away_octets = 0
         return [delivery for delivery in found if delivery is not None]
 
     def drop_first(self) -> Delivery | None:

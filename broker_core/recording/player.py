@@ -297,7 +297,8 @@ class Player:
 
     def _on_content(self, said: ObjectRecord, record: SessionRecord) -> None:
         played = self._queues[said.text("queue")]
-        played.enter(said.whole("position"), read(record.raw, self._encoding_of), said.flag("redelivered"))
+        message = read(record.raw, self._encoding_of)
+        played.begin_with(said.whole("position"), message, said.flag("redelivered"))
 
     def _on_ready(self, said: ObjectRecord, record: SessionRecord) -> None:
         unsettled = said.json("unsettled")
@@ -453,7 +454,14 @@ class PlayedQueue(QueueObserver):
             set()
         )  # that were settled with their delivery, which is told afterwards
         self._entered: Delivery | None = None
+        self._offsets: list[int] = []  # of a stream's messages, as they were recorded
+        self._content_to = 0  # the offset behind those that were there at the beginning
         queue.observe(self)
+
+    def begin_with(self, position: int, message: Message, redelivered: bool) -> None:
+        """Put a message into the queue that was there when the recording began."""
+        self.enter(position, message, redelivered)
+        self._content_to = position + 1
 
     def entered(self, delivery: Delivery) -> None:
         self._entered = delivery
@@ -469,6 +477,7 @@ class PlayedQueue(QueueObserver):
         if not isinstance(queue, WorkQueue):
             if position is not None and isinstance(queue, StreamQueue) and not queue.published:
                 queue.log.begin_at(position)
+            self._offsets.append(queue.published if position is None else position)
             queue.push(message)
             return
         if message.facts.due_ms:
@@ -541,13 +550,13 @@ class PlayedQueue(QueueObserver):
     def differences(self, listed: QueueListing, unknown: int) -> Iterator[str]:
         """Yield sentences about what is not here as a listing says; `unknown` are unacknowledged from the start."""
         name, said = self.queue.name, listed.waiting
-        positions = {id(delivery): position for position, delivery in self._waiting.items()}
-        least = said[0][0] if said else None
-        found = [
-            (positions.get(id(each), each.position), digest(each.message))
-            for each in self.waiting()
-            if isinstance(self.queue, WorkQueue) or (least is not None and each.position >= least)
-        ]
+        if isinstance(self.queue, WorkQueue):
+            positions = {id(delivery): position for position, delivery in self._waiting.items()}
+            found = [
+                (positions.get(id(each), each.position), digest(each.message)) for each in self.waiting()
+            ]
+        else:
+            said, found = self._committed(said)
         later = {position: summed for position, summed in found if position in listed.delayed}
         found = [each for each in found if each[0] not in listed.delayed]
         if len(found) != len(said):
@@ -569,6 +578,19 @@ class PlayedQueue(QueueObserver):
                     f"queue '{name}': {unsettled} messages are unacknowledged, "
                     f"the recording says {listed.unsettled}"
                 )
+
+    def _committed(self, said: list[tuple[int, str]]) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
+        """Return what a listing of a stream says, and what is here, without messages on their way to the disk.
+
+        At the beginning nobody could see them, so that they are missing here; at the end they are not listed.
+        """
+        known_from = next((each for each in self._offsets if each >= self._content_to), None)
+        said = [each for each in said if each[0] < self._content_to or (known_from or each[0] + 1) <= each[0]]
+        if not said:
+            return [], []
+        summed = [digest(each.message) for each in self.waiting()]
+        found = zip(self._offsets[len(self._offsets) - len(summed) :], summed, strict=True)
+        return said, [each for each in found if said[0][0] <= each[0] <= said[-1][0]]
 
 
 def differing(kind: str, said: Json, found: Json) -> Iterator[str]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.observability.events import Event, EventListener
 from broker_core.queues.observer import QueueObserver
+from broker_core.queues.work_queue import WorkQueue
 from broker_core.recording import description
 from broker_core.recording.records import RecordKind
 from broker_core.recording.writer import Contents, Noted, RecordingWriter
@@ -324,6 +325,6 @@ class RecordedQueue(QueueObserver):
 
 
 def _contents(queue: Queue) -> Contents:
-    """Return the messages in a queue. Those that wait for a time on disk only are left out."""
-    later = [each.delivery for each in queue.first_due(queue.delayed)]
-    return Contents(list(queue.waiting()), [each for each in later if each is not None])
+    """Return the messages in a queue, read from disk where they are there only."""
+    later = queue.schedule.look() if isinstance(queue, WorkQueue) and queue.schedule is not None else []
+    return Contents(list(queue.waiting()), later)
