@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import pika
 import pytest
+from pika.exceptions import AMQPError
 from proton.utils import BlockingConnection as ProtonConnection
 
 from broker_core import cli
@@ -217,6 +218,8 @@ def test_a_node_that_is_killed_leaves_a_recording_that_can_be_read(tmp_path: Pat
             connection.process_data_events(0)
         process.send_signal(signal.SIGKILL)
         process.wait()
+        with suppress(AMQPError):
+            connection.close()
     kinds = [record.kind for record in records_of(path)]
     assert kinds[0] is RecordKind.BEGIN
     assert 0 < kinds.count(RecordKind.ENTERED) <= count
