@@ -32,6 +32,7 @@ RUN_NODE: Final = (
 RUN_MOCHA: Final = (
     "npx",
     "mocha",
+    "--exit",  # not when the last child ends: one whose test has failed may wait without end
     "--timeout=20000",
     "--reporter=xunit",
     "--reporter-option=output={report}",
