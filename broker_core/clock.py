@@ -58,6 +58,10 @@ class ManualClock(Clock):
         self._now += seconds
         self._wall += seconds
 
+    def jump(self, seconds: float) -> None:
+        """Set the clock on the wall. No time passes."""
+        self._wall += seconds
+
 
 class Timer:
     """An action that runs at `at` (monotonic seconds) unless it is cancelled."""

@@ -32,6 +32,7 @@ from broker_core.durability.page_reader import FoundPage, read_page
 from broker_core.durability.pending_commit import GatheringMoment, gathered, given_up, octets_of
 from broker_core.durability.recovery import ALL_UP_TO, owners_of
 from broker_core.durability.segment_log import SegmentLog
+from broker_core.durability.wall_offsets import WallOffsets
 from broker_core.store.contract import Commit, NoSpaceError, Page, Store, StoreError
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Journal(Durability):
         self.redelivered_to = 0  # entries up to this number may have been delivered before
         self.behind = False  # publishers have to wait
         self.patience_s = 0.0  # a commit that no publisher waits for is put off so long, to gather more
+        self.wall_offsets = WallOffsets(wall_ms_of(broker))
         self.known = Chunks()
         self.arrival_times = ArrivalTimes(lambda: self.known.oldest)
         self.logs: dict[int, SegmentLog] = {}  # by the number of the stream
@@ -330,8 +332,8 @@ class Journal(Durability):
         """Number the arrivals that are not settled yet, and put them into chunks. Return their bytes."""
         if not arrivals:
             return 0
-        clock = self.broker.clock
-        moment = GatheringMoment(clock.wall(), clock.now())
+        offset_ms = self.wall_offsets.current(wall_ms_of(self.broker), self.next_entry)
+        moment = GatheringMoment(self.broker.clock.wall(), offset_ms)
         total = 0
         for portion in gathered(
             arrivals, self.next_entry, moment, volatile, self.chunk_octets, self.chunk_entries
@@ -470,9 +472,9 @@ class Journal(Durability):
                 holder.described,
                 "; ".join(dict.fromkeys(found.damage)),
             )
-        wall_ms = wall_ms_of(self.broker)
+        offset_of = self.wall_offsets.of
         return [
-            (number, position, (expires_ms - wall_ms) / 1000 if expires_ms else NEVER, message)
+            (number, position, (expires_ms - offset_of(number)) / 1000 if expires_ms else NEVER, message)
             for number, position, expires_ms, _, message in found.rows
         ]
 

@@ -27,9 +27,9 @@ class GatheringMoment:
 
     __slots__ = ("ahead_ms", "wall_ms")
 
-    def __init__(self, wall_s: float, monotonic_s: float) -> None:
+    def __init__(self, wall_s: float, ahead_ms: float) -> None:
         self.wall_ms = int(wall_s * 1000)  # since 1970-01-01 UTC
-        self.ahead_ms = (wall_s - monotonic_s) * 1000  # to add to monotonic milliseconds for those since 1970
+        self.ahead_ms = ahead_ms  # to add to monotonic milliseconds for those since 1970
 
 
 class ChunkPortion:

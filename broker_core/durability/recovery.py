@@ -137,7 +137,7 @@ def messages(
             found.setdefault((number, 0), Gathered())
     queues = (queue for host in broker.hosts() for queue in host.queues.values())
     presences = {queue.number: queue.deduplication for queue in queues}
-    wall_ms = (broker.clock.wall() - broker.clock.now()) * 1000
+    wall_ms = journal.wall_offsets.of(0)
     for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
         gathered.wall_ms = wall_ms
         if isinstance(present := presences.get(number), PresentMessages):

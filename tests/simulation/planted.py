@@ -505,7 +505,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "delays-not-written": 2,
     "delayed-for-good": 2,
     "retried-at-once": 60,
-    "times-not-recovered": 12,
+    "times-not-recovered": 9,
     "dead-letters-held-for-good": 1,
     "dead-letters-held-and-sent": 200,
     "permission-remembered": 1,

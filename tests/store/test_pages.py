@@ -66,6 +66,22 @@ def test_what_is_on_disk_waits_like_everything_else(bench: PagedBench, queue: Wo
     assert pages_of(queue) == pages_of(queue)  # to look changes nothing
 
 
+@pytest.mark.parametrize("seconds", [3600.0, -3600.0])
+def test_setting_the_clock_changes_no_expiry_of_what_is_on_disk(
+    bench: PagedBench, queue: WorkQueue, seconds: float
+) -> None:
+    bench.put(*letters(3), ttl_ms=60_000)
+    assert paged_out(queue) == 1
+    bench.clock.jump(seconds)
+    bench.advance(50)
+    bench.put(b"d", ttl_ms=60_000)
+    paged_out(queue)
+    assert in_memory(queue) == []
+    assert [round(each.expires_at, 1) for each in queue.waiting()] == [60, 60, 60, 110]
+    bench.advance(11)
+    assert fetched(queue, True).message.body == b"d"
+
+
 def test_a_consumer_gets_it_in_order_with_what_arrived_since(bench: PagedBench) -> None:
     queue = filled(bench, 8, keep=1)
     bench.put(b"i", b"j")
