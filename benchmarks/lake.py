@@ -78,7 +78,7 @@ def count_from(spark: SparkSession, http: str, offset: int, pushed: bool) -> int
     rows = spark.read.format("amqp").options(endpoints=http, subscribe=QUEUE)
     if pushed:
         return rows.load().where(f"offset >= {offset}").select("offset").count()
-    return rows.option("startingOffsets", f'{{QUEUE:{{"0":{offset}}}}}').load().select("offset").count()
+    return rows.option("startingOffsets", f'{{"{QUEUE}":{{"0":{offset}}}}}').load().select("offset").count()
 
 
 def write(spark: SparkSession, http: str, port: int, rows: int, *columns: str, stream: bool = False) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from pipeline.jobs.archive import Target, archive_messages
+from pipeline.jobs.run import patiently
 from pipeline.jobs.table import table
 from pipeline.session import session
 from tests.pipeline.java import quick
@@ -33,9 +35,19 @@ class Bridge:
         self._spark = spark
         self._endpoint = endpoint
         self._folder = folder
+        self._running: dict[str, StreamingQuery] = {}
 
     def begin(self, name: str) -> StreamingQuery:
         """It ends when it has read what is there now."""
+        query = self._running[name] = self._begun(name)
+        return query
+
+    def end(self, name: str) -> None:
+        """Wait for a query; where its Python was late, and it is gone, it begins again."""
+        query = self._running.pop(name, None) or self._begun(name)
+        query.awaitTermination()
+
+    def _begun(self, name: str) -> StreamingQuery:
         source, target = name.split("-to-")
         if target == "table":
             return self._table(name)
@@ -92,15 +104,14 @@ def main() -> None:
         if line.startswith("/"):
             print(json.dumps(bridge.rows(line.strip())), flush=True)
             continue
-        queries = []
         for name in names:
-            queries.append(query := bridge.begin(name))
+            query = bridge.begin(name)
             while query.isActive and query.lastProgress is None:
                 time.sleep(
                     0.05
                 )  # Spark gives each query's Python 10 s to start, also where four do at a time
-        for query in queries:
-            query.awaitTermination()
+        for name in names:
+            patiently(partial(bridge.end, name))
         print(ALL_IS_READ, flush=True)
 
 
