@@ -252,6 +252,7 @@ def populate(broker: Broker, config: Config, files: Read | None = None) -> None:
 
         importer.load(broker, files)
     put_shovels(broker, config)
+    _admit(broker, config)
 
 
 def put_shovels(broker: Broker, config: Config) -> None:
@@ -269,7 +270,6 @@ def put_shovels(broker: Broker, config: Config) -> None:
             shovels.set_static(entry.virtual_host, entry.name, as_json(entry.definition), user)
         except Failure as failure:
             raise ConfigError([Problem(f"shovels[{index}]", str(failure))]) from None
-    _admit(broker, config)
 
 
 def read_definitions(config: Config) -> Read:

@@ -19,13 +19,13 @@ OWNED = {
 COUNTS = frozenset().union(*OWNED.values())
 # Other things that are counted by some of these words, as they are called where others count for them.
 OTHERS = {
-    "published": {"exchange", "batch", "_traffic"},
+    "published": {"exchange", "batch", "_traffic", "report"},
     "accepted": {"branch", "session", "_answers"},
-    "delivered": {"session"},
+    "delivered": {"session", "report"},
     "delivered_settled": {"session", "channel"},
     "redelivered": {"delivery", "found"},
     "refused": {"_tally"},
-    "unsettled": {"attach"},
+    "unsettled": {"attach", "listed"},
 }
 
 

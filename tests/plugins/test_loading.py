@@ -36,6 +36,7 @@ SHIPPED = {
     "system",
     "x-consistent-hash",
     "x-delayed-message",
+    "x-federation-upstream",
     "x-jms-topic",
     "x-local-random",
     "x-message-deduplication",
