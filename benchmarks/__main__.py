@@ -19,6 +19,7 @@ from pathlib import Path
 from benchmarks import (
     amqp010,
     amqp10,
+    applications,
     bulk,
     client,
     compare,
@@ -131,6 +132,7 @@ def embedded(rounds: int) -> None:
 
 
 MEASURES: dict[str, Callable[[int], None]] = {
+    "applications": applications.applications,
     "amqp10": throughput10,
     "amqp010": throughput010,
     "durable": durable.durable,

@@ -322,6 +322,8 @@ def test_a_timestamp_that_is_cut_is_malformed_also_where_a_whole_one_is_remember
     with pytest.raises(MalformedError):
         envelope_of(size.to_bytes(4, "big") + whole[4 : 4 + size])
     with pytest.raises(MalformedError):
+        envelope_of(size.to_bytes(4, "big") + whole[4 : 4 + size] + header(MessageProperties(app_id=b"more")))
+    with pytest.raises(MalformedError):
         envelope_of(whole[: 4 + size])
 
 

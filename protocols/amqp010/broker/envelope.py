@@ -209,7 +209,7 @@ def timeless(header: bytes, begin: int, end: int, time_at: int) -> bytes:
 
     It is unique: the size in front of the struct is still that with the timestamp.
     """
-    if not time_at:
+    if not time_at or begin + time_at + TIME_SIZE > end:  # none, or malformed
         return header[begin:end]
     return header[begin : begin + time_at] + header[begin + time_at + TIME_SIZE : end]
 

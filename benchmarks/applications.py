@@ -1,0 +1,200 @@
+"""Measure what applications do, with a client that costs little: peer091.c, on rabbitmq-c, a write for each publish.
+
+Each message has ids, a time and headers of its own, unless a line says that they are alike. The client is compiled for
+the occasion (Debian: apt-get install gcc librabbitmq-dev). Leveret has a data folder. Printed are the processor time
+that the broker takes for a message, with its way in and out, and messages per second; for requests, the median of a
+round trip.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+from benchmarks.brokers import Running, has_rabbitmq, leveret, processor_s, rabbitmq
+from benchmarks.flood import Wire
+from benchmarks.tables import BREATH_S, head, spread
+from protocols.amqp091.codec import methods as m
+
+SOURCE: Final = Path(__file__).with_name("peer091.c")
+EXCHANGE: Final = "applications"
+QUEUE: Final = "applications.%d"
+ASKED: Final = "peer091.asked"  # the queue of requests, as the client calls it
+REQUESTS: Final = 4000
+TIMEOUT_S: Final = 300
+
+
+@attrs.frozen
+class Line:
+    """A load. `kind`: of the exchange that it goes through, if it does not go straight to the queues."""
+
+    title: str
+    messages: int = 60_000
+    publishers: int = 1
+    consumers: int = 1
+    queues: int = 1
+    confirms: int = 1000
+    prefetch: int = 200
+    ack_every: int = 50
+    copies: int = 1
+    persistent: bool = False
+    own: bool = True
+    sizes: tuple[int, int] = (100, 100)
+    kind: str = ""
+
+
+LINES: Final = (
+    Line("alike, acks of 50", own=False),
+    Line("alike, each acknowledged", own=False, ack_every=1),
+    Line("own ids and headers, acks of 50"),
+    Line("own ids and headers, each acknowledged", ack_every=1),
+    Line(
+        "the same, topic exchange, 10 queues, 10 consumers, 4 publishers",
+        publishers=4,
+        consumers=10,
+        queues=10,
+        ack_every=1,
+        kind="topic",
+    ),
+    Line("the same, 20 consumers on a queue, prefetch 10", consumers=20, prefetch=10, ack_every=1),
+    Line(
+        "own ids and headers, fanout to 10 queues", 15_000, consumers=10, queues=10, copies=10, kind="fanout"
+    ),
+    Line(
+        "own ids and headers, persistent, 200 to 2000 B, window 200",
+        30_000,
+        confirms=200,
+        persistent=True,
+        sizes=(200, 2000),
+    ),
+    Line("persistent, confirmed one by one, acks of 100", 3000, confirms=1, ack_every=100, persistent=True),
+)
+
+
+@contextmanager
+def client() -> Iterator[str | None]:
+    """Yield the path of the compiled client; None, with a line that says why, where it cannot be compiled."""
+    if not shutil.which("cc") or not shutil.which("pkg-config"):
+        print("no C compiler, or no pkg-config, for the client; not measured", file=sys.stderr)
+        yield None
+        return
+    asked = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", "librabbitmq"], capture_output=True, text=True, check=False
+    )
+    if asked.returncode:
+        print("no librabbitmq for the client (Debian: apt-get install librabbitmq-dev)", file=sys.stderr)
+        yield None
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        program = f"{folder}/peer091"
+        flags = ["-O2", "-pthread", "-o", program, str(SOURCE), *shlex.split(asked.stdout)]
+        subprocess.run(["cc", *flags], check=True)
+        yield program
+
+
+def load(program: str, broker: Running, line: Line) -> tuple[float, float]:
+    """Return the broker's processor time for a message in microseconds, and messages per second."""
+    prepare(broker.port, line)
+    before = processor_s(broker.process)
+    key = "" if line.kind == "fanout" else "eu.%d.x" if line.kind else QUEUE
+    numbers = (
+        *(line.messages // line.publishers, line.publishers, line.consumers, line.queues, line.confirms),
+        *(line.prefetch, line.ack_every, line.copies, int(line.persistent), int(line.own), *line.sizes),
+    )
+    took_s = float(ran(program, "load", broker.port, *numbers, EXCHANGE if line.kind else "", key, QUEUE)[0])
+    time.sleep(BREATH_S)  # what the broker still does belongs to it
+    return 1e6 * (processor_s(broker.process) - before) / line.messages, line.messages / took_s
+
+
+def ask(program: str, broker: Running) -> tuple[float, float]:
+    """Return the broker's processor time for a request with its reply, and the median of the round trips, in us."""
+    wire = Wire(broker.port)
+    wire.call(m.QueueDeclare(ASKED), m.QueueDeclareOk)
+    wire.socket.close()
+    before = processor_s(broker.process)
+    median_us = float(ran(program, "ask", broker.port, REQUESTS)[0])
+    time.sleep(BREATH_S)
+    return 1e6 * (processor_s(broker.process) - before) / REQUESTS, median_us
+
+
+def prepare(port: int, line: Line) -> None:
+    """Make the exchange and the queues of a load afresh."""
+    wire = Wire(port)
+    wire.call(m.ExchangeDelete(EXCHANGE), m.ExchangeDeleteOk)
+    if line.kind:
+        wire.call(m.ExchangeDeclare(EXCHANGE, line.kind), m.ExchangeDeclareOk)
+    for number in range(line.queues):
+        name = QUEUE % number
+        wire.call(m.QueueDelete(name), m.QueueDeleteOk)
+        wire.call(m.QueueDeclare(name, durable=line.persistent), m.QueueDeclareOk)
+        if line.kind:
+            wire.call(m.QueueBind(name, EXCHANGE, f"eu.{number}.#"), m.QueueBindOk)
+    wire.socket.close()
+
+
+def ran(program: str, *arguments: object) -> list[str]:
+    """Run the client, and return the words that it prints."""
+    done = subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"the client of the benchmark failed: {done.stderr.strip()}")
+    return done.stdout.split()
+
+
+def measured(
+    brokers: list[Running], rounds: int, measure: Callable[[Running], tuple[float, float]]
+) -> Mapping[str, list[tuple[float, float]]]:
+    """Return what was measured by broker; the brokers take turns, and the first round warms up."""
+    found: dict[str, list[tuple[float, float]]] = {broker.name: [] for broker in brokers}
+    for each in range(rounds + 1):
+        for broker in brokers if each % 2 else reversed(brokers):
+            pair = measure(broker)
+            if each:
+                found[broker.name].append(pair)
+    return found
+
+
+def cells(found: Mapping[str, list[tuple[float, float]]], which: int, digits: int) -> str:
+    """Return the cells of a row: each broker's median and spread, and the median of the ratios round by round."""
+    columns = [[pair[which] for pair in pairs] for pairs in found.values()]
+    shown = [spread(column, digits) for column in columns]
+    if len(columns) > 1:
+        shown.append(f"{statistics.median(a / b for a, b in zip(*columns, strict=True)):.2f}")
+    return " | ".join(shown)
+
+
+def applications(rounds: int) -> None:
+    """Print a table of processor times, and one of rates."""
+    with ExitStack() as stack:
+        program = stack.enter_context(client())
+        if program is None:
+            return
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        brokers = [stack.enter_context(leveret("--data", folder))]
+        if has_rabbitmq():
+            brokers.append(stack.enter_context(rabbitmq()))
+        rates = []
+        print("\n## What applications do, with a client in C\n")
+        head("processor time of the broker for a message, us", brokers)
+        for line in LINES:
+            found = measured(brokers, rounds, lambda broker, line=line: load(program, broker, line))  # type: ignore[misc]
+            print(f"| {line.title} | {cells(found, 0, 1)} |", flush=True)
+            rates.append(f"| {line.title} | {cells(found, 1, 0)} |")
+        found = measured(brokers, rounds, lambda broker: ask(program, broker))
+        print(f"| request and reply by direct reply-to | {cells(found, 0, 1)} |\n", flush=True)
+        head("messages per second", brokers)
+        print("\n".join(rates), "\n")
+        head("us, median of a round trip", brokers)
+        print(f"| request and reply, one at a time | {cells(found, 1, 0)} |")
