@@ -172,6 +172,20 @@ def processor_s(process: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def family_processor_s(process: int) -> float:
+    """Return the processor time of a process with its children: RabbitMQ's main process is a script (Linux)."""
+    return sum(processor_s(each) for each in _family(process))
+
+
+def _family(process: int) -> list[int]:
+    children = Path(f"/proc/{process}/task").glob("*/children")
+    try:
+        found = [int(each) for file in children for each in file.read_text().split()]
+    except OSError:
+        return [process]
+    return [process, *(member for child in found for member in _family(child))]
+
+
 def peak_kib(process: int) -> int:
     """Return the most memory that a process ever had (Linux)."""
     status = Path(f"/proc/{process}/status").read_text()

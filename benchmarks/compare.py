@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import attrs
 
-from benchmarks.brokers import Running, has_rabbitmq, lavinmq, leveret, processor_s, rabbitmq
+from benchmarks.brokers import Running, family_processor_s, has_rabbitmq, lavinmq, leveret, rabbitmq
 from benchmarks.charts import bars
 from benchmarks.crowd import all_descriptors
 from benchmarks.tables import BREATH_S, spread
@@ -280,19 +280,10 @@ def _with_cost(broker: Broker, said: str) -> tuple[float, float]:
 
 
 def _processor(broker: Broker) -> float:
-    """Return a broker's processor time with its children: RabbitMQ's main process is a script."""
+    """Return a broker's processor time; none if it was not started here."""
     if broker.process is None:
         return 0.0
-    return sum(processor_s(each) for each in _family(broker.process))
-
-
-def _family(process: int) -> list[int]:
-    children = Path(f"/proc/{process}/task").glob("*/children")
-    try:
-        found = [int(each) for file in children for each in file.read_text().split()]
-    except OSError:
-        return [process]
-    return [process, *(member for child in found for member in _family(child))]
+    return family_processor_s(broker.process)
 
 
 # Fairness.

@@ -118,38 +118,45 @@ static void publish(amqp_connection_state_t state, const char *to, const char *k
         fail("the broker takes no more");
 }
 
-static long confirmed_by(amqp_frame_t *frame) {
+/* Brokers confirm messages of several queues in any order, one or all up to one. */
+struct confirms {
+    char *seen;
+    long low, count; /* all before `low` are confirmed */
+};
+
+static void take_confirm(struct confirms *known, amqp_frame_t *frame) {
     if (frame->frame_type != AMQP_FRAME_METHOD || frame->payload.method.id != AMQP_BASIC_ACK_METHOD)
         fail("a frame that is no confirm");
-    return (long)((amqp_basic_ack_t *)frame->payload.method.decoded)->delivery_tag;
+    amqp_basic_ack_t *ack = frame->payload.method.decoded;
+    long tag = (long)ack->delivery_tag;
+    for (long at = ack->multiple ? known->low : tag; at <= tag; at++) {
+        known->count += !known->seen[at];
+        known->seen[at] = 1;
+    }
+    while (known->low <= messages && known->seen[known->low]) known->low++;
 }
 
 static void *publisher(void *argument) {
-    long number = (long)(intptr_t)argument, sent = 0, settled = 0;
+    long number = (long)(intptr_t)argument, sent = 0;
+    struct confirms known = {calloc(1, (size_t)messages + 2), 1, 0};
     amqp_connection_state_t state = connected();
     char *body = calloc(1, BODY_MAX), key[NAME_MAX_];
     amqp_confirm_select(state, CHANNEL);
     require(amqp_get_rpc_reply(state), "confirm.select");
     pthread_barrier_wait(&ready);
-    while (settled < messages) {
-        if (sent < messages && sent - settled < confirms) {
+    while (known.count < messages) {
+        if (sent < messages && sent - known.count < confirms) {
             size_t size = (size_t)size_min + (size_t)(sent * 7919) % (size_t)(size_max - size_min + 1);
             snprintf(key, sizeof key, key_pattern, (int)((number + sent) % queues));
             publish(state, exchange, key, number << 40 | sent, (amqp_bytes_t){size, body}, NULL);
             sent++;
             continue;
         }
-        /* The broker confirms in order, or tells several at once: the count is what matters here. */
         amqp_frame_t frame;
         struct timeval none = {0, 0};
         int status = amqp_simple_wait_frame(state, &frame);
         while (status == AMQP_STATUS_OK) {
-            long tag = confirmed_by(&frame);
-            if (((amqp_basic_ack_t *)frame.payload.method.decoded)->multiple) {
-                if (tag > settled) settled = tag;
-            } else {
-                settled++;
-            }
+            take_confirm(&known, &frame);
             amqp_maybe_release_buffers(state);
             if (!amqp_frames_enqueued(state) && !amqp_data_in_buffer(state)) break;
             status = amqp_simple_wait_frame_noblock(state, &frame, &none);
