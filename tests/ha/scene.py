@@ -241,7 +241,7 @@ class HaScene:
     ) -> Iterator[list[Publisher]]:
         """Publish by clients of these kinds, or of all; afterwards count what is there.
 
-        They connect to both nodes in turn, or to one only. What `crashed` notes meanwhile is the end of an owner.
+        They connect to both nodes in turn, or to one only. `crashed_at` is when an owner did not end properly.
         """
         self.crashed_at = None
         number = next(self._rounds)
