@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from broker_core.cli.control_client import Answer, ControlClient
     from broker_core.plugins import Plugins
     from broker_core.recording.player import Player
-    from broker_core.recording.records import RecordReader, SessionRecord
+    from broker_core.recording.records import SessionRecord
     from broker_core.store.origin import EncodingOf
 
 RECORD_EXAMPLES: Final = """\
@@ -295,16 +295,14 @@ def moment(text: str, begin_at: int) -> int:
     return round(found.timestamp() * 1e6)  # without a zone it is the local one
 
 
-def _records(
-    path: Path, at: str | None = None, reading: RecordReader | None = None
-) -> Iterator[SessionRecord]:
+def _records(path: Path, at: str | None = None) -> Iterator[SessionRecord]:
     """Yield the records of a file up to a moment. Raises Damaged, OSError, ValueError."""
     from broker_core.recording.records import RecordReader
 
     until: int | None = None
-    chosen = RecordReader() if reading is None else reading
+    reading = RecordReader()
     with path.open("rb") as file:
-        for record in chosen.records(file):
+        for record in reading.records(file):
             if at is not None and until is None:
                 until = moment(at, record.at)
                 if until < record.at:
@@ -312,8 +310,8 @@ def _records(
             if until is not None and record.at > until:
                 return
             yield record
-    if chosen.torn:
-        print(f"leveret: the last {chosen.torn} bytes of {path} are torn, and left out", file=sys.stderr)
+    if reading.torn:
+        print(f"leveret: the last {reading.torn} bytes of {path} are torn, and left out", file=sys.stderr)
 
 
 # Replay.
@@ -457,8 +455,7 @@ def _texts(said: object) -> list[str]:
 def explain_then(options: argparse.Namespace) -> int:
     """Explain where a message would have gone at a moment of a recording."""
     from broker_core.cli.text import explained
-    from broker_core.config.types import REFUSED as UNREAD
-    from broker_core.config.types import AnyValue, Place, toml_value
+    from broker_core.config.types import free_value
     from broker_core.errors import Failure
     from broker_core.exchanges.explain import explain
 
@@ -467,8 +464,7 @@ def explain_then(options: argparse.Namespace) -> int:
     headers = {}
     for pair in options.header:
         name, _, written = pair.partition("=")
-        value = AnyValue().read(toml_value(written), Place([]))
-        headers[name] = written if value is UNREAD else value
+        headers[name] = free_value(written)
     try:
         player = _player([], None, contents=False)
         for record in _records(options.recording, options.at):

@@ -476,6 +476,12 @@ def toml_value(text: str) -> object:
     return read["value"] if len(read) == 1 else text
 
 
+def free_value(text: str) -> Value:
+    """Return the value that `key = text` would have in the file, unless it is a date; else the text itself."""
+    value = AnyValue().read(toml_value(text), Place([]))
+    return text if value is REFUSED else value
+
+
 def printed(value: object) -> str:
     """Return a value in TOML, on one line."""
     if isinstance(value, bool):

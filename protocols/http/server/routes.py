@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.config.types import REFUSED, AnyValue, Place, toml_value
+from broker_core.config.types import free_value
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.exchanges.explain import explain
 from broker_core.observability import log_levels
@@ -147,8 +147,7 @@ def header(text: str) -> tuple[str, Value]:
     name, equals, written = text.partition("=")
     if not name or not equals:
         raise PreconditionFailed(f"header '{text}' is not NAME=VALUE")
-    value = AnyValue().read(toml_value(written), Place([]))
-    return name, written if value is REFUSED else value
+    return name, free_value(written)
 
 
 # The table.
