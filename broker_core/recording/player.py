@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -38,7 +39,7 @@ from broker_core.recording.records import RecordKind, SessionRecord
 from broker_core.recording.redaction import digest, read
 from broker_core.selectors.parser import compile_selector
 from broker_core.store.contract import DamagedError
-from broker_core.store.records import ObjectRecord
+from broker_core.store.records import ObjectRecord, text_of
 from broker_core.store.typed_json import Unreadable
 from broker_core.values import Json
 from broker_core.virtual_host import RESERVED, VirtualHost
@@ -341,8 +342,10 @@ class Player:
         assert isinstance(positions, list), "delivered messages are a list"
         self.report.delivered += len(positions)
         played = self._queues.get(said.text("queue"))
-        for position in positions if played is not None else ():
-            if played is not None and isinstance(position, int):
+        if played is None:
+            return
+        for position in positions:
+            if isinstance(position, int):
                 played.take(position, self._seed is not None)
 
     def _on_returned(self, said: ObjectRecord, record: SessionRecord) -> None:
@@ -595,8 +598,6 @@ class PlayedQueue(QueueObserver):
 
 def differing(kind: str, said: Json, found: Json) -> Iterator[str]:
     """Yield sentences about objects of one kind that are not on both sides. Their order does not matter."""
-    from broker_core.store.records import text_of
-
     expected = {text_of(each) for each in said} if isinstance(said, list) else set()
     there = {text_of(each) for each in found} if isinstance(found, list) else set()
     for missing_one in sorted(expected - there)[:TOLD_MAX]:
@@ -633,6 +634,7 @@ def seeded(kind: type[ExchangeType], seed: int) -> type[ExchangeType]:
     return Seeded
 
 
+@lru_cache  # it is asked for each message, and a signature takes longer than all else
 def _draws(kind: type[ExchangeType]) -> bool:
     """Return whether a type draws by chance: its constructor takes a `random` then."""
     try:

@@ -215,7 +215,6 @@ class Recorder(EventListener):
         self.lost += self.writer.lost - self._lost_before
         self._lost_before = self.writer.lost
         self._is_broken = False
-        self._batch, self._octets = [], 0
         self._describe()
         batch, octets, self._batch, self._octets = self._batch, self._octets, [], 0
         self._renewals += 1

@@ -39,6 +39,11 @@ class Redaction:
     bodies: bool = False
     headers: tuple[str, ...] = ()
     properties: tuple[str, ...] = ()
+    _named: tuple[str, ...] = attrs.field(init=False, eq=False, repr=False)
+
+    @_named.default
+    def _properties_named(self) -> tuple[str, ...]:
+        return tuple(matching(NAMES, self.properties))
 
     def to_json(self) -> dict[str, Json]:
         return {"bodies": self.bodies, "headers": list(self.headers), "properties": list(self.properties)}
@@ -48,18 +53,18 @@ class Redaction:
         if not (self.bodies or self.headers or self.properties):
             return message
         encoding, facts, body = message.encoding, message.facts, message.body
-        named = matching(NAMES, self.properties)
+        named = self._named
         try:
             properties = self._properties(encoding, message.properties, named)
             if self.bodies:
                 body = encoding.body(bytes(len(encoding.octets(body))))
         except Exception:  # what cannot be read cannot be told to be harmless
-            properties, body, named = encoding.write(Properties()), b"", [*OF_FACTS]
+            properties, body, named = encoding.write(Properties()), b"", OF_FACTS
         if named:
             facts = _without(facts, named)
         return Message(encoding, message.exchange, message.key, properties, body, facts, message.notes)
 
-    def _properties(self, encoding: Encoding, properties: bytes, named: list[str]) -> bytes:
+    def _properties(self, encoding: Encoding, properties: bytes, named: tuple[str, ...]) -> bytes:
         """Return property bytes without these properties, and without the values of headers that a pattern names.
 
         Bytes in which no such name can be are kept. Others are written anew from what all protocols have: whatever else
