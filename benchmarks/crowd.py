@@ -170,14 +170,9 @@ def drips(client: socket.socket) -> bool:
     return True
 
 
-def tell_of(load: str, failure: str | None = None) -> None:
-    """Print that a load of a soak has taken a turn, or why it could not."""
-    sys.stdout.write(json.dumps({"load": load, "failure": failure}) + "\n")  # in one piece: threads call this
-    sys.stdout.flush()
-
-
-def tell(**facts: float) -> None:
-    sys.stdout.write(json.dumps(facts) + "\n")
+def tell(**facts: float | str | None) -> None:
+    """Print facts as JSON, on a line."""
+    sys.stdout.write(json.dumps(facts) + "\n")  # in one piece: the threads of a soak call this
     sys.stdout.flush()
 
 

@@ -81,6 +81,11 @@ class Bounds:
             text += f", MORE THAN {most:,.0f}"
         print(text, flush=True)
 
+    def conclude(self) -> int:
+        """Tell which bounds were broken, and return the exit code."""
+        print("\n".join(self.broken) or "no bound was broken")
+        return 1 if self.broken else 0
+
 
 def cost_us(broker: Running, share_at_rest: float = 0.0, messages: int = SAMPLE) -> float:
     """Return the node's processor time for a transient message in and out, in microseconds: the median of some.
@@ -306,8 +311,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             LINES[name](bounds, Path(folder), given.share)
     print(f"\n{conditions()}")
-    print("\n".join(bounds.broken) or "no bound was broken")
-    return 1 if bounds.broken else 0
+    return bounds.conclude()
 
 
 if __name__ == "__main__":

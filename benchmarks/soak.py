@@ -286,8 +286,7 @@ def main() -> int:
         print(f"drawn in {given.report / 'soak.svg'}")
     except ImportError:
         print("not drawn: that needs leveret[charts]; the samples are in " + str(given.report))
-    print("\n".join(bounds.broken) or "no bound was broken")
-    return 1 if bounds.broken else 0
+    return bounds.conclude()
 
 
 if __name__ == "__main__":

@@ -303,9 +303,9 @@ def run(load: Callable[[int, int], None], port: int, web: int, over: threading.E
         try:
             load(port, web)
         except BaseException as error:
-            crowd.tell_of(load.__name__, f"{type(error).__name__}: {error}")
+            crowd.tell(load=load.__name__, failure=f"{type(error).__name__}: {error}")
             return
-        crowd.tell_of(load.__name__)
+        crowd.tell(load=load.__name__, failure=None)
         over.wait(BREAK_S)
 
 
