@@ -25,7 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Final
 
@@ -81,10 +81,7 @@ def errors(place: Path, count: int, chance: random.Random) -> Iterator[Round]:
     on_small_disks = (
         () if failing.why_no_small_disk(folder_in(place)) else (failing.full_disk, failing.full_start)
     )
-    for number in range(count):
-        fail = (*ending, *waiting, *on_small_disks)[
-            number % (len(ending) + len(waiting) + len(on_small_disks))
-        ]
+    for fail in islice(cycle((*ending, *waiting, *on_small_disks)), count):
         folder, seed = folder_in(place), chance.randrange(1 << 32)
         try:
             if fail in on_small_disks:

@@ -275,7 +275,7 @@ class SimulatedDisk:
 @contextmanager
 def os_calls(disk: SimulatedDisk) -> Iterator[None]:
     """Lead the calls of `os` that the store uses past the disk."""
-    real = SimpleNamespace(**{name: getattr(os, name) for name in CALLS})
+    real = SimpleNamespace(**vars(os))
 
     def name_at(file: int) -> str:
         return os.readlink(f"/proc/self/fd/{file}")
@@ -382,20 +382,6 @@ def os_calls(disk: SimulatedDisk) -> Iterator[None]:
     finally:
         for name in led:
             setattr(os, name, getattr(real, name))
-
-
-CALLS: Final = (
-    "open",
-    "pwrite",
-    "ftruncate",
-    "truncate",
-    "posix_fallocate",
-    "fdatasync",
-    "fsync",
-    "unlink",
-    "statvfs",
-    "urandom",
-)
 
 
 # The VFS (sqlite.org/vfs.html). Structures are those of sqlite3.h.
