@@ -164,6 +164,11 @@ class Clustered(Messaging):
         assert own is not None
         return own
 
+    @property
+    def _other(self) -> str:
+        """The name of the node that stands by."""
+        return "b" if self.owner == "a" else "a"
+
     def _now(self, member: Member) -> float:
         return self.time - member.began
 
@@ -186,7 +191,7 @@ class Clustered(Messaging):
 
     def _look(self) -> str | None:
         """Have the node that stands by look at the row. Return why it is to claim it, if it is."""
-        other = self.members["b" if self.owner == "a" else "a"]
+        other = self.members[self._other]
         return other.watch.see(self.database.row, self._now(other))
 
     def step_land(self, random: Random) -> None:
@@ -276,7 +281,7 @@ class Clustered(Messaging):
             self._lose(client)
         self._land_all()
         self.node.keeper.close()
-        self.database.release(self._own.epoch, "b" if self.owner == "a" else "a")
+        self.database.release(self._own.epoch, self._other)
         self._succeed((None,))
 
     def _succeed(self, landed: tuple[int | None, ...]) -> None:
@@ -292,7 +297,7 @@ class Clustered(Messaging):
     def _claim(self) -> None:
         self._member.lease.on(NodeEvent.ENDED)
         self._member.watch.forget()
-        other = "b" if self.owner == "a" else "a"
+        other = self._other
         epoch = self.database.claim(self.database.row.epoch, other)
         assert epoch is not None
         self._claimed(other, epoch)

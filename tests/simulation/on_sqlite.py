@@ -117,12 +117,12 @@ class SqliteDisk(SqliteStore, Disk):
             before, disk.free = disk.free, 0
             self.land()
             disk.free = max(before, disk.free)
-        elif random.random() < 0.5:
+            return
+        if random.random() < 0.5:
             disk.sync_errors = 1
-            self.land()
         else:
             disk.write_errors = 1
-            self.land()
+        self.land()
         disk.sync_errors = disk.write_errors = 0
 
     def cut(self, random: Random) -> tuple[int, ...]:
