@@ -7,12 +7,10 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from broker_core.errors import Unsupported
 from broker_core.federation.local import LocalExchangeFeed, LocalQueueFeed
 from broker_core.shovels.definition import Definition, EndSettings
-from broker_core.shovels.ends import DestinationEnd, Journey, SourceEnd
+from broker_core.shovels.ends import DestinationEnd, ExchangeFeedEnd, Journey, QueueFeedEnd, SourceEnd
 from broker_core.shovels.local import LocalDestination
-from broker_core.shovels.shovel import NO_REMOTE
 from broker_core.shovels.transfer import TURN_S, Transfer
 from broker_core.shovels.uri import parse
 
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
     from broker_core.exchanges.exchange import Binding
     from broker_core.federation.feed import ExchangeFeed, QueueFeed
     from broker_core.federation.upstream import Upstream
-    from broker_core.shovels.ends import ExchangeFeedEnd, QueueFeedEnd, RemoteEnds
     from broker_core.shovels.uri import Uri
 
 HERE: Final = parse("amqp://")
@@ -76,12 +73,6 @@ class FederationLink(Transfer):
         """Stop; `removes`: what the link has upstream is not needed any more."""
         self.stop()
 
-    def _remote_ends(self) -> RemoteEnds:
-        ends = self._broker.remote_ends
-        if ends is None:
-            raise Unsupported(NO_REMOTE)
-        return ends()
-
     @property
     def described(self) -> str:
         host, upstream = self.journey.virtual_host, self.upstream
@@ -96,7 +87,6 @@ class ExchangeLink(FederationLink):
 
     def __init__(self, broker: Broker, feed: ExchangeFeed, virtual_host: str, user: str) -> None:
         self.feed = feed
-        self._feeding: ExchangeFeedEnd | None = None
         self._changes: list[tuple[Binding, bool]] = []  # that have not gone upstream yet; True: it is there
         self._change_at: Timer | None = None
         super().__init__(broker, feed, virtual_host, user)
@@ -108,8 +98,7 @@ class ExchangeLink(FederationLink):
     def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
         make: Callable[[ExchangeFeed, Journey, Uri, ExchangeLink], ExchangeFeedEnd]
         make = LocalExchangeFeed if source.is_local else self._remote_ends().exchange_feed
-        self._feeding = make(self.feed, self.journey, source, self)
-        return self._feeding, LocalDestination(self.journey, destination, self)
+        return make(self.feed, self.journey, source, self), LocalDestination(self.journey, destination, self)
 
     def bound(self, binding: Binding) -> None:
         self._change(binding, True)
@@ -126,22 +115,19 @@ class ExchangeLink(FederationLink):
     def _propagate(self, _now: float) -> None:
         self._change_at = None
         changes, self._changes = self._changes, []
-        if self._feeding is None:
+        source = self._source
+        if not isinstance(source, ExchangeFeedEnd):
             return
         for binding, is_there in changes:
-            change = self._feeding.bound if is_there else self._feeding.unbound
+            change = source.bound if is_there else source.unbound
             change(binding)
 
     def end(self, removes: bool) -> None:
-        if self._feeding is not None and removes and self.upstream.cleans_up:
-            self._feeding.remove()
+        if isinstance(self._source, ExchangeFeedEnd) and removes and self.upstream.cleans_up:
+            self._source.remove()
         self._broker.timers.cancel(self._change_at)
         self._change_at = None
         self.stop()
-
-    def _close(self) -> None:
-        self._feeding = None
-        super()._close()
 
 
 class QueueLink(FederationLink):
@@ -151,7 +137,6 @@ class QueueLink(FederationLink):
 
     def __init__(self, broker: Broker, feed: QueueFeed, virtual_host: str, user: str) -> None:
         self.feed = feed
-        self._feeding: QueueFeedEnd | None = None
         self._is_wanted = False
         super().__init__(broker, feed, virtual_host, user)
 
@@ -162,16 +147,12 @@ class QueueLink(FederationLink):
     def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
         make: Callable[[QueueFeed, Journey, Uri, QueueLink], QueueFeedEnd]
         make = LocalQueueFeed if source.is_local else self._remote_ends().queue_feed
-        self._feeding = make(self.feed, self.journey, source, self)
-        self._feeding.run(self._is_wanted)
-        return self._feeding, LocalDestination(self.journey, destination, self)
+        feed = make(self.feed, self.journey, source, self)
+        feed.run(self._is_wanted)
+        return feed, LocalDestination(self.journey, destination, self)
 
     def run(self, wanted: bool) -> None:
         """Consume upstream, or consume no more."""
         self._is_wanted = wanted
-        if self._feeding is not None:
-            self._feeding.run(wanted)
-
-    def _close(self) -> None:
-        self._feeding = None
-        super()._close()
+        if isinstance(self._source, QueueFeedEnd):
+            self._source.run(wanted)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from broker_core.errors import Unsupported
 from broker_core.message import Message
 from broker_core.shovels.ends import DestinationEnd, Journey, SourceEnd, end_named
 from broker_core.shovels.local import LocalDestination, LocalSource
@@ -14,12 +13,10 @@ from broker_core.shovels.transfer import Transfer
 from broker_core.values import Timestamp, Value
 
 if TYPE_CHECKING:
-    from broker_core.shovels.ends import RemoteEnds
     from broker_core.shovels.uri import Uri
 
 SHOVELLED: Final = "x-shovelled"
 SHOVELLED_AT: Final = "x-shovelled-timestamp"
-NO_REMOTE: Final = "no protocol of this node connects to other brokers"
 
 
 class Shovel(Transfer):
@@ -27,17 +24,9 @@ class Shovel(Transfer):
 
     log: ClassVar[logging.Logger] = logging.getLogger("leveret.shovel")
 
-    def __init__(
-        self,
-        journey: Journey,
-        remote: RemoteEnds | None,
-        finished: Callable[[], None],
-        is_static: bool = False,
-    ) -> None:
-        """`remote` makes the ends on other brokers; None: no protocol can."""
+    def __init__(self, journey: Journey, finished: Callable[[], None], is_static: bool = False) -> None:
         super().__init__(journey)
         self.type = "static" if is_static else "dynamic"
-        self._remote = remote
         self._finished = finished
 
     def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
@@ -46,16 +35,12 @@ class Shovel(Transfer):
     def _source_at(self, uri: Uri) -> SourceEnd:
         if uri.is_local:
             return LocalSource(self.journey, uri, self)
-        if self._remote is None:
-            raise Unsupported(NO_REMOTE)
-        return self._remote.source(self.journey, uri, self)
+        return self._remote_ends().source(self.journey, uri, self)
 
     def _destination_at(self, uri: Uri) -> DestinationEnd:
         if uri.is_local:
             return LocalDestination(self.journey, uri, self)
-        if self._remote is None:
-            raise Unsupported(NO_REMOTE)
-        return self._remote.destination(self.journey, uri, self)
+        return self._remote_ends().destination(self.journey, uri, self)
 
     def _complete(self) -> None:
         self._finished()

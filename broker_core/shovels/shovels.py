@@ -82,8 +82,7 @@ class Shovels(Component):
         journey = Journey(broker, name, f"shovel {name}", virtual_host, user, definition_of(value))
         if before is not None:
             before.shovel.stop()
-        remote = None if broker.remote_ends is None else broker.remote_ends()
-        shovel = Shovel(journey, remote, partial(self._stop_and_forget, virtual_host, name), is_static)
+        shovel = Shovel(journey, partial(self._stop_and_forget, virtual_host, name), is_static)
         kept = self._kept[key] = Kept(shovel, value, is_static)
         shovel.begin()
         return kept

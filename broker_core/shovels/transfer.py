@@ -15,13 +15,14 @@ from abc import abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from broker_core.errors import Failure
+from broker_core.errors import Failure, Unsupported
 from broker_core.message import Message
 from broker_core.shovels.definition import AckMode
 from broker_core.shovels.ends import DestinationEnd, EndListener, Journey, SourceEnd, settles
 
 if TYPE_CHECKING:
     from broker_core.clock import Timer
+    from broker_core.shovels.ends import RemoteEnds
     from broker_core.shovels.uri import Uri
 
 TURN_S: Final = 0.001  # between a report of an end and the step that deals with it
@@ -64,6 +65,13 @@ class Transfer(EndListener):
     @abstractmethod
     def _ends(self, source: Uri, destination: Uri) -> tuple[SourceEnd, DestinationEnd]:
         """Return the ends at these addresses, which are not open yet. Raises Failure if no protocol can."""
+
+    def _remote_ends(self) -> RemoteEnds:
+        """Return what makes ends on other brokers. Raises Unsupported if no protocol can."""
+        ends = self._broker.remote_ends
+        if ends is None:
+            raise Unsupported("no protocol of this node connects to other brokers")
+        return ends()
 
     @property
     @abstractmethod
