@@ -35,9 +35,9 @@ class LocalFeed(LocalSource):
     ) -> None:
         super().__init__(journey, uri, listener)
         self._from = feed
-        name = journey.virtual_host if uri.virtual_host is None else uri.virtual_host
         operations = journey.broker.operations
-        self.origin = Side(None if operations is None else operations.name, name)
+        here = None if operations is None else operations.name
+        self.origin = Side(here, journey.virtual_host_at(uri))
 
     def _entered(self) -> Client:
         client = self._client = client_of(self._journey, self._uri)

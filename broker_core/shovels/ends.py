@@ -30,6 +30,10 @@ class Journey:
     user: str  # whose permissions hold on this node
     definition: Definition
 
+    def virtual_host_at(self, uri: Uri) -> str:
+        """Return the virtual host of an address; it is that of the transfer if the address names none."""
+        return self.virtual_host if uri.virtual_host is None else uri.virtual_host
+
 
 class EndListener(ABC):
     """The transfer, as its ends see it. Each method may be called at any time while the broker settles; none raises."""

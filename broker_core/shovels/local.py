@@ -29,7 +29,7 @@ DEFAULT: Final = ""  # the exchange
 
 def client_of(journey: Journey, uri: Uri) -> Client:
     """Return the user that has set the shovel as a client in its virtual host, or that of the URI. Raises Failure."""
-    name = journey.virtual_host if uri.virtual_host is None else uri.virtual_host
+    name = journey.virtual_host_at(uri)
     broker = journey.broker
     user = broker.access.user(journey.user)
     if user is None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 from broker_core.errors import PreconditionFailed
 from broker_core.federation.feed import INTERNAL_TYPE, PRIORITY, Propagation, Side
 from broker_core.message import Message
-from broker_core.shovels.ends import EndListener, ExchangeFeedEnd, Journey, QueueFeedEnd, SourceEnd, settles
+from broker_core.shovels.ends import EndListener, ExchangeFeedEnd, Journey, QueueFeedEnd, settles
 from protocols.amqp091.broker.core_values import field_table
 from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.broker.shovel_ends import RemoteEnd
+from protocols.amqp091.broker.shovel_ends import RemoteSource
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import Method
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from broker_core.clock import Timer
     from broker_core.exchanges.exchange import Binding
     from broker_core.federation.feed import ExchangeFeed, QueueFeed
-    from broker_core.shovels.definition import EndSettings
     from broker_core.shovels.uri import Uri
 
 Steps = Generator[tuple[Method, tuple[int, ...]], Method | None, None]
@@ -47,7 +46,7 @@ ANSWERS: Final[dict[type[Method], type[Method]]] = {
 }
 
 
-class Feed091(RemoteEnd, SourceEnd):
+class Feed091(RemoteSource):
     """The base of both feeds: its steps, and what becomes of the messages."""
 
     def __init__(
@@ -69,12 +68,8 @@ class Feed091(RemoteEnd, SourceEnd):
         raise NotImplementedError
 
     @property
-    def _end(self) -> EndSettings:
-        return self._journey.definition.source
-
-    @property
     def _virtual_host(self) -> str:
-        return self._journey.virtual_host if self._uri.virtual_host is None else self._uri.virtual_host
+        return self._journey.virtual_host_at(self._uri)
 
     @property
     def _prefetch(self) -> int:
@@ -152,14 +147,6 @@ class Feed091(RemoteEnd, SourceEnd):
             last = self._tags.pop(first)
         if last:
             self._send(m.BasicAck(last, True))
-
-    def pause(self) -> None:
-        if self._link is not None:
-            self._link.pause()
-
-    def resume(self) -> None:
-        if self._link is not None:
-            self._link.resume(self._journey.broker.now)
 
 
 class ExchangeFeed091(Feed091, ExchangeFeedEnd):

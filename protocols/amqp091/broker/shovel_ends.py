@@ -170,15 +170,27 @@ class RemoteEnd(TransferEnd, Owner):
             self._queue_there(method.message_count)
 
 
-class Source091(RemoteEnd, SourceEnd):
-    """A queue or an exchange of another broker, to consume from."""
-
-    _waiting = 0
-    _name = ""
+class RemoteSource(RemoteEnd, SourceEnd):
+    """The base of sources: the connection is not read while they pause."""
 
     @property
     def _end(self) -> EndSettings:
         return self._journey.definition.source
+
+    def pause(self) -> None:
+        if self._link is not None:
+            self._link.pause()
+
+    def resume(self) -> None:
+        if self._link is not None:
+            self._link.resume(self._journey.broker.now)
+
+
+class Source091(RemoteSource):
+    """A queue or an exchange of another broker, to consume from."""
+
+    _waiting = 0
+    _name = ""
 
     def on_open(self) -> None:
         if not settles(self._journey):
@@ -217,14 +229,6 @@ class Source091(RemoteEnd, SourceEnd):
 
     def accept(self, number: int, multiple: bool) -> None:
         self._send(m.BasicAck(number, multiple))
-
-    def pause(self) -> None:
-        if self._link is not None:
-            self._link.pause()
-
-    def resume(self) -> None:
-        if self._link is not None:
-            self._link.resume(self._journey.broker.now)
 
 
 class Destination091(RemoteEnd, DestinationEnd):
