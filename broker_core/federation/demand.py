@@ -35,6 +35,9 @@ class QueueDemand(Demand):
         self.links[link] = None
         link.run(self._is_wanted)
 
+    def remove(self, link: QueueLink) -> None:
+        self.links.pop(link, None)
+
     def look(self) -> None:
         queue = self.queue
         wanted = False

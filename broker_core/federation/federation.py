@@ -215,6 +215,8 @@ class Federation:
             if asked is None or asked != (link.upstream, link.journey.user):
                 is_other = asked is None or asked[0].of_its_queue != link.upstream.of_its_queue
                 links.pop(key).end(removes=is_other)
+                if isinstance(link, QueueLink):
+                    self._demands[link.feed.queue].remove(link)
         for key, (upstream, user) in wanted.items():
             if key not in links:
                 link = links[key] = self._link(owner, upstream, user)

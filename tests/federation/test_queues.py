@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from broker_core.federation.demand import QueueDemand
+
 from .region import Downstream, Region, Regions, bodies, consumer_of
 
 SIDES = pytest.mark.parametrize("make", [Region, Regions], ids=["local", "remote"])
@@ -114,6 +116,15 @@ def test_what_links_have_upstream_exclusive_queues_and_streams_have_no_links() -
     side.host.delete_queue(queue)
     side.run()
     assert list(side.federation) == []
+
+
+def test_a_link_that_another_has_replaced_is_not_kept() -> None:
+    side = federated(Region())
+    before = side.link
+    side.upstream(prefetch_count=3)
+    demand = side.host.queues["f"].demand
+    assert isinstance(demand, QueueDemand)
+    assert list(demand.links) == [side.link] != [before]
 
 
 def test_a_queue_that_is_not_federated_has_no_observer_and_no_link() -> None:
