@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
+from broker_core.durable_objects import UPSTREAM, UPSTREAM_SET
 from broker_core.errors import NotFound, TooMany
 from broker_core.exchanges.decorator import Attention, ExchangeDecorator
 from broker_core.exchanges.exchange import Destination, Exchange
@@ -32,10 +33,8 @@ if TYPE_CHECKING:
     from broker_core.exchanges.exchange import Binding
 
 PARAMETERS_MAX: Final = 1000  # upstreams, and sets
-UPSTREAM: Final = "federation-upstream"  # the component, and the policy key
-UPSTREAM_SET: Final = "federation-upstream-set"
 PATTERN: Final = "federation-upstream-pattern"
-KEYS: Final = (UPSTREAM, UPSTREAM_SET, PATTERN)  # of policies
+KEYS: Final = (UPSTREAM, UPSTREAM_SET, PATTERN)  # of policies; the first two are components as well
 ALL: Final = "all"  # the set of all upstreams
 
 
@@ -50,12 +49,11 @@ class KeptParameter:
 class ParameterKind(Component):
     """The upstreams, or the sets, by virtual host and name."""
 
-    component: ClassVar[str]
     noun: ClassVar[str]
 
     def __init__(self, federation: Federation, broker: Broker) -> None:
+        super().__init__(broker)
         self._federation = federation
-        self._broker = broker
         self._kept: dict[tuple[str, str], KeptParameter] = {}
 
     def _checked(self, value: Json, before: Json) -> Json:
@@ -70,19 +68,13 @@ class ParameterKind(Component):
             raise TooMany(f"there are {PARAMETERS_MAX} {self.noun}s, which are the most")
         value = self._checked(value, None if before is None else before.value)
         self._kept[key] = KeptParameter(value, user)
-        if broker.catalogue is not None:
-            broker.catalogue.keep_component_parameter(self.component, virtual_host, name, value, user)
-        self._changed("parameter.set", virtual_host, name)
+        self._record(virtual_host, name, value, user)
+        self._federation.parameters_changed(virtual_host)
 
     def delete(self, virtual_host: str, name: str) -> None:
         if self._kept.pop((virtual_host, name), None) is None:
             raise NotFound(f"no {self.noun} '{name}' in vhost '{virtual_host}'")
-        if self._broker.catalogue is not None:
-            self._broker.catalogue.forget_component_parameter(self.component, virtual_host, name)
-        self._changed("parameter.cleared", virtual_host, name)
-
-    def _changed(self, event: str, virtual_host: str, name: str) -> None:
-        self._broker.events.happened(event, virtual_host, {"component": self.component, "name": name})
+        self._erase(virtual_host, name)
         self._federation.parameters_changed(virtual_host)
 
     def find(self, virtual_host: str, name: str) -> KeptParameter | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
@@ -29,6 +29,26 @@ class Parameter:
 
 class Component(ABC):
     """The parameters of one component, by virtual host and name."""
+
+    component: ClassVar[str]
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def _record(self, virtual_host: str, name: str, value: Json, user: str) -> None:
+        """Keep a parameter that was set in the store, and tell of it."""
+        if self._broker.catalogue is not None:
+            self._broker.catalogue.keep_component_parameter(self.component, virtual_host, name, value, user)
+        self._tell("parameter.set", virtual_host, name)
+
+    def _erase(self, virtual_host: str, name: str) -> None:
+        """Have the store forget a parameter that was deleted, and tell of it."""
+        if self._broker.catalogue is not None:
+            self._broker.catalogue.forget_component_parameter(self.component, virtual_host, name)
+        self._tell("parameter.cleared", virtual_host, name)
+
+    def _tell(self, event: str, virtual_host: str, name: str) -> None:
+        self._broker.events.happened(event, virtual_host, {"component": self.component, "name": name})
 
     @abstractmethod
     def set(self, virtual_host: str, name: str, value: Json, user: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
+from broker_core.durable_objects import SHOVEL
 from broker_core.errors import NotFound, PreconditionFailed, TooMany
 from broker_core.shovels.components import Component, Parameter
 from broker_core.shovels.definition import definition_of, object_in, with_passwords, without_passwords
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
 
 SHOVELS_MAX: Final = 1000
-COMPONENT: Final = "shovel"  # of its parameter
 
 
 @attrs.frozen
@@ -39,8 +39,10 @@ class Kept:
 class Shovels(Component):
     """The shovels of a node."""
 
+    component: ClassVar[str] = SHOVEL
+
     def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+        super().__init__(broker)
         self._kept: dict[tuple[str, str], Kept] = {}
 
     def set(self, virtual_host: str, name: str, value: Json, user: str) -> None:
@@ -50,9 +52,7 @@ class Shovels(Component):
         """
         self._require_dynamic(virtual_host, name)
         kept = self._put(virtual_host, name, value, user, is_static=False)
-        if self._broker.catalogue is not None:
-            self._broker.catalogue.keep_component_parameter(COMPONENT, virtual_host, name, kept.value, user)
-        self._broker.events.happened("parameter.set", virtual_host, {"component": COMPONENT, "name": name})
+        self._record(virtual_host, name, kept.value, user)
 
     def set_static(self, virtual_host: str, name: str, value: Json, user: str) -> None:
         """Add or replace a shovel of the configuration file, as long as it is there. Raises as `set` does."""
@@ -96,10 +96,7 @@ class Shovels(Component):
     def _stop_and_forget(self, virtual_host: str, name: str) -> None:
         self.find(virtual_host, name).shovel.stop()
         del self._kept[virtual_host, name]
-        broker = self._broker
-        if broker.catalogue is not None:
-            broker.catalogue.forget_component_parameter(COMPONENT, virtual_host, name)
-        broker.events.happened("parameter.cleared", virtual_host, {"component": COMPONENT, "name": name})
+        self._erase(virtual_host, name)
 
     def find(self, virtual_host: str, name: str) -> Kept:
         """Return a shovel. Raises NotFound."""
