@@ -8,45 +8,50 @@ name and the arguments are those of RabbitMQ's plug-in, so that its links find w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from broker_core.arguments.checks import text, text_fault, whole, whole_fault
 from broker_core.arguments.exchange_arguments import ExchangeArgument
 from broker_core.errors import PreconditionFailed
 from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
-from broker_core.federation.hops import may_go_on
+from broker_core.federation.hops import DOWNSTREAM_HOST, DOWNSTREAM_NAME, INTERNAL_TYPE, MAX_HOPS, may_go_on
 from broker_core.message import Message
 from broker_core.values import Table
 
-HOPS: Final = "x-max-hops"
-NAME: Final = "x-downstream-name"
-HOST: Final = "x-downstream-vhost"
-
 
 class FederationUpstream(ExchangeType):
-    name = "x-federation-upstream"
+    name = INTERNAL_TYPE
     arguments: ClassVar[tuple[ExchangeArgument, ...]] = (
         ExchangeArgument(
-            name=HOPS, about="How many links a message may go over.", check=whole_fault, example=1
+            name=MAX_HOPS, about="How many links a message may go over.", check=whole_fault, example=1
         ),
         ExchangeArgument(
-            name=NAME, about="The broker that gets the messages.", check=text_fault, example="leveret@b"
+            name=DOWNSTREAM_NAME,
+            about="The broker that gets the messages.",
+            check=text_fault,
+            example="leveret@b",
         ),
         ExchangeArgument(
-            name=HOST, about="The virtual host that gets the messages.", check=text_fault, example="/"
+            name=DOWNSTREAM_HOST,
+            about="The virtual host that gets the messages.",
+            check=text_fault,
+            example="/",
         ),
     )
 
     def __init__(self, exchange: Exchange) -> None:
         super().__init__(exchange)
-        self._max_hops = whole(exchange.arguments.get(HOPS)) or 0
-        self._there = text(exchange.arguments.get(NAME)), text(exchange.arguments.get(HOST))
+        self._max_hops = whole(exchange.arguments.get(MAX_HOPS)) or 0
+        self._there = (
+            text(exchange.arguments.get(DOWNSTREAM_NAME)),
+            text(exchange.arguments.get(DOWNSTREAM_HOST)),
+        )
         self._ends: list[Destination] | None = None  # each once; None after bindings have changed
 
     @classmethod
     def validate(cls, arguments: Table) -> None:
-        if whole(arguments.get(HOPS)) is None:
-            raise PreconditionFailed(f"Argument {HOPS} missing, or no whole number")
+        if whole(arguments.get(MAX_HOPS)) is None:
+            raise PreconditionFailed(f"Argument {MAX_HOPS} missing, or no whole number")
 
     def bind(self, binding: Binding) -> None:
         self._ends = None

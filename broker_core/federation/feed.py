@@ -19,7 +19,10 @@ import attrs
 from broker_core.federation.hops import (
     BOUND_FROM,
     CLUSTER,
+    DOWNSTREAM_HOST,
+    DOWNSTREAM_NAME,
     HOST,
+    MAX_HOPS,
     RECEIVED_FROM,
     has_been,
     may_go_on,
@@ -34,13 +37,9 @@ if TYPE_CHECKING:
     from broker_core.queues.queue import Queue
     from broker_core.shovels.uri import Uri
 
-INTERNAL_TYPE: Final = "x-federation-upstream"
 PURPOSE: Final = "x-internal-purpose"
 FEDERATION: Final = "federation"
 PRIORITY: Final = -1  # of the consumers that links of queues have upstream
-MAX_HOPS: Final = "x-max-hops"
-DOWNSTREAM_NAME: Final = "x-downstream-name"
-DOWNSTREAM_HOST: Final = "x-downstream-vhost"
 ORIGINAL_EXCHANGE: Final = "x-original-exchange"
 ORIGINAL_KEY: Final = "x-original-routing-key"
 ORIGINAL_CC: Final = "x-original-cc"

@@ -1,7 +1,8 @@
 """The marks by which messages and bindings do not go around in circles: over which links they have come.
 
 `x-received-from` is a header of messages, `x-bound-from` an argument of bindings: lists of tables, the latest in front,
-with the name of a broker and of a virtual host. Source: RabbitMQ's federation plug-in, whose marks these are.
+with the name of a broker and of a virtual host. The internal exchange of a link has in its arguments how far messages
+may go, and to whom. Source: RabbitMQ's federation plug-in, whose marks these are.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ RECEIVED_FROM: Final = "x-received-from"
 BOUND_FROM: Final = "x-bound-from"
 CLUSTER: Final = "cluster-name"
 HOST: Final = "vhost"
+INTERNAL_TYPE: Final = "x-federation-upstream"  # of internal exchanges, whose arguments follow
+MAX_HOPS: Final = "x-max-hops"
+DOWNSTREAM_NAME: Final = "x-downstream-name"
+DOWNSTREAM_HOST: Final = "x-downstream-vhost"
 
 
 def records_in(value: Value) -> Sequence[Value] | None:

@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import Failure
-from broker_core.federation.feed import INTERNAL_TYPE, PRIORITY, Propagation, Side
+from broker_core.federation.feed import PRIORITY, Propagation, Side
+from broker_core.federation.hops import INTERNAL_TYPE
 from broker_core.message import Facts, Message
 from broker_core.shovels.ends import ExchangeFeedEnd, QueueFeedEnd
 from broker_core.shovels.local import LocalSource, SourceConsumer, client_of

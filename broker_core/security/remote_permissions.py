@@ -4,7 +4,7 @@
            └ asked, and the input stands still ─────> yes, no, or no answer, which means no
 
 The check of a permission needs its answer before the caller goes on. So the connection's input stands still in the
-middle of the check (`Access.held_inputs`), while the node serves everybody else. An answer is remembered for `cache_s`,
+middle of the check (`Access.held_input`), while the node serves everybody else. An answer is remembered for `cache_s`,
 a refusal only where that is wanted. Whatever a connection remembers of its checks is stale when an answer has expired.
 """
 

@@ -11,7 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from broker_core.errors import PreconditionFailed
-from broker_core.federation.feed import INTERNAL_TYPE, PRIORITY, Propagation, Side
+from broker_core.federation.feed import PRIORITY, Propagation, Side
+from broker_core.federation.hops import INTERNAL_TYPE
 from broker_core.message import Message
 from broker_core.shovels.ends import EndListener, ExchangeFeedEnd, Journey, QueueFeedEnd, settles
 from protocols.amqp091.broker.core_values import field_table
