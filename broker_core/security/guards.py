@@ -75,12 +75,12 @@ class Bucket:
 
 
 class Recent(dict[K, T]):
-    """A dict that drops the entry that was noted longest ago when it has more than `KEYS_MAX`."""
+    """A dict that drops the entry that was noted longest ago when it has more than `most`."""
 
-    def note(self, key: K, known: T) -> None:
+    def note(self, key: K, known: T, most: int = KEYS_MAX) -> None:
         self.pop(key, None)
         self[key] = known
-        if len(self) > KEYS_MAX:
+        if len(self) > most:
             del self[next(iter(self))]
 
 

@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 from broker_core.config.http_auth import HttpAuthSettings
 from broker_core.security.access import User
 from broker_core.security.http_requests import HttpRequest, NoResponse, Outcome
-from broker_core.security.remote_logins import HttpLogins, NoAnswer
+from broker_core.security.remote_logins import HttpLogins, NoAnswer, admitted
 from broker_core.security.remote_permissions import (
     TOPIC,
     VIRTUAL_HOST,
@@ -63,11 +63,8 @@ class HttpUsers(HttpLogins):
         allowed, tags = decision(outcome)
         if not allowed:
             return None
-        account = self._access.user(name)
         grants = None if self.permissions is None else RemoteGrants(self.permissions, name)
-        if account is None:
-            return User(name, tags, scopes=grants)
-        return User(name, tags, limits=account.limits, scopes=grants)
+        return admitted(self._access, name, tags, grants)
 
 
 class HttpPermissions(RemotePermissions):

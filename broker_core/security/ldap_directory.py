@@ -7,8 +7,8 @@ Every call here blocks, each for `timeout_s` at most, and belongs into a thread.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import attrs
@@ -75,8 +75,7 @@ class Directory:
         )
         if dn is None:
             return None
-        line = self._connected(url)
-        try:
+        with self._connection(url) as line:
             try:
                 line.simple_bind_s(dn, password)
             except REFUSALS:
@@ -89,11 +88,18 @@ class Directory:
             if searching and said.group_base is not None:
                 self._bind_account(line)
             return DirectoryUser(dn, self._groups(line, dn, name))
+
+    @contextmanager
+    def _connection(self, url: str) -> Iterator[Any]:  # python-ldap has no types
+        """Connect to a server, and disconnect at the end."""
+        line = self._connected(url)
+        try:
+            yield line
         finally:
             with suppress(ldap.LDAPError):
                 line.unbind_s()
 
-    def _connected(self, url: str) -> Any:  # python-ldap has no types
+    def _connected(self, url: str) -> Any:
         said = self._settings
         line = ldap.initialize(url)
         line.set_option(ldap.OPT_PROTOCOL_VERSION, 3)
@@ -116,13 +122,9 @@ class Directory:
 
     def _found_by_account(self, url: str, name: str) -> str | None:
         """Return the distinguished name of a user, searched for by the account for that."""
-        line = self._connected(url)
-        try:
+        with self._connection(url) as line:
             self._bind_account(line)
             return self._found(line, name)
-        finally:
-            with suppress(ldap.LDAPError):
-                line.unbind_s()
 
     def _bind_account(self, line: Any) -> None:
         try:

@@ -25,7 +25,7 @@ from broker_core.security.ldap_directory import (
     comparable,
     in_virtual_host,
 )
-from broker_core.security.remote_logins import NoAnswer, RemoteLogins
+from broker_core.security.remote_logins import NoAnswer, RemoteLogins, admitted
 from broker_core.security.scopes import Grants
 
 if TYPE_CHECKING:
@@ -119,7 +119,4 @@ class LdapUsers(RemoteLogins["DirectoryUser | NoResponse | None"]):
         grants = None
         if said.grants_permissions:
             grants = GroupGrants([group for group in said.groups if group.lets_in], member_of)
-        account = self._access.user(name)
-        if account is None:
-            return User(name, tags, scopes=grants)
-        return User(name, tags, limits=account.limits, scopes=grants)
+        return admitted(self._access, name, tags, grants)

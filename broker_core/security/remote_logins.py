@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Generic, TypeVar
 
@@ -22,10 +22,11 @@ import attrs
 
 from broker_core.clock import Clock
 from broker_core.errors import LimitReached
-from broker_core.security.access import User
+from broker_core.security.access import Access, User
 from broker_core.security.guards import Bucket, Recent
 from broker_core.security.http_requests import Ask, HttpRequest, Outcome
 from broker_core.security.password_checks import ANYWHERE, CheckOrigin, SharedCheck, Waiting, mark_of
+from broker_core.security.scopes import Grants
 
 log: Final = logging.getLogger("leveret.security")
 
@@ -56,7 +57,7 @@ class RemoteLogins(ABC, Generic[A]):
         self._key = key
         self._cache_s = cache_s
         self._cache_refusals = cache_refusals
-        self._answers: dict[bytes, KnownLogin] = {}  # by mark, the oldest first
+        self._answers: Recent[bytes, KnownLogin] = Recent()  # by mark
         self._questions: dict[bytes, SharedCheck] = {}  # by mark
         self._rates: Recent[str, Bucket] = Recent()  # by place
 
@@ -127,10 +128,15 @@ class RemoteLogins(ABC, Generic[A]):
             lasts_s = min(lasts_s, user.expires_at - self._clock.wall())
         if lasts_s <= 0:
             return
-        self._answers.pop(mark, None)
-        self._answers[mark] = KnownLogin(user, self._clock.now() + lasts_s)
-        if len(self._answers) > ANSWERS_MAX:
-            del self._answers[next(iter(self._answers))]
+        self._answers.note(mark, KnownLogin(user, self._clock.now() + lasts_s), ANSWERS_MAX)
+
+
+def admitted(access: Access, name: str, tags: Sequence[str], grants: Grants | None) -> User:
+    """Return a user whom a server lets in, with the limits of the account of that name here, if there is one."""
+    account = access.user(name)
+    if account is None:
+        return User(name, tags, scopes=grants)
+    return User(name, tags, limits=account.limits, scopes=grants)
 
 
 class HttpLogins(RemoteLogins[Outcome]):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 
 from broker_core.errors import LimitReached
+from broker_core.security.guards import Recent
 from broker_core.security.scopes import Grants
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class RemotePermissions(ABC):
         self._timers = timers
         self._cache_s = cache_s
         self._cache_refusals = cache_refusals
-        self._answers: dict[Question, tuple[bool, float]] = {}  # with when each expires, the oldest first
+        self._answers: Recent[Question, tuple[bool, float]] = Recent()  # with when each expires
         self._pending: dict[Question, PendingAnswer] = {}
         self._expires = False  # a timer runs
 
@@ -167,10 +168,7 @@ class RemotePermissions(ABC):
     def _remember(self, question: Question, answer: bool) -> None:
         expires_at = self._clock.now() + self._cache_s
         if answer or self._cache_refusals:
-            self._answers.pop(question, None)
-            self._answers[question] = answer, expires_at
-            if len(self._answers) > ANSWERS_MAX:
-                del self._answers[next(iter(self._answers))]
+            self._answers.note(question, (answer, expires_at), ANSWERS_MAX)
         if answer and not self._expires:
             self._expires = True
             self._timers.at(expires_at, self._expire)
