@@ -28,10 +28,10 @@ class StandingInput:
 
     __slots__ = ("kept", "pending", "task")
 
-    def __init__(self, task: greenlet, pending: PendingAnswer) -> None:
+    def __init__(self, task: greenlet, pending: PendingAnswer, kept: list[bytes]) -> None:
         self.task = task
         self.pending = pending
-        self.kept: list[bytes] = []  # what has come since; the transport reads little of it
+        self.kept = kept  # what has come since it first stood still; the transport reads little of it
 
 
 class HeldInput:
@@ -60,8 +60,7 @@ class HeldInput:
         pending = task.switch(*given)
         if not task.dead:
             assert isinstance(pending, PendingAnswer)
-            standing = self._standing[front] = StandingInput(task, pending)
-            standing.kept = kept
+            self._standing[front] = StandingInput(task, pending, kept)
             front.suspend()
             front.waits = True
             pending.tell(front.wake)
