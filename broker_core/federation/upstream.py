@@ -11,12 +11,10 @@ from typing import Final
 import attrs
 
 from broker_core.errors import PreconditionFailed
-from broker_core.shovels.definition import PREFETCH, PREFETCH_MAX, AckMode, Said, object_in, require_known
+from broker_core.shovels.definition import AckMode, Said, object_in, require_known
 from broker_core.shovels.uri import Uri
 from broker_core.values import Json
 
-RECONNECT_S: Final = 5.0
-RECONNECT_MAX_S: Final = 86_400
 MAX_HOPS: Final = 1
 HOPS_MAX: Final = 1000
 MEMBERS_MAX: Final = 1000
@@ -80,8 +78,7 @@ def upstream_of(name: str, value: Json, settings: Mapping[str, Json] | None = No
     for key in given:
         require_known(key, KEYS)
     said = Said({**given, **(settings or {})})
-    prefetch = said.number("prefetch-count", PREFETCH, PREFETCH_MAX)
-    delay = said.number("reconnect-delay", RECONNECT_S, RECONNECT_MAX_S)
+    prefetch, reconnect_s = said.prefetch("prefetch-count"), said.reconnect_s()
     hops = said.number("max-hops", MAX_HOPS, HOPS_MAX)
     if hops != int(hops) or hops < 1:
         raise PreconditionFailed("key 'max-hops' should be a whole number from 1")
@@ -92,14 +89,14 @@ def upstream_of(name: str, value: Json, settings: Mapping[str, Json] | None = No
         said.text("exchange") or None,
         said.text("queue") or None,
         said.text("consumer-tag") or f"federation-link-{name}"[:255],
-        int(prefetch) or PREFETCH_MAX,
-        delay or None,
+        prefetch,
+        reconnect_s,
         int(hops),
         said.count("expires"),
         said.count("message-ttl"),
         said.one_of("queue-type", "classic", "classic", "quorum"),
         said.flag("trust-user-id"),
-        AckMode(said.one_of("ack-mode", "on-confirm", *(mode.value for mode in AckMode))),
+        said.ack_mode(),
         said.flag("bind-nowait"),
         said.one_of("resource-cleanup-mode", "default", "default", NEVER) != NEVER,
     )

@@ -90,7 +90,7 @@ class Definition:
 def definition_of(value: Json) -> Definition:
     """Read the value of a parameter. Raises PreconditionFailed for the first thing that is wrong."""
     said = _known(object_in(value, "a shovel"))
-    ack_mode = said.one_of("ack-mode", "on-confirm", *(mode.value for mode in AckMode))
+    ack_mode = said.ack_mode()
     for end in ("src", "dest"):
         said.one_of(f"{end}-protocol", "amqp091", *SPOKEN)
     source, destination = said.end("src"), said.end("dest")
@@ -98,15 +98,15 @@ def definition_of(value: Json) -> Definition:
         raise PreconditionFailed("must specify either 'src-queue' or 'src-exchange'")
     if destination.queue is not None and destination.exchange is not None:
         raise PreconditionFailed("cannot specify both 'dest-queue' and 'dest-exchange'")
-    delay = said.number("reconnect-delay", RECONNECT_S, RECONNECT_MAX_S)
+    reconnect_s = said.reconnect_s()
     return Definition(
         source,
         destination,
-        AckMode(ack_mode),
-        int(said.number("src-prefetch-count", PREFETCH, PREFETCH_MAX)) or PREFETCH_MAX,
+        ack_mode,
+        said.prefetch("src-prefetch-count"),
         said.table("src-consumer-args"),
         said.delete_after(),
-        delay or None,
+        reconnect_s,
         said.flag("dest-add-forward-headers"),
         said.flag("dest-add-timestamp-header"),
     )
@@ -203,6 +203,17 @@ class Said:
         if not isinstance(given, str) or given not in words:
             raise PreconditionFailed(f"key '{key}' should be one of {', '.join(words)}")
         return given
+
+    def ack_mode(self) -> AckMode:
+        return AckMode(self.one_of("ack-mode", "on-confirm", *(mode.value for mode in AckMode)))
+
+    def prefetch(self, key: str) -> int:
+        """Return the most messages on their way; 0 stands for as many as a channel may have."""
+        return int(self.number(key, PREFETCH, PREFETCH_MAX)) or PREFETCH_MAX
+
+    def reconnect_s(self) -> float | None:
+        """Return the seconds until the next attempt; None: there is none."""
+        return self.number("reconnect-delay", RECONNECT_S, RECONNECT_MAX_S) or None
 
     def delete_after(self) -> int | str | None:
         given = self._value.get("src-delete-after", "never")
