@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from tests.harness.postgres import free_port
 from tests.tls.pki import Pki
 
 SLAPD: Final = Path("/usr/sbin/slapd")
@@ -110,12 +111,6 @@ class Slapd:
     ) -> None:
         self._process.terminate()
         self._process.wait()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 def listens(port: int) -> bool:

@@ -6,24 +6,18 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from pathlib import Path
 
 import pika
 
+from tests.harness.postgres import free_port
 from tests.interop.conftest import wait_until
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 EPMD = shutil.which("epmd")
 # It takes up to a minute to start, so that it is tried when it is asked for.
 IS_THERE = "LEVERET_RABBITMQ" in os.environ and SERVER.exists() and EPMD is not None
-
-
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class RabbitMq:
