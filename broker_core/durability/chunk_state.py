@@ -103,6 +103,11 @@ class ChunkState:
         """Return the numbers of the live entries."""
         return array("Q", map(self.numbers.__getitem__, self.live_places()))
 
+    def needs(self, number: int) -> bool:
+        """Return whether an entry is in this chunk, and live."""
+        places = self._places([number])
+        return bool(places) and not self.bits[places[0] >> 3] & 1 << (places[0] & 7)
+
     @property
     def live_octets(self) -> int:
         """Return roughly the bytes of the messages of live entries."""

@@ -56,6 +56,11 @@ class Chunks:
         at = bisect_right(self._firsts, number) - 1
         return None if at < 0 else self._states[self._firsts[at]]
 
+    def needs(self, number: int) -> bool:
+        """Return whether an entry is live."""
+        state = self.of(number)
+        return state is not None and state.needs(number)
+
     def settle(self, numbers: Sequence[int]) -> list[ChunkState]:
         """Settle entries, by ascending numbers. Return the chunks that changed, in order."""
         changed: list[ChunkState] = []

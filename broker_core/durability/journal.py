@@ -465,10 +465,10 @@ class Journal(Durability):
         self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
 
     def _stored(self, holder: Holder, page: Page, found: FoundPage) -> list[Stored]:
-        if found.damage:
+        if found.damage and (lost := self._lost(page, found)):
             log.error(
                 "%d messages of %s cannot be read; they are not delivered, and stay in the store: %s",
-                len(page) - len(found.rows),
+                lost,
                 holder.described,
                 "; ".join(dict.fromkeys(found.damage)),
             )
@@ -477,6 +477,11 @@ class Journal(Durability):
             (number, position, (expires_ms - offset_of(number)) / 1000 if expires_ms else NEVER, message)
             for number, position, expires_ms, _, message in found.rows
         ]
+
+    def _lost(self, page: Page, found: FoundPage) -> int:
+        """Return how many entries of a page could not be read, without those that were settled before the read."""
+        there = {row[0] for row in found.rows}
+        return len([number for number in page.numbers if number not in there and self.known.needs(number)])
 
     # The end.
 

@@ -9,8 +9,12 @@ from tests.interop.conftest import RunningNode
 
 
 def asked(node: RunningNode, method: str, path: str, content: object = None) -> object:
-    """What the management API answers guest."""
-    address = node.call(lambda: node.node.addresses[-1])
+    """What the management API of a node in this process answers guest."""
+    return asked_at(str(node.call(lambda: node.node.addresses[-1])), method, path, content)
+
+
+def asked_at(address: str, method: str, path: str, content: object = None) -> object:
+    """What the management API at HOST:PORT answers guest."""
     request = urllib.request.Request(f"http://{address}{path}", method=method)
     request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
     if content is not None:

@@ -411,6 +411,23 @@ def test_messages_that_cannot_be_read_are_counted_off_and_the_others_are_given(b
     assert (consumer.bodies(), counts(queue)) == ("a b c d e", (0, 0, 0))
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_what_was_settled_before_it_was_read_is_not_told_of_as_damage(
+    bench: PagedBench, queue: WorkQueue, caplog: pytest.LogCaptureFixture, settled: bool
+) -> None:
+    bench.put(*letters(3))
+    paged_out(queue)
+    bench.disk.store.damaged.add(bench.disk.chunks()[0])  # as if its chunk had gone before the read
+    FakeConsumer(queue)
+    bench.settle()
+    assert bench.disk.reads
+    if settled:
+        queue.purge()
+        bench.settle()
+    bench.read_all()
+    assert ("3 messages of queue 'q' in vhost '/' cannot be read" in caplog.text) is not settled
+
+
 def test_a_searched_queue_of_which_nothing_can_be_read_is_empty(bench: PagedBench) -> None:
     queue = filled(bench, 4)
     bench.disk.store.damaged.update(bench.disk.chunks())

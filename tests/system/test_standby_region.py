@@ -15,6 +15,7 @@ import pytest
 
 from broker_core import cli
 from tests.interop.conftest import wait_until
+from tests.interop.management import asked_at
 
 from .served import ROOT, Serve, port, screen
 
@@ -53,6 +54,11 @@ class SiteNode:
         assert found is not None, text
         self._ports = str(port(text)), found[1]
         self.url = f"amqp://guest:guest@127.0.0.1:{self._ports[0]}"
+
+    def is_linked(self) -> bool:
+        """Return whether the exchange is bound to what the link of the other region takes from."""
+        bindings = asked_at(f"127.0.0.1:{self._ports[1]}", "GET", "/api/exchanges/%2F/orders/bindings/source")
+        return "federation: orders -> west" in str(bindings)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -113,7 +119,7 @@ def test_the_other_region_has_what_the_first_one_had_confirmed(
     def copies() -> int:
         return int(there.queue_declare("orders", passive=True).method.message_count)
 
-    wait_until(lambda: is_linked(channel), "the link")
+    wait_until(east.is_linked, "the link")
     publish(channel, 0)
     assert len(taken(channel)) == COUNT  # acknowledged in the east, which is not copied
     wait_until(lambda: copies() == COUNT, "the copies")
@@ -131,14 +137,3 @@ def test_the_other_region_has_what_the_first_one_had_confirmed(
     publish(channel, 3 * COUNT)
     wait_until(lambda: copies() >= COUNT, "the link after the return")
     assert taken(there) >= set(range(3 * COUNT, 4 * COUNT))
-
-
-def is_linked(channel: Channel) -> bool:
-    """Return whether the queue of the link is there."""
-    one = channel.connection.channel()
-    try:
-        one.queue_declare("federation: orders -> west", passive=True)
-    except pika.exceptions.ChannelClosedByBroker:
-        return False
-    one.close()
-    return True
