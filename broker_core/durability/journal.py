@@ -32,7 +32,7 @@ from broker_core.durability.page_reader import FoundPage, read_page
 from broker_core.durability.pending_commit import GatheringMoment, gathered, given_up, octets_of
 from broker_core.durability.recovery import ALL_UP_TO, owners_of
 from broker_core.durability.segment_log import SegmentLog
-from broker_core.durability.wall_offsets import WallOffsets
+from broker_core.durability.wall_offsets import JUMP_MS, WallOffsets
 from broker_core.store.contract import Commit, NoSpaceError, Page, Store, StoreError
 
 if TYPE_CHECKING:
@@ -332,8 +332,12 @@ class Journal(Durability):
         """Number the arrivals that are not settled yet, and put them into chunks. Return their bytes."""
         if not arrivals:
             return 0
-        offset_ms = self.wall_offsets.current(wall_ms_of(self.broker), self.next_entry)
-        moment = GatheringMoment(self.broker.clock.wall(), offset_ms)
+        clock, offsets = self.broker.clock, self.wall_offsets
+        wall = clock.wall()
+        offset_ms = (wall - clock.now()) * 1000
+        if abs(offset_ms - offsets.latest_ms) > JUMP_MS:
+            offsets.clock_was_set(offset_ms, self.next_entry)
+        moment = GatheringMoment(wall, offsets.latest_ms)
         total = 0
         for portion in gathered(
             arrivals, self.next_entry, moment, volatile, self.chunk_octets, self.chunk_entries

@@ -18,19 +18,19 @@ JUMP_MS: Final = 1000.0  # the clock was set, if it is off by more; less is how 
 class WallOffsets:
     """The milliseconds between monotonic time and that since 1970, by the number of the first entry that has them."""
 
-    __slots__ = ("_firsts", "_offsets")
+    __slots__ = ("_firsts", "_offsets", "latest_ms")
 
     def __init__(self, offset_ms: float) -> None:
         """`offset_ms` holds for all entries that there are at the start."""
         self._firsts = array("Q", [0])
         self._offsets = array("d", [offset_ms])
+        self.latest_ms = offset_ms  # for entries that are written now
 
-    def current(self, offset_ms: float, number: int) -> float:
-        """Return the offset for entries from `number` on that are written now; `offset_ms` is what the clocks say."""
-        if abs(offset_ms - self._offsets[-1]) > JUMP_MS:
-            self._firsts.append(number)
-            self._offsets.append(offset_ms)
-        return self._offsets[-1]
+    def clock_was_set(self, offset_ms: float, number: int) -> None:
+        """Use another offset for entries from `number` on."""
+        self._firsts.append(number)
+        self._offsets.append(offset_ms)
+        self.latest_ms = offset_ms
 
     def of(self, number: int) -> float:
         """Return the offset by which an entry was written."""
