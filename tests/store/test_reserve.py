@@ -12,6 +12,7 @@ import pytest
 
 from broker_core.flow import free_octets
 from broker_core.store import wal_tail
+from broker_core.store import writer as writer_module
 from broker_core.store.commit_statement import DO
 from broker_core.store.contract import NoSpaceError
 from broker_core.store.database import opened
@@ -156,7 +157,10 @@ def without_copying(shelf: Shelf) -> None:
         setattr(shelf.store._writer, name, Faulty(connection, no_copying))
 
 
-def test_a_store_is_short_without_the_reserve_for_draining_until_there_is_room(tmp_path: Path):
+def test_a_store_is_short_without_the_reserve_for_draining_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(writer_module, "IDLE_S", 3600.0)  # only the test has the files maintained
     store = SqliteStore(tmp_path / "data", RESERVE_OCTETS)
     shelf = Shelf(store, tmp_path / "data").start()
     assert (tmp_path / "data" / DRAIN).stat().st_size == RESERVE_OCTETS
