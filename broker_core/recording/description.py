@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from broker_core.durability.object_records import binding_record
 from broker_core.queues.filtered import Sieve
 from broker_core.store.typed_json import written_table, written_text
 from broker_core.values import Json
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.exchange import Binding, Exchange
+    from broker_core.exchanges.exchange import Exchange
     from broker_core.policy import Policy
     from broker_core.queues.queue import Queue
     from broker_core.virtual_host import VirtualHost
@@ -21,7 +22,7 @@ def topology_json(host: VirtualHost) -> dict[str, Json]:
     return {
         "exchanges": [exchange_json(each) for each in host.exchanges.values() if each.name],
         "queues": [queue_json(each) for each in host.queues.values()],
-        "bindings": [binding_json(each) for each in host.bindings()],
+        "bindings": [binding_record(each) for each in host.bindings()],
         "policies": [policy_json(each) for each in policies.list(host.name)],
         "operator_policies": [policy_json(each) for each in policies.list_operator(host.name)],
     }
@@ -48,16 +49,6 @@ def queue_json(queue: Queue) -> dict[str, Json]:
         "paused": queue.paused,
         "selector": written_text(queue.selector.text) if isinstance(queue, Sieve) else None,
         "arguments": written_table(queue.arguments),
-    }
-
-
-def binding_json(binding: Binding) -> dict[str, Json]:
-    return {
-        "source": written_text(binding.source.name),
-        "to": binding.end.kind,
-        "destination": written_text(binding.end.name),
-        "key": written_text(binding.key),
-        "arguments": written_table(binding.arguments),
     }
 
 
