@@ -57,6 +57,12 @@ def fields_of(kind: Kind) -> Sequence[Field]:
     return fields
 
 
+def item_of(kind: Kind) -> Kind:
+    """Return the type of the items of a list type."""
+    item: Kind = kind.value_type  # type: ignore[attr-defined]
+    return item
+
+
 def array_of(values: Sequence[object], kind: Kind) -> Array:
     array: Array = pa.array(values, type=kind)
     return array

@@ -2,9 +2,10 @@
 
     bytes ── pieces ──> rows of one block ── gathered ──> runs ── a column at a time ──> batches
 
-Bodies of AMQP 0-9-1 are not copied: Arrow uses the block's arrays. Properties are decoded once for all messages with
-the same bytes, and only if a column needs them. Batches are bounded: small blocks are gathered into one, and a block is
-cut where values that its messages share (properties, names) would have to be repeated too often.
+Bodies of AMQP 0-9-1 are not copied: Arrow uses the block's arrays. Properties are decoded only if a column needs them:
+once for all messages with the same bytes, or for all messages of one shape together (pipeline/shapes.py). Batches are
+bounded: small blocks are gathered into one, and a block is cut where values that its messages share (properties, names)
+would have to be repeated too often.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from operator import and_, attrgetter
+from operator import and_, attrgetter, sub
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
@@ -45,6 +46,7 @@ from pipeline.arrow import (
     struct_of,
     variants_of,
 )
+from pipeline.shapes import ROWS_MIN, Joined, Shape, Shapes, shapes_of
 from pipeline.texts import CONVERTED, readable, said, variant
 from protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from protocols.amqp091.broker.encoding import ENCODING as AMQP091
@@ -121,6 +123,21 @@ class Piece:
         """Return the index of a row's origin."""
         return self.block.which[at] if self.block.which is not None else 0
 
+    @property
+    def owners(self) -> int:
+        """The number of rows that may have properties of their own."""
+        return 1 if self.block.property_ends is None else len(self)
+
+    def all_properties(self, lengths: array[int]) -> bytes | memoryview[int]:
+        """Return the properties of all rows, one after the other, and add their lengths to `lengths`."""
+        block, low, high = self.block, self.low, self.high
+        ends = block.property_ends
+        if ends is None:
+            lengths.extend(array("q", (len(block.properties),)) * len(self))
+            return bytes(block.properties) * len(self)
+        lengths.extend(map(sub, ends[low + 1 : high + 1], ends[low:high]))
+        return block.properties[ends[low] : ends[high]]
+
     def body(self, at: int) -> bytes:
         ends = self.block.body_ends
         return bytes(self.block.bodies[ends[at] : ends[at + 1]])
@@ -190,6 +207,9 @@ class Decoder:
         self._filter = row_filter
         self._schema = schema
         self._columns = [(COLUMNS[columns][field.name], field.type) for field in schema]
+        self._with_headers = any(
+            field.name == "headers" and not is_struct(field.type) for field in schema
+        )  # as texts
         self._stream = stream
         self._partition = partition
         self._remembered: dict[Looks, Properties] = {}
@@ -204,7 +224,7 @@ class Decoder:
             yield self._made(run) if is_whole else self._chosen(run), run[0].first, run[-1].next
 
     def _made(self, run: Sequence[Piece]) -> Batch:
-        rows = Rows(run, self._stream, self._partition, self._remembered)
+        rows = Rows(run, self._stream, self._partition, self._remembered, self._with_headers)
         return batch_of([column(rows, kind) for column, kind in self._columns], self._schema)
 
     def _chosen(self, run: Sequence[Piece]) -> Batch | None:
@@ -246,10 +266,33 @@ class Rows:
     stream: str
     partition: int
     remembered: dict[Looks, Properties]
+    with_headers: bool  # as texts
 
     @cached_property
     def count(self) -> int:
         return sum(map(len, self.pieces))
+
+    @cached_property
+    def shapes(self) -> Shapes | None:
+        """The rows by the shapes of their properties; None if few differ, or some are of another protocol."""
+        owners = sum(piece.owners for piece in self.pieces)
+        if owners < max(ROWS_MIN, self.count // 2):
+            return None
+        if any(encoding is not AMQP091 for piece in self.pieces for encoding in piece.encodings()):
+            return None
+        lengths = array("q")
+        parts = [piece.all_properties(lengths) for piece in self.pieces]
+        return shapes_of(Joined(parts, lengths), self.with_headers)
+
+    def decoded(self, raw: Sequence[bytes]) -> tuple[list[Properties], Array]:
+        """Return the distinct ones of some properties of AMQP 0-9-1, and the index of each."""
+        places: dict[bytes, int] = {}
+        which = array("I", (places.setdefault(each, len(places)) for each in raw))
+        return [self._decoded((AMQP091.name, each, False)) for each in places], places_of(which)
+
+    @cached_property
+    def has_deaths(self) -> bool:
+        return any(origin[NOTES] for piece in self.pieces for origin in piece.block.origins)
 
     @cached_property
     def properties(self) -> tuple[list[Properties], Array]:
@@ -291,7 +334,7 @@ class Rows:
     @cached_property
     def headers(self) -> tuple[list[Table | None], Array]:
         """The headers as consumers of AMQP 0-9-1 see them: those of dead letters tell why and where they died."""
-        if any(origin[NOTES] for piece in self.pieces for origin in piece.block.origins):
+        if self.has_deaths:
             return self._headers_with_deaths()
         distinct, which = self.properties
         return [each.headers for each in distinct], which
@@ -434,7 +477,15 @@ def redelivered(rows: Rows, kind: Kind) -> Array:
 
 
 def properties(rows: Rows, kind: Kind) -> Array:
-    distinct, which = rows.properties
+    if rows.shapes is None:
+        return _properties(rows.properties, kind)
+    return rows.shapes.column(
+        lambda shape: shape.properties(kind), lambda raw: _properties(rows.decoded(raw), kind)
+    )
+
+
+def _properties(found: tuple[Sequence[Properties], Array], kind: Kind) -> Array:
+    distinct, which = found
     fields = [_property(field.name, distinct, field.type) for field in fields_of(kind)]
     return struct_of(fields, kind).take(which)
 
@@ -451,10 +502,28 @@ def _property(name: str, distinct: Sequence[Properties], kind: Kind) -> Array:
 
 def headers(rows: Rows, kind: Kind) -> Array:
     """Return headers as a map of texts, or as a Spark variant if the option asks for it."""
-    distinct, which = rows.headers
     if is_struct(kind):
+        distinct, which = rows.headers
         return variants_of([None if each is None else variant(each) for each in distinct], kind).take(which)
-    return _maps(distinct, kind).take(which)
+    return _of_headers(rows, kind, Shape.maps, _maps)
+
+
+def _of_headers(
+    rows: Rows,
+    kind: Kind,
+    shaped: Callable[[Shape, Kind], Array],
+    single: Callable[[Sequence[Table | None], Kind], Array],
+) -> Array:
+    """Return a column of headers, made by `shaped` where rows have shapes, and else by `single`."""
+    if rows.has_deaths or rows.shapes is None:
+        distinct, which = rows.headers
+        return single(distinct, kind).take(which)
+
+    def one_by_one(raw: Sequence[bytes]) -> Array:
+        distinct, which = rows.decoded(raw)
+        return single([each.headers for each in distinct], kind).take(which)
+
+    return rows.shapes.column(lambda shape: shaped(shape, kind), one_by_one)
 
 
 def _maps(distinct: Sequence[Table | None], kind: Kind) -> Array:
@@ -484,21 +553,19 @@ def _annotations(encoding: str, properties: bytes, _: bool) -> list[tuple[str, s
 
 def octet_headers(rows: Rows, kind: Kind) -> Array:
     """Return headers as Kafka has them: a list, with values as bytes."""
-    distinct, which = rows.headers
+    return _of_headers(rows, kind, Shape.lists, _lists)
+
+
+def _lists(distinct: Sequence[Table | None], kind: Kind) -> Array:
     found = [
-        [{"key": name, "value": value} for name, value in _pairs(each, _encoded) or ()] for each in distinct
+        [{"key": readable(name), "value": _encoded(said(value))} for name, value in (each or {}).items()]
+        for each in distinct
     ]
-    return array_of(found, kind).take(which)
+    return array_of(found, kind)
 
 
 def _encoded(value: str | None) -> bytes | None:
     return None if value is None else value.encode()
-
-
-def _pairs(headers: Table | None, convert: Callable[[str | None], object]) -> list[tuple[str, object]] | None:
-    if headers is None:
-        return None
-    return [(readable(name), convert(said(value))) for name, value in headers.items()]
 
 
 COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Rows, Kind], Array]]]] = {

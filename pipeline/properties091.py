@@ -1,7 +1,8 @@
 """Decode the properties of AMQP 0-9-1 messages as its encoding does, in a third of the time.
 
-Where messages have ids and headers of their own, this is most of what a read costs. Kinds of values that are rare, and
-whatever does not fit, are left to the encoding itself, so that both always agree.
+This is for messages whose properties are like those of few others; many that are alike are decoded together
+(pipeline/shapes.py). Kinds of values that are rare, and whatever does not fit, are left to the encoding itself, so that
+both always agree.
 """
 
 from __future__ import annotations
