@@ -66,6 +66,12 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("leveret.broker")
 
+# A connection's turn: how much of its input is processed before others are read from.
+WORK_MAX: Final = 2000  # copies of messages, or as much other work: 2 to 6 ms
+WALK: Final = 4  # copies that take as long as to find a route,
+LOOKED_AT: Final = 16  # and bytes of properties that an exchange looks at in the time of one
+TURN_S: Final = 0.001  # for what is not counted; a frame that has begun is finished
+
 
 class Outcome(Enum):
     """The fate of a published message."""
@@ -125,7 +131,7 @@ class Broker:
         # Of queues that name none, where the virtual host has none either.
         self.default_queue_type = default_queue_type
         self.now = self.clock.now()
-        self.work = 0  # copies of messages made in this batch, where one became several
+        self.work = 0  # copies of messages made in this turn, or as much other work
         self.touched: list[Queue] = []  # queues to dispatch in the next settle
         self.publishers: list[Publisher] = []  # to be told at the end of the next settle
         self.refused_by = ""  # the name of the queue that refused the last message; empty: an interceptor did
@@ -407,13 +413,13 @@ class Broker:
 
     def route(self, exchange: Exchange, message: Message) -> Route:
         """Return the route that `message` would take from `exchange` now. Nothing is delivered or counted."""
-        if message.facts.cc or message.facts.bcc:
-            return walk(exchange, message)
-        if exchange.routes_revision == exchange.virtual_host.revision:
+        is_copied = message.facts.cc or message.facts.bcc
+        if not is_copied and exchange.routes_revision == exchange.virtual_host.revision:
             found = exchange.routes.get(message.key)
             if found is not None:
                 return found
-        return route(exchange, message)
+        self.work += WALK + len(message.properties) // LOOKED_AT
+        return walk(exchange, message) if is_copied else route(exchange, message)
 
     def publish_immediate(self, exchange: Exchange, message: Message) -> Outcome:
         """Publish a message, but only into queues that can deliver it to a consumer at once (S086, S142)."""
@@ -503,6 +509,10 @@ class Broker:
             self.overfull.clear()
         self.now = self.clock.now()
         return self.now
+
+    def is_turn_over(self) -> bool:
+        """Return whether the connection whose input is being processed has had its turn: others come next."""
+        return self.work > WORK_MAX or self.clock.now() - self.now > TURN_S
 
     # Dead letters.
 

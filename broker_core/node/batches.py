@@ -58,8 +58,13 @@ class Batches:
         """Return whether another node may serve by now, and suspend this one if so."""
 
     def read(self, transport: Transport) -> float:
-        """Read from a connection once, and process what has come. Return when that began, in monotonic seconds."""
+        """Read from a connection once, and process what has come. Return when that began, in monotonic seconds.
+
+        A connection whose front-end has halted goes on with what it has left; nothing is read from it.
+        """
         line: SocketIO = transport
+        if line.halted:
+            return self.hear(transport, b"")
         data = line.read()
         if not data:
             return self.broker.now

@@ -9,7 +9,8 @@ some methods a front-end settles what others have sent before.
 A task for each connection costs more than a small message does: a switch, a read that finds nothing, and telling the
 operating system again what to wait for. Here a read costs a read. A connection that sent much last time comes last in
 each round, and those share a millisecond: however many they are, the others wait for one read of one of them. So does
-a connection whose TLS has decrypted more than one read took, of which the operating system cannot tell.
+a connection of whose input something is left, of which the operating system cannot tell: because its TLS has decrypted
+more than one read took, or because its front-end has halted, as its turn was over (`Broker.is_turn_over`).
 
 Only the plain next read is done here. For anything else (closing, an alarm, a peer that does not read, work that waits
 for a thread) the connection is dismissed, and its own task, which waits in `attend`, continues.
@@ -154,13 +155,11 @@ class Rounds:
                 continue
             transport = found[0]
             line: SocketIO = transport
-            if line.says_much:
+            if line.says_much or line.halted:
                 talkers[number] = None
                 continue
             now = node.read(transport)
             heard.append(transport)
-            if line.has_more:
-                talkers[number] = None
             if len(heard) == 1:
                 began = now
             elif now - began > TOGETHER_S or len(heard) == TOGETHER:
@@ -182,8 +181,6 @@ class Rounds:
             del talkers[number]
             transport = self._attending[number][0]
             node.read(transport)
-            if transport.has_more:
-                talkers[number] = None
             self._conclude([transport])
             if node.broker.tick() - began > TOGETHER_S:
                 break
@@ -196,3 +193,5 @@ class Rounds:
             line: SocketIO = transport
             if node.suspended or not line.goes_on():
                 self.dismiss(line.number)
+            elif line.halted or line.has_more:
+                self._talkers[line.number] = None

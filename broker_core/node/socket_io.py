@@ -54,6 +54,7 @@ class SocketIO:
         "ahead",
         "dismissed",
         "front",
+        "halted",
         "has_more",
         "number",
         "octets_received",
@@ -82,6 +83,7 @@ class SocketIO:
         self.has_more = (
             False  # its TLS or WebSocket has more to read, of which the operating system does not know
         )
+        self.halted = False  # its front-end has left some of its input for its next turn
         self.dismissed = False  # its own task is about to continue
         self._broker = broker
         self._socket: Line = connected
@@ -166,7 +168,8 @@ class SocketIO:
         if front.throttled:
             self._read_size = min(self._read_size, front.read_max)
             return False
-        return not (self.ahead or front.blocked or front.halted or front.waits or self.outbox.full)
+        self.halted = front.halted
+        return not (self.ahead or front.blocked or front.waits or self.outbox.full)
 
     def read_max(self) -> int:
         """Return the most bytes to read at once."""

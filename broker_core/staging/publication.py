@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import TAKEN, UNROUTABLE
+from broker_core.broker import TAKEN, UNROUTABLE, WORK_MAX
 from broker_core.queues.deferred_free import PAUSE_S
 from broker_core.queues.runs import end_of_run, push_all
 from broker_core.queues.stream import NAMED, StreamQueue
@@ -32,7 +32,6 @@ PORTION: Final = 1000  # rows a turn: 4 ms
 ROW_OCTETS_SHIFT: Final = 9  # a row of more than 512 bytes counts as several
 BLOCK_OCTETS_SHIFT: Final = 12  # a block that is published whole counts as a row for each 4 KiB
 ARRIVALS: Final = 5000  # in queues, for one commit: closing it takes 5 ms
-COPIES: Final = 10_000  # made in a turn, if a message goes to several queues
 LOOK_S: Final = 0.05  # between checks for room
 DROP_ROWS: Final = 10_000  # published before the log is truncated
 
@@ -199,13 +198,13 @@ class Pouring:
             else:
                 batch.unroutable += 1
             at += 1
-            if broker.work > COPIES:
+            if broker.work > WORK_MAX:
                 break
         return at
 
     @property
     def _is_much(self) -> bool:
-        return self._staging.virtual_host.broker.work > COPIES
+        return self._staging.virtual_host.broker.work > WORK_MAX
 
     def _finish(self, batch: Batch) -> None:
         self.batches.popleft()

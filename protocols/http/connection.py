@@ -152,6 +152,13 @@ class Handler(ABC):
     def on_answered(self, head: h11.Request, status: int) -> None:
         """Called when a request has been answered. Must not raise."""
 
+    def is_turn_over(self) -> bool:
+        """Return whether other connections come before the next request, which is here already."""
+        return False
+
+    def go_on_soon(self) -> None:
+        """Called when the connection's turn is over while it answers late: `Connection.go_on` must follow."""
+
     @abstractmethod
     def common_headers(self) -> HeaderList:
         """Return the headers of every response, including the connection's own refusals."""
@@ -195,6 +202,7 @@ class Connection:
 
     def __init__(self, handler: Handler, writer: Writer, now: float, bounds: Bounds | None = None) -> None:
         self.closed = False
+        self.halted = False  # a request is here that is to be answered after the turns of other connections
         self._handler = handler
         self._writer = writer
         self._bounds = bounds or Bounds()
@@ -217,8 +225,14 @@ class Connection:
     # Bytes in.
 
     def receive(self, data: bytes, now: float) -> None:
-        """Take bytes in any division, and answer the requests that are complete. `now` is monotonic seconds."""
-        if self.closed or not data:
+        """Take bytes in any division, and answer the requests that are complete. `now` is monotonic seconds.
+
+        b"" continues after a halt.
+        """
+        if self.closed or not (data or self.halted):
+            return
+        if not data:
+            self._go_on(now)
             return
         if self._busy:
             self._behind_size += len(data)
@@ -239,11 +253,11 @@ class Connection:
         self._until = now + self._bounds.request_timeout_s
 
     def _go_on(self, now: float) -> None:
-        """Handle the events that are in the buffer until one must wait."""
-        self._working = True
+        """Handle the events that are in the buffer until one must wait, or it is the turn of other connections."""
+        self._working, self.halted = True, False
         try:
-            while not self.closed and not self._busy and self._step(now):
-                pass
+            while not self.closed and not self._busy and not self.halted and self._step(now):
+                self.halted = self._request is None and not self._waiting and self._handler.is_turn_over()
         except h11.RemoteProtocolError as error:
             self._refuse(error.error_status_hint, str(error))
         finally:
@@ -359,8 +373,7 @@ class Connection:
             (response.sent or nothing)()
             return
         self._conclude(response, now)
-        if not self._working:
-            self._go_on(now)
+        self.go_on(now)
 
     def _conclude(self, response: Response, now: float) -> None:
         """Send the response, and be ready for another request if there is room for another response."""
@@ -398,9 +411,12 @@ class Connection:
         return not self.closed
 
     def go_on(self, now: float) -> None:
-        """Answer the requests that came behind a large response."""
+        """Answer the requests that came behind a late or a large response."""
         if not self._working:
             self._go_on(now)
+            if self.halted:
+                self.halted = False
+                self._handler.go_on_soon()
 
     def end(self) -> None:
         """Called when the connection is lost: release everything that its requests hold."""

@@ -36,7 +36,7 @@ class Ear(Reader):
     def _on_end(self) -> None:
         raise AssertionError("it does not end")
 
-    def _is_full(self) -> bool:
+    def _is_enough(self) -> bool:
         return self.full
 
     def _may_assemble(self, channel: int) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from broker_core.broker import WORK_MAX
 from protocols.amqp091.codec.wire import BasicProperties
-from protocols.amqp10.broker.publishing import WORK_MAX
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.types import Symbol
 from tests.amqp091.peer import channel_of
@@ -266,7 +266,7 @@ def test_a_connection_that_is_lost_has_published(bench: ClientBench, sender: Sen
 
 def test_a_publisher_to_many_queues_lets_others_have_a_turn_before_it_goes_on() -> None:
     """All that one link may send in one read, to so many queues that it takes too long."""
-    bench, times, queues = ClientBench(), 170, 70
+    bench, times, queues = ClientBench(), 170, 20
     bench.host.declare_exchange("x", "fanout")
     for number in range(queues):
         bind(bench, "x", declare(bench, f"q{number}"))

@@ -134,6 +134,26 @@ def test_of_those_who_say_much_and_quickly_all_are_heard_in_a_round():
     run(test)
 
 
+def test_who_halts_goes_on_after_others_in_the_next_rounds_and_is_not_read_from_until_then():
+    async def test(node: Scripted) -> None:
+        seconds = itertools.count(node.broker.clock.now(), 0.002)  # a call
+        node.broker.clock.now = lambda: next(seconds)  # type: ignore[method-assign]
+        async with attending(node, 3) as (quick, *halting):
+            for peer in halting:
+                peer.say(b"t")
+            node.rounds.go_round()
+            assert [peer.reads for peer in halting] == [[1, 0], [1]]
+            for peer in (*halting, quick):
+                peer.say(b"e")
+            node.rounds.go_round()
+            assert [peer.reads for peer in (quick, *halting)] == [[1], [1, 0, 1], [1, 0]]
+            assert not node.rounds.has_more
+            node.rounds.go_round()
+            assert [peer.reads for peer in halting] == [[1, 0, 1]] * 2
+
+    run(test)
+
+
 def test_who_goes_leaves_no_turn_behind():
     async def test(node: Scripted) -> None:
         now = node.broker.clock.now()

@@ -35,7 +35,7 @@ class Pieces(Writer):
     def written(self) -> int:
         return self.count
 
-    def full(self) -> bool:
+    def is_enough(self) -> bool:
         return self.is_full
 
     @property

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
-from broker_core.broker import Broker
+from broker_core.broker import WORK_MAX, Broker
 from broker_core.config.load import Config
 from broker_core.delivery import Delivery
 from broker_core.errors import Failure
@@ -36,11 +36,10 @@ from protocols.amqp010.machine.contract import AmqpError, AttachRefused, Handler
 from protocols.amqp010.machine.session import Session
 from protocols.shared.broker.ack_timeouts import tagged
 from protocols.shared.broker.login import ServedConnection
-from protocols.shared.broker.outbox_writer import OutboxWriter
+from protocols.shared.broker.outbox_writer import ServingWriter
 from protocols.shared.machine.contract import Wait
 
 log: Final = logging.getLogger("leveret.amqp010")
-WORK_MAX: Final = 10_000  # copies, or as much other work, in one read before others have a turn: 10 to 30 ms
 
 
 class Connection010(ServedConnection, Handler):
@@ -55,7 +54,7 @@ class Connection010(ServedConnection, Handler):
         self._asked = ""  # the mechanism whose first response the client was asked for
         self.client_properties: Table = {}
         self._has_complained = False  # in the log, about a refused session
-        self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
+        self.wire = Connection(self, self._tuning(), ServingWriter(outbox, broker), now)
 
     def _tuning(self) -> Tuning:
         settings, limits = self.config.protocols.amqp010, self.config.limits

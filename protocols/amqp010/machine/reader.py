@@ -190,7 +190,7 @@ class Reader(Machine):
                 assembly = self._commands.get(place) if kind == FIRST_COMMAND else None
                 if assembly is None or not self._remember(assembly, data, at, after):
                     self._take_frame(kind, place, data, at + HEAD_SIZE, after)
-                    self.halted = self.halted or self._is_full()
+                    self.halted = self.halted or self._is_enough()
                     at = after
                     continue
                 at = after

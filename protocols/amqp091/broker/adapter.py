@@ -35,7 +35,7 @@ from protocols.amqp091.machine.connection import AmqpError, Connection, Handler,
 from protocols.amqp091.machine.greeting import RELATIVES
 from protocols.shared.broker.ack_timeouts import tagged
 from protocols.shared.broker.login import RenewableConnection
-from protocols.shared.broker.outbox_writer import OutboxWriter
+from protocols.shared.broker.outbox_writer import ServingWriter
 from protocols.shared.machine.contract import Wait
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Connection091(RenewableConnection, Handler):
         super().__init__(broker, config, outbox, peer, config.protocols.amqp091.mechanisms)
         self.channels: dict[int, Channel] = {}
         self._traffic = Channels(broker, self.channels)
-        self.wire = Connection(self, self._traffic, self._tuning(), OutboxWriter(outbox), now)
+        self.wire = Connection(self, self._traffic, self._tuning(), ServingWriter(outbox, broker), now)
         self._traffic.wire = self.wire
 
     def _tuning(self) -> Tuning:

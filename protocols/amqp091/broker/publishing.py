@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, Outcome
+from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, WORK_MAX, Outcome
 from broker_core.errors import PreconditionFailed, Unsupported
 from broker_core.exchanges.exchange import Exchange
 from broker_core.message import NO_FACTS, Facts, Message
@@ -35,7 +35,6 @@ RENEWAL_NAME: Final = RENEWAL.encode()
 NO_PUBLISH: Final = b""  # differs from every publish
 ACK: Final = m.BasicAck.method_id
 NACK: Final = m.BasicNack.method_id
-WORK_MAX: Final = 10_000  # copies that one read may publish before other connections have a turn: 10 to 30 ms
 READ_AGAIN_MAX: Final = 2  # times the messages of a run
 
 

@@ -5,11 +5,10 @@ It is the hot path, and apart from the adapter so that it can be compiled.
 
 from __future__ import annotations
 
-from broker_core.broker import Broker
+from broker_core.broker import WORK_MAX, Broker
 from broker_core.errors import Failure
 from protocols.amqp091.broker.channel import Channel
 from protocols.amqp091.broker.errors import reply
-from protocols.amqp091.broker.publishing import WORK_MAX
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.machine.connection import Connection
 from protocols.amqp091.machine.contract import Traffic

@@ -147,7 +147,7 @@ class Reader(Machine):
             self._lose_framing(FRAME_BODY, self._body_of, len(body))
             return len(data)
         self._take_frame(FRAME_BODY, self._body_of, body, 0, len(body))
-        self.halted = self.halted or self._is_full()
+        self.halted = self.halted or self._is_enough()
         return after
 
     def _take_frames(self, data: bytes, at: int) -> int:
@@ -199,7 +199,7 @@ class Reader(Machine):
                     continue
                 if not quick or channel is None or data[start + 7 : start + 11] != BASIC_PUBLISH:
                     self._take_frame(kind, number, data, start + 7, after - 1)
-                    self.halted = self.halted or self._is_full()
+                    self.halted = self.halted or self._is_enough()
                     if self.again:
                         self.again, self.halted, at = False, True, start
                     continue

@@ -34,7 +34,7 @@ from protocols.amqp10.machine.connection import Connection
 from protocols.amqp10.machine.contract import Handler, Tuning
 from protocols.amqp10.machine.session import Session
 from protocols.shared.broker.login import RenewableConnection
-from protocols.shared.broker.outbox_writer import OutboxWriter
+from protocols.shared.broker.outbox_writer import ServingWriter
 from protocols.shared.machine.contract import Wait
 
 log: Final = logging.getLogger("leveret.amqp10")
@@ -65,7 +65,7 @@ class Connection10(RenewableConnection, Handler):
         self.address_v1 = config.address_v1
         self.address_nodes = config.protocols.amqp10.addresses.nodes
         self._renewed: Callable[[], None]  # called when a new secret has been accepted
-        self.wire = Connection(self, self._tuning(), OutboxWriter(outbox), now)
+        self.wire = Connection(self, self._tuning(), ServingWriter(outbox, broker), now)
 
     def _tuning(self) -> Tuning:
         settings, limits = self.config.protocols.amqp10, self.config.limits

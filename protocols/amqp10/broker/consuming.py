@@ -35,7 +35,6 @@ from protocols.amqp10.broker.argument_rows import filter_warnings
 from protocols.amqp10.broker.encoding import bare, is_like, split_pieces
 from protocols.amqp10.broker.kept_deliveries import KeptReceiver, Resumption, Stay
 from protocols.amqp10.broker.outcomes import Retiring
-from protocols.amqp10.broker.publishing import WORK_MAX
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
 from protocols.amqp10.codec.types import Symbol
@@ -73,8 +72,6 @@ def attach(session: ServedSession, link: OutgoingLink, attach: p.Attach) -> Outg
     if pause_ms := session.broker.compat.first_delivery_pause_ms:
         consumer.pause(pause_ms / 1000)
     origin.serve(consumer)
-    if session.broker.work > WORK_MAX:
-        session.connection.wire.halted = True
     return Hearing(consumer)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.broker import TAKEN, UNROUTABLE
+from broker_core.broker import TAKEN, UNROUTABLE, WORK_MAX
 from broker_core.config.compat import OrphanedSender
 from broker_core.errors import Failure, PreconditionFailed, no_queue
 from broker_core.exchanges.exchange import Exchange
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from protocols.amqp10.broker.session import ServedSession
 
 DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # the capability by which JMS clients ask for delivery times
-WORK_MAX: Final = 10_000  # copies that one read may publish before other connections have a turn: 10 to 30 ms
 AIMS_MAX: Final = 4096  # cached `to` addresses per virtual host and user
 MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
 REMEMBERED_MAX: Final = 1024  # bytes in front of a body; longer beginnings hardly repeat

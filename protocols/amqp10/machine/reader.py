@@ -115,11 +115,11 @@ class Reader(Machine):
                         continue
                     if data.startswith(FLOW, body, after):
                         session.take_flow_at(data, body, after)
-                        self.halted = self.halted or self._is_full()
+                        self.halted = self.halted or self._is_enough()
                         continue
                 except AmqpError as error:
                     session.fail(error)
                     continue
             self._take_frame(channel, data, body, after)
-            self.halted = self.halted or size > LARGE or self._is_full()
+            self.halted = self.halted or size > LARGE or self._is_enough()
         return at

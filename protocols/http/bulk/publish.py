@@ -11,9 +11,9 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import TAKEN, UNROUTABLE
+from broker_core.broker import TAKEN, UNROUTABLE, WORK_MAX
 from broker_core.queues.deferred_free import PAUSE_S
-from broker_core.staging.publication import COPIES, LOOK_S
+from broker_core.staging.publication import LOOK_S
 from protocols.http.bulk.input_blocks import Incoming
 from protocols.http.bulk.streams import entered
 from protocols.http.server.request import Asked, Level, Refused, Route
@@ -60,7 +60,7 @@ def publish_steps(
                 raise full(f"a queue has no room for more; {published} of {incoming.rows} rows are published")
             published += outcome is TAKEN
             unroutable += outcome is not TAKEN
-            if asked.broker.work > COPIES:
+            if asked.broker.work > WORK_MAX:
                 yield PAUSE_S
         has_room = taken(rates, len(portion), asked.broker.now)
         if published + unroutable < incoming.rows:

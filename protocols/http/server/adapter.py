@@ -21,7 +21,7 @@ from urllib.parse import parse_qs
 import h11
 
 from broker_core.arguments.names import shown
-from broker_core.broker import Broker
+from broker_core.broker import TURN_S, Broker
 from broker_core.config.load import Config
 from broker_core.errors import Failure, LimitReached, PreconditionFailed
 from broker_core.frontend import FrontEnd, Peer
@@ -134,7 +134,7 @@ class ControlConnection(Handler, FrontEnd):
 
     @property
     def halted(self) -> bool:  # type: ignore[override]
-        return self._woken and not self.waits
+        return (self._woken or self.wire.halted) and not self.waits
 
     def deadline(self) -> float | None:
         if self.wire.closed:  # a late answer may have closed it, and nothing else tells the node
@@ -175,6 +175,12 @@ class ControlConnection(Handler, FrontEnd):
             log.info("%s: user '%s': %s: %d", self.peer.name, shown(asking), what, status)
         if self.broker.audit is not None:
             self.broker.audit.requested(asking, self.peer.name, method, path, status)
+
+    def is_turn_over(self) -> bool:
+        return self.broker.is_turn_over()
+
+    def go_on_soon(self) -> None:
+        self.broker.timers.at(self.broker.now + TURN_S, self.wire.go_on)
 
     def allow(self, head: Request, size: int | None) -> Allowance | Response | Pause | None:
         return self._guarded(head.path, self._allowed, head, size)

@@ -1,5 +1,6 @@
 """An adapter from the outbox of a connection to the `Writer` of its machine."""
 
+from broker_core.broker import Broker
 from broker_core.outbox import Outbox
 from protocols.shared.machine.contract import Writer
 
@@ -24,8 +25,18 @@ class OutboxWriter(Writer):
     def written(self) -> int:
         return self._outbox.written()
 
-    def full(self) -> bool:
-        return self._outbox.full
-
     def room(self) -> int:
         return self._outbox.room()
+
+
+class ServingWriter(OutboxWriter):
+    """The writer of a connection that a client has opened, which shares the node with others."""
+
+    __slots__ = ("_broker",)
+
+    def __init__(self, outbox: Outbox, broker: Broker) -> None:
+        super().__init__(outbox)
+        self._broker = broker
+
+    def is_enough(self) -> bool:
+        return self._outbox.full or self._broker.is_turn_over()

@@ -90,9 +90,9 @@ class Machine(ABC):
     def _is_checking(self) -> bool:
         return self.state is CHECKING
 
-    def _is_full(self) -> bool:
-        """Return whether to halt because too much waits for the peer."""
-        return self.outbox.full()
+    def _is_enough(self) -> bool:
+        """Return whether to halt after this frame: too much waits for the peer, or it is the turn of others."""
+        return self.outbox.is_enough()
 
     def _keep(self, data: bytes) -> None:
         """Keep input for later; `_take(b"")` continues with it."""

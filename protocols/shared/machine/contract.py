@@ -30,8 +30,9 @@ class Writer(ABC):
     def written(self) -> int:
         """Return a number that rises with everything written here: two equal numbers mean an idle line."""
 
-    def full(self) -> bool:
-        """Return whether too many bytes wait for the peer, so that the connection halts after its current frame."""
+    def is_enough(self) -> bool:
+        """Return whether the connection halts after its current frame: too many bytes wait for the peer, or it is the
+        turn of other connections."""
         return False
 
     def room(self) -> int:
