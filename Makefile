@@ -122,7 +122,7 @@ fuzz: $(VENV)/.ready-to-test ## feed codecs, connections and files with bytes th
 suites: $(VENV)/.ready-to-test ## run the own tests of nine client libraries, here and on RabbitMQ (ARGS="amqp kombu ...")
 	$(BIN)/python -m tests.suites $(ARGS)
 
-rounds: $(VENV)/.ready-to-test ## kill Spark and the broker in mid-batch, 20 times (ARGS="--rounds N --seed N")
+rounds: $(VENV)/.ready-to-test ## kill Spark and the broker in mid-batch, 20 times (ARGS="--rounds N --seed N --folder DIR --minutes N")
 	$(BIN)/python -m tests.pipeline.rounds $(ARGS)
 
 docs: $(VENV)/.ready-to-run ## print the pages that are generated from the code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import shutil
@@ -10,6 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final
 
 from pipeline import bundle
@@ -35,6 +37,7 @@ exec "{java}" "$@"
 """
 
 
+ZIP: Final = "leveret.zip"  # what executors get
 PUSH: Final = "spark.sql.python.filterPushdown.enabled"
 LOCAL: Final = {
     "spark.ui.enabled": "false",
@@ -51,7 +54,10 @@ class NoSpark(PipelineError):  # noqa: N818 - a state of affairs
 def session(
     name: str = "leveret", master: str = "local[*]", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Return a session with the source registered. `settings` are Spark's and override ours. Raises NoSpark."""
+    """Return a session with the source registered. `settings` are Spark's and override ours. Raises NoSpark.
+
+    The executors of a cluster get Leveret from here; Python with pyarrow they must have.
+    """
     if find_spec("pyspark") is None:
         raise NoSpark(HOW_TO_GET_SPARK)
     home = find_java(os.environ, Path.home() / ".cache/leveret/java")
@@ -65,8 +71,25 @@ def session(
     for key, value in {**LOCAL, **(settings or {})}.items():
         builder = builder.config(key, value)
     made = builder.getOrCreate()
+    if not master.startswith("local"):
+        _send(made)
     register(made, push=False)  # the setting is there, or the caller wants another
     return made
+
+
+def _send(spark: SparkSession) -> None:
+    """Have executors on other machines import Leveret: they fetch it from this process, as long as that lives."""
+    folder = Path(mkdtemp(prefix="leveret-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    bundle.bundle(folder / ZIP)
+    spark.sparkContext.addPyFile(str(folder / ZIP))
+    _plan_with(spark, folder / ZIP)
+
+
+def _plan_with(spark: SparkSession, zipped: Path) -> None:
+    """Have Spark plan streaming reads with what a zip has: in a process of the driver that does not know --py-files."""
+    known = spark.sparkContext.environment.get("PYTHONPATH")
+    spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(zipped), known)))
 
 
 def register(spark: SparkSession, push: bool = True) -> None:
@@ -78,10 +101,8 @@ def register(spark: SparkSession, push: bool = True) -> None:
         other = other_python(os.environ, str(spark.sparkContext.master))
         if other is not None:
             log.warning("%s", other)
-    elif is_classic(spark):
-        # Spark plans streaming reads in a process of the driver that does not know --py-files.
-        known = spark.sparkContext.environment.get("PYTHONPATH")
-        spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(zipped), known)))
+    elif is_classic(spark) and zipped is not None:
+        _plan_with(spark, zipped)
     spark.dataSource.register(AmqpSource)
     if push:
         spark.conf.set(PUSH, "true")

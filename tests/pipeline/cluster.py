@@ -12,12 +12,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
 from pipeline.bundle import bundle
+from tests.pipeline.conftest import ROOT
 from tests.pipeline.java import quick
 from tests.pipeline.processes import command_of, descendants, kill
 
@@ -41,6 +43,16 @@ def bare_python(folder: Path) -> Path:
     shim.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec "{sys.executable}" -S "$@"\n')
     shim.chmod(0o755)
     return shim
+
+
+def settings() -> Iterator[str]:
+    """Yield Spark's settings for programs."""
+    yield f"spark.driver.extraJavaOptions={quick()}"
+    yield f"spark.executor.extraJavaOptions={quick()}"
+    yield "spark.executor.memory=512m"
+    yield "spark.log.level=ERROR"
+    yield "spark.ui.enabled=false"
+    yield "spark.driver.host=127.0.0.1"
 
 
 class Cluster:
@@ -105,21 +117,31 @@ class Cluster:
         """Run a program on it, as the documentation says."""
         leveret = self._folder / "leveret.zip"
         bundle(leveret)
-        command = [str(self._home / "bin/spark-submit"), "--master", self.url]
-        command += ["--py-files", str(leveret), "--executor-memory", "512m"]
-        settings = {
-            "spark.driver.extraJavaOptions": quick(),
-            "spark.executor.extraJavaOptions": quick(),
-            "spark.log.level": "ERROR",
-            "spark.ui.enabled": "false",
-            "spark.driver.host": "127.0.0.1",
-        }
-        for name, value in settings.items():
-            command += ["--conf", f"{name}={value}"]
+        command = [str(self._home / "bin/spark-submit"), "--master", self.url, "--py-files", str(leveret)]
+        for each in settings():
+            command += ["--conf", each]
+        return self._program([*command, str(program), *arguments], self._environment)
+
+    def leveret(self, *words: object) -> subprocess.Popen[str]:
+        """Run a job on it, by a driver where Leveret is installed."""
+        command = [
+            sys.executable,
+            "-m",
+            "broker_core.cli",
+            "pipeline",
+            *map(str, words),
+            "--master",
+            self.url,
+        ]
+        for each in settings():
+            command += ["--spark", each]
+        return self._program(command, {**self._environment, "PYTHONPATH": str(ROOT)})
+
+    def _program(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*command, str(program), *arguments],
+            command,
             cwd=self._folder,
-            env=self._environment,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

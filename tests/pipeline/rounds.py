@@ -1,6 +1,7 @@
 """Rounds of messages through Spark, in which something is killed in mid-batch; at the end each message is there once.
 
     python -m tests.pipeline.rounds --rounds 20 --seed 7
+    python -m tests.pipeline.rounds --folder /tmp/rounds --minutes 8       # again and again, until it is through
 
 What dies: in one round the driver with all that it started, in the next a process that does a task, and the broker; and
 in each round, while a driver starts, twenty runs of archives without Spark, half of a stream and half of a queue, each
@@ -43,6 +44,8 @@ FAILED_MAX: Final = 50
 ARCHIVES_KILLED: Final = 20  # in a round
 STEPS_MAX: Final = 40  # of an archive; a run has some 15 for each micro-batch
 STREAM: Final = {"x-queue-type": "stream"}
+KEPT: Final = "rounds.json"
+KEPT_NAMES: Final = frozenset(("number", "killed", "archives_killed", "failed", "is_read", "published"))
 FOR_SPARK, FOR_ARCHIVES = "events", "lake"  # exchanges
 WITHOUT_SPARK: Final = "without Spark"  # in the name of a table
 
@@ -59,10 +62,13 @@ class Rounds:
         self.killed: list[str] = []  # in the middle of a micro-batch
         self.archives_killed = 0
         self.failed = 0  # drivers that gave up
-        self._is_read = True  # all that was published
-        self._folder = folder
-        self._chance = random.Random(seed)
+        self.is_read = True  # all that was published
         self.published = dict.fromkeys(EXCHANGES, 0)
+        self._folder = folder
+        self._seed = seed
+        self._chance = random.Random(seed)
+        if (folder / KEPT).exists():  # of a run that has ended before the last round
+            vars(self).update(json.loads((folder / KEPT).read_text()))
         self._driver: subprocess.Popen[str] | None = None
         self._node = LocalNode(folder / "data")
         self._node.start()
@@ -73,8 +79,14 @@ class Rounds:
         self._kill_driver()
         self._node.kill()
 
+    def keep(self) -> None:
+        """Write down what another run on this folder has to know, to go on after this round."""
+        kept = {name: value for name, value in vars(self).items() if name in KEPT_NAMES}
+        (self._folder / KEPT).write_text(json.dumps(kept))
+
     def run(self) -> None:
         """One round: publish, and kill something while a micro-batch is under way."""
+        self._chance.seed(f"{self._seed} {self.number}")
         kill_one = {"driver": self._kill_driver, "task": self._kill_task, "broker": self._kill_broker}
         self._publish(FOR_SPARK)
         self._start_driver()
@@ -129,7 +141,7 @@ class Rounds:
 
     def finish(self) -> list[str]:
         """Read everything to the end: what is wrong then. The last batches of queues are still with their leases."""
-        while not self._is_read and self.failed < FAILED_MAX:
+        while not self.is_read and self.failed < FAILED_MAX:
             self._begin()
             self._end()
         with self._channel() as channel:
@@ -213,8 +225,8 @@ class Rounds:
         if not ready:
             log = (self._folder / "driver.log").read_text(errors="replace")
             raise AssertionError(f"the driver does not come to an end: {log[-4000:]}")
-        self._is_read = self._driver.stdout.readline().strip() == ALL_IS_READ
-        if not self._is_read:
+        self.is_read = self._driver.stdout.readline().strip() == ALL_IS_READ
+        if not self.is_read:
             self.failed += 1
             self._kill_driver()
 
@@ -264,7 +276,7 @@ class Rounds:
 
     def _publish(self, exchange: str) -> None:
         if exchange == FOR_SPARK:
-            self._is_read = False
+            self.is_read = False
         persistent = pika.BasicProperties(delivery_mode=2)
         begin, end = self.published[exchange], self.published[exchange] + MESSAGES
         self.published[exchange] = end
@@ -312,15 +324,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, help="what chance decides; default: something new")
+    parser.add_argument("--folder", type=Path, help="where all of it lies; what a run has left there goes on")
+    parser.add_argument("--minutes", type=float, help="begin no round after this time; the folder stays")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
-    folder = Path(tempfile.mkdtemp(prefix="leveret-rounds-"))
+    folder = options.folder or Path(tempfile.mkdtemp(prefix="leveret-rounds-"))
+    folder.mkdir(exist_ok=True)
     rounds = Rounds(folder, seed)
     started = time.monotonic()
     try:
-        for number in range(options.rounds):
+        while rounds.number < options.rounds:
+            if options.minutes is not None and time.monotonic() - started > options.minutes * 60:
+                print(f"\nto go on: --folder {folder} --rounds {options.rounds}")
+                return 0
             rounds.run()
-            print(f"\rround {number + 1} of {options.rounds}", end="", flush=True)
+            rounds.keep()
+            print(f"\rround {rounds.number} of {options.rounds}", end="", flush=True)
         wrong = rounds.finish()
     finally:
         rounds.close()
