@@ -37,7 +37,7 @@ from broker_core.observability.tracer import Traced
 from broker_core.policy import effective_alternate, effective_limits
 from broker_core.queues import default_type
 from broker_core.queues.factory import new_queue
-from broker_core.queues.queue import DELETED, PAUSED, Queue, locked
+from broker_core.queues.queue import DELETED, PAUSED, REJECTED, Queue, locked
 from broker_core.queues.undelivered import Undelivered
 from broker_core.values import Table, described, type_name
 from broker_core.xa.branches import Branches
@@ -59,6 +59,7 @@ PREDECLARED: Final = (
     ("amq.rabbitmq.trace", "topic", True),
 )
 RESERVED: Final = "amq."
+LOOK_S: Final = 0.05  # between two looks whether messages of a deleted queue have come from another machine
 NOT_HELD: Final = (
     "dead-letter-strategy: dead letters are delivered at most once, as at-least-once needs the overflow reject-publish "
     "and a dead-letter exchange"
@@ -120,6 +121,8 @@ class VirtualHost(Traced):
             self.record_spans(broker.spans)
         self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
+        self._ending: set[Queue] = set()  # deleted, and waiting for messages that are to go elsewhere
+        self._closing = False
         self.default_exchange = Exchange(self, "", ByQueueName, durable=True)
         self.exchanges[""] = self.default_exchange
         for exchange_name, type_name_, internal in PREDECLARED:
@@ -499,7 +502,7 @@ class VirtualHost(Traced):
         """Keep notes of a queue's kind or of a front-end with a queue for as long as it lasts, across restarts."""
         if notes != queue.notes:
             queue.notes = notes
-            if self.broker.catalogue is not None and not queue.deleted:
+            if self.broker.catalogue is not None and not (queue.deleted or queue in self._ending):
                 self.broker.catalogue.keep_queue(queue)
 
     def _require_equivalent_queue(
@@ -518,7 +521,13 @@ class VirtualHost(Traced):
             raise inequivalent(argument, "queue", current.name, self.name, new_text, old_text)
 
     def delete_queue(self, queue: Queue, if_unused: bool = False, if_empty: bool = False) -> int:
-        """Delete a queue, its bindings and messages; return how many waited (X040). Raises PreconditionFailed."""
+        """Delete a queue, its bindings and messages; return how many waited (X040). Raises PreconditionFailed.
+
+        Where its messages go elsewhere, and some of them have to come from another machine first, the queue keeps them
+        until they have come: its name is free at once, and it delivers nothing more.
+        """
+        if queue in self._ending:
+            return 0
         if if_unused and queue.in_use:
             raise PreconditionFailed(f"{queue.described} in use")
         held = 0 if queue.dead_letters is None else queue.dead_letters.count
@@ -527,8 +536,6 @@ class VirtualHost(Traced):
         count = queue.ready
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
-            if self.broker.catalogue is not None:
-                self.broker.catalogue.forget_queue(queue)
             if queue.deduplication is not None:
                 self._forget_deduplication(queue, queue.deduplication)
             self._happened("queue.deleted", {"name": queue.name})
@@ -539,14 +546,33 @@ class VirtualHost(Traced):
         self._drop_exchanges(self._drop_incoming(queue))
         if self.broker.federation is not None:
             self.broker.federation.forget(queue)
-        if self.broker.compat.dead_letter_on_delete:
-            queue.bury_all()
-        elif queue.limits.alternate_exchange is not None:
-            queue.bury_all(DELETED)
-        for key in [each for each in self.leases if each[0] == queue.name]:
+        self._end(queue)
+        return count
+
+    def _end(self, queue: Queue, now: float = 0.0) -> None:
+        """Have the messages of a deleted queue go where they are to go, and drop what is left of it.
+
+        Until then it is in the store, so that a sudden end of the node loses none of them.
+        """
+        self._ending.discard(queue)
+        if queue.deleted:
+            return
+        reason = REJECTED if self.broker.compat.dead_letter_on_delete else DELETED
+        if reason == REJECTED or queue.limits.alternate_exchange is not None:
+            is_far = queue.asks_for_first()
+            if is_far and not self._closing:
+                queue.paused = True
+                self._ending.add(queue)
+                self.broker.timers.at(self.broker.now + LOOK_S, partial(self._end, queue))
+                return
+            if not is_far:
+                queue.bury_all(reason)
+        successor = self.queues.get(queue.name)
+        if self.broker.catalogue is not None and (successor is None or not successor.number):
+            self.broker.catalogue.forget_queue(queue)
+        for key in [key for key, lease in self.leases.items() if lease.queue is queue]:
             self.leases.pop(key).end()
         queue.closed()
-        return count
 
     def add_hidden_queue(self, queue: Queue) -> None:
         """Make a queue reachable through the default exchange without listing it."""
@@ -641,6 +667,9 @@ class VirtualHost(Traced):
 
     def close(self) -> None:
         """Delete everything in the virtual host, which is being deleted."""
+        self._closing = True
+        for queue in list(self._ending):
+            self._end(queue)
         for queue in [*self.queues.values(), *self.hidden_queues.values()]:
             self.delete_queue(queue)
         for name in list(self.stagings):

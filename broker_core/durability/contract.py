@@ -171,6 +171,13 @@ class Durability(ABC):
         """Return whether some of a page is on another machine still, so that `fetch` would wait for the network."""
 
     @abstractmethod
+    def brings(self, numbers: Sequence[int]) -> bool:
+        """Return whether some of these entries, which ascend, are on another machine still, and are on their way then.
+
+        A caller asks again in a moment: `fetch` waits for nobody once this returns False.
+        """
+
+    @abstractmethod
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> Log:
         """Return the log of a stream. `changed` is called after more messages were committed."""
 

@@ -459,6 +459,9 @@ class Journal(Durability):
     def is_far(self, page: Page) -> bool:
         return self.store.lacks(page.numbers)
 
+    def brings(self, numbers: Sequence[int]) -> bool:
+        return self.store.brings(numbers)
+
     def fetch_soon(self, holder: Holder, page: Page, then: Callable[[list[Stored]], None]) -> None:
         def arrived(found: FoundPage | Exception) -> None:
             if isinstance(found, Exception):

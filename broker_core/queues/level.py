@@ -132,6 +132,10 @@ class Lane:
 
     # What is on disk.
 
+    def away(self) -> Iterable[Page]:
+        """Return the pages that are on disk only, in order."""
+        return () if self.pages is None else self.pages.on_disk
+
     def at_hand(self) -> bool:
         """Return whether the first message is in memory; True if there is none."""
         pages, returned = self.pages, self.returned

@@ -144,6 +144,9 @@ class GroupedQueue(WorkQueue):
         self.give_back_unseen(delivery)
         return None
 
+    def asks_for_head(self) -> bool:
+        return self.asks_for_first(LOOK_AHEAD + 1)  # a fetch passes by messages of groups that others hold
+
     def take_one(self, settled: bool) -> Delivery | None:
         """Fetch the first message whose group is free."""
         self.used_at = self.virtual_host.broker.now

@@ -101,8 +101,7 @@ def drop_over_limit(queue: WorkQueue) -> None:
     dropped = 0
     while queue.ready and queue.over_limit():
         if dropped == PORTION:
-            broker = queue.virtual_host.broker
-            broker.timers.at(broker.now + PAUSE_S, lambda now: queue.touch())
+            _look_again(queue)
             return
         lane = _droppable(queue)
         if lane is None:
@@ -116,9 +115,18 @@ def drop_over_limit(queue: WorkQueue) -> None:
                 return  # the queue is touched when it has come
             lane.load()
     while queue.schedule is not None and queue.over_limit():
+        if queue.schedule.asks_for_head():
+            _look_again(queue)
+            return
         if (later := queue.schedule.drop_first()) is None:
             return
         queue.die(later, MAXLEN)
+
+
+def _look_again(queue: WorkQueue) -> None:
+    """Have the queue look at its limits again in a moment."""
+    broker = queue.virtual_host.broker
+    broker.timers.at(broker.now + PAUSE_S, lambda now: queue.touch())
 
 
 def _drop_page(queue: WorkQueue, lane: Lane) -> bool:

@@ -43,6 +43,7 @@ DELIVERY_LIMIT: Final = "delivery_limit"
 DELETED: Final = "deleted"  # not shown as a death: a deleted queue's message for the alternate exchange
 
 # When a message is ready again that a consumer gives back, besides a time in monotonic seconds.
+ALL: Final = 1 << 62  # messages
 AT_ONCE: Final = 0.0
 BY_BACKOFF: Final = -1.0  # as the queue's back-off says
 
@@ -263,11 +264,20 @@ class Queue(Destination):
         """Return whether the next message has to come from another machine first, from which it is on its way then."""
         return False
 
+    def asks_for_first(self, count: int = ALL) -> bool:
+        """Return whether some of the first messages have to come from another machine first. They are brought then.
+
+        `ALL` are those that wait for a time, and dead letters that are held, too. A caller asks again in a moment:
+        once it is False nothing that looks at these messages, or takes them, waits for the network.
+        """
+        return False
+
     @abstractmethod
     def take_one(self, settled: bool) -> Delivery | None:
-        """Fetch the next message without a consumer; None if there is none. `settled`: no answer is expected.
+        """Fetch the next message without a consumer; None if there is none, or none without waiting (`asks_for_head`).
 
-        Raises Unsupported if this kind of queue can only be consumed from.
+        `settled`: no answer is expected. Called only where `asks_for_head` is False. Raises Unsupported if this kind of
+        queue can only be consumed from.
         """
 
     def acquire(self, position: int) -> Delivery | None:

@@ -272,6 +272,20 @@ class Schedule:
         found = [read.get(item.position) if item.delivery is None else item.delivery for item in items]
         return [delivery for delivery in found if delivery is not None]
 
+    def items(self) -> Iterable[Scheduled]:
+        return self._items.values()
+
+    def asks_for_head(self) -> bool:
+        """Return whether the message that is due first has to come from another machine first. It is brought then."""
+        item = self._head()
+        return item is not None and self.asks_for((item,))
+
+    def asks_for(self, items: Iterable[Scheduled]) -> bool:
+        """Return whether some of these have to come from another machine first. They are brought then."""
+        away = [item.number for item in items if item.delivery is None]
+        journal = self._queue.journal
+        return bool(away) and journal is not None and journal.brings(range(min(away), max(away) + 1))
+
     def drop_first(self) -> Delivery | None:
         """Take the message that is due first, to be dropped; None if none waits. One on disk is read at once."""
         item = self._head()

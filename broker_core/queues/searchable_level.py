@@ -417,8 +417,10 @@ class SearchedLane(Lane):
     def marked(self) -> Iterator[tuple[int, int]]:
         parts = [*self.parts()]
         here = (delivery for part in parts for delivery in part.deliveries())
-        away = (part.page for part in parts if part.page is not None)
-        return marked((*self._returned(self.front.returned), *here, *self.fresh), away)
+        return marked((*self._returned(self.front.returned), *here, *self.fresh), self.away())
+
+    def away(self) -> Iterable[Page]:
+        return [part.page for part in self.parts() if part.page is not None]
 
     def _standing_in(self, part: LevelPart) -> list[Delivery]:
         if part.page is None or self.backlog is None:

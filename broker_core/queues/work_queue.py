@@ -47,7 +47,16 @@ from broker_core.queues.overflow import (
     wake_awaiting,
 )
 from broker_core.queues.overfull import FLOWING, Overfull, look_at
-from broker_core.queues.queue import AT_ONCE, BY_BACKOFF, DELETED, DELIVERY_LIMIT, EXPIRED, REJECTED, Queue
+from broker_core.queues.queue import (
+    ALL,
+    AT_ONCE,
+    BY_BACKOFF,
+    DELETED,
+    DELIVERY_LIMIT,
+    EXPIRED,
+    REJECTED,
+    Queue,
+)
 from broker_core.queues.retry import Backoff, backoff_of
 from broker_core.queues.round_robin import Ring, ring_of, step_out
 from broker_core.queues.schedule import Schedule, Scheduled, is_for_later, put_off
@@ -381,8 +390,8 @@ class WorkQueue(Queue):
     def take_one(self, settled: bool) -> Delivery | None:
         self.used_at = self.virtual_host.broker.now
         self._load_head()
-        while not (taken := self._take(1, 1)):
-            if not self._load_head():
+        while not (taken := self._take(1, 1)):  # those at hand have expired
+            if self.asks_for_head() or not self._load_head():
                 return None
         return self.hand_out(taken[0], settled)
 
@@ -408,6 +417,23 @@ class WorkQueue(Queue):
             return False
         lane.ask()
         return True
+
+    def asks_for_first(self, count: int = ALL) -> bool:
+        if self.journal is None:
+            return False
+        asks = False
+        for lane in self.lanes:
+            left = count
+            for page in lane.away():
+                asks |= self.journal.brings(page.numbers)
+                left -= len(page) - page.expiring  # those may have expired
+                if left <= 0:
+                    break
+        if count == ALL and self.schedule is not None:
+            asks |= self.schedule.asks_for(self.schedule.items())
+        if count == ALL and self.dead_letters is not None:
+            asks |= self.dead_letters.asks_for_first()
+        return asks
 
     def can_deliver_now(self, message: Message) -> bool:
         if (message.facts.due_ms or self.reads_delays) and is_for_later(self, message):

@@ -355,6 +355,10 @@ class Store(ABC):
         """Return whether messages of some of these entries, which ascend, have to come from another machine."""
         return False
 
+    def brings(self, numbers: Sequence[int]) -> bool:
+        """Return whether `lacks` is true, and have these messages brought then, so that a later call returns False."""
+        return False
+
     @abstractmethod
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
         """Run `job` in a reading thread, then `then` in the journal's with what it returned or raised."""

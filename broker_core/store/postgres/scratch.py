@@ -16,6 +16,7 @@ import sqlite3
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
@@ -62,6 +63,9 @@ class Scratch(FilledFolder):
         self._lock = Lock()  # of the connections that write
         self._lacking: dict[int, int] = {}  # chunks without their messages, to the bytes of these
         self._firsts: list[int] = []  # of all chunks that lacked them at the start, ascending
+        self._asked: set[int] = (
+            set()
+        )  # chunks whose messages are being brought because somebody waits for them
         self._short_of: dict[Key, int] = {}  # segments whose files lack their first so many bytes
         self._segments.written = []
         self._over = Event()
@@ -121,11 +125,30 @@ class Scratch(FilledFolder):
 
     def lacks(self, numbers: Sequence[int]) -> bool:
         """Return whether messages of some of these entries are not here, or of a neighbour of theirs."""
+        return any(first in self._lacking for first in self._about(numbers))
+
+    def _about(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Return the chunks that have some of these entries, of those that lacked their messages at the start."""
         if not self._lacking:
-            return False
+            return ()
         begin = max(0, bisect_right(self._firsts, numbers[0]) - 1)
-        end = bisect_right(self._firsts, numbers[-1])
-        return any(first in self._lacking for first in self._firsts[begin:end])
+        return self._firsts[begin : bisect_right(self._firsts, numbers[-1])]
+
+    def brings(self, numbers: Sequence[int]) -> bool:
+        """Return whether `lacks` is true, and have the thread that reads bring the messages then."""
+        about = self._about(numbers)
+        wanted = [(first, octets) for first in about if (octets := self._lacking.get(first))]
+        asked = [each for each in wanted if each[0] not in self._asked]
+        self._asked.update(first for first, _ in asked)
+        for firsts in portions(asked):
+            self._reads.put(partial(self._bring, firsts), lambda found: None)
+        return bool(wanted)
+
+    def _bring(self, firsts: Sequence[int], reader: Reader) -> None:
+        """Bring the messages of chunks that may be here by now. Raises StoreError."""
+        wanted = [first for first in firsts if first in self._lacking]
+        self._keep(self._sources[1].many_bodies(wanted) if wanted else ())
+        self._asked.difference_update(firsts)
 
     def bring_chunk(self, first: int, entries: bytes, source: Source) -> bytes:
         """Return the messages of a chunk whose entries are known. Raises DamagedError, StoreError, StaleError."""

@@ -152,6 +152,9 @@ class PostgresStore(Store):
     def lacks(self, numbers: Sequence[int]) -> bool:
         return self._scratch.lacks(numbers)
 
+    def brings(self, numbers: Sequence[int]) -> bool:
+        return self._scratch.brings(numbers)
+
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
         self._scratch.read_soon(job, then)
 

@@ -479,10 +479,10 @@ class Channel:
 
     def get(self, method: m.BasicGet) -> None:
         queue = self.client.readable_queue(queue_name(self, method.queue))
-        if queue.asks_for_head():
+        delivery = None if queue.asks_for_head() else self.client.get(queue, method.no_ack)
+        if delivery is None and queue.asks_for_head():
             self.connection.put_off()
             return
-        delivery = self.client.get(queue, method.no_ack)
         if delivery is None:
             self.send(m.BasicGetEmpty())
             return

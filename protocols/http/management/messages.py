@@ -132,6 +132,8 @@ def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Genera
                 while queue.asks_for_head():
                     yield FAR_S
                 if (delivery := client.get(queue, settled=False, paused_too=True)) is None:
+                    if queue.asks_for_head():
+                        continue  # those at hand have expired
                     break
                 taken.deliveries.append(delivery)
                 more = {"message_count": queue.ready}

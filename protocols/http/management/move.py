@@ -57,7 +57,7 @@ def moved(asked: Asked, source: Queue, target: Queue, count: int) -> Generator[f
             yield LOOK_S
         portion = moved_now(source, target, min(PORTION, count - done))
         done += portion
-        if not portion:
+        if not portion and not source.asks_for_head():
             break
         yield PAUSE_S
         while asked.broker.is_behind:

@@ -11,7 +11,6 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from broker_core.delivery import Delivery
 from broker_core.errors import PreconditionFailed, no_queue
 from broker_core.queues.queue import Queue
 from broker_core.queues.stream import StreamQueue
@@ -19,7 +18,7 @@ from broker_core.queues.stream_log import Found
 from broker_core.values import Json
 from protocols.http.bulk.streams import OFFSET_MAX
 from protocols.http.connection import Later, Response
-from protocols.http.management.messages import OCTETS_MAX, encoding_in
+from protocols.http.management.messages import FAR_S, OCTETS_MAX, encoding_in
 from protocols.http.management.requester import client_of, entered
 from protocols.http.management.shapes import AUTO, Look, shown_message
 from protocols.http.server.long_answers import JsonRows
@@ -53,13 +52,14 @@ def steps(asked: Asked, queue: Queue, offset: int, count: int, look: Look) -> St
         return read(asked, queue, offset, count, look)
     if "offset" in asked.query:
         raise PreconditionFailed(f"{queue.described} is no stream; its messages have no offsets")
-    now = asked.broker.now
-    alive = (delivery for delivery in queue.waiting() if delivery.expires_at >= now)
-    return peeked(asked, list(islice(alive, count)), look)
+    return peeked(asked, queue, count, look)
 
 
-def peeked(asked: Asked, waiting: list[Delivery], look: Look) -> Steps:
-    turn = turn_of(asked.broker)
+def peeked(asked: Asked, queue: Queue, count: int, look: Look) -> Steps:
+    while queue.asks_for_first(count):
+        yield FAR_S
+    now, turn = asked.broker.now, turn_of(asked.broker)
+    waiting = list(islice((each for each in queue.waiting() if each.expires_at >= now), count))
     with JsonRows(asked.broker) as rows:
         for delivery in waiting:
             if rows.octets >= OCTETS_MAX:

@@ -16,11 +16,12 @@ from typing import Final
 from broker_core.client import Client
 from broker_core.delivery import Delivery
 from broker_core.errors import Failure
-from broker_core.queues.queue import Queue
+from broker_core.queues.queue import ALL, Queue
 from broker_core.security.access import Permission
 from broker_core.values import Json
 from protocols.http.connection import Later
 from protocols.http.management.delayed import NAMED_MAX, are_positions
+from protocols.http.management.messages import FAR_S
 from protocols.http.management.move import PAUSE_S, PORTION
 from protocols.http.management.request_body import bad, body_of, whole_in
 from protocols.http.management.requester import client_of, entered
@@ -40,21 +41,24 @@ def return_dead_letters(asked: Asked) -> Later:
     said = body_of(asked)
     client = client_of(asked, entered(asked))
     source = client.readable_queue(asked.arguments["name"])
-    positions = said.get("positions")
+    positions, named, count = said.get("positions"), None, 0
     if positions is None:
-        count = whole_in(said, "count", RETURNED_MAX)
-        named = [each.position for each in islice(source.waiting(), min(count, RETURNED_MAX))]
+        count = min(whole_in(said, "count", RETURNED_MAX), RETURNED_MAX)
     elif isinstance(positions, list) and are_positions(positions):
         named = [each for each in positions if isinstance(each, int)]
     else:
         raise bad(f"positions: a list of up to {NAMED_MAX} whole numbers")
-    return InPortions(asked.broker, returned(asked, client, source, named), OWN).begin()
+    return InPortions(asked.broker, returned(asked, client, source, named, count), OWN).begin()
 
 
 def returned(
-    asked: Asked, client: Client, source: Queue, positions: list[int]
+    asked: Asked, client: Client, source: Queue, positions: list[int] | None, count: int
 ) -> Generator[float, None, Json]:
-    """Return the messages at these positions, a portion a turn."""
+    """Return the messages at these positions, or else the first ones, a portion a turn."""
+    while source.asks_for_first(count if positions is None else ALL):
+        yield FAR_S
+    if positions is None:
+        positions = [each.position for each in islice(source.waiting(), count)]
     targets = Origins(client, source)
     done: Counter[str] = Counter()
     stayed: Counter[str] = Counter()
