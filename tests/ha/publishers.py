@@ -11,6 +11,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
+import attrs
 import pika
 from proton import Message
 from proton.utils import BlockingConnection
@@ -23,16 +24,29 @@ AGAIN_S = 0.02
 ANSWER_S = 60  # longer than Patroni takes to promote a standby
 
 
+@attrs.frozen
+class Place:
+    """Where a node accepts clients."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
 class Publisher(ABC):
     """One client in a thread of its own."""
 
-    def __init__(self, ports: Sequence[int], kind: str, queue: str) -> None:
+    def __init__(self, places: Sequence[Place], kind: str, queue: str, pause_s: float = 0.0) -> None:
+        """`pause_s` is between two messages."""
         self.kind = kind
         self.queue = queue
         self.confirmed: dict[str, float] = {}  # by name, when
         self.failures: list[str] = []
         self.opened = 0  # connections
-        self._ports = ports
+        self._places = places
+        self._pause_s = pause_s
         self._number = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -51,13 +65,15 @@ class Publisher(ABC):
         at = 0
         while not self._over.is_set():
             try:
-                self.open(self._ports[at % len(self._ports)])
+                self.open(self._places[at % len(self._places)])
                 self.opened += 1
                 while not self._over.is_set():
                     self._number += 1
                     names = self.publish(f"{self.queue}-{self._number}")
                     now = time.monotonic()
                     self.confirmed.update(dict.fromkeys(names, now))
+                    if self._pause_s:
+                        self._over.wait(self._pause_s)
                 self.close()
             except Exception as failure:  # whatever a library makes of a lost connection
                 self.failures.append(str(failure) or type(failure).__name__)
@@ -66,7 +82,7 @@ class Publisher(ABC):
                 time.sleep(AGAIN_S)
 
     @abstractmethod
-    def open(self, port: int) -> None:
+    def open(self, place: Place) -> None:
         """Connect."""
 
     @abstractmethod
@@ -81,9 +97,9 @@ class Publisher(ABC):
         """Let go of a connection that has failed, perhaps while it was opened."""
 
 
-def connected(port: int, **more: object) -> pika.BlockingConnection:
+def connected(place: Place, **more: object) -> pika.BlockingConnection:
     where = pika.ConnectionParameters(
-        "127.0.0.1", port, socket_timeout=3, stack_timeout=8, blocked_connection_timeout=ANSWER_S, **more
+        place.host, place.port, socket_timeout=3, stack_timeout=8, blocked_connection_timeout=ANSWER_S, **more
     )
     return pika.BlockingConnection(where)
 
@@ -94,8 +110,8 @@ DURABLE = pika.BasicProperties(delivery_mode=2)
 class Confirming(Publisher):
     """AMQP 0-9-1 with publisher confirms; of a queue, or of a stream."""
 
-    def open(self, port: int) -> None:
-        self._connection = connected(port)
+    def open(self, place: Place) -> None:
+        self._connection = connected(place)
         self._channel = self._connection.channel()
         self._channel.confirm_delivery()
 
@@ -110,8 +126,8 @@ class Confirming(Publisher):
 class Transacting(Confirming):
     """AMQP 0-9-1 with transactions of two messages."""
 
-    def open(self, port: int) -> None:
-        self._connection = connected(port)
+    def open(self, place: Place) -> None:
+        self._connection = connected(place)
         self._channel = self._connection.channel()
         self._channel.tx_select()
 
@@ -126,8 +142,8 @@ class Transacting(Confirming):
 class Sending(Publisher):
     """AMQP 1.0, each transfer settled by its disposition."""
 
-    def open(self, port: int) -> None:
-        url = f"amqp://guest:guest@127.0.0.1:{port}"
+    def open(self, place: Place) -> None:
+        url = f"amqp://guest:guest@{place}"
         self._connection = BlockingConnection(url, timeout=ANSWER_S, allowed_mechs="PLAIN", sasl_enabled=True)
         self._sender = self._connection.create_sender(f"/queues/{self.queue}")
 
@@ -144,8 +160,8 @@ class Transferring(Publisher):
 
     _client: SocketClient | None = None
 
-    def open(self, port: int) -> None:
-        self._client = SocketClient(f"127.0.0.1:{port}", ANSWER_S)
+    def open(self, place: Place) -> None:
+        self._client = SocketClient(str(place), ANSWER_S)
         self._client.open()
         self._session: ClientSession = self._client.attach()
 

@@ -2,6 +2,7 @@
 
 --kills N       the node that serves is killed, with --waiting messages in a queue
 --primaries N   the database's primary is killed, under Patroni; needs it and etcd
+--cuts N        machines are cut from each other, by network namespaces; needs root
 --minutes N     nothing is broken: how the tables and the WAL grow
 """
 
@@ -11,6 +12,8 @@ import argparse
 import contextlib
 import logging
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +22,7 @@ from pathlib import Path
 
 from benchmarks.flood import fill
 from broker_core.store.postgres.session import Session
+from tests.ha import network
 from tests.ha.patroni import MISSING, PROGRAMS, PatroniPair
 from tests.ha.publishers import connected
 from tests.ha.scene import HaScene, Outcome, wait_until
@@ -52,7 +56,7 @@ def report(what: str, took_s: float, found: Outcome) -> None:
 def kill_owners(scene: HaScene, kills: int, messages: int, outcomes: list[Outcome]) -> int:
     """Kill the node that serves, again and again. Return how many of the waiting messages are lost."""
     began = time.monotonic()
-    fill(scene.wait_for_owner().amqp, messages, window=10_000, queue=WAITING)
+    fill(scene.wait_for_owner().amqp.port, messages, window=10_000, queue=WAITING)
     print(f"{messages} messages wait, after {time.monotonic() - began:.0f} s", flush=True)
     for number in range(kills):
         with scene.load(outcomes=outcomes) as clients:
@@ -89,13 +93,22 @@ def kill_primaries(scene: HaScene, pair: PatroniPair, kills: int, outcomes: list
         pair.wait()
 
 
-def soak(scene: HaScene, minutes: float, outcomes: list[Outcome]) -> None:
-    """Publish and consume, and tell how large tables and WAL are."""
+def cut(rounds: int) -> int:
+    """Cut machines from each other, in a network of this process's own. Return 0 if nothing was wrong."""
+    if why := network.missing():
+        print(why)
+        return 0
+    command = ["unshare", "--net", sys.executable, "-m", "tests.ha.cuts", str(rounds)]
+    return subprocess.run(command).returncode
+
+
+def soak(scene: HaScene, minutes: float, pause_s: float, outcomes: list[Outcome]) -> None:
+    """Publish and consume, each client with pauses, and tell how large tables and WAL are."""
     end = time.monotonic() + 60 * minutes
     session = Session(scene.database, "test")
     written = 0
     while time.monotonic() < end:
-        with scene.load(outcomes=outcomes):
+        with scene.load(outcomes=outcomes, pause_s=pause_s):
             time.sleep(min(REPORT_S, max(1.0, end - time.monotonic())))
         row = session.row(SIZES, scene.database.schema)
         assert row is not None
@@ -118,7 +131,9 @@ def main() -> None:
     parser.add_argument(
         "--primaries", type=int, default=10, help="kills of the database's primary, under Patroni"
     )
+    parser.add_argument("--cuts", type=int, default=1, help="times that each pair of machines is cut apart")
     parser.add_argument("--minutes", type=float, default=30, help="of load without a fault")
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between a client's messages then")
     options = parser.parse_args()
     for name in ("pika", "proton"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -130,17 +145,18 @@ def main() -> None:
         with running(Pair.made()) as scene:
             if options.kills:
                 lost += kill_owners(scene, options.kills, options.waiting, outcomes)
-            soak(scene, options.minutes, outcomes)
+            soak(scene, options.minutes, options.pause, outcomes)
     if options.primaries:
         pair = PatroniPair()
         with running(pair) as scene:
             kill_primaries(scene, pair, options.primaries, outcomes)
+    failed = cut(options.cuts) if options.cuts else 0
     wrong = sum(len(each.lost) + len(each.disordered) + len(each.misflagged) for each in outcomes)
     lost += sum(len(each.lost) for each in outcomes)
     print(
         f"{sum(each.confirmed for each in outcomes)} confirmed, {lost} lost, {wrong} lost or in the wrong order"
     )
-    raise SystemExit(1 if lost or wrong else 0)
+    raise SystemExit(1 if lost or wrong or failed else 0)
 
 
 @contextlib.contextmanager

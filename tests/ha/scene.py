@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -22,8 +22,8 @@ from broker_core.store.postgres import schema
 from broker_core.store.postgres.session import Database, Session
 from broker_core.store.postgres.shard import Shard
 from tests.ha.freezer import Freezer
-from tests.ha.publishers import KINDS, Publisher, connected
-from tests.harness.postgres import Pair, Server, free_port, programs, run
+from tests.ha.publishers import KINDS, Place, Publisher, connected
+from tests.harness.postgres import HERE, Pair, Server, free_port, programs, run
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 40
@@ -46,15 +46,28 @@ def wait_until(done: Callable[[], bool], what: str, patience_s: float = PATIENCE
         time.sleep(0.02)
 
 
-class HaNode:
-    """One node, which reaches the database through a relay that can be frozen."""
+@attrs.frozen
+class Machine:
+    """Where a node runs: the address of its own, that of the database, and the command that begins a program there."""
 
-    def __init__(self, folder: Path, name: str, pair: Pair, schema_name: str, ports: list[int]) -> None:
+    host: str = HERE
+    database: str = HERE
+    command: tuple[str, ...] = ()
+
+
+class HaNode:
+    """One node, which reaches a database on its own machine through a relay that can be frozen."""
+
+    def __init__(
+        self, folder: Path, name: str, schema_name: str, ports: list[int], machine: Machine = Machine()
+    ) -> None:
         self.name = name
+        self.machine = machine
         self.log = folder / f"{name}.log"
-        self.relays = [Freezer(port) for port in ports]
-        self.amqp, self.http, self.door = free_port(), free_port(), free_port()
-        hosts, at = ",".join("127.0.0.1" for _ in ports), ",".join(str(each.port) for each in self.relays)
+        self.relays = [Freezer(port) for port in ports if machine.database == HERE]
+        self.amqp, self.http = Place(machine.host, free_port()), Place(machine.host, free_port())
+        hosts = ",".join(machine.database for _ in ports)
+        at = ",".join(str(each) for each in [relay.port for relay in self.relays] or ports)
         dsn = f"host={hosts} port={at} user=postgres dbname=postgres target_session_attrs=read-write"
         self._clock = folder / f"{name}.clock"
         self.jump(0)
@@ -69,23 +82,25 @@ class HaNode:
             [cluster]
             name = "ha"
             node = "{name}"
-            address = "127.0.0.1:{self.door}"
+            address = "{machine.host}:{free_port()}"
             lease_ttl = {TTL_S}
             [[listeners]]
-            address = "127.0.0.1:{self.amqp}"
+            address = "{self.amqp}"
             [http]
-            address = "127.0.0.1:{self.http}"
+            address = "{self.http}"
             [protocols.amqp010]
             enabled = true
             [log.levels]
             http = "error"
+            [security]
+            loopback_users = []
             """
         )
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self, program: tuple[str, ...] = NODE) -> None:
         """Start it with the code that is tested, compiled or not."""
-        command = [sys.executable, *program, "serve", "--config", str(self._file)]
+        command = [*self.machine.command, sys.executable, *program, "serve", "--config", str(self._file)]
         path = [each for each in (os.environ.get("PYTHONPATH"), str(ROOT)) if each]
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "HA_CLOCK": str(self._clock)}
         with self.log.open("ab") as log:
@@ -114,7 +129,7 @@ class HaNode:
 
     def ask(self, path: str, method: str = "GET", body: str | None = None) -> object:
         """Ask over HTTP; None if there is no answer."""
-        line = http.client.HTTPConnection("127.0.0.1", self.http, timeout=3)
+        line = http.client.HTTPConnection(self.http.host, self.http.port, timeout=3)
         with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
             line.request(method, path, body, LOGIN)
             found = json.loads(line.getresponse().read())
@@ -185,14 +200,19 @@ class Found:
 class HaScene:
     """The pair, the nodes and the clients."""
 
-    def __init__(self, folder: Path, pair: Pair) -> None:
+    def __init__(
+        self, folder: Path, pair: Pair, machines: Sequence[Machine] = (Machine(), Machine())
+    ) -> None:
         self.pair = pair
         self.database = Database(pair.dsn, f"ha_{os.getpid()}_{next(SCHEMAS)}")
         session = Session(self.database, "test")
         schema.create(session)
         session.close()
         ports = [pair.primary.port, pair.standby.port]
-        self.nodes = [HaNode(folder, name, pair, self.database.schema, ports) for name in "ab"]
+        self.nodes = [
+            HaNode(folder, name, self.database.schema, ports, machine)
+            for name, machine in zip("ab", machines, strict=True)
+        ]
         self.shard = Shard(self.database, "test")
         self.promoted_s = 0.0
         self.crashed_at: float | None = None  # when the owner of this round's beginning did not end properly
@@ -237,19 +257,20 @@ class HaScene:
 
     @contextlib.contextmanager
     def load(
-        self, *kinds: str, outcomes: list[Outcome], at: HaNode | None = None
+        self, *kinds: str, outcomes: list[Outcome], at: HaNode | None = None, pause_s: float = 0.0
     ) -> Iterator[list[Publisher]]:
         """Publish by clients of these kinds, or of all; afterwards count what is there.
 
-        They connect to both nodes in turn, or to one only. `crashed_at` is when an owner did not end properly.
+        They connect to both nodes in turn, or to one only, and pause between messages. `crashed_at` is when an owner
+        did not end properly.
         """
         self.crashed_at = None
         number = next(self._rounds)
         names = {kind: f"{kind}{number}" for kind in kinds or KINDS}
         self._declare(names)
-        ports = [node.amqp for node in self.nodes if at in (None, node)]
+        places = [node.amqp for node in self.nodes if at in (None, node)]
         clients = [
-            KINDS[kind](ports[n % 2 :] + ports[: n % 2], kind, name)
+            KINDS[kind](places[n % 2 :] + places[: n % 2], kind, name, pause_s)
             for n, (kind, name) in enumerate(names.items())
         ]
         for client in clients:

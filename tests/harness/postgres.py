@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 START_S: Final = 30.0
 STANDBY: Final = "standby"
+HERE: Final = "127.0.0.1"
 MISSING: Final = "needs PostgreSQL's servers; as root: apt-get install postgresql"
 QUICK: Final = (
     "shared_buffers=64MB", "max_connections=80", "wal_level=replica", "max_wal_senders=8", "hot_standby=on",
@@ -70,13 +71,13 @@ class Server:
     @property
     def dsn(self) -> str:
         """A connection string for the database `postgres`, over TCP."""
-        return f"host=127.0.0.1 port={self.port} user={POSTGRES} dbname=postgres"
+        return f"host={HERE} port={self.port} user={POSTGRES} dbname=postgres"
 
     def start(self, *settings: str) -> None:
         """Start it, and wait until it answers."""
         bin_ = programs()
         assert bin_ is not None, MISSING
-        options = [f"-p {self.port}", f"-k {self.folder.parent}", "-c listen_addresses=127.0.0.1"]
+        options = [f"-p {self.port}", f"-k {self.folder.parent}", f"-c listen_addresses={HERE}"]
         options += [f"-c {each}" for each in (*QUICK, *settings)]
         command = [bin_ / "pg_ctl", "start", "-W", "-s", "-D", self.folder, "-l", f"{self.folder}.log"]
         run([*command, "-o", " ".join(options)], self.folder.parent)
@@ -152,8 +153,12 @@ class Pair:
         self.standby = Server(folder / "standby", standby_port)
 
     @classmethod
-    def made(cls) -> Pair:
-        """Make one in a new folder, and start it."""
+    def made(cls, seen_at: str = "") -> Pair:
+        """Make one in a new folder, and start it.
+
+        `seen_at` is an address of this machine at which the standby is to reach the primary; then the primary listens
+        on all addresses, and trusts everybody.
+        """
         bin_ = programs()
         assert bin_ is not None, MISSING
         folder = Path(tempfile.mkdtemp(prefix="leveret-pg-", dir="/tmp"))
@@ -163,9 +168,13 @@ class Pair:
         pair = cls(folder, free_port(), free_port())
         initdb = [bin_ / "initdb", "-D", pair.primary.folder, "-A", "trust", "-U", POSTGRES, "-N"]
         run([*initdb, "--no-locale", "-E", "UTF8"], folder)
-        pair.primary.start()
+        if seen_at:
+            with (pair.primary.folder / "pg_hba.conf").open("a") as rules:
+                rules.write("host all,replication all 0.0.0.0/0 trust\n")
+        pair.primary.start(*["listen_addresses=*"] if seen_at else [])
         copy = [bin_ / "pg_basebackup", "-D", pair.standby.folder, "-R", "-c", "fast", "-N"]
-        copy += ["-d", f"{pair.primary.dsn} application_name={STANDBY}"]
+        seen = pair.primary.dsn.replace(HERE, seen_at or HERE)
+        copy += ["-d", f"{seen} application_name={STANDBY}"]
         run(copy, folder)
         pair.standby.start()
         pair.require(STANDBY)
