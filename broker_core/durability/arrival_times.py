@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from broker_core.store.chunk import Columns
 
 SAMPLES_MAX: Final = 1 << 16  # 1 MiB
+HIGHEST: Final = 1 << 63  # above all numbers
 
 
 class ArrivalTimes:
@@ -51,6 +52,11 @@ class ArrivalTimes:
         """Return when an entry arrived; None for a number from before the first that was noted."""
         at = bisect_right(self._numbers, number) - 1
         return None if at < 0 else self._times[at]
+
+    def after(self, ms: int) -> int:
+        """Return the number before which all entries arrived by `ms`, as far as is known; `HIGHEST` if all did."""
+        at = bisect_right(self._times, ms)
+        return self._numbers[at] if at < len(self._numbers) else HIGHEST
 
     def _thin(self) -> None:
         """Drop what is not asked for any more, and every second sample if that is too little."""

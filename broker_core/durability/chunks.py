@@ -21,7 +21,6 @@ MERGED_ENTRIES: Final = 1 << 15
 SMALL_OCTETS: Final = 1 << 16  # bytes below which a chunk is worth merging with its neighbours,
 SMALL_MANY: Final = 16  # if there are at least so many
 RECLAIMED: Final = 1 << 17  # bytes to be freed that make any rewriting worthwhile
-YOUNGEST: Final = 4  # newest chunks, which are left alone: their entries are often settled soon
 LOOKED_AT: Final = 200  # chunks examined in one search for some worth rewriting: 1 ms
 
 
@@ -103,13 +102,13 @@ class Chunks:
 
     # Rewriting.
 
-    def worth_rewriting(self) -> list[ChunkState]:
-        """Return adjacent chunks that are worth merging, or a single sparse one; empty if none were found.
+    def worth_rewriting(self, until: int) -> list[ChunkState]:
+        """Return adjacent chunks before entry `until` that are worth merging, or a single sparse one; or an empty list.
 
         One call examines about `LOOKED_AT` chunks, and the next call those behind them: a backlog may have 100 000.
         """
         looked_at = 0
-        for group in self._groups():
+        for group in self._groups(until):
             if self._pays(group):
                 self._looked_to = group[0].first
                 return group
@@ -120,13 +119,12 @@ class Chunks:
         self._looked_to = 0
         return []
 
-    def _groups(self) -> Iterator[list[ChunkState]]:
-        """Yield groups of adjacent poor chunks that fit into one, from where the last search ended."""
-        youngest = self._firsts[max(0, len(self._firsts) - YOUNGEST) :]
+    def _groups(self, until: int) -> Iterator[list[ChunkState]]:
+        """Yield groups of adjacent poor chunks that fit into one, from where the last search ended up to `until`."""
         group: list[ChunkState] = []
         octets = entries = 0
         for first in islice(self._poor, bisect_left(self._poor, self._looked_to), None):
-            if youngest and first >= youngest[0]:
+            if first >= until:
                 break
             state = self._states[first]
             if state.damaged:

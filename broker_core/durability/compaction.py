@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.store")
 
 LOOK_EVERY: Final = 32  # commits between searches for chunks worth rewriting
+YOUNG_MS: Final = 1000  # the age below which chunks are left alone: their entries are often settled soon
 
 
 class Rewriter:
@@ -35,9 +36,9 @@ class Rewriter:
         if self._since < LOOK_EVERY or self._busy:
             return
         self._since = 0
-        written = self._journal.written
-        states = [state for state in self._journal.known.worth_rewriting() if state.last <= written]
-        if states:
+        journal = self._journal
+        old = journal.arrival_times.after(int(journal.broker.clock.wall() * 1000) - YOUNG_MS)
+        if states := journal.known.worth_rewriting(min(old, journal.written + 1)):
             self._rewrite(states)
 
     def _rewrite(self, states: list[ChunkState]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -17,6 +18,7 @@ from broker_core.broker import Broker
 from broker_core.errors import MISTAKES
 from broker_core.node.socket_io import READ_SIZE_MIN, SocketIO
 from broker_core.outbox import Outbox
+from broker_core.store.contract import StoreError
 
 if TYPE_CHECKING:
     from broker_core.config.load import Config
@@ -117,6 +119,16 @@ class Batches:
     def portion(self) -> int:
         """Return how many bytes may come before memory and disk are looked at again."""
         return CHECK_OCTETS if self.keeper is None else min(CHECK_OCTETS, self.keeper.portion())
+
+    def hear_report(self, report: Callable[[], None]) -> None:
+        """Handle a report of the store; an exception in it must not end the loop."""
+        assert self.keeper is not None, "what reports is a store"
+        try:
+            report()
+        except MISTAKES:
+            log.exception("a mistake of ours while the store reported")
+            self.keeper.journal.fail(StoreError("a report of it could not be handled"))
+        self.work()
 
     def work(self) -> None:
         """Settle and send after something other than input has changed."""

@@ -28,7 +28,6 @@ from broker_core.config.load import Config
 from broker_core.config.sections import GUEST
 from broker_core.config.store import POSTGRES
 from broker_core.config.types import Address
-from broker_core.errors import MISTAKES
 from broker_core.frontend import FrontEnd, encodings_of, queue_arguments_of, remote_ends_of
 from broker_core.node import assembly
 from broker_core.node.admin import NodeAdmin
@@ -140,15 +139,14 @@ class Node(Batches):
             self._build(began)
             self._bind()
             if self.keeper is not None:
-                self._token = trio.lowlevel.current_trio_token()
-                self.keeper.start(self._soon, self._store_failed)
+                self.keeper.start(self.rounds.report, self._store_failed)
         except BaseException:
-            self.rounds.close()
             self._stop_listening()
             if self.keeper is not None:
                 self.keeper.give_up()
             elif self._store is not None:
                 self._store.close(None)
+            self.rounds.close()
             raise
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         for listener in self.listening:
@@ -221,10 +219,10 @@ class Node(Batches):
             else:  # an exception of the block is raised as it is, not in a group
                 await self._stack.aclose()
         finally:
-            self.rounds.close()
             self.admin.close()
             if self.keeper is not None:
                 self._close_store(self.keeper, crashed)
+            self.rounds.close()  # its threads have ended
             if self.broker.recordings is not None:
                 self.broker.recordings.close()
             self.broker.let_go()
@@ -453,21 +451,6 @@ class Node(Batches):
         self.work()
 
     # Store.
-
-    def _soon(self, report: Callable[[], None]) -> None:
-        """Called by the store's threads to run a function in the loop's thread."""
-        self._token.run_sync_soon(self._hear, report)
-        self.rounds.interrupt()
-
-    def _hear(self, report: Callable[[], None]) -> None:
-        """Handle a report of the store; an exception in it must not end the loop."""
-        assert self.keeper is not None
-        try:
-            report()
-        except MISTAKES:
-            log.exception("a mistake of ours while the store reported")
-            self.keeper.journal.fail(StoreError("a report of it could not be handled"))
-        self.work()
 
     def _store_failed(self, error: StoreError) -> None:
         """End the node: without a store it could not keep what it confirms."""

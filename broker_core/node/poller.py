@@ -12,6 +12,9 @@ each round, and those share a millisecond: however many they are, the others wai
 a connection of whose input something is left, of which the operating system cannot tell: because its TLS has decrypted
 more than one read took, or because its front-end has halted, as its turn was over (`Broker.is_turn_over`).
 
+What the store's threads report is heard at the end of a round, too, and not by way of trio: a client that waits for a
+confirm of each message would wait for two polls and a dozen system calls more.
+
 Only the plain next read is done here. For anything else (closing, an alarm, a peer that does not read, work that waits
 for a thread) the connection is dismissed, and its own task, which waits in `attend`, continues.
 """
@@ -22,6 +25,8 @@ import os
 import select
 import sys
 import time
+from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from broker_core.node.gathering import PAUSE_S, Gathering
@@ -50,11 +55,10 @@ class Rounds:
         self._talkers: dict[
             int, None
         ] = {}  # connections with more to read than one read takes, in the order of their turns
-        self._is_staying = False  # waiting for input in the poll, not in trio
-        self._interrupted = False  # in this turn
         self.gathering = Gathering()
-        self._interruption = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: stay no longer
-        self._poll.register(self._interruption, select.EPOLLIN)
+        self._reports: deque[Callable[[], None]] = deque()  # of other threads
+        self._reported = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: there are some
+        self._poll.register(self._reported, select.EPOLLIN)
 
     def attend(self, transport: Transport, dismissed: trio.Event) -> None:
         """Read from a connection from now on, until `dismissed` is set."""
@@ -82,16 +86,16 @@ class Rounds:
 
     def turn(self) -> None:
         """Run one round, and those that follow at once."""
-        self._interrupted = False
         self.go_round()
         until = self._node.broker.now + STAY_S
         while self._stays(until):
-            self._is_staying = True
             readable = self._poll.poll(STAY_S, AT_ONCE)
-            self._is_staying = False
             if not readable:
                 break
-            self._gather(readable)
+            if len(readable) == 1 and readable[0][0] == self._reported:
+                self._hear_reports()
+            else:
+                self._gather(readable)
 
     def _gather(self, readable: list[tuple[int, int]]) -> None:
         """Run a round, after a pause if that has turned out to be of use."""
@@ -104,22 +108,26 @@ class Rounds:
         now = node.broker.tick() if is_measured else node.broker.now
         gathering.heard(node.octets_heard - before, now, now - began)
 
-    def interrupt(self) -> None:
-        """Have the rounds give way to other tasks now. It may be called by any thread."""
-        if self._is_staying:
-            os.eventfd_write(self._interruption, 1)
+    def report(self, report: Callable[[], None]) -> None:
+        """Have the node hear a report at the end of the next round. It may be called by any thread, until `close`."""
+        self._reports.append(report)
+        os.eventfd_write(self._reported, 1)
+
+    def _hear_reports(self) -> None:
+        os.eventfd_read(self._reported)
+        for _ in range(len(self._reports)):
+            self._node.hear_report(self._reports.popleft())
 
     def _stays(self, until: float) -> bool:
         """Return whether to wait for input here, for a moment, instead of giving way to other tasks.
 
         A client that was answered usually sends something at once. To wait for it in trio takes two system calls more
         and 20 us. No other task must have anything to do meanwhile but accept connections: none reads, sends, or
-        waits for a time. Reports of the store's threads interrupt it.
+        waits for a time.
         """
         node = self._node
         if (
             not node.owns_loop
-            or self._interrupted
             or self._talkers
             or len(self._attending) != len(node.transports)
             or node.has_work_left
@@ -130,9 +138,9 @@ class Rounds:
         return now < until and (due is None or now + STAY_S < due)
 
     def close(self) -> None:
-        """Close the poll object; no connection attends any more."""
+        """Close the poll object; no connection attends any more, and no thread reports."""
         self._poll.close()
-        os.close(self._interruption)
+        os.close(self._reported)
 
     def go_round(self) -> None:
         """Read once from every connection that has sent something, and settle."""
@@ -141,17 +149,18 @@ class Rounds:
     def _go_round(self, readable: list[tuple[int, int]]) -> None:
         heard: list[Transport] = []
         began = 0.0
+        has_reports = False
         talkers, attending = self._talkers, self._attending
         node = self._node
         in_cluster = node.term is not None
         for number, _ in readable:
+            if number == self._reported:
+                has_reports = True
+                continue
             if in_cluster and node.has_lapsed():
                 break
             found = attending.get(number)
-            if found is None:  # dismissed during this round, or an interruption
-                if number == self._interruption:
-                    os.eventfd_read(number)
-                    self._interrupted = True
+            if found is None:  # dismissed during this round
                 continue
             transport = found[0]
             line: SocketIO = transport
@@ -167,6 +176,8 @@ class Rounds:
                 heard = []
         if heard:
             self._conclude(heard)
+        if has_reports:
+            self._hear_reports()
         if talkers:
             self._hear_talkers(in_cluster)
 

@@ -117,9 +117,8 @@ class Writer(WriterThread):
             self._messages.execute("begin immediate")
             say(self._messages, state)
             self._messages.execute("commit")
-            self._messages.execute(commit_statement.VIEW)
-            self._messages.execute(commit_statement.TRIGGER)
-            self._messages.execute(commit_statement.STREAMS_TRIGGER)
+            for statement in commit_statement.VIEWS:
+                self._messages.execute(statement)
             self._mend()
             wal_tail.write_again(self._messages)
             wal_tail.write_again(self._meta)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import select
 import threading
 from collections.abc import AsyncIterator
 
@@ -250,17 +249,31 @@ def test_a_connection_that_does_not_read_ends_a_turn():
     run(test, owns_loop=True)
 
 
-def test_a_report_of_another_thread_ends_a_turn():
+def test_reports_of_another_thread_are_heard_after_what_has_been_read_and_do_not_end_a_turn(
+    monkeypatch: pytest.MonkeyPatch,
+):
     async def test(node: Scripted) -> None:
+        heard: list[str] = []
+        monkeypatch.setattr(node, "hear_report", lambda report: report())
         async with attending(node, 1) as (peer,):
-            rounds = node.rounds
-            rounds.interrupt()  # nothing waits: no effect
-            assert rounds_in_a_turn(node, peer) == 21
-            rounds._is_staying = True
-            threading.Thread(target=rounds.interrupt).start()
-            assert select.select([rounds._interruption], [], [], 60)[0]
-            rounds._is_staying = False
-            assert rounds_in_a_turn(node, peer) == 1
+            rounds, conclude = node.rounds, node.conclude
+
+            def concluded(of_one: bool = True) -> None:
+                heard.append("input")
+                conclude(of_one)
+
+            monkeypatch.setattr(node, "conclude", concluded)
+            thread = threading.Thread(
+                target=lambda: [rounds.report(lambda name=name: heard.append(name)) for name in "ab"]  # type: ignore[misc]
+            )
+            thread.start()
+            thread.join()
+            peer.say(b"e")
+            rounds.go_round()
+            assert heard == ["input", "a", "b"]
+            rounds.go_round()
+            assert heard == ["input", "a", "b"], "each once"
+            rounds.report(lambda: None)
             assert rounds_in_a_turn(node, peer) == 21
 
     run(test, owns_loop=True)

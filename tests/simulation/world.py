@@ -14,7 +14,7 @@ from typing import Final
 import attrs
 
 from broker_core.clock import NEVER
-from broker_core.durability import chunks
+from broker_core.durability import chunks, compaction
 from broker_core.message import Message
 from broker_core.queues.stream import StreamQueue
 from broker_core.queues.work_queue import WorkQueue
@@ -517,7 +517,7 @@ class Messaging(World):
         """Chunks of which little is left are rewritten, as if there were many of them; looked for between commits."""
         if self.node.disk.flying is not None:
             return
-        with replaced(chunks, "YOUNGEST", 0), replaced(chunks, "SMALL_MANY", 2):
+        with replaced(compaction, "YOUNG_MS", 0), replaced(chunks, "SMALL_MANY", 2):
             self.node.rewrite()
 
     # Clients.

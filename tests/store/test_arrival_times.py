@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from broker_core.durability.arrival_times import ArrivalTimes
+from broker_core.durability.arrival_times import HIGHEST, ArrivalTimes
 from broker_core.store.chunk import Columns
 
 
@@ -21,6 +21,14 @@ def test_an_entry_arrived_when_its_commit_did() -> None:
         1003,
         1003,
     ]
+
+
+def test_the_old_are_those_before_the_first_that_arrived_later() -> None:
+    times = ArrivalTimes(lambda: 0)
+    assert times.after(1000) == HIGHEST
+    for number, ms in ((5, 1000), (8, 1002), (9, 1007)):
+        times.note(number, ms)
+    assert [times.after(ms) for ms in (999, 1000, 1006, 1007)] == [5, 8, 9, HIGHEST]
 
 
 def test_entries_of_a_chunk_that_was_made_of_others_keep_their_times() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from array import array
+from functools import partial
 from itertools import accumulate, groupby
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from broker_core.durability.arrival_times import HIGHEST
 from broker_core.durability.chunks import (
     LOOKED_AT,
     MERGED_OCTETS,
     SMALL_MANY,
     SMALL_OCTETS,
-    YOUNGEST,
     Chunks,
     ChunkState,
 )
@@ -117,17 +118,23 @@ def test_what_is_settled_while_chunks_become_one_stays_settled(sizes: list[int],
 
 
 def test_many_small_neighbours_are_worth_rewriting_and_few_are_not() -> None:
-    assert filled([1] * (SMALL_MANY + YOUNGEST - 1)).worth_rewriting() == []
-    group = filled([1] * (SMALL_MANY + YOUNGEST)).worth_rewriting()
+    assert filled([1] * (SMALL_MANY - 1)).worth_rewriting(HIGHEST) == []
+    group = filled([1] * SMALL_MANY).worth_rewriting(HIGHEST)
     assert [state.first for state in group] == list(range(1, SMALL_MANY + 1))
 
 
+def test_young_chunks_are_left_alone() -> None:
+    chunks = filled([1] * 2 * SMALL_MANY)
+    assert chunks.worth_rewriting(SMALL_MANY) == []
+    assert len(chunks.worth_rewriting(SMALL_MANY + 1)) == SMALL_MANY
+
+
 def test_a_sparse_chunk_is_worth_rewriting_when_a_good_part_of_it_is_free() -> None:
-    chunks = filled([100] * (1 + YOUNGEST), octets=MERGED_OCTETS)
+    chunks = filled([100, 100], octets=MERGED_OCTETS)
     chunks.settle(range(1, 71))
-    assert chunks.worth_rewriting() == []
+    assert chunks.worth_rewriting(HIGHEST) == []
     chunks.settle([71])
-    assert [state.first for state in chunks.worth_rewriting()] == [1]
+    assert [state.first for state in chunks.worth_rewriting(HIGHEST)] == [1]
 
 
 def test_what_is_full_parts_the_groups_and_so_does_what_need_not_outlive_the_node() -> None:
@@ -136,7 +143,7 @@ def test_what_is_full_parts_the_groups_and_so_does_what_need_not_outlive_the_nod
         octets = MERGED_OCTETS if at == 5 else 100
         chunks.add(ChunkState(first, range(first, first + 1), octets, volatile=at >= SMALL_MANY + 6))
         first += 1
-    group = chunks.worth_rewriting()
+    group = chunks.worth_rewriting(HIGHEST)
     assert [state.first for state in group] == list(range(7, SMALL_MANY + 7))
     assert not any(state.volatile for state in group)
 
@@ -150,21 +157,21 @@ def poor_by_turns(count: int) -> Chunks:
 
 
 def test_the_chunks_of_a_long_backlog_are_looked_at_a_few_at_a_time() -> None:
-    assert calls(poor_by_turns(4 * LOOKED_AT).worth_rewriting).total() < 8 * LOOKED_AT
+    assert calls(partial(poor_by_turns(4 * LOOKED_AT).worth_rewriting, HIGHEST)).total() < 8 * LOOKED_AT
     full = filled([1] * 4 * LOOKED_AT, octets=MERGED_OCTETS)
-    assert calls(full.worth_rewriting).total() < 10, "those that are full are not looked at"
+    assert calls(partial(full.worth_rewriting, HIGHEST)).total() < 10, "those that are full are not looked at"
 
 
 def test_each_chunk_has_its_turn_to_be_looked_at() -> None:
     chunks = poor_by_turns(5 * LOOKED_AT)
-    for first in range(5 * LOOKED_AT + 1, 5 * LOOKED_AT + SMALL_MANY + YOUNGEST + 1):
+    for first in range(5 * LOOKED_AT + 1, 5 * LOOKED_AT + SMALL_MANY + 1):
         chunks.add(ChunkState(first, range(first, first + 1), 100))
-    groups = [chunks.worth_rewriting() for _ in range(3)]
+    groups = [chunks.worth_rewriting(HIGHEST) for _ in range(3)]
     assert groups[:2] == [[], []]
     assert len(groups[2]) == SMALL_MANY
-    assert chunks.worth_rewriting() == groups[2], "it is still there"
+    assert chunks.worth_rewriting(HIGHEST) == groups[2], "it is still there"
     chunks.drop(groups[2])
-    assert [chunks.worth_rewriting() for _ in range(4)] == [[]] * 4
+    assert [chunks.worth_rewriting(HIGHEST) for _ in range(4)] == [[]] * 4
 
 
 @given(
@@ -181,25 +188,27 @@ def test_looks_find_what_looking_at_all_would_find(made: list[tuple[int, int]], 
         settled = data.draw(st.sets(st.integers(1, first)))
         chunks.drop([state for state in chunks.settle(sorted(settled)) if not state.live])
         there = list(dict.fromkeys(state for n in range(1, first) if (state := chunks.of(n)) is not None))
-        group = chunks.worth_rewriting() or chunks.worth_rewriting()
+        until = data.draw(st.integers(1, first))
+        old = [state for state in there if state.first < until]
+        group = chunks.worth_rewriting(until) or chunks.worth_rewriting(until)
         assert [state for state in there if state in group] == group
         if not group:
-            poor = [s.live_octets < SMALL_OCTETS or s.live < 0.3 * len(s.numbers) for s in there[:-YOUNGEST]]
-            kinds = [s.volatile if is_poor else None for s, is_poor in zip(there, poor, strict=False)]
+            poor = [s.live_octets < SMALL_OCTETS or s.live < 0.3 * len(s.numbers) for s in old]
+            kinds = [s.volatile if is_poor else None for s, is_poor in zip(old, poor, strict=True)]
             assert all(len(list(run)) < SMALL_MANY or kind is None for kind, run in groupby(kinds))
             continue
         at = there.index(group[0])
         assert there[at : at + len(group)] == group
         assert len({state.volatile for state in group}) == 1
-        assert not set(group) & set(there[-YOUNGEST:])
+        assert set(group) <= set(old)
         chunks.replace(
             group, [n for state in group for n in state.needed()], sum(s.live_octets for s in group)
         )
 
 
 def test_a_damaged_chunk_is_left_alone() -> None:
-    chunks = filled([1] * (SMALL_MANY + YOUNGEST))
+    chunks = filled([1] * SMALL_MANY)
     state = chunks.of(3)
     assert state is not None
     state.damaged = True
-    assert chunks.worth_rewriting() == []
+    assert chunks.worth_rewriting(HIGHEST) == []

@@ -393,7 +393,7 @@ def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]
         patch.setattr(recovery, "PAGE_MESSAGES", 2)
         patch.setattr(compaction, "LOOK_EVERY", 1)
         patch.setattr(chunks, "SMALL_MANY", 2)
-        patch.setattr(chunks, "YOUNGEST", 1)
+        patch.setattr(compaction, "YOUNG_MS", 0)
         model = Model()
         for verb, name, number in steps:
             getattr(model, verb)(name, number)
@@ -403,7 +403,7 @@ def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]
 def test_what_is_settled_while_chunks_are_rewritten_is_settled(kept: Kept, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(compaction, "LOOK_EVERY", 1)
     monkeypatch.setattr(chunks, "SMALL_MANY", 3)
-    monkeypatch.setattr(chunks, "YOUNGEST", 0)
+    monkeypatch.setattr(compaction, "YOUNG_MS", 0)
     for bodies in ((b"a",), (b"b", b"c")):
         kept.publish("q", *bodies)
         kept.land()
