@@ -77,9 +77,13 @@ class Rounds:
         declare(line, line.channel(1))
         line.drop()
         inspector = Inspector(self.scene, node)
-        inspector.compare()
-        inspector.answer(self.scene.random.choice((0, 0.5, 0.8, 0.95, 1)))
-        inspector.leave()
+        try:
+            inspector.compare()
+            inspector.answer(self.scene.random.choice((0, 0.5, 0.8, 0.95, 1)))
+            inspector.leave()
+        except AssertionError as error:
+            error.add_note(node.log)
+            raise
 
     def last_look(self, looked: Callable[[], None] = lambda: None) -> None:
         """What the last round has left; then `looked` is called, the node is stopped properly, its folder verified."""

@@ -47,6 +47,7 @@ FAN: Final = ("fan1", "fan2", "fan3")
 SIZES: Final = (0, 10, 100, 100, 100, 1000, 1000, 5000, 20_000)
 INSPECTOR: Final = "inspector"
 TAKING, COUNTING, CONFIRMING, KNOWING = 1, 2, 3, 99  # channels
+SHORT: Final = 1000
 LARGE: Final = 300_000  # more than a frame; once in a while
 
 
@@ -75,10 +76,10 @@ class Scene:
     def __attrs_post_init__(self) -> None:
         self.random = random.Random(self.seed)
 
-    def message(self, publisher: str, persistent: bool = True) -> Message:
+    def message(self, publisher: str, persistent: bool = True, size_max: int = LARGE) -> Message:
         """The next message of a publisher."""
         chance = self.random
-        size = LARGE if chance.random() < 0.003 else chance.choice(SIZES)
+        size = min(size_max, LARGE if chance.random() < 0.003 else chance.choice(SIZES))
         expiration = str(FAR_MS) if chance.random() < 0.1 else ""
         self.numbers[publisher] += 1
         return Message(
@@ -223,8 +224,11 @@ class Inspector:
         line.drop()
 
     def _confirm(self, channel: int) -> None:
-        """Publish something, and wait until it is safe."""
-        ledger, message = self.scene.ledger, self.scene.message(INSPECTOR)
+        """Publish something, and wait until it is safe.
+
+        A node that is low on disk takes what came with the beginning of a connection's first message, and reads no
+        more: the message is so short that it comes in one piece."""
+        ledger, message = self.scene.ledger, self.scene.message(INSPECTOR, size_max=SHORT)
         self.line.call(channel, m.ConfirmSelect())
         deed = ledger.deed(INSPECTOR, f"publish of {message.name}")
         ledger.published(message, ["plain"], deed)
