@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from broker_core.deduplication.deduplication import Deduplication
     from broker_core.exchanges.exchange import Binding, Destination, Exchange
     from broker_core.leases.lease import Lease
+    from broker_core.links.unsettled_map import UnsettledMap
     from broker_core.policy import Policy
     from broker_core.queues.queue import Queue
     from broker_core.security.access import Permissions, TopicPermissions, User
@@ -148,6 +149,16 @@ class Catalogue(ABC):
     @abstractmethod
     def forget_branch(self, branch: Branch) -> None:
         """Called after a branch has ended, and its coordinator need not be told how."""
+
+    @abstractmethod
+    def keep_unsettled_map(self, unsettled: UnsettledMap) -> None:
+        """Called after the map of a link's unsettled deliveries was created (gives it a number and the journal), or its
+        terms changed.
+        """
+
+    @abstractmethod
+    def forget_unsettled_map(self, unsettled: UnsettledMap) -> None:
+        """Called after such a map has ended."""
 
     @abstractmethod
     def keep_binding(self, binding: Binding) -> None:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from broker_core.client import Client
     from broker_core.deduplication.deduplication import Deduplication
     from broker_core.leases.lease import Lease
+    from broker_core.links.unsettled_map import LinkNames, UnsettledMap
     from broker_core.selectors.parser import Selector
     from broker_core.staging.staging import Staging
 
@@ -112,6 +113,7 @@ class VirtualHost(Traced):
         self.leases: dict[tuple[str, str], Lease] = {}  # by queue and reader
         self.stagings: dict[str, Staging] = {}  # by name
         self.branches = Branches(self)  # of distributed transactions
+        self.unsettled_maps: dict[LinkNames, UnsettledMap] = {}  # of links that outlive a restart
         self.connections = 0  # clients that have entered
         # The caches of publish targets, by protocol and user; front-ends fill and bound them. Each lasts as long as
         # a front-end that refers to it, since users come and go.
@@ -675,6 +677,8 @@ class VirtualHost(Traced):
         for name in list(self.stagings):
             self.stagings.pop(name).end()
         self.branches.end()
+        for unsettled in list(self.unsettled_maps.values()):
+            unsettled.end()
         for exchange in self.exchanges.values():
             self._no_longer_kept(exchange)
             self._tell(exchange, exchange.type.close)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from broker_core.deduplication.deduplication import Deduplication
     from broker_core.exchanges.exchange import Binding, Exchange
     from broker_core.leases.lease import Lease
+    from broker_core.links.unsettled_map import UnsettledMap
     from broker_core.queues.queue import Queue
     from broker_core.staging.staging import Staging
     from broker_core.virtual_host import VirtualHost
@@ -153,7 +154,7 @@ def policy_in(virtual_host: str, name: str, record: ObjectRecord) -> Policy:
     return Policy(name, virtual_host, record.text("pattern"), definition, priority, apply_to)
 
 
-# Exchanges, queues, leases, stagings, branches and bindings.
+# Exchanges, queues, leases, stagings, branches, links and bindings.
 
 
 def exchange_record(exchange: Exchange) -> Json:
@@ -210,6 +211,10 @@ def lease_record(lease: Lease) -> Json:
 
 def staging_record(staging: Staging) -> Json:
     return {"number": staging.number, "user": written_text(staging.user)}
+
+
+def unsettled_map_record(unsettled: UnsettledMap) -> Json:
+    return {"number": unsettled.number, "terms": written_table(unsettled.terms)}
 
 
 def branch_record(branch: Branch) -> Json:

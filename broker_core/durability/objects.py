@@ -39,6 +39,7 @@ from broker_core.store.records import (
     QUEUE,
     STAGING,
     UNREADABLE,
+    UNSETTLED_MAP,
     key_of,
     text_of,
 )
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from broker_core.durability.journal import Journal
     from broker_core.exchanges.exchange import Binding, Destination, Exchange
     from broker_core.leases.lease import Lease
+    from broker_core.links.unsettled_map import UnsettledMap
     from broker_core.policy import Policy
     from broker_core.security.access import Permissions, TopicPermissions, User
     from broker_core.staging.staging import Staging
@@ -213,6 +215,14 @@ class StoredCatalogue(Catalogue):
     def forget_branch(self, branch: Branch) -> None:
         self._journal.remove(branch_key(branch))
 
+    def keep_unsettled_map(self, unsettled: UnsettledMap) -> None:
+        if not unsettled.number:
+            unsettled.keep_in(self._journal, self._next_number())
+        self._put(unsettled_map_key(unsettled), object_records.unsettled_map_record(unsettled))
+
+    def forget_unsettled_map(self, unsettled: UnsettledMap) -> None:
+        self._journal.remove(unsettled_map_key(unsettled))
+
     def keep_binding(self, binding: Binding) -> None:
         if binding.source.durable and is_kept(binding.end):
             self.last_binding += 1
@@ -284,6 +294,10 @@ def deduplication_key(owner: Destination, known: Deduplication) -> str:
 
 def branch_key(branch: Branch) -> str:
     return key_of(BRANCH, branch.branches.host.name, str(branch.xid))
+
+
+def unsettled_map_key(unsettled: UnsettledMap) -> str:
+    return key_of(UNSETTLED_MAP, unsettled.host.name, *unsettled.names)
 
 
 def binding_key(binding: Binding) -> str:

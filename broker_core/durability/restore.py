@@ -42,6 +42,7 @@ from broker_core.exchanges.exchange import (
 from broker_core.exchanges.missing import Missing, missing
 from broker_core.leases.lease import Lease
 from broker_core.limits import QueueLimits
+from broker_core.links.unsettled_map import UnsettledMap
 from broker_core.memory_tuning import no_collection
 from broker_core.observability import event_exchange
 from broker_core.queues.factory import new_queue
@@ -61,6 +62,7 @@ from broker_core.store.records import (
     QUEUE,
     STAGING,
     UNREADABLE,
+    UNSETTLED_MAP,
     Names,
     ObjectRecord,
     json_in,
@@ -101,6 +103,7 @@ NAMES: Final = {  # number of names in the key of each kind; kinds stand behind 
     LEASE: 3,
     STAGING: 2,
     BRANCH: 2,
+    UNSETTLED_MAP: 5,
     BINDING: 2,
 }
 LAYERED: Final = frozenset({VIRTUAL_HOST, USER, PERMISSIONS, TOPIC_PERMISSIONS, POLICY, OPERATOR_POLICY})
@@ -230,6 +233,7 @@ class Restoring:
             LEASE: self._lease,
             STAGING: self._staging,
             BRANCH: self._branch,
+            UNSETTLED_MAP: self._unsettled_map,
             BINDING: self._binding,
         }
         self._found[BINDING].sort(key=lambda found: found.place)
@@ -307,7 +311,7 @@ class Restoring:
         self._host(host)
         component_of(self._broker, component).set(host, name, record.json("value"), record.text("user"))
 
-    # Exchanges, queues, leases, stagings, branches and bindings.
+    # Exchanges, queues, leases, stagings, branches, links and bindings.
 
     def _exchange(self, names: Names, record: ObjectRecord) -> None:
         host, name = names
@@ -409,6 +413,13 @@ class Restoring:
         branch.keep_in(self._journal, record.number("number", least=1))
         self._has_number(branch.prepared.number)
         host.branches.add(branch)
+
+    def _unsettled_map(self, names: Names, record: ObjectRecord) -> None:
+        host, (role, user, container, link) = self._host(names[0]), names[1:]
+        unsettled = UnsettledMap(host, (role, user, container, link), record.table("terms"))
+        unsettled.keep_in(self._journal, record.number("number", least=1))
+        self._has_number(unsettled.number)
+        host.unsettled_maps[unsettled.names] = unsettled
 
     def _limits(self, host: VirtualHost, name: str, auto_delete: bool, arguments: Table) -> QueueLimits:
         try:

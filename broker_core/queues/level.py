@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush, merge
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -99,6 +99,26 @@ class Lane:
                 del pile[at]
                 return delivery
         return None
+
+    def take_stored(self, positions: Sequence[int]) -> list[Delivery]:
+        """Take the messages at these positions, which ascend, off the pages. The rest of each page stays on disk."""
+        if self.pages is None:
+            return []
+        taken: list[Delivery] = []
+        left: deque[Page] = deque()
+        for page in self.pages.on_disk:
+            at = bisect_left(positions, page.position)
+            if at == len(positions) or positions[at] > page.last:
+                left.append(page)
+                continue
+            found, rest = self.pages.backlog.take_from(page, frozenset(positions))
+            taken += found
+            if rest is not None:
+                left.append(rest)
+        self.pages.on_disk = left
+        if not left:
+            self._close()
+        return taken
 
     def weed(self, is_dead: Callable[[Delivery], bool]) -> None:
         """Remove all messages in memory for which `is_dead` is true."""

@@ -9,7 +9,7 @@ the order of the pages (`level.py`); the backlog counts the messages in pages, w
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -117,6 +117,30 @@ class Backlog:
     def look(self, page: Page) -> list[Delivery]:
         """Return the messages of a page, which stays on disk, in order."""
         return sorted(self._made(page, self._journal.fetch(self._queue, page)), key=POSITION)
+
+    def take_from(self, page: Page, positions: Container[int]) -> tuple[list[Delivery], Page | None]:
+        """Read a page at once, and take the messages at some positions off it. Return these, and what is left of it."""
+        taken = [each for each in self.look(page) if each.position in positions]
+        if not taken:
+            return [], page
+        self._asked.pop(page, None)
+        self._gone(page)
+        numbers = {each.stored for each in taken}
+        left = [number for number in page.numbers if number not in numbers]
+        if not left:
+            return taken, None
+        rest = Page(
+            in_order(left),
+            page.position,
+            page.last,
+            page.octets - sum([each.message.size for each in taken]),
+            page.expiring - sum([each.expires_at != NEVER for each in taken]),
+            page.redelivered,
+            {number: tries for number, tries in page.marks.items() if number not in numbers},
+            page.due,
+        )
+        self.add(rest)
+        return taken, rest
 
     def give_up(self, page: Page) -> None:
         """Drop the request for a page."""

@@ -458,17 +458,32 @@ class WorkQueue(Queue):
                 return self._acquired(delivery)
         return None
 
+    def take_stored(self, positions: Sequence[int]) -> list[Delivery]:
+        """Return the messages at these positions, which ascend, as delivered and not answered, in any order.
+
+        Called at a start, for clients that had them before it, and so also for those that have expired since.
+        """
+        taken = [each for lane in self.lanes for each in lane.take_stored(positions)]
+        found = {each.position for each in taken}
+        for position in positions:
+            if position not in found:  # of a queue that does not leave them on disk
+                taken += [each for lane in self.lanes if (each := lane.take_at(position)) is not None]
+        return [self._with_client(each) for each in taken]
+
     def _acquired(self, delivery: Delivery) -> Delivery | None:
-        now = self.virtual_host.broker.now
-        if delivery.expires_at < now:
+        if delivery.expires_at < self.virtual_host.broker.now:
             self.expire(delivery)
             return None
+        return self._with_client(delivery)
+
+    def _with_client(self, delivery: Delivery) -> Delivery:
+        """Count a message that was taken out of its lane as delivered and not answered, and return it."""
         self.left(delivery)
         if self.awaited or self.overfull is not None:
             self.touch()
         self.delivered += 1
         self.unsettled += 1
-        delivery.given_at = now
+        delivery.given_at = self.virtual_host.broker.now
         if self.present is not None:
             self.present.acquired(delivery)
         return delivery

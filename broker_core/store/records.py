@@ -25,6 +25,7 @@ QUEUE: Final = "queue"  # virtual host, name
 LEASE: Final = "lease"  # virtual host, queue, reader
 STAGING: Final = "staging"  # virtual host, name
 BRANCH: Final = "branch"  # virtual host, name (`branch.xid_in`)
+UNSETTLED_MAP: Final = "unsettled-map"  # virtual host, role, user, container, link
 DEDUPLICATION: Final = "deduplication"  # virtual host, name, exchange or queue: the ids that it knows
 BINDING: Final = "binding"  # virtual host, number: keeps their order, and distinguishes equal ones
 LAST_NUMBER: Final = "last-number"  # of the queues': no number is used twice

@@ -663,14 +663,14 @@ def test_a_subscription_keeps_unsettled_messages_as_well() -> None:
     assert again.get().tag == got.tag
 
 
-def test_after_a_restart_what_was_unsettled_is_delivered_anew() -> None:
+def test_without_durable_state_what_was_unsettled_is_delivered_anew_after_a_restart() -> None:
     bench = StoredBench(PATIENT)
     declare(bench, "q", durable=True)
     session_of(bench).sender(QUEUE).publish(p.Header(durable=True), data(b"0"))
-    got = receiver(session_of(bench), of=lasting(durable=2)).get()
+    got = receiver(session_of(bench), of=lasting(durable=1)).get()
     after = bench.again()
     after.advance(1)
-    again = receiver(session_of(after), unsettled={got.tag: p.Accepted()}, of=lasting(durable=2))
+    again = receiver(session_of(after), unsettled={got.tag: p.Accepted()}, of=lasting(durable=1))
     assert again.attached.unsettled is None
     assert again.attached.source.durable == 0
     delivery = again.get()

@@ -364,7 +364,7 @@ def test_a_link_of_many_messages_keeps_no_more_than_is_unsettled(
 
 
 @pytest.mark.parametrize(("asked", "told"), [(0, 0), (1, 1), (2, 1)])
-def test_a_target_tells_that_nothing_of_deliveries_outlives_the_node(
+def test_a_target_that_ends_with_its_link_tells_that_nothing_of_deliveries_outlives_the_node(
     session: Session, asked: int, told: int
 ) -> None:
     """Part 3, section 3.5.5."""
@@ -372,7 +372,7 @@ def test_a_target_tells_that_nothing_of_deliveries_outlives_the_node(
     assert sender.attached.target.durable == told
 
 
-def test_after_a_restart_we_know_of_none_and_what_was_on_disk_is_there_twice() -> None:
+def test_without_durable_state_we_know_of_none_after_a_restart_and_what_was_on_disk_is_there_twice() -> None:
     bench = StoredBench(PATIENT)
     declare(bench, "q", durable=True)
     sender = sender_of(session_of(bench))

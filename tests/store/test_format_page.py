@@ -13,6 +13,7 @@ from broker_core.durability import id_log, object_records
 from broker_core.durable_objects import PARAMETER
 from broker_core.leases import lease
 from broker_core.leases.lease import opened
+from broker_core.links.unsettled_map import UnsettledMap
 from broker_core.message import Facts, Message
 from broker_core.policy import Policy
 from broker_core.security.access import Permissions, TopicPermissions, User
@@ -77,6 +78,7 @@ def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
         records.LEASE,
         records.STAGING,
         records.BRANCH,
+        records.UNSETTLED_MAP,
         records.BINDING,
         records.LAST_NUMBER,
         records.UNREADABLE,
@@ -104,6 +106,7 @@ def test_the_fields_of_records_are_on_the_page() -> None:
         object_records.deduplication_record(RecentMessages(host, exchange, DeduplicationSettings())),
         object_records.lease_record(opened(queue, "r")),
         object_records.branch_record(Branch(host.branches, xid("a"), "u")),
+        object_records.unsettled_map_record(UnsettledMap(host, ("sender", "u", "c", "l"), {})),
         object_records.binding_record(host.bind(exchange, queue, "k")),
         object_records.policy_record(policy),
         object_records.user_record(User("u")),

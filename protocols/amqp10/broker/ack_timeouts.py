@@ -54,6 +54,5 @@ class Timeouts(AckTimeouts):
         consumer = self._consumer
         consumer.link.settle(list(late), TAKEN_BACK)
         consumer.session.wire.flush()
-        for delivery in late.values():
-            delivery.queue.release(delivery)
+        consumer.retire([*late.values()], TAKEN_BACK)
         report(late.values(), consumer.session.client.name, f"link '{consumer.link.name}'")

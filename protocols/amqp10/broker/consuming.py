@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from broker_core.arguments.warnings import WARNINGS_MAX
 from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
@@ -45,6 +45,7 @@ from protocols.amqp10.machine.sending import OutgoingLink
 if TYPE_CHECKING:
     from broker_core.message import Message
     from protocols.amqp10.broker.outcomes import Outcome
+    from protocols.amqp10.broker.recorded_deliveries import RecordedDeliveries
     from protocols.amqp10.broker.session import ServedSession
     from protocols.amqp10.broker.sources import Terms
     from protocols.amqp10.broker.subscriptions import Subscription
@@ -115,7 +116,7 @@ def _consume(
     if kept is not None and not takes:
         kept.expire()
         kept = None
-    stay = kept_deliveries.granted(session, origin.source, queue, takes)
+    stay = kept_deliveries.granted(session, link, origin, takes)
     plan = None if kept is None else kept_deliveries.compared(kept, attach)
     consumer = LinkConsumer(session, link, origin, terms, stay)
     if stay is not None or kept is not None:
@@ -134,8 +135,7 @@ def _consume(
     except AmqpError:
         queue.remove_consumer(consumer)
         raise
-    if stay is not None:
-        kept_deliveries.serve(consumer)
+    kept_deliveries.serve(consumer, stay, kept)
     if kept is not None and plan is not None:
         consumer.resume(Resumption(consumer, kept, plan))
     return consumer
@@ -145,6 +145,7 @@ class QueueSource:
     """A queue as a link's source. `Subscription` has the same interface."""
 
     __slots__ = ("queue", "source")
+    is_subscription: ClassVar[bool] = False
 
     def __init__(self, queue: Queue, source: p.Source) -> None:
         self.queue = queue
@@ -162,6 +163,8 @@ class QueueSource:
         told.durable = p.TERMINUS_DURABILITY_NONE
         told.expiry_policy, told.timeout = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, 0
         if stay is not None:
+            if stay.durable:
+                told.durable = p.TERMINUS_DURABILITY_UNSETTLED_STATE
             told.expiry_policy, told.timeout = stay.policy, stay.timeout_s
         return told
 
@@ -199,6 +202,7 @@ class LinkConsumer(Consumer, Retiring):
         "final_outcome",
         "link",
         "origin",
+        "record",
         "resumption",
         "session",
         "timeouts",
@@ -232,6 +236,7 @@ class LinkConsumer(Consumer, Retiring):
             FAILED if origin.source.default_outcome is None else self.default_outcome
         )
         self.resumption: Resumption | None = None  # of deliveries of an earlier link
+        self.record: RecordedDeliveries | None = None  # if its deliveries outlive the node
         self._stay = stay  # what becomes of unsettled deliveries when the link is lost
         self.timeout_s = terms.timeout_s  # the limit for answers, if the receiver asked for its own
         self.timeouts = Timeouts(self)
@@ -256,7 +261,10 @@ class LinkConsumer(Consumer, Retiring):
     def _line_room(self) -> int:
         if self._pauses:
             return 0
-        transfers = self.window.credit = self.session.wire.sending.room()
+        transfers = self.session.wire.sending.room()
+        if self.record is not None:
+            transfers = min(transfers, self.record.room)
+        self.window.credit = transfers
         return self.session.outbox.room() if transfers > 0 else 0
 
     def pause(self, pause_s: float) -> None:
@@ -285,7 +293,18 @@ class LinkConsumer(Consumer, Retiring):
         kept_deliveries.keep(self, (), self._stay, closed=True)
         self._stay = None
 
+    def is_recorded(self) -> None:
+        """Called when the deliveries that waited for the disk have been sent."""
+        self._pauses -= 1
+        self.credit = self.link.credit
+        self.wake()
+
     def deliver(self, deliveries: list[Delivery]) -> None:
+        if self.record is not None:
+            if not self.record.waits:
+                self._pauses += 1
+            self.record.hold(deliveries)
+            return
         link, settled = self.link, self.settled
         if settled:
             self.session.delivered_settled += len(deliveries)
@@ -333,6 +352,8 @@ class LinkConsumer(Consumer, Retiring):
         log.exception("cannot deliver a message of %s to '%s'", delivery.queue.described, self.link.name)
         self.credit += 1
         self.window.credit += 1
+        if self.record is not None:
+            self.record.forget((delivery,))
         if not self.settled and not self.browses:
             delivery.reject()
 
@@ -399,8 +420,13 @@ class LinkConsumer(Consumer, Retiring):
         if link.ended or not link.drain:
             return
         link.available = self.queue.available_to(self)
+        if self.record is not None and self.record.waits:
+            self._look_again()
+            return
         if self.resumption is not None and self.resumption.is_endless:
             link.available = 0
+        elif self.record is not None and not self.record.room:
+            pass  # it gets no more before it has settled some
         elif self.credit > 0 and (self.queue.seeks_for(self) or (link.available and self._line_room() <= 0)):
             self._look_again()
             return
@@ -430,7 +456,11 @@ class LinkConsumer(Consumer, Retiring):
                 self.retire(tokens, self.default_outcome)
             raise
         self.retire(tokens, outcome)
+        if self.record is not None:
+            self.wake()
         if not settled:  # X070
+            if self.record is not None:
+                self.session.broker.hold_answer()
             self.link.settle(ids, outcome)
 
     def _renew(self, deliveries: list[Delivery]) -> None:
@@ -443,6 +473,8 @@ class LinkConsumer(Consumer, Retiring):
 
     def retire(self, tokens: list[object], outcome: Outcome) -> None:
         if tokens:
+            if self.record is not None:
+                self.record.forget(tokens)
             if type(outcome) is p.Accepted:
                 self.session.accepted += len(tokens)
             outcomes.apply(cast("list[Delivery]", tokens), outcome)
@@ -454,10 +486,14 @@ class LinkConsumer(Consumer, Retiring):
         self.queue.remove_consumer(self)
         if not self.browses:
             left = self.session.transactions.left(tokens)
+            if self.record is not None:
+                left += self.record.take_waiting()
             if self._stay is not None or self.resumption is not None:
                 left = kept_deliveries.keep(self, left, self._stay, closed)
             self.retire(left, self.default_outcome)
             self.retire([*self._unsendable], FAILED)
+            if self.record is not None:
+                kept_deliveries.end_unless_kept(self.record.unsettled)
         self.origin.left(self, closed)
 
 

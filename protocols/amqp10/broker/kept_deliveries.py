@@ -16,8 +16,9 @@ What the receiver alone lists has been settled by us, or was requeued: our map l
 
 A receiver asks for all this by an expiry-policy `connection-close` or `never`, or a timeout; the default policy,
 `session-end`, does not count as asking. The time is limited (`link_timeout_max_s`), and so are number and bytes of what
-is kept. A source tells what is granted. Nothing of this outlives the node: messages that were unsettled then are
-requeued at its start, and no source tells a durability of `unsettled-state` (part 3, section 3.5.5).
+is kept. A source tells what is granted. All of this outlives the node if the source asks for a timeout, and for the
+durability `unsettled-state` (recorded_deliveries.py). Else messages that were unsettled are requeued at the next start,
+and the source tells no such durability (part 3, section 3.5.5).
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 import attrs
 
 from broker_core.limits import QueueType
+from broker_core.links.unsettled_map import LinkNames, UnsettledMap, can_be_kept, unsettled_map
 from broker_core.queues.queue import Watcher
+from broker_core.queues.work_queue import WorkQueue
 from protocols.amqp10.broker import outcomes
 from protocols.amqp10.broker.encoding import pieces
 from protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
+from protocols.amqp10.broker.recorded_deliveries import RecordedDeliveries
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
 from protocols.amqp10.codec.sections import MalformedError, offset_of
@@ -44,13 +48,17 @@ if TYPE_CHECKING:
     from broker_core.clock import Timer
     from broker_core.delivery import Delivery
     from broker_core.queues.queue import Queue
-    from protocols.amqp10.broker.consuming import LinkConsumer
+    from broker_core.values import Table
+    from protocols.amqp10.broker.consuming import LinkConsumer, QueueSource
     from protocols.amqp10.broker.outcomes import Outcome
     from protocols.amqp10.broker.session import ServedSession
+    from protocols.amqp10.broker.subscriptions import Subscription
+    from protocols.amqp10.machine.sending import OutgoingLink
 
 DELIVERIES_MAX: Final = 1024  # of a link that are kept, the oldest; the others are requeued
 RECEIVERS_MAX: Final = 1000  # of a virtual host that something is kept for; beyond that, the oldest expires
 OCTETS_MAX: Final = 64 * 1024 * 1024  # bytes of all kept messages of a virtual host; beyond that, likewise
+RECEIVER: Final = "receiver"  # the role in the names of a link whose deliveries are on disk
 
 State: TypeAlias = "p.DeliveryState | None"
 
@@ -103,13 +111,17 @@ class Stay:
     policy: str
     timeout_s: int
     longest_s: int  # whatever the policy waits for
+    durable: bool = False  # they stay over a restart of the node
 
 
-def granted(session: ServedSession, source: p.Source, queue: Queue, takes: bool) -> Stay | None:
+def granted(
+    session: ServedSession, link: OutgoingLink, origin: QueueSource | Subscription, takes: bool
+) -> Stay | None:
     """Return how long the deliveries of a source stay, or None if it does not ask for that, or cannot have it.
 
     `takes`: its messages are taken from the queue, and unsettled until they are answered.
     """
+    source, queue = origin.source, origin.queue
     longest_s = session.connection.config.protocols.amqp10.link_timeout_max_s
     asked, timeout_s = str(source.expiry_policy), int(source.timeout)
     lasting = (p.TERMINUS_EXPIRY_POLICY_CONNECTION_CLOSE, p.TERMINUS_EXPIRY_POLICY_NEVER)
@@ -118,8 +130,28 @@ def granted(session: ServedSession, source: p.Source, queue: Queue, takes: bool)
     if source.dynamic or queue.hidden or queue.type is QueueType.STREAM or "shared" in source.capabilities:
         return None
     if asked == p.TERMINUS_EXPIRY_POLICY_NEVER:
-        return Stay(p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, longest_s, longest_s)
-    return Stay(asked, min(timeout_s, longest_s), longest_s)
+        asked, timeout_s = p.TERMINUS_EXPIRY_POLICY_LINK_DETACH, longest_s
+    timeout_s = min(timeout_s, longest_s)
+    durable = bool(timeout_s) and _outlives(session, link, origin)
+    return Stay(asked, timeout_s, longest_s, durable)
+
+
+def _outlives(session: ServedSession, link: OutgoingLink, origin: QueueSource | Subscription) -> bool:
+    """Return whether the deliveries of a source, which has a timeout, stay over a restart of the node.
+
+    JMS clients ask for that with each durable subscription and do not resume: it has to be asked for with mode second
+    there. A queue with groups could not give several messages of one group to the receiver at the start.
+    """
+    source, queue = origin.source, origin.queue
+    asks = source.durable == p.TERMINUS_DURABILITY_UNSETTLED_STATE
+    if link.rcv_settle_mode != p.RECEIVER_SETTLE_MODE_SECOND and origin.is_subscription:
+        return False
+    is_kept = bool(queue.number) and queue.limits.group_key is None
+    return asks and is_kept and can_be_kept(session.client.host, _names(session, link.name))
+
+
+def _names(session: ServedSession, link: str) -> LinkNames:
+    return RECEIVER, *_key(session, link)
 
 
 def _key(session: ServedSession, link: str) -> Key:
@@ -128,19 +160,26 @@ def _key(session: ServedSession, link: str) -> Key:
 
 
 class KeptReceiver(Terminus):
-    """The deliveries of a link that its receiver had not settled."""
+    """The deliveries of a link that its receiver had not settled. `unsettled` is what of them is on disk."""
 
-    __slots__ = ("_longest", "_octets", "_outcome", "_stay", "_watch", "deliveries", "queue")
+    __slots__ = ("_longest", "_octets", "_outcome", "_stay", "_unsettled", "_watch", "deliveries", "queue")
 
     def __init__(
-        self, consumer: LinkConsumer, key: Key, stay: Stay, deliveries: dict[bytes, Delivery]
+        self,
+        key: Key,
+        queue: Queue,
+        stay: Stay,
+        outcome: Outcome,
+        deliveries: dict[bytes, Delivery],
+        unsettled: UnsettledMap | None,
     ) -> None:
-        super().__init__(termini_of(consumer.session.client.host), key)
+        super().__init__(termini_of(queue.virtual_host), key)
         self.policy, self.timeout_s = stay.policy, stay.timeout_s
-        self.queue = consumer.queue
+        self.queue = queue
         self.deliveries = deliveries  # by tag, in the order of sending
         self._stay = stay
-        self._outcome = consumer.final_outcome
+        self._outcome = outcome  # for those that nobody comes back for
+        self._unsettled = unsettled
         self._octets = sum(each.message.size for each in deliveries.values())
         self._longest: Timer | None = None
         self._watch = DeletionWatch(self)
@@ -181,6 +220,33 @@ class KeptReceiver(Terminus):
         if not self.has_gone:
             self.forget()
             outcomes.apply([*self.deliveries.values()], self._outcome)
+            if self._unsettled is not None:
+                self._unsettled.end()
+
+
+def restore(unsettled: UnsettledMap, key: Key) -> None:
+    """Take the deliveries that a receiver had before a restart off their queue again, and keep them for it.
+
+    Raises ValueError, AmqpError or DecodeError if what is on disk is damaged.
+    """
+    notes, terms = unsettled.notes, unsettled.terms
+    policy, timeout_s, octets = terms.get("policy"), terms.get("timeout"), terms.get("outcome")
+    queue = unsettled.host.queues.get(str(terms.get("queue")))
+    if not isinstance(policy, str) or not isinstance(timeout_s, int) or not isinstance(octets, bytes):
+        raise ValueError("its terms are missing")
+    outcome, _ = p.decode(octets, 0, len(octets))
+    if not isinstance(outcome, outcomes.Outcome):
+        raise ValueError("its outcome is none")
+    taken = queue.take_stored(sorted(notes.values())) if isinstance(queue, WorkQueue) else []
+    found = {delivery.position: delivery for delivery in taken}
+    deliveries = {tag: found[position] for tag, position in sorted(notes.items()) if position in found}
+    for tag in notes.keys() - deliveries.keys():  # damaged, or replaced by a newer value
+        unsettled.unnote(tag)
+    if queue is None or not deliveries:
+        unsettled.end()
+        return
+    stay = Stay(policy, timeout_s, timeout_s, durable=True)
+    KeptReceiver(key, queue, stay, outcome, deliveries, unsettled).outlive_all()
 
 
 class DeletionWatch(Watcher):
@@ -203,11 +269,13 @@ def next_tag_prefix(session: ServedSession) -> bytes:
 def claimed(session: ServedSession, attach: p.Attach, queue: Queue) -> KeptReceiver | None:
     """Return what is kept for a receiver that comes back to this queue, or None.
 
-    If it lists what it has not settled and its old link is still there, that has lost its connection, and is stolen.
+    If it lists what it has not settled and its old link is still there, that has lost its connection, and is stolen; so
+    is any whose deliveries outlive the node.
     If the attach fails, `leave` must follow, else `Resumption`.
     """
     termini, key = termini_of(session.client.host), _key(session, attach.name)
-    if attach.unsettled is not None and (before := termini.served.get(key)) is not None:
+    is_back = attach.unsettled is not None or (RECEIVER, *key) in session.client.host.unsettled_maps
+    if is_back and (before := termini.served.get(key)) is not None:
         before.detach(AmqpError(p.LINK_STOLEN, f"link '{attach.name}' was attached elsewhere"))
     kept = termini.receivers.get(key)
     if not isinstance(kept, KeptReceiver):
@@ -326,10 +394,38 @@ class Resumption:
         return steps | self.behind
 
 
-def serve(consumer: LinkConsumer) -> None:
-    """Note a link whose deliveries will be kept."""
-    termini = termini_of(consumer.session.client.host)
-    termini.served[_key(consumer.session, consumer.link.name)] = consumer.link
+def serve(consumer: LinkConsumer, stay: Stay | None, kept: KeptReceiver | None) -> None:
+    """Note a link whose deliveries will be kept, also on disk if its source was granted that."""
+    session, link = consumer.session, consumer.link
+    host, names = session.client.host, _names(session, link.name)
+    if stay is not None:
+        termini_of(host).served[_key(session, link.name)] = link
+    if stay is not None and stay.durable:
+        terms: Table = {
+            "policy": stay.policy,
+            "timeout": stay.timeout_s,
+            "queue": consumer.queue.name,
+            "outcome": consumer.final_outcome.encode(),
+        }
+        unsettled = unsettled_map(host, names, terms)
+        deliveries = {} if kept is None else kept.deliveries
+        prefix = next_tag_prefix(session)
+        while any(tag.startswith(prefix) for tag in deliveries):  # the clock was set back since
+            prefix = next_tag_prefix(session)
+        consumer.record = RecordedDeliveries(consumer, unsettled, deliveries, prefix)
+        if (journal := session.broker.journal) is not None:
+            # What our map leaves out has been settled: our attach waits until that is on disk.
+            journal.holds = True
+    elif (before := host.unsettled_maps.get(names)) is not None:
+        before.end()
+
+
+def end_unless_kept(unsettled: UnsettledMap) -> None:
+    """Remove from the store what is there of a link that has ended, unless it leaves deliveries, or is followed."""
+    termini, (_, *key) = termini_of(unsettled.host), unsettled.names
+    name = cast("Key", tuple(key))
+    if name not in termini.receivers and name not in termini.served:
+        unsettled.end()
 
 
 def keep(consumer: LinkConsumer, tokens: Sequence[object], stay: Stay | None, closed: bool) -> list[object]:
@@ -353,5 +449,6 @@ def keep(consumer: LinkConsumer, tokens: Sequence[object], stay: Stay | None, cl
     if kept:
         if (before := termini.receivers.get(key)) is not None:
             before.expire()
-        KeptReceiver(consumer, key, stay, kept).leave(session)
+        unsettled = None if consumer.record is None else consumer.record.unsettled
+        KeptReceiver(key, consumer.queue, stay, consumer.final_outcome, kept, unsettled).leave(session)
     return released

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from broker_core.clock import Timer
     from broker_core.virtual_host import VirtualHost
     from protocols.amqp10.broker.session import ServedSession
+    from protocols.amqp10.machine.receiving import IncomingLink
     from protocols.amqp10.machine.sending import OutgoingLink
 
 SWEEP_FROM: Final = 100  # sources; beyond that, sources whose queues were deleted are forgotten
@@ -104,6 +105,7 @@ class Termini(FrontEndState):
         self.targets: dict[Key, Terminus] = {}
         self.receivers: dict[Key, Terminus] = {}  # what receivers had not settled, in the order of leaving
         self.served: dict[Key, OutgoingLink] = {}  # attached links that will leave such
+        self.publishing: dict[Key, IncomingLink] = {}  # attached links whose targets outlive the node
         self.octets_kept = 0  # bytes of the messages that `receivers` hold
         # Delivery tags that outlive their link begin with the time of the start, and a number.
         self._tags_from = int(self.broker.clock.wall() * 1000) & MASK

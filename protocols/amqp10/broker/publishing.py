@@ -70,12 +70,15 @@ def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> Inco
         owner = addressed = Addressed(session, link, found)
         _require_queue(session.client, found, target.durable)
     kept = resumption.kept_for(session, attach)
-    resumption.tell_durability(target)
+    resumption.tell_durability(session, link, target)
     target.capabilities = [name for name in target.capabilities if name in CAPABILITIES]
     wished = [wish for wish in attach.desired_capabilities if wish == DELAYED_DELIVERY]
-    link.attach(
-        attach.source, target, offered_capabilities=wished, unsettled=resumption.states_of(kept, attach)
-    )
+    states = resumption.states_of(kept, attach)
+    try:
+        link.attach(attach.source, target, offered_capabilities=wished, unsettled=states)
+    except AmqpError:
+        resumption.forget(session, link.name)
+        raise
     if addressed is not None:
         addressed.watch_queue()
     return resumption.serve(session, link, owner, target, kept)
@@ -433,6 +436,10 @@ class Publishing(IncomingOwner):
         self._farewell = error
         if not (self._accepted or self._answers or self._marked):
             self.link.detach(error)
+
+    def has_accepted(self, delivery_id: int) -> bool:
+        """Return whether the last message was this one, and will be accepted."""
+        return bool(self._accepted) and self._accepted[-1] == delivery_id
 
     def untold(self) -> list[tuple[int, p.DeliveryState]]:
         """Return the answers that are still to be sent."""

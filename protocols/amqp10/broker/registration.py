@@ -45,11 +45,15 @@ def encoding() -> Encoding:
 
 
 def restored(broker: Broker) -> None:
-    """Restore the subscriptions that have outlived a restart, so that they wait for their subscribers."""
+    """Restore subscriptions and unsettled deliveries that have outlived a restart; they wait for their links."""
     if any(SUBSCRIPTION in queue.notes for host in broker.hosts() for queue in host.queues.values()):
         from protocols.amqp10.broker.subscriptions import restore
 
         restore(broker)
+    if any(host.unsettled_maps for host in broker.hosts()):
+        from protocols.amqp10.broker import unsettled_state
+
+        unsettled_state.restore(broker)
 
 
 PROTOCOL: Final = Protocol(

@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
@@ -192,6 +192,7 @@ class Subscription(Terminus):
     """A queue that is bound to an exchange, and the links that are served from it."""
 
     __slots__ = ("is_new", "links", "queue", "source")
+    is_subscription: ClassVar[bool] = True
 
     def __init__(self, queue: Queue, key: Key, source: p.Source, is_new: bool = True) -> None:
         super().__init__(termini_of(queue.virtual_host), key)
@@ -213,11 +214,12 @@ class Subscription(Terminus):
         return sources.of_subscription(terms, self.source, self.queue.exclusive)
 
     def told(self, terms: Terms, stay: Stay | None) -> p.Source:
-        """Return the source for our attach. It outlives the node, but the states of its deliveries do not."""
+        """Return the source for our attach. It outlives the node; the states of its deliveries do if these stay."""
         told = sources.actual(self.source, terms, self.queue)
         told.distribution_mode = p.STD_DIST_MODE_COPY
         told.capabilities = [name for name in self.source.capabilities if name in CAPABILITIES]
-        told.durable = min(told.durable, p.TERMINUS_DURABILITY_CONFIGURATION)
+        if stay is None or not stay.durable:
+            told.durable = min(told.durable, p.TERMINUS_DURABILITY_CONFIGURATION)
         told.expiry_policy, told.timeout = self.policy, self.timeout_s
         return told
 

@@ -23,7 +23,7 @@ from mypy_extensions import mypyc_attr
 if TYPE_CHECKING:
     from protocols.amqp10.codec import performatives as p
     from protocols.amqp10.codec.types import Value
-    from protocols.amqp10.machine.receiving import IncomingLink
+    from protocols.amqp10.machine.receiving import IncomingLink, Unsettled
     from protocols.amqp10.machine.sending import OutgoingLink
     from protocols.amqp10.machine.session import Session
     from protocols.shared.machine.contract import Wait
@@ -118,6 +118,9 @@ class IncomingOwner(ABC):
 
     def on_aborted(self, tag: bytes) -> None:
         """Called when the sender has settled a delivery of an earlier link, by aborting it."""
+
+    def on_settled(self, deliveries: list[Unsettled]) -> None:
+        """Called when the sender has settled these, on a link with rcv-settle-mode second and `tells_settled`."""
 
     @abstractmethod
     def on_detached(self, closed: bool) -> None:

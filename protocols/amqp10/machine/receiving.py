@@ -59,11 +59,12 @@ class Unfinished:
 class Unsettled:
     """A delivery on a link with rcv-settle-mode second, until the peer has settled it."""
 
-    __slots__ = ("second", "state", "tag")
+    __slots__ = ("second", "settled", "state", "tag")
 
     def __init__(self, tag: bytes, second: bool) -> None:
         self.tag = tag
         self.second = second  # whether the mode is that of the delivery, too
+        self.settled = False  # the peer has settled it, or forgotten it
         self.state: p.DeliveryState | None = None  # our answer, if there is one
 
 
@@ -82,6 +83,7 @@ class IncomingLink(Link):
         "owner",
         "second",
         "size_max",
+        "tells_settled",
         "unanswered",
         "unsettled",
     )
@@ -100,6 +102,7 @@ class IncomingLink(Link):
         self.hungry = False  # the session will check whether to grant credit
         self.second = self.rcv_settle_mode == SECOND
         self.size_max = tuning.message_size_max or UNLIMITED
+        self.tells_settled = False  # the owner wants to know what the peer has settled
         self._forbidden = FORBIDDEN.get(self.snd_settle_mode)
         self._plain = not self.second  # not second, nothing unfinished, and not for resumed deliveries alone
         self._together = TOGETHER_MIN
@@ -353,9 +356,14 @@ class IncomingLink(Link):
 
     def peer_settled(self, first: int, count: int) -> None:
         """Forget deliveries that the peer has settled, on a link with rcv-settle-mode second."""
+        settled: list[Unsettled] = []
         for delivery_id in [each for each in self.unsettled if each - first & MASK < count]:
-            del self.unsettled[delivery_id]
+            delivery = self.unsettled.pop(delivery_id)
+            delivery.settled = True
+            settled.append(delivery)
             self.unanswered -= 1
+        if settled and self.tells_settled:
+            self.owner.on_settled(settled)
         self._look_at_credit()
 
 

@@ -78,8 +78,8 @@ class OutgoingLink(Link):
         self.unsent: deque[object] = deque()  # the tokens of waiting messages that are sent unsettled
         self.waiting: Waiting | None = None  # the last item of the link in the backlog
         self.tag_prefix = b""  # of delivery tags; for the owner to set before it attaches
-        self.tags: dict[int, bytes] = {}  # of resumed deliveries, by id
-        self.unsent_tags: dict[object, bytes] = {}  # of those that wait to be resumed, by token
+        self.tags: dict[int, bytes] = {}  # of deliveries with tags of the owner's, by id
+        self.unsent_tags: dict[object, bytes] = {}  # of those that wait to be sent, by token
         self._front = b""  # the beginning of frames of `_front_size` bytes
         self._front_size = 0
         self._outbox = session.connection.outbox
@@ -239,13 +239,20 @@ class OutgoingLink(Link):
 
         `pieces`: the rest of the message. `aborted`: the peer forgets the delivery, which is `settled`.
         """
+        self._send_tagged(token, Tagged(self, tag, pieces, size, settled, True, aborted))
+
+    def send_tagged(self, token: object, tag: bytes, pieces: list[bytes], size: int) -> None:
+        """Send a message unsettled, as `send` would, under a delivery tag of the owner's."""
+        self._send_tagged(token, Tagged(self, tag, pieces, size, settled=False))
+
+    def _send_tagged(self, token: object, message: Tagged) -> None:
         self.credit -= 1
         self.delivery_count = self.delivery_count + 1 & MASK
         if not self.ended:
-            if not settled:
+            if not message.settled:
                 self.unsent.append(token)
-                self.unsent_tags[token] = tag
-            self._sending.send(Resumed(self, tag, pieces, size, settled, aborted))
+                self.unsent_tags[token] = message.tag
+            self._sending.send(message)
 
     def left(self) -> list[tuple[object, bytes]]:
         """Return the unsettled deliveries that the peer may have seen, as their tokens and delivery tags."""
@@ -274,6 +281,8 @@ class OutgoingLink(Link):
             unsettled = self._sending.unsettled
             for each in ids:
                 del unsettled[each]
+            if self.tags:
+                self._forget_tags(ids)
         else:
             tokens = [self.unsettled[each] for each in ids]
         try:
@@ -295,6 +304,12 @@ class OutgoingLink(Link):
             if not self.ended and each in self.unsettled:
                 del self.unsettled[each], self._sending.unsettled[each]
                 self.session.answer(p.ROLE_SENDER, each, True, state)
+        if self.tags:
+            self._forget_tags(ids)
+
+    def _forget_tags(self, ids: Sequence[int]) -> None:
+        for each in ids:
+            self.tags.pop(each, None)
 
 
 class Waiting:
@@ -303,7 +318,7 @@ class Waiting:
     A message is cut into transfers when these can be sent: until then it is just the message in its queue.
     """
 
-    __slots__ = ("_at", "_body", "_pieces", "_settled", "_size", "left", "link", "told")
+    __slots__ = ("_at", "_body", "_pieces", "_size", "left", "link", "settled", "told")
 
     def __init__(
         self, link: OutgoingLink, pieces: list[bytes], size: int, settled: bool, told: Told | None = None
@@ -311,7 +326,7 @@ class Waiting:
         self.link = link
         self.told = told
         self.left = True  # not everything has been sent
-        self._settled = settled
+        self.settled = settled
         self._body = b""  # of the next transfer, if it is not the first
         self._pieces = pieces  # the whole message, of `size` bytes ...
         self._size = size
@@ -329,33 +344,41 @@ class Waiting:
 
     def _first(self, size_max: int) -> bytes:
         """Return the beginning of the first transfer."""
-        return self.link.begin(self._size, self._settled)
+        return self.link.begin(self._size, self.settled)
 
 
-class Resumed(Waiting):
-    """A delivery of an earlier link, or the unsent rest of it."""
+class Tagged(Waiting):
+    """A delivery with a tag of the owner's, or the unsent rest of it. `resumes`: it is one of an earlier link."""
 
-    __slots__ = ("_aborted", "_tag")
+    __slots__ = ("_aborted", "_resumes", "tag")
 
     def __init__(
-        self, link: OutgoingLink, tag: bytes, pieces: list[bytes], size: int, settled: bool, aborted: bool
+        self,
+        link: OutgoingLink,
+        tag: bytes,
+        pieces: list[bytes],
+        size: int,
+        settled: bool,
+        resumes: bool = False,
+        aborted: bool = False,
     ) -> None:
         super().__init__(link, pieces, size, settled)
-        self._tag = tag
+        self.tag = tag
+        self._resumes = resumes
         self._aborted = aborted
 
     def _first(self, size_max: int) -> bytes:
-        delivery_id = self.link.next_id(self._settled)
-        if not self._settled:
-            self.link.tags[delivery_id] = self._tag
+        delivery_id = self.link.next_id(self.settled)
+        if not self.settled:
+            self.link.tags[delivery_id] = self.tag
             del self.link.unsent_tags[self.link.unsettled[delivery_id]]
         transfer = p.Transfer(
             handle=self.link.handle,
             delivery_id=delivery_id,
-            delivery_tag=self._tag,
+            delivery_tag=self.tag,
             message_format=0,
-            settled=self._settled,
-            resume=True,
+            settled=self.settled,
+            resume=self._resumes,
             aborted=self._aborted,
         )
         whole = transfer.encode()

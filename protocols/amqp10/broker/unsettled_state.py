@@ -1,0 +1,29 @@
+"""Links whose unsettled deliveries have outlived a restart of the node: they are kept again for their peers."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from protocols.amqp10.broker import kept_deliveries, resumption
+from protocols.amqp10.codec.errors import AmqpError
+from protocols.amqp10.codec.types import DecodeError
+
+if TYPE_CHECKING:
+    from broker_core.broker import Broker
+
+log: Final = logging.getLogger("leveret.amqp10")
+
+RESTORE: Final = {resumption.SENDER: resumption.restore, kept_deliveries.RECEIVER: kept_deliveries.restore}
+
+
+def restore(broker: Broker) -> None:
+    """Restore what links of all virtual hosts have left. What cannot be read is forgotten: it is delivered anew."""
+    for host in broker.hosts():
+        for unsettled in list(host.unsettled_maps.values()):
+            role, user, container, link = unsettled.names
+            try:
+                RESTORE[role](unsettled, (user, container, link))
+            except (AmqpError, DecodeError, KeyError, ValueError) as error:
+                log.error("the %s cannot be read, and are forgotten: %s", unsettled.described, error)
+                unsettled.end()
