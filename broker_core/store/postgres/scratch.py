@@ -4,7 +4,8 @@
                  └─ messages, segments ──> when they are wanted, or a moment later
 
 So the event loop reads locally, as from any data folder, and what is paged out only to save memory is here alone. The
-bodies of a chunk that was there at the start are empty until they are brought. A reader that sees an older moment than
+messages of a chunk that was there at the start are empty until they are brought; large ones are beside the database, in
+plain files (`bodies.py`). A reader that sees an older moment than
 the database is told so, and reads again.
 """
 
@@ -14,8 +15,8 @@ import os
 import shutil
 import sqlite3
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -35,6 +36,7 @@ from broker_core.store.contract import (
 )
 from broker_core.store.database import failure
 from broker_core.store.folder import BadFolder, holder
+from broker_core.store.postgres.bodies import ChunkBodies
 from broker_core.store.postgres.filling import FilledFolder
 from broker_core.store.postgres.source import ChunkRow, Source
 from broker_core.store.segment import Read
@@ -44,6 +46,8 @@ from broker_core.store.snapshot_reader import ReaderThread, Slices
 T = TypeVar("T")
 
 SCRATCH: Final = "scratch"
+BODIES: Final = "bodies"  # the folder of large chunks' messages
+LARGE: Final = 8192  # bytes of a chunk's messages that are kept beside the database
 BROUGHT_OCTETS: Final = 1 << 20  # of messages fetched at a time without being asked for
 
 
@@ -61,6 +65,7 @@ class Scratch(FilledFolder):
         shutil.rmtree(path, ignore_errors=True)
         super().__init__(path)
         self._lock = Lock()  # of the connections that write
+        self.bodies = ChunkBodies(path / BODIES)
         self._lacking: dict[int, int] = {}  # chunks without their messages, to the bytes of these
         self._firsts: list[int] = []  # of all chunks that lacked them at the start, ascending
         self._asked: set[int] = (
@@ -105,16 +110,29 @@ class Scratch(FilledFolder):
 
     def write_rows(self, commit: Commit, made: list[Chunk], change: SegmentChange | None) -> None:
         """Write the rest of a commit. Raises NoSpaceError, StoreError."""
+        gone = [*commit.dropped, *(first for each, _ in commit.replaced for first in each)]
         with self._lock:
-            self._writer.write_rows(commit, made, change)
-            for first in commit.dropped:
+            self._writer.write_rows(commit, [self._slim(each) for each in made], change)
+            for first in gone:
                 self._lacking.pop(first, None)
-            for gone, _ in commit.replaced:
-                for first in gone:
-                    self._lacking.pop(first, None)
+            self._writing(lambda: self.bodies.drop(gone))
             if change is not None:
                 for key in change.cut:
                     self._short_of.pop(key, None)
+
+    def _slim(self, made: Chunk) -> Chunk:
+        """Return a chunk without its messages, which are kept beside the database, if they are large."""
+        if len(made.messages) < LARGE:
+            return made
+        self._writing(lambda: self.bodies.put(made.first, made.messages))
+        return Chunk(made.first, made.entries, b"")
+
+    def _writing(self, work: Callable[[], None]) -> None:
+        """Write to files. Raises NoSpaceError, StoreError."""
+        try:
+            work()
+        except OSError as error:
+            raise failure(error, "the local copy cannot be written") from None
 
     def look_after(self) -> bool:
         """Do one step of maintenance while no commits come. Return whether there is more to do."""
@@ -159,10 +177,14 @@ class Scratch(FilledFolder):
 
     def _keep(self, bodies: Sequence[tuple[int, bytes]]) -> None:
         with self._lock:
-            lacking = [
-                (octets, first) for first, octets in bodies if self._lacking.pop(first, None) is not None
-            ]
-            self._writer.fill(lacking)
+            lacking = [(first, octets) for first, octets in bodies if first in self._lacking]
+            for first, octets in lacking:
+                if len(octets) >= LARGE:
+                    self._writing(partial(self.bodies.put, first, octets))
+            if small := [(octets, first) for first, octets in lacking if len(octets) < LARGE]:
+                self._writer.fill(small)
+            for first, _ in lacking:
+                del self._lacking[first]
 
     def bring_segment(self, key: Key, source: Source) -> None:
         """Bring the part of a segment's file that was there at the start. Raises StoreError."""
@@ -213,7 +235,12 @@ class Scratch(FilledFolder):
     def stats(self) -> Stats:
         found = super().stats()
         lacking = sum(list(self._lacking.values()))
-        return attrs.evolve(found, messages_octets=found.messages_octets + lacking)
+        beside = self.bodies.octets
+        return attrs.evolve(
+            found,
+            messages_octets=found.messages_octets + beside + lacking,
+            file_octets=found.file_octets + beside,
+        )
 
     def let_go(self) -> None:
         """Close everything, and remove the folder. What waits for the database has to be told before."""
@@ -223,6 +250,7 @@ class Scratch(FilledFolder):
             self._loader.join()
         for source in self._sources:
             source.close()
+        self.bodies.close()
         self._closed_properly = True  # no logs are left behind
         self._let_go()
         shutil.rmtree(self._folder.path, ignore_errors=True)
@@ -238,16 +266,23 @@ class CachedSlices(Slices):
         self._scratch = scratch
         self._source = source
 
+    @contextmanager
+    def moment(self) -> Iterator[Reader]:
+        with self._scratch.bodies.held(), super().moment() as reader:
+            yield reader
+
     def messages(self, first: int, start: int, length: int) -> bytes:
-        try:
-            return super().messages(first, start, length)
-        except DamagedError:
-            found = self._connection.execute(
-                "select entries from chunks where first = ? and length(messages) = 0", (first,)
-            ).fetchone()
-            if found is None or not length:
-                raise
-        octets = self._scratch.bring_chunk(first, found[0], self._source)[start : start + length]
+        octets = self._scratch.bodies.read(first, start, length)
+        if octets is None:
+            try:
+                return super().messages(first, start, length)
+            except DamagedError:
+                found = self._connection.execute(
+                    "select entries from chunks where first = ? and length(messages) = 0", (first,)
+                ).fetchone()
+                if found is None or not length:
+                    raise
+            octets = self._scratch.bring_chunk(first, found[0], self._source)[start : start + length]
         if len(octets) != length:
             raise DamagedError(f"chunk {first} is cut off")
         return octets
