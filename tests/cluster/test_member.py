@@ -13,6 +13,9 @@ import trio
 from broker_core.cluster.lease import NodeState
 from broker_core.cluster.member import OwnTerm
 from broker_core.observability.events import Event, EventListener
+from protocols.amqp010.codec.commands import CLOSE_CODE_CONNECTION_FORCED
+from tests.amqp010.client import ConnectionEnded
+from tests.amqp010.over_socket import SocketClient
 from tests.cluster.cluster import (
     confirming,
     connection,
@@ -270,7 +273,7 @@ def test_only_nodes_of_the_cluster_may_pass_clients_on() -> None:
 
 def test_clients_beyond_the_most_that_are_passed_on_are_refused_in_their_protocol() -> None:
     async def scene() -> None:
-        async with two_nodes("relay_connections_max = 1") as cluster:
+        async with two_nodes("relay_connections_max = 1\n[protocols.amqp010]\nenabled = true") as cluster:
             b = cluster.members["b"]
             client = await in_thread(connection, port_of(b))
             with pytest.raises(
@@ -283,11 +286,24 @@ def test_clients_beyond_the_most_that_are_passed_on_are_refused_in_their_protoco
             assert await in_thread(asked, http, "/api/leveret/health") == (200, {"status": "ok"})
             assert b.metrics()["leveret_relay_refused_total"] == 3
             assert await in_thread(answered, port_of(b), b"AMQP\x00\x01\x00\x00") == b"AMQP\x03\x01\x00\x00"
+            assert await in_thread(refused_over_0_10, port_of(b)) == (
+                CLOSE_CODE_CONNECTION_FORCED,
+                "node b stands by, and passes on 1 clients already",
+            )
             await in_thread(client.close)
             await gone(b)
             await in_thread(lambda: connection(port_of(b)).close())
 
     run(scene)
+
+
+def refused_over_0_10(port: int) -> tuple[int, str | None]:
+    """Return the code and the text with which a node closes the connection of an AMQP 0-10 client."""
+    with SocketClient(f"127.0.0.1:{port}") as client, pytest.raises(ConnectionEnded) as ended:
+        client.open()
+    close = ended.value.close
+    assert close is not None
+    return close.reply_code, close.reply_text
 
 
 def answered(port: int, octets: bytes) -> bytes:

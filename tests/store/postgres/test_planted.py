@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from threading import Thread
 
 import pytest
 
@@ -10,6 +11,7 @@ from broker_core.store.contract import FencedError
 from broker_core.store.postgres import schema, writer
 from broker_core.store.postgres.arrays import boolean
 from broker_core.store.postgres.session import Database, Session, UnreachableError
+from broker_core.store.postgres.shard import Shard
 from broker_core.store.postgres.writer import COMMIT_NAME, PostgresWriter
 from tests.harness.postgres import Pair
 from tests.interop.conftest import wait_until
@@ -69,6 +71,27 @@ def nothing_is_confirmed_before_the_standby_has_it(
         pair.wait()
 
 
+def a_takeover_reads_nothing_before_its_claim_is_replicated(
+    shelf: Shelf, asked: Session, pair: Pair, database: Database
+) -> None:
+    """The claim does not return while the server waits for the standby, nor when somebody ends that wait."""
+    shard, claimed = Shard(database, "other"), list[int | None]()
+    taker = Thread(target=lambda: claimed.append(shard.claim(1, "other", None)))
+    pair.standby.pause()
+    try:
+        taker.start()
+        wait_until(lambda: claimed or waits(asked, "epoch + 1"), "it waits, or is claimed")
+        asked.row("select pg_cancel_backend(%s)", waits(asked, "epoch + 1")[0])
+        wait_until(lambda: claimed or waits(asked, "beat"), "it waits again, or is claimed")
+        assert claimed == []
+    finally:
+        pair.standby.go_on()
+        pair.wait()
+        taker.join()
+        shard.close()
+    assert claimed == [2]
+
+
 def a_commit_is_there_once(shelf: Shelf, asked: Session, pair: Pair, database: Database) -> None:
     """The connection is lost after the commit, before its answer: for objects, twice would not be noticed."""
     answer = Session.answer
@@ -92,6 +115,7 @@ def a_commit_is_there_once(shelf: Shelf, asked: Session, pair: Pair, database: D
 PROMISES: list[Promise] = [
     a_fenced_node_confirms_nothing,
     nothing_is_confirmed_before_the_standby_has_it,
+    a_takeover_reads_nothing_before_its_claim_is_replicated,
     a_commit_is_there_once,
 ]
 
@@ -132,10 +156,21 @@ def the_number_is_not_compared(patch: pytest.MonkeyPatch, asked: Session) -> Non
     patch.setattr(PostgresWriter, "_is_there", never)
 
 
+def the_standby_is_asynchronous(patch: pytest.MonkeyPatch, asked: Session) -> None:
+    local = "begin perform set_config('synchronous_commit', 'local', true);"
+    create_commit(asked, schema.COMMIT.replace("begin", local, 1))
+
+
+def the_claim_is_not_waited_for(patch: pytest.MonkeyPatch, asked: Session) -> None:
+    patch.setattr(Shard, "_is_in_doubt", lambda shard: False)
+
+
 MISTAKES: list[tuple[Plant, Promise]] = [
     (no_epoch_check, a_fenced_node_confirms_nothing),
     (confirmed_before_the_wait, nothing_is_confirmed_before_the_standby_has_it),
     (the_warning_is_ignored, nothing_is_confirmed_before_the_standby_has_it),
+    (the_standby_is_asynchronous, nothing_is_confirmed_before_the_standby_has_it),
+    (the_claim_is_not_waited_for, a_takeover_reads_nothing_before_its_claim_is_replicated),
     (the_number_is_not_compared, a_commit_is_there_once),
 ]
 

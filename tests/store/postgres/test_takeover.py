@@ -55,6 +55,21 @@ def messages_of(number: int) -> Callable[[Reader], bytes]:
     return read
 
 
+def test_large_chunks_are_beside_the_copys_database_as_are_those_that_are_brought(shelf: Shelf, gate: Event):
+    small, large = chunk.pack(entries(1, b"small")), chunk.pack(entries(2, BODY * 5, BODY * 5))
+    shelf.commit(chunks=[entries(1, b"small"), entries(2, BODY * 5, BODY * 5)])
+    for is_another_start in (False, True):
+        if is_another_start:
+            shelf = shelf.killed().start()
+        assert [shelf.read(messages_of(number)) for number in (1, 3)] == [small.messages, large.messages]
+        assert scratch_of(shelf).bodies.octets == len(large.messages)
+        assert shelf.store.stats().messages_octets == len(small.messages) + len(large.messages)
+    shelf.commit(dropped=[2])
+    assert scratch_of(shelf).bodies.octets == 0
+    assert isinstance(shelf.read(lambda reader: reader.messages(2, 0, 1)), DamagedError)
+    shelf.store.close(None)
+
+
 def test_messages_are_brought_when_they_are_wanted(shelf: Shelf, gate: Event):
     shelf.commit(chunks=[entries(1, BODY), entries(2, b"other")])
     packed = chunk.pack(entries(1, BODY)).messages
