@@ -25,7 +25,7 @@ from broker_core.store.postgres.session import Session
 from tests.ha import network
 from tests.ha.patroni import MISSING, PROGRAMS, PatroniPair
 from tests.ha.publishers import connected
-from tests.ha.scene import HaScene, Outcome, wait_until
+from tests.ha.scene import PAUSE_S, HaScene, Outcome, wait_until
 from tests.harness.postgres import Pair
 
 WAITING = "waiting"
@@ -133,7 +133,9 @@ def main() -> None:
     )
     parser.add_argument("--cuts", type=int, default=1, help="times that each pair of machines is cut apart")
     parser.add_argument("--minutes", type=float, default=30, help="of load without a fault")
-    parser.add_argument("--pause", type=float, default=0.0, help="seconds between a client's messages then")
+    parser.add_argument(
+        "--pause", type=float, default=PAUSE_S, help="seconds between a client's messages then"
+    )
     options = parser.parse_args()
     for name in ("pika", "proton"):
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -21,6 +21,7 @@ import pika
 from broker_core.store.postgres import schema
 from broker_core.store.postgres.session import Database, Session
 from broker_core.store.postgres.shard import Shard
+from tests.ha.forks import Fork, Forks
 from tests.ha.freezer import Freezer
 from tests.ha.publishers import KINDS, Place, Publisher, connected
 from tests.harness.postgres import HERE, Pair, Server, free_port, programs, run
@@ -28,6 +29,7 @@ from tests.harness.postgres import HERE, Pair, Server, free_port, programs, run
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 40
 TTL_S = 3.0
+PAUSE_S = 0.01  # of a client, between two messages: it is the nodes that are to get the processor
 NODE = ("-m", "broker_core.cli")
 SCHEMAS = count(1)
 FULL = (
@@ -43,7 +45,7 @@ def wait_until(done: Callable[[], bool], what: str, patience_s: float = PATIENCE
     end = time.monotonic() + patience_s
     while not done():
         assert time.monotonic() < end, f"there is no {what}"
-        time.sleep(0.02)
+        time.sleep(0.03)
 
 
 @attrs.frozen
@@ -59,9 +61,10 @@ class HaNode:
     """One node, which reaches a database on its own machine through a relay that can be frozen."""
 
     def __init__(
-        self, folder: Path, name: str, schema_name: str, ports: list[int], machine: Machine = Machine()
+        self, folder: Path, name: str, schema_name: str, ports: list[int], machine: Machine, forks: Forks
     ) -> None:
         self.name = name
+        self._forks = forks
         self.machine = machine
         self.log = folder / f"{name}.log"
         self.relays = [Freezer(port) for port in ports if machine.database == HERE]
@@ -96,11 +99,15 @@ class HaNode:
             loopback_users = []
             """
         )
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | Fork | None = None
 
     def start(self, program: tuple[str, ...] = NODE) -> None:
         """Start it with the code that is tested, compiled or not."""
-        command = [*self.machine.command, sys.executable, *program, "serve", "--config", str(self._file)]
+        arguments = ("serve", "--config", str(self._file))
+        if program == NODE and not self.machine.command:
+            self.process = self._forks.start(self._file.parent, self.log, *arguments)
+            return
+        command = [*self.machine.command, sys.executable, *program, *arguments]
         path = [each for each in (os.environ.get("PYTHONPATH"), str(ROOT)) if each]
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path), "HA_CLOCK": str(self._clock)}
         with self.log.open("ab") as log:
@@ -209,8 +216,9 @@ class HaScene:
         schema.create(session)
         session.close()
         ports = [pair.primary.port, pair.standby.port]
+        self._forks = Forks()
         self.nodes = [
-            HaNode(folder, name, self.database.schema, ports, machine)
+            HaNode(folder, name, self.database.schema, ports, machine, self._forks)
             for name, machine in zip("ab", machines, strict=True)
         ]
         self.shard = Shard(self.database, "test")
@@ -220,11 +228,14 @@ class HaScene:
 
     def start(self) -> None:
         """Have both nodes run, and one of them serve."""
+        self._start_missing()
+        self.wait_for_owner()
+        wait_until(lambda: all(node.is_ready() for node in self.nodes), "readiness of both nodes")
+
+    def _start_missing(self) -> None:
         for node in self.nodes:
             if not node.is_running:
                 node.start()
-        self.wait_for_owner()
-        wait_until(lambda: all(node.is_ready() for node in self.nodes), "readiness of both nodes")
 
     def wait_for_owner(self, other_than: str | None = None) -> HaNode:
         """Wait until a node serves, and answers."""
@@ -257,7 +268,7 @@ class HaScene:
 
     @contextlib.contextmanager
     def load(
-        self, *kinds: str, outcomes: list[Outcome], at: HaNode | None = None, pause_s: float = 0.0
+        self, *kinds: str, outcomes: list[Outcome], at: HaNode | None = None, pause_s: float = PAUSE_S
     ) -> Iterator[list[Publisher]]:
         """Publish by clients of these kinds, or of all; afterwards count what is there.
 
@@ -281,6 +292,7 @@ class HaScene:
         finally:
             for client in clients:
                 client.stop()
+        self._start_missing()  # for the next round, while this one is counted
         for client in clients:
             client.join()
         outcomes.append(self._counted(clients))
@@ -389,6 +401,7 @@ class HaScene:
     def end(self) -> None:
         for node in self.nodes:
             node.end()
+        self._forks.end()
         self.shard.close()
 
 

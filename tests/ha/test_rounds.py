@@ -23,7 +23,7 @@ PLANTED = ("-m", "tests.ha.planted")
 JUMPING = ("-m", "tests.ha.jumping")
 HOUR_S = 3600
 BODIES = (b"1", b"2", b"3", b"4")
-WAIT_MS = 1500
+WAIT_MS = 1000
 LATER = {
     "x-delayed-message": True,
     "x-delayed-retry-type": "all",
@@ -56,7 +56,7 @@ def let_go(connection: pika.BlockingConnection) -> None:
 def test_the_owner_is_killed(scene: HaScene, number: int) -> None:
     outcomes: list[Outcome] = []
     with scene.load(outcomes=outcomes) as clients:
-        time.sleep(0.5)
+        wait_until(lambda: all(len(client.confirmed) > 5 for client in clients), "load")
         owner = scene.wait_for_owner()
         epoch = scene.epoch
         scene.crashed_at = time.monotonic()
@@ -277,7 +277,7 @@ def test_the_database_is_away_for_a_moment(scene: HaScene) -> None:
         relays = [relay for node in scene.nodes for relay in node.relays]
         for relay in relays:
             relay.freeze()
-        time.sleep(1.0)
+        time.sleep(0.5)
         for relay in relays:
             relay.thaw()
         scene.all_confirm_again(clients, time.monotonic())
@@ -333,7 +333,7 @@ def test_the_database_is_full(scene: HaScene) -> None:
         try:
             time.sleep(0.3)
             confirmed = [len(client.confirmed) for client in clients]
-            time.sleep(0.7)
+            time.sleep(0.4)
             assert [len(client.confirmed) for client in clients] == confirmed
         finally:
             scene.empty_database()
