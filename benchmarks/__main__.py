@@ -28,12 +28,14 @@ from benchmarks import (
     embedding,
     filters,
     flat,
+    outrun,
     paging,
     proofs,
     proton_engine,
     tls,
     versions,
 )
+from benchmarks.applications import cells, measured
 from benchmarks.brokers import has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from benchmarks.tables import head, row
@@ -46,7 +48,11 @@ LOADS_010: tuple[tuple[str, Callable[[int], float]], ...] = (
     ("0-10, completed", partial(amqp010.flood, messages=100_000, accepts=False)),
 )
 
-LOADS_10 = (("100 B", 100_000, 100), ("1 KiB", 60_000, 1024))
+LOADS_10 = (
+    ("100 B", 100_000, 100, "send"),
+    ("100 B, own ids and properties", 100_000, 100, "send-own"),
+    ("1 KiB", 60_000, 1024, "send"),
+)
 
 
 def throughput10(rounds: int) -> None:
@@ -58,8 +64,18 @@ def throughput10(rounds: int) -> None:
         if has_rabbitmq():
             brokers.append(stack.enter_context(rabbitmq("rabbitmq_amqp1_0")))
         head("transient messages, unsettled, accepted", brokers)
-        for title, messages, size in LOADS_10:
-            row(title, brokers, rounds, partial(amqp10.flood, command, messages=messages, size=size))
+        costs = []
+        for title, messages, size, role in LOADS_10:
+            found = measured(
+                brokers,
+                rounds,
+                lambda each, load=(messages, size, role): amqp10.flood(command, each, *load),  # type: ignore[misc]
+            )
+            print(f"| {title} | {cells(found, 1, 0)} |", flush=True)
+            costs.append(f"| {title} | {cells(found, 0, 1)} |")
+        print()
+        head("processor time of the broker for a message, us", brokers)
+        print("\n".join(costs))
 
 
 def throughput010(rounds: int) -> None:
@@ -149,6 +165,7 @@ MEASURES: dict[str, Callable[[int], None]] = {
     "embedding": embedded,
     "proton": proton_engine.main,
     "tls": tls.main,
+    "outrun": outrun.main,
 }
 
 LONG = ("paging", "proofs", "database")

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.brokers import Running
+from benchmarks.brokers import Running, family_processor_s
 from benchmarks.flood import Wire
 from protocols.amqp091.codec import methods as m
 
@@ -53,14 +53,18 @@ def _flags() -> list[str] | None:
     return shlex.split(asked.stdout) if asked.returncode == 0 else None
 
 
-def flood(command: list[str], broker: Running, messages: int, size: int) -> float:
-    """Return messages per second from the first credit to the last outcome, at whichever end that was."""
+def flood(
+    command: list[str], broker: Running, messages: int, size: int, role: str = "send"
+) -> tuple[float, float]:
+    """Return the broker's processor time for a message in microseconds, and messages per second from the first credit
+    to the last outcome, at whichever end that was. `role`: of the end that sends."""
     owner = Wire(broker.port)
     owner.call(m.QueueDelete(QUEUE), m.QueueDeleteOk)
     owner.call(m.QueueDeclare(QUEUE), m.QueueDeclareOk)
     address = ADDRESSES[broker.name]
+    before = family_processor_s(broker.process)
     receiver = _start(command, "receive", broker.port, address, messages, CREDIT)
-    sender = _start(command, "send", broker.port, address, messages, size)
+    sender = _start(command, role, broker.port, address, messages, size)
     try:
         started, sent = _times(sender)
         _, received = _times(receiver)
@@ -68,16 +72,17 @@ def flood(command: list[str], broker: Running, messages: int, size: int) -> floa
         for process in (receiver, sender):
             process.kill()
             process.wait()
+    spent = family_processor_s(broker.process) - before
     owner.call(m.QueueDelete(QUEUE), m.QueueDeleteOk)
     owner.socket.close()
-    return messages / (max(sent, received) - started)
+    return 1e6 * spent / messages, messages / (max(sent, received) - started)
 
 
 def _start(command: list[str], role: str, *arguments: object) -> subprocess.Popen[str]:
     process = subprocess.Popen([*command, role, *map(str, arguments)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     if process.stdout.readline().strip() != "ready":
-        raise SystemExit(f"the {role}r of the benchmark could not attach its link")
+        raise SystemExit(f"an end of the benchmark could not attach its link: {role}")
     return process
 
 

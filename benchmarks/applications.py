@@ -8,6 +8,7 @@ round trip.
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import statistics
@@ -103,27 +104,40 @@ def client() -> Iterator[str | None]:
         yield program
 
 
-def load(program: str, broker: Running, line: Line) -> tuple[float, float]:
+@attrs.frozen
+class Secured:
+    """A way to a broker over TLS: another port of it, and the file of the authority of its certificate."""
+
+    port: int
+    authority: Path
+
+
+def load(program: str, broker: Running, line: Line, way: Secured | None = None) -> tuple[float, float]:
     """Return the broker's processor time for a message in microseconds, and messages per second."""
     prepare(broker.port, line)
     before = family_processor_s(broker.process)
-    key = "" if line.kind == "fanout" else "eu.%d.x" if line.kind else QUEUE
-    numbers = (
-        *(line.messages // line.publishers, line.publishers, line.consumers, line.queues, line.confirms),
-        *(line.prefetch, line.ack_every, line.copies, int(line.persistent), int(line.own), *line.sizes),
-    )
-    took_s = float(ran(program, "load", broker.port, *numbers, EXCHANGE if line.kind else "", key, QUEUE)[0])
+    took_s = float(ran(program, "load", way, broker.port, *command_of(line))[0])
     time.sleep(BREATH_S)  # what the broker still does belongs to it
     return 1e6 * (family_processor_s(broker.process) - before) / line.messages, line.messages / took_s
 
 
-def ask(program: str, broker: Running) -> tuple[float, float]:
+def command_of(line: Line) -> list[object]:
+    """Return what the client is told of a load, after the port."""
+    key = "" if line.kind == "fanout" else "eu.%d.x" if line.kind else QUEUE
+    return [
+        *(line.messages // line.publishers, line.publishers, line.consumers, line.queues, line.confirms),
+        *(line.prefetch, line.ack_every, line.copies, int(line.persistent), int(line.own), *line.sizes),
+        *(EXCHANGE if line.kind else "", key, QUEUE),
+    ]
+
+
+def ask(program: str, broker: Running, way: Secured | None = None) -> tuple[float, float]:
     """Return the broker's processor time for a request with its reply, and the median of the round trips, in us."""
     wire = Wire(broker.port)
     wire.call(m.QueueDeclare(ASKED), m.QueueDeclareOk)
     wire.socket.close()
     before = family_processor_s(broker.process)
-    median_us = float(ran(program, "ask", broker.port, REQUESTS)[0])
+    median_us = float(ran(program, "ask", way, broker.port, REQUESTS)[0])
     time.sleep(BREATH_S)
     return 1e6 * (family_processor_s(broker.process) - before) / REQUESTS, median_us
 
@@ -143,10 +157,12 @@ def prepare(port: int, line: Line) -> None:
     wire.socket.close()
 
 
-def ran(program: str, *arguments: object) -> list[str]:
+def ran(program: str, what: str, way: Secured | None, port: int, *arguments: object) -> list[str]:
     """Run the client, and return the words that it prints."""
+    port, more = (port, {}) if way is None else (way.port, {"PEER091_CA": str(way.authority)})
+    command = [program, what, str(port), *map(str, arguments)]
     done = subprocess.run(
-        [program, *map(str, arguments)], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env={**os.environ, **more}
     )
     if done.returncode:
         raise SystemExit(f"the client of the benchmark failed: {done.stderr.strip()}")

@@ -174,16 +174,17 @@ def processor_s(process: int) -> float:
 
 def family_processor_s(process: int) -> float:
     """Return the processor time of a process with its children: RabbitMQ's main process is a script (Linux)."""
-    return sum(processor_s(each) for each in _family(process))
+    return sum(processor_s(each) for each in family(process))
 
 
-def _family(process: int) -> list[int]:
+def family(process: int) -> list[int]:
+    """Return a process and those below it."""
     children = Path(f"/proc/{process}/task").glob("*/children")
     try:
         found = [int(each) for file in children for each in file.read_text().split()]
     except OSError:
         return [process]
-    return [process, *(member for child in found for member in _family(child))]
+    return [process, *(member for child in found for member in family(child))]
 
 
 def peak_kib(process: int) -> int:

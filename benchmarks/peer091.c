@@ -8,14 +8,17 @@
  * `load`: each publisher sends MESSAGES, has at most CONFIRMS of them unconfirmed, and writes KEY with the number of
  * the message modulo QUEUES for %d. Consumer N reads from QUEUE with N modulo QUEUES for %d, with PREFETCH, and
  * acknowledges ACK-EVERY at a time, one by one if that is 1. With OWN, messages have ids, a time and headers of their own,
- * else they are alike. It prints the seconds from the first publish to the last
- * delivery and confirm. Exchange, queues and bindings exist.
+ * else they are alike. It prints the seconds from the first publish to the last delivery and confirm, and the median and
+ * the 99th percentile of the time from a publish to its delivery, in microseconds. Exchange, queues and bindings exist.
  *
  * `ask`: one client sends requests with direct reply-to, one at a time, and another answers them. It prints the median
  * and the 99th percentile of a round trip, in microseconds.
+ *
+ * With PEER091_CA, the file of a certificate authority, in the environment all of it goes over TLS.
  */
 #include <amqp.h>
 #include <amqp_framing.h>
+#include <amqp_ssl_socket.h>
 #include <amqp_tcp_socket.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -34,6 +37,7 @@ static pthread_barrier_t ready;
 static atomic_long wanted;
 static struct timespec begun;
 static double last_s;
+static double *deliveries; /* microseconds from publish to delivery, in the order of the deliveries */
 static pthread_mutex_t at_end = PTHREAD_MUTEX_INITIALIZER;
 
 static void fail(const char *what, ...) {
@@ -63,7 +67,12 @@ static void require(amqp_rpc_reply_t reply, const char *what) {
 
 static amqp_connection_state_t connected(void) {
     amqp_connection_state_t state = amqp_new_connection();
-    amqp_socket_t *socket = amqp_tcp_socket_new(state);
+    const char *authority = getenv("PEER091_CA");
+    amqp_socket_t *socket = authority ? amqp_ssl_socket_new(state) : amqp_tcp_socket_new(state);
+    if (authority) {
+        if (amqp_ssl_socket_set_cacert(socket, authority)) fail("no certificate in %s", authority);
+        amqp_ssl_socket_set_verify_hostname(socket, 0); /* it is told an address */
+    }
     if (amqp_socket_open(socket, "127.0.0.1", port)) fail("nothing listens on port %d", port);
     require(amqp_login(state, "/", 0, FRAME_MAX, 0, AMQP_SASL_METHOD_PLAIN, "guest", "guest"), "login");
     amqp_channel_open(state, CHANNEL);
@@ -148,6 +157,8 @@ static void *publisher(void *argument) {
         if (sent < messages && sent - known.count < confirms) {
             size_t size = (size_t)size_min + (size_t)(sent * 7919) % (size_t)(size_max - size_min + 1);
             snprintf(key, sizeof key, key_pattern, (int)((number + sent) % queues));
+            double now_s = since(begun);
+            memcpy(body, &now_s, sizeof now_s);
             publish(state, exchange, key, number << 40 | sent, (amqp_bytes_t){size, body}, NULL);
             sent++;
             continue;
@@ -186,6 +197,9 @@ static void *consumer(void *argument) {
             fail("the broker has gone");
         unacknowledged++;
         long left = atomic_fetch_sub(&wanted, 1) - 1;
+        double sent_s = 0;
+        memcpy(&sent_s, envelope.message.body.bytes, sizeof sent_s);
+        deliveries[left] = (since(begun) - sent_s) * 1e6;
         if (ack_every && (unacknowledged >= ack_every || left <= 0)) {
             amqp_basic_ack(state, CHANNEL, envelope.delivery_tag, ack_every > 1);
             unacknowledged = 0;
@@ -198,14 +212,20 @@ static void *consumer(void *argument) {
     }
 }
 
+static int ascending(const void *one, const void *other) {
+    double difference = *(const double *)one - *(const double *)other;
+    return (difference > 0) - (difference < 0);
+}
+
 static int load(char **given) {
     messages = atoi(*given++), publishers = atoi(*given++), consumers = atoi(*given++), queues = atoi(*given++);
     confirms = atoi(*given++), prefetch = atoi(*given++), ack_every = atoi(*given++), copies = atoi(*given++);
     persistent = atoi(*given++), own = atoi(*given++);
     size_min = atoi(*given++), size_max = atoi(*given++);
     exchange = *given++, key_pattern = *given++, queue_pattern = *given++;
-    if (size_max >= BODY_MAX || size_min > size_max) fail("no such sizes");
-    wanted = (long)messages * publishers * copies;
+    if (size_max >= BODY_MAX || size_min > size_max || size_min < (int)sizeof(double)) fail("no such sizes");
+    long count = wanted = (long)messages * publishers * copies;
+    deliveries = calloc((size_t)count, sizeof *deliveries);
     pthread_barrier_init(&ready, NULL, (unsigned)(publishers + consumers + 1));
     pthread_t thread, sending[256];
     for (long number = 0; number < consumers; number++)
@@ -218,7 +238,8 @@ static int load(char **given) {
     struct timespec pause = {0, 1000000};
     while (wanted > 0) nanosleep(&pause, NULL);
     nanosleep(&pause, NULL);
-    printf("%.6f\n", last_s);
+    qsort(deliveries, (size_t)count, sizeof *deliveries, ascending);
+    printf("%.6f %.1f %.1f\n", last_s, deliveries[count / 2], deliveries[count * 99 / 100]);
     return 0;
 }
 
@@ -241,11 +262,6 @@ static void *server(void *argument) {
         publish(state, "", to, number, envelope.message.body, NULL);
         amqp_destroy_envelope(&envelope);
     }
-}
-
-static int ascending(const void *one, const void *other) {
-    double difference = *(const double *)one - *(const double *)other;
-    return (difference > 0) - (difference < 0);
 }
 
 static int ask(int requests) {

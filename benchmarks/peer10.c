@@ -1,6 +1,7 @@
 /* One end of an AMQP 1.0 link, on the C engine of Qpid Proton: the client of `python -m benchmarks amqp10`.
  *
  *   peer10 send PORT ADDRESS MESSAGES SIZE      unsettled transfers, as credit allows; at most WINDOW unanswered
+ *   peer10 send-own PORT ADDRESS MESSAGES SIZE  the same, with ids, a time and application properties of its own in each
  *   peer10 receive PORT ADDRESS MESSAGES CREDIT accepts each message
  *
  * "ready" is printed once the link is attached, and at the end two times of the monotonic clock, in seconds: of the
@@ -24,16 +25,16 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { READ_SIZE = 65536, BODY_MAX = 1 << 20, WINDOW = 1000 };
+enum { READ_SIZE = 65536, BODY_MAX = 1 << 20, HEAD_MAX = 512, WINDOW = 1000 };
 
 static pn_connection_driver_t driver;
 static pn_link_t *link_;
-static int sending, messages, credit;
+static int sending, own, messages, credit;
 static int begun, ended; /* transfers sent or received; outcomes received or sent */
 static double first, last;
 static bool closed;
-static char message[BODY_MAX + 8];
-static size_t message_size;
+static char message[BODY_MAX + HEAD_MAX];
+static size_t message_size, ids[3]; /* where numbers of the message stand in it, as 16 digits */
 
 static double now(void) {
     struct timespec time;
@@ -47,14 +48,71 @@ static void fail(const char *what, pn_condition_t *why) {
     exit(1);
 }
 
-/* A message of one data section, whose body has `size` octets. */
+static void append(const char *octets, size_t size) {
+    memcpy(message + message_size, octets, size);
+    message_size += size;
+}
+
+static void append_text(char kind, const char *text) {
+    char head[] = {kind, (char)strlen(text)};
+    append(head, sizeof head);
+    append(text, strlen(text));
+}
+
+static void append_id(const char *before, const char *after, int which) {
+    char text[128];
+    snprintf(text, sizeof text, "%s%016d%s", before, 0, after);
+    ids[which] = message_size + 2 + strlen(before);
+    append_text((char)0xa1, text);
+}
+
+/* Begin a section of a list or map of less than 256 octets; `end_section` writes its size. */
+static size_t begin_section(char code, char kind, char count) {
+    char head[] = {0, 0x53, code, kind, 0, count};
+    append(head, sizeof head);
+    return message_size - 2;
+}
+
+static void end_section(size_t size_at) { message[size_at] = (char)(message_size - size_at - 1); }
+
+/* The sections that applications set: properties, and application properties. */
+static void append_properties(void) {
+    const char nulls[] = {0x40, 0x40, 0x40, 0x40}, none[] = {0x40, 0x40};
+    const char created[] = {(char)0x83, 0, 0, 1, (char)0x90, 0, 0, 0, 0};
+    const char one[] = {0x54, 1};
+    size_t size_at = begin_section(0x73, (char)0xc0, 10);
+    append_id("m-", "", 0);
+    append(nulls, sizeof nulls);
+    append_id("", "", 1);
+    append_text((char)0xa3, "application/json");
+    append(none, sizeof none);
+    append(created, sizeof created);
+    end_section(size_at);
+    size_at = begin_section(0x74, (char)0xc1, 6);
+    append_text((char)0xa1, "traceparent");
+    append_id("00-4bf92f3577b34da6", "-00f067aa0ba902b7-01", 2);
+    append_text((char)0xa1, "x-tenant");
+    append_text((char)0xa1, "t7");
+    append_text((char)0xa1, "attempt");
+    append(one, sizeof one);
+    end_section(size_at);
+}
+
+static void number_message(int number) {
+    char digits[17];
+    snprintf(digits, sizeof digits, "%016d", number);
+    for (int which = 0; which < 3; which++) memcpy(message + ids[which], digits, 16);
+}
+
+/* A message with one data section, whose body has `size` octets. */
 static void encode_message(size_t size) {
+    if (own) append_properties();
     const char small[] = {0, 0x53, 0x75, (char)0xa0, (char)size};
     const char large[] = {0, 0x53, 0x75, (char)0xb0, 0, (char)(size >> 16), (char)(size >> 8), (char)size};
     size_t head = size < 256 ? sizeof small : sizeof large;
-    memcpy(message, size < 256 ? small : large, head);
-    memset(message + head, 'x', size);
-    message_size = head + size;
+    append(size < 256 ? small : large, head);
+    memset(message + message_size, 'x', size);
+    message_size += size;
 }
 
 static void attach(const char *address) {
@@ -79,6 +137,7 @@ static void send_what_may_be_sent(void) {
     while (begun < messages && begun - ended < WINDOW && pn_link_credit(link_) > 0) {
         begun++;
         pn_delivery(link_, pn_dtag((const char *)&begun, sizeof begun));
+        if (own) number_message(begun);
         pn_link_send(link_, message, message_size);
         pn_link_advance(link_);
     }
@@ -92,7 +151,7 @@ static void on_outcome(pn_delivery_t *delivery) {
 }
 
 static void on_message(pn_delivery_t *delivery) {
-    static char taken[BODY_MAX + 8];
+    static char taken[BODY_MAX + HEAD_MAX];
     if (pn_delivery_partial(delivery) || !pn_delivery_readable(delivery)) return;
     if (!begun++) first = now();
     while (pn_link_recv(link_, taken, sizeof taken) > 0) continue;
@@ -162,8 +221,9 @@ static void exchange_bytes(int descriptor) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 6) fail("usage: peer10 send|receive PORT ADDRESS MESSAGES SIZE|CREDIT", NULL);
-    sending = !strcmp(argv[1], "send");
+    if (argc != 6) fail("usage: peer10 send|send-own|receive PORT ADDRESS MESSAGES SIZE|CREDIT", NULL);
+    own = !strcmp(argv[1], "send-own");
+    sending = own || !strcmp(argv[1], "send");
     messages = atoi(argv[4]);
     credit = atoi(argv[5]);
     if (sending) encode_message(credit < BODY_MAX ? credit : BODY_MAX);

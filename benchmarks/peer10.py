@@ -1,6 +1,6 @@
 """Run one end of an AMQP 1.0 link, on Qpid Proton's Python classes: peer10.c for machines without a compiler.
 
-python benchmarks/peer10.py send|receive PORT ADDRESS MESSAGES SIZE|CREDIT
+python benchmarks/peer10.py send|send-own|receive PORT ADDRESS MESSAGES SIZE|CREDIT
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ class Peer(handlers.MessagingHandler):
     """The counterpart of peer10.c, with the same output."""
 
     def __init__(self, role: str, port: str, address: str, messages: str, amount: str) -> None:
-        self.sending = role == "send"
+        self.own = role == "send-own"
+        self.sending = self.own or role == "send"
         super().__init__(prefetch=0 if self.sending else int(amount))
         self.url, self.address, self.messages = f"amqp://127.0.0.1:{port}", address, int(messages)
         self.message = proton.Message(body=b"x" * int(amount) if self.sending else None, inferred=True)
@@ -43,8 +44,18 @@ class Peer(handlers.MessagingHandler):
     def on_sendable(self, event: proton.Event) -> None:
         self.first = self.first or time.monotonic()
         while self.begun < self.messages and self.begun - self.ended < WINDOW and event.sender.credit:
+            if self.own:
+                self._number()
             event.sender.send(self.message)
             self.begun += 1
+
+    def _number(self) -> None:
+        """Give the message ids, a time and properties of its own."""
+        number = f"{self.begun:016}"
+        self.message.id, self.message.correlation_id = f"m-{number}", number
+        self.message.creation_time = 1_700_000_000 + self.begun
+        trace = f"00-4bf92f3577b34da6{number}-00f067aa0ba902b7-01"
+        self.message.properties = {"traceparent": trace, "x-tenant": "t7", "attempt": 1}
 
     def on_message(self, event: proton.Event) -> None:
         self.first = self.first or time.monotonic()

@@ -319,7 +319,8 @@ class FlowSettings(Record):
     credit: int | None = key(
         Limit(1, MANY),
         "Messages that may wait in a queue without a limit of its own; beyond that those that publish to it are not "
-        "read from until four fifths are left, as with overflow `producer-flow-control`.",
+        "read from until four fifths are left, as with overflow `producer-flow-control`. Without it queues take what "
+        "comes, as RabbitMQ's do, and publishers wait for alarms and for the store only.",
         None,
         reload=True,
     )

@@ -1,12 +1,19 @@
-"""Decide whether to wait a moment before reading, so that more comes with one read.
+"""Decide how to wait for the next input: asleep, awake, or after a pause, so that more comes with one read.
 
 A client that writes each message by itself is read from once for each as long as the node is quicker than the client,
 and a round of reading, confirming and delivering costs more than the messages in it. A pause of 0.1 ms gathers a few.
 It is no use to a client that waits for its answer, nor where the node has time: so it is tried where rounds take most
 of the time, and kept as long as a round brings more and the bytes in a second do not become fewer.
 
+A client that waits for its answer, or answers what another waits for, writes again within some 50 us. To sleep so long
+costs as much again until the processor has woken up, and keeps both ends waiting: so the node stays awake, and asks
+again and again whether something has come. It is tried where rounds follow one another closely, and kept as long as
+there are more bytes in a second.
+
     looks ── rounds without a pause ──> tries ── rounds with one ──> gathers, if that was better ──> looks ...
-                                          └── otherwise ──> rests, longer each time ──> looks ...
+      │                                   └── otherwise ─┐
+      └── the node has time ─────────────────────────────┴──> tries awake ──> awake, if that was better ──> looks ...
+                                                               └── otherwise ──> rests, longer each time ──> looks ...
 """
 
 from __future__ import annotations
@@ -24,6 +31,9 @@ BUSY: Final = 0.5  # the part of the time that rounds take besides waiting; belo
 LARGE: Final = 8192  # bytes in a round: enough have come together already
 GROWTH: Final = 1.5  # how much more a round with a pause has to bring
 SLOWDOWN: Final = 0.9  # of the bytes in a second, which vary
+SPINS: Final = 64  # polls without sleep: they take some 50 us
+SPIN_S: Final = 0.0001  # between rounds, on average; where it is longer, those polls would find nothing
+SPEEDUP: Final = 1.1  # of the bytes in a second that are worth a processor's time
 
 
 class Phase(Enum):
@@ -32,15 +42,29 @@ class Phase(Enum):
     LOOKING = "looking"
     TRYING = "trying"
     GATHERING = "gathering"
+    TRYING_AWAKE = "trying awake"
+    AWAKE = "awake"
     RESTING = "resting"
 
 
 class Gathering:
-    """Tells before each round whether to pause, and learns from what each round has brought."""
+    """Tells before each round whether to pause or to stay awake, and learns from what each round has brought."""
 
-    __slots__ = ("_busy_s", "_octets", "_plain_octets", "_plain_s", "_rest", "_rounds", "_since", "phase")
+    __slots__ = (
+        "_busy_s",
+        "_octets",
+        "_plain_octets",
+        "_plain_s",
+        "_rest",
+        "_rounds",
+        "_since",
+        "_wakes",
+        "phase",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, wakes: bool = False) -> None:
+        """`wakes`: staying awake is possible, because clients have another processor."""
+        self._wakes = wakes
         self.phase = Phase.RESTING
         self._rest = REST_MIN
         self._rounds = 0  # of this phase
@@ -56,6 +80,11 @@ class Gathering:
         return self.phase is Phase.TRYING or self.phase is Phase.GATHERING
 
     @property
+    def is_awake(self) -> bool:
+        """Return whether to ask `SPINS` times for input before sleeping until there is some."""
+        return self.phase is Phase.TRYING_AWAKE or self.phase is Phase.AWAKE
+
+    @property
     def measures(self) -> bool:
         """Return whether it has to be told how long the next round takes."""
         return self.phase is Phase.LOOKING
@@ -69,29 +98,61 @@ class Gathering:
             self._look(now)
         elif self.phase is Phase.TRYING:
             self._try(now)
-        elif self._rounds >= (GATHERING if self.phase is Phase.GATHERING else self._rest):
+        elif self.phase is Phase.TRYING_AWAKE:
+            self._try_awake(now)
+        elif self._rounds >= (self._rest if self.phase is Phase.RESTING else GATHERING):
             self._begin(Phase.LOOKING, now)
 
     def _look(self, now: float) -> None:
         if self._rounds < SAMPLE:
             return
         self._plain_octets, self._plain_s = self._octets, now - self._since
-        is_small = 0 < self._octets < LARGE * SAMPLE
-        is_busy = self._busy_s >= BUSY * self._plain_s
-        self._begin(Phase.TRYING if is_small and is_busy else Phase.RESTING, now)
+        if not 0 < self._octets < LARGE * SAMPLE:
+            self._begin(Phase.RESTING, now)
+        elif self._busy_s >= BUSY * self._plain_s:
+            self._begin(Phase.TRYING, now)
+        else:
+            self._begin(Phase.TRYING_AWAKE if self._is_quick() else Phase.RESTING, now)
 
     def _try(self, now: float) -> None:
         wanted = GROWTH * self._plain_octets / SAMPLE * self._rounds
         if self._rounds == GLANCE and self._octets < wanted:
-            self._rest_longer(now)
+            self._give_up(now)
         elif self._rounds >= SAMPLE:
-            # Both rates are compared multiplied by both times, which may be zero.
-            is_as_fast = self._octets * self._plain_s >= SLOWDOWN * self._plain_octets * (now - self._since)
-            if self._octets >= wanted and is_as_fast:
-                self._rest = REST_MIN
-                self._begin(Phase.GATHERING, now)
+            if self._octets >= wanted and self._is_as_fast(SLOWDOWN, now):
+                self._keep(Phase.GATHERING, now)
             else:
-                self._rest_longer(now)
+                self._give_up(now)
+
+    def _try_awake(self, now: float) -> None:
+        if self._rounds < SAMPLE:
+            return
+        if self._is_as_fast(SPEEDUP, now):
+            self._keep(Phase.AWAKE, now)
+        else:
+            self._rest_longer(now)
+
+    def _is_as_fast(self, share: float, now: float) -> bool:
+        """Return whether this sample has so large a share of the bytes in a second of the one before it.
+
+        The rates are compared multiplied by both times, which may be zero.
+        """
+        return self._octets * self._plain_s >= share * self._plain_octets * (now - self._since)
+
+    def _keep(self, phase: Phase, now: float) -> None:
+        self._rest = REST_MIN
+        self._begin(phase, now)
+
+    def _is_quick(self) -> bool:
+        """Return whether rounds without a pause follow one another so closely that staying awake may be of use."""
+        return self._wakes and self._plain_s < SAMPLE * SPIN_S
+
+    def _give_up(self, now: float) -> None:
+        """Go on after a pause was of no use."""
+        if self._is_quick():
+            self._begin(Phase.TRYING_AWAKE, now)
+        else:
+            self._rest_longer(now)
 
     def _rest_longer(self, now: float) -> None:
         self._rest = min(2 * self._rest, REST_MAX)

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.node.gathering import PAUSE_S, Gathering
+from broker_core.node.gathering import PAUSE_S, SPINS, Gathering
 
 if TYPE_CHECKING:
     import trio
@@ -55,7 +55,8 @@ class Rounds:
         self._talkers: dict[
             int, None
         ] = {}  # connections with more to read than one read takes, in the order of their turns
-        self.gathering = Gathering()
+        self._goes_on = False  # input kept coming until the turn was over
+        self.gathering = Gathering(wakes=len(os.sched_getaffinity(0)) > 1)
         self._reports: deque[Callable[[], None]] = deque()  # of other threads
         self._reported = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: there are some
         self._poll.register(self._reported, select.EPOLLIN)
@@ -81,21 +82,35 @@ class Rounds:
 
     @property
     def has_more(self) -> bool:
-        """Return whether there is more to read than the last round has read."""
-        return bool(self._talkers)
+        """Return whether to run another turn without waiting for anything in between."""
+        return self._goes_on or bool(self._talkers)
 
     def turn(self) -> None:
         """Run one round, and those that follow at once."""
+        self._goes_on = False
         self.go_round()
         until = self._node.broker.now + STAY_S
-        while self._stays(until):
-            readable = self._poll.poll(STAY_S, AT_ONCE)
+        while self._stays():
+            if self._node.broker.now >= until:
+                self._goes_on = self.gathering.is_awake
+                break
+            readable = self._awaited()
             if not readable:
                 break
             if len(readable) == 1 and readable[0][0] == self._reported:
                 self._hear_reports()
             else:
                 self._gather(readable)
+
+    def _awaited(self) -> list[tuple[int, int]]:
+        """Wait for input for a moment, asleep or awake. Return what is readable, perhaps nothing."""
+        readable: list[tuple[int, int]] = []
+        if self.gathering.is_awake:
+            for _ in range(SPINS):
+                readable = self._poll.poll(0, AT_ONCE)
+                if readable:
+                    return readable
+        return self._poll.poll(STAY_S, AT_ONCE)
 
     def _gather(self, readable: list[tuple[int, int]]) -> None:
         """Run a round, after a pause if that has turned out to be of use."""
@@ -118,7 +133,7 @@ class Rounds:
         for _ in range(len(self._reports)):
             self._node.hear_report(self._reports.popleft())
 
-    def _stays(self, until: float) -> bool:
+    def _stays(self) -> bool:
         """Return whether to wait for input here, for a moment, instead of giving way to other tasks.
 
         A client that was answered usually sends something at once. To wait for it in trio takes two system calls more
@@ -135,7 +150,7 @@ class Rounds:
             return False
         now = node.broker.tick()
         due = node.broker.timers.next_at()
-        return now < until and (due is None or now + STAY_S < due)
+        return due is None or now + STAY_S < due
 
     def close(self) -> None:
         """Close the poll object; no connection attends any more, and no thread reports."""

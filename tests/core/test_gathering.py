@@ -1,4 +1,4 @@
-"""When to wait a moment before reading: clients as functions of the pause, time passed in."""
+"""How to wait before reading: clients as functions of the length of a round, time passed in."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker_core.node.gathering import (
+    BUSY,
     GATHERING,
     GLANCE,
     LARGE,
     REST_MAX,
     REST_MIN,
     SAMPLE,
+    SPIN_S,
     Gathering,
     Phase,
 )
 
 ROUND_S = 0.00003
 PAUSED_S = 0.00014
+ASLEEP_S = 0.00006  # until the next input is noticed, with the time that waking up takes
+AWAKE_S = 0.00003
 MESSAGE = 200
 # A client tells, from the length of the round, how many bytes it has written in it and how long the round took then.
 Client = Callable[[float], tuple[int, float]]
@@ -44,20 +48,28 @@ def writes_much(length_s: float) -> tuple[int, float]:
     return LARGE * round(length_s / ROUND_S), length_s
 
 
+def writes_at_its_own_pace(length_s: float) -> tuple[int, float]:
+    """A message each 60 us, however soon it is noticed."""
+    return MESSAGE, max(length_s, ASLEEP_S)
+
+
 class Loop:
     """Rounds with a client."""
 
-    def __init__(self, busy: float = 0.9) -> None:
-        self.gathering = Gathering()
+    def __init__(self, busy: float = 0.9, wakes: bool = False, plain_s: float = ROUND_S) -> None:
+        self.gathering = Gathering(wakes)
         self.busy = busy  # the part of the time that rounds take
+        self.plain_s = plain_s  # the time of a round in which the node does not pause, and sleeps
         self.now = 100.0
-        self.paused = 0
+        self.paused = self.awake = 0
 
     def go(self, client: Client, rounds: int) -> Loop:
         for _ in range(rounds):
             pauses = self.gathering.pauses
             self.paused += pauses
-            octets, took_s = client(PAUSED_S if pauses else ROUND_S)
+            self.awake += self.gathering.is_awake
+            length_s = AWAKE_S if self.gathering.is_awake else self.plain_s
+            octets, took_s = client(PAUSED_S if pauses else length_s)
             self.now += took_s
             self.gathering.heard(octets, self.now, took_s * self.busy)
         return self
@@ -94,6 +106,30 @@ def test_a_node_that_has_time_does_not_pause():
 
 def test_large_reads_are_not_waited_for():
     assert Loop().go(writes_much, 20 * REST_MAX).paused == 0
+
+
+@pytest.mark.parametrize("busy", [0.4, 0.9])
+def test_it_stays_awake_for_a_client_that_waits_for_its_answer(busy: float):
+    loop = Loop(busy, wakes=True, plain_s=ASLEEP_S).go(waits_for_its_answer, REST_MIN + 3 * SAMPLE)
+    assert loop.gathering.phase is Phase.AWAKE
+    assert loop.paused == (GLANCE if busy > BUSY else 0)
+    loop.go(waits_for_its_answer, 20 * GATHERING)
+    assert loop.awake / (20 * GATHERING) > 0.95
+
+
+def test_it_sleeps_where_clients_are_no_quicker_for_it_and_tries_that_ever_more_seldom():
+    loop = Loop(busy=0.4, wakes=True).go(writes_at_its_own_pace, 10 * REST_MAX)
+    assert loop.gathering.phase is not Phase.AWAKE
+    assert 0 < loop.awake <= 15 * SAMPLE
+
+
+def test_it_sleeps_where_rounds_are_further_apart_than_it_could_stay_awake():
+    loop = Loop(busy=0.1, wakes=True, plain_s=2 * SPIN_S).go(waits_for_its_answer, 4 * REST_MAX)
+    assert loop.awake == 0
+
+
+def test_it_sleeps_where_clients_have_no_other_processor():
+    assert Loop(busy=0.4, plain_s=ASLEEP_S).go(waits_for_its_answer, 4 * REST_MAX).awake == 0
 
 
 def test_it_stops_when_the_clients_change():

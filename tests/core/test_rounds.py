@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from broker_core.node import transport as reading
+from broker_core.node.gathering import Phase
 from broker_core.node.poller import HAS_ROUNDS, STAY_S, TOGETHER
 from broker_core.node.transport import Transport
 from tests.harness.call_count import calls
@@ -214,6 +215,19 @@ def test_a_turn_ends_after_a_millisecond_however_much_is_said():
     async def test(node: Scripted) -> None:
         async with attending(node, 1) as (peer,):
             assert 1 < rounds_in_a_turn(node, peer, step_s=STAY_S / 10) < 10
+
+    run(test, owns_loop=True)
+
+
+@pytest.mark.parametrize("phase", [Phase.AWAKE, Phase.RESTING])
+def test_another_turn_follows_at_once_while_the_node_stays_awake_and_there_is_input(phase: Phase):
+    async def test(node: Scripted) -> None:
+        async with attending(node, 1) as (peer,):
+            node.rounds.gathering.phase = phase
+            assert rounds_in_a_turn(node, peer) == 21
+            assert not node.rounds.has_more
+            rounds_in_a_turn(node, peer, step_s=STAY_S / 10)
+            assert node.rounds.has_more is (phase is Phase.AWAKE)
 
     run(test, owns_loop=True)
 

@@ -212,10 +212,15 @@ def deliver_prefix(consumer_tag: str) -> bytes:
     return numbers + encode_shortstr(consumer_tag)
 
 
+OCTETS: Final = [bytes((size,)) for size in range(256)]  # in front of short strings
+
+
 def deliver_target(exchange: str, routing_key: str) -> bytes:
     """Return the exchange and routing key that end every basic.deliver of such a message; a raw publish has them at
     [2:-1]."""
-    return encode_shortstr(exchange) + encode_shortstr(routing_key)
+    first = exchange.encode("utf-8", "surrogateescape")
+    second = routing_key.encode("utf-8", "surrogateescape")
+    return OCTETS[len(first)] + first + OCTETS[len(second)] + second
 
 
 SIZES: Final[dict[str, int]] = {"octet": 1, "longlong": 8}
