@@ -41,6 +41,7 @@ from broker_core.node.listener import (
     welcomed,
 )
 from broker_core.node.poller import HAS_ROUNDS, Rounds
+from broker_core.node.sweeps import Sweeps
 from broker_core.node.systemd import Handed
 from broker_core.node.transport import Transport, is_readable
 from broker_core.observability.history import History
@@ -151,6 +152,8 @@ class Node(Batches):
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         for listener in self.listening:
             self._nursery.start_soon(self._accept, listener)
+        if self.owns_loop:  # else the collector is another's
+            Sweeps(self.broker).begin()
         self._nursery.start_soon(self._keep_time)
         if HAS_ROUNDS:
             self._nursery.start_soon(self._go_round)

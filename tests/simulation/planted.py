@@ -15,6 +15,7 @@ from broker_core.cluster.lease import OwnLease, Watch
 from broker_core.delivery import Consumer, Delivery
 from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.journal import Journal
+from broker_core.durability.objects import StoredCatalogue
 from broker_core.durability.segment_log import SegmentLog
 from broker_core.exchanges import exchange, routing
 from broker_core.leases.lease import Lease
@@ -31,6 +32,7 @@ from broker_core.store.contract import Commit
 from broker_core.store.memory import MemoryStore
 from broker_core.store.segments import Segments
 from broker_core.transaction import Transaction
+from broker_core.virtual_host import VirtualHost
 
 from . import clustered
 from .replacing import replaced
@@ -395,6 +397,58 @@ def exits_not_caught() -> Iterator[None]:
         yield
 
 
+# Queues that are full, that a policy bounds, and that come and go.
+
+
+def dead_letters_without_room() -> Iterator[None]:
+    """Dead letters that are to be kept until they have arrived are dropped where there is no room for them."""
+    give = HeldDeadLetters._give
+
+    def given(self: HeldDeadLetters, *arguments: Any) -> bool:
+        give(self, *arguments)
+        return True
+
+    with replaced(HeldDeadLetters, "_give", given):
+        yield
+
+
+def room_unnoticed() -> Iterator[None]:
+    """Dead letters that wait for room do not hear of it."""
+    with replaced(HeldDeadLetters, "wake", lambda self: None):
+        yield
+
+
+def held_unwritten() -> Iterator[None]:
+    """Dead letters that wait for room have no place on the disk."""
+    with replaced(StoredCatalogue, "keep_dead_letters", lambda self, queue: None):
+        yield
+
+
+def policy_for_new_queues() -> Iterator[None]:
+    """A policy holds only for queues that are declared after it."""
+    with replaced(VirtualHost, "policy_steps", lambda self: iter(())):
+        yield
+
+
+def policy_unwritten() -> Iterator[None]:
+    """A policy that was changed is what it was before, after a start."""
+    with replaced(StoredCatalogue, "keep_policy", lambda self, policy, operator: None):
+        yield
+
+
+def one_over_the_limit() -> Iterator[None]:
+    """A queue keeps one message more than its policy says."""
+    over_limit = WorkQueue.over_limit
+    with replaced(WorkQueue, "over_limit", lambda self, more=0, octets=0: over_limit(self, more - 1, octets)):
+        yield
+
+
+def queue_not_forgotten() -> Iterator[None]:
+    """A queue that was deleted is there again after a start."""
+    with replaced(StoredCatalogue, "forget_queue", lambda self, queue: None):
+        yield
+
+
 # Clusters.
 
 
@@ -462,6 +516,13 @@ MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
         permission_remembered,
         prefetch_doubled,
         exits_not_caught,
+        dead_letters_without_room,
+        room_unnoticed,
+        held_unwritten,
+        policy_for_new_queues,
+        policy_unwritten,
+        one_over_the_limit,
+        queue_not_forgotten,
         lease_for_good,
         impatient,
         beats_unseen,
@@ -480,37 +541,44 @@ def planted(name: str) -> Iterator[None]:
 # The first seed that finds each.
 FOUND_BY: Final[dict[str, int]] = {
     "confirm-early": 1,
-    "acks-not-written": 5,
-    "acks-ahead": 5,
-    "commit-given-up": 57,
-    "unflagged-after-start": 5,
+    "acks-not-written": 3,
+    "acks-ahead": 31,
+    "commit-given-up": 17,
+    "unflagged-after-start": 9,
     "unflagged-requeue": 6,
-    "requeued-last": 1,
-    "rejected-and-gone": 1,
-    "expired-and-gone": 12,
-    "one-too-many": 1,
-    "order-reversed": 5,
+    "requeued-last": 20,
+    "rejected-and-gone": 3,
+    "expired-and-gone": 21,
+    "one-too-many": 6,
+    "order-reversed": 17,
     "retry-in-two": 2,
-    "log-not-synced": 1,
+    "log-not-synced": 4,
     "segments-not-synced": 21,
-    "rewritten-and-lost": 11,
-    "paged-out-too-early": 5,
-    "read-before-it-is-safe": 1,
-    "one-more-settled": 60,
-    "reserved-and-kept": 5,
-    "released-last": 1,
-    "published-before-commit": 1,
-    "rolled-forward": 5,
-    "commit-answered-early": 11,
-    "delays-not-written": 2,
-    "delayed-for-good": 2,
-    "retried-at-once": 60,
+    "rewritten-and-lost": 7,
+    "paged-out-too-early": 20,
+    "read-before-it-is-safe": 2,
+    "one-more-settled": 72,
+    "reserved-and-kept": 9,
+    "released-last": 20,
+    "published-before-commit": 2,
+    "rolled-forward": 6,
+    "commit-answered-early": 60,
+    "delays-not-written": 67,
+    "delayed-for-good": 16,
+    "retried-at-once": 215,
     "times-not-recovered": 9,
-    "dead-letters-held-for-good": 1,
-    "dead-letters-held-and-sent": 200,
+    "dead-letters-held-for-good": 3,
+    "dead-letters-held-and-sent": 3,
     "permission-remembered": 1,
-    "prefetch-doubled": 5,
-    "exits-not-caught": 8,
+    "prefetch-doubled": 20,
+    "exits-not-caught": 2,
+    "dead-letters-without-room": 21,
+    "room-unnoticed": 118,
+    "held-unwritten": 235,
+    "policy-for-new-queues": 31,
+    "policy-unwritten": 82,
+    "one-over-the-limit": 21,
+    "queue-not-forgotten": 10,
     "lease-for-good": 2,
     "impatient": 2,
     "beats-unseen": 2,

@@ -6,10 +6,10 @@ takes the world back to the last one that is, and everything has to be where it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from hashlib import sha256
 from random import Random
-from typing import Final
+from typing import Final, TypeVar
 
 import attrs
 
@@ -20,6 +20,7 @@ from broker_core.queues.stream import StreamQueue
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.testing.simulation import World
+from broker_core.values import Table
 from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import Content
 from tests.amqp091.peer import Peer as Peer091
@@ -37,7 +38,12 @@ WAIT_S: Final = (
 )
 DEAD: Final = "dead"
 TO_DEAD: Final[Mapping[str, object]] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": DEAD}
+POLICY_TO_DEAD: Final[Table] = {"dead-letter-exchange": "", "dead-letter-routing-key": DEAD}
 RETRY_MS: Final = round(WAIT_S * 1000)
+NARROW_MAX: Final = 2  # messages that wait in the queue for dead letters that has little room
+NARROW: Final = "narrow"
+PASSING: Final = "passing"  # a queue that comes and goes
+GOVERNED: Final = "governed"  # a queue whose policy changes
 QUEUES: Final[Mapping[str, Mapping[str, object]]] = {
     "plain": {},
     "rejecting": TO_DEAD,
@@ -45,9 +51,23 @@ QUEUES: Final[Mapping[str, Mapping[str, object]]] = {
     "careful": {**TO_DEAD, "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"},
     "delaying": {"x-delayed-message": True},
     "retrying": {"x-delayed-retry-min": RETRY_MS, "x-delayed-retry-max": RETRY_MS},
+    "brimming": {
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": NARROW,
+        "x-dead-letter-strategy": "at-least-once",
+        "x-overflow": "reject-publish",
+    },
+    NARROW: {"x-max-length": NARROW_MAX, "x-overflow": "reject-publish"},
+    GOVERNED: {},
     DEAD: {},
 }
-BURYING: Final = ("rejecting", "ageing", "careful")  # queues with dead letters
+HELD: Final = "the dead letters of brimming"  # where they wait for room
+BURIED: Final = {
+    "rejecting": DEAD,
+    "ageing": DEAD,
+    "careful": DEAD,
+    "brimming": HELD,
+}  # where dead letters go
 TAKING: Final = (
     "plain",
     "rejecting",
@@ -55,14 +75,20 @@ TAKING: Final = (
     "careful",
     "delaying",
     "retrying",
-)  # queues that are published to
-TIMED: Final = frozenset(("ageing", "retrying"))  # where what comes back unheard would depend on when
+    "brimming",
+)  # queues that are published to, in transactions too
+BOUNDED: Final = frozenset((NARROW, GOVERNED, PASSING))  # where what happens depends on what is out just then
+TIMED: Final = frozenset(
+    ("ageing", "retrying", *BOUNDED)
+)  # where what comes back unheard would depend on when
 STREAM: Final = "log"
 MOODY: Final = "moody"
 LEASE: Final = "the lease of plain"
 READER: Final = "reader"
 ENDED: Final = ""  # the place of what was settled
 CLIENTS_MAX: Final = 4
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -75,6 +101,18 @@ class Place:
     ends_at: float = NEVER  # when it expires there, in the broker's seconds
     due: float = -NEVER  # when it is ready, likewise
     offset: float = 0.0  # of the wall clock, when these times were written
+
+
+@attrs.frozen
+class Rule:
+    """The policy of `GOVERNED`: the most messages that wait, and whether those that are dropped become dead letters."""
+
+    most: int = 1000
+    buries: bool = False
+
+    @property
+    def definition(self) -> Table:
+        return {"max-length": self.most, **(POLICY_TO_DEAD if self.buries else {})}
 
 
 @attrs.define(eq=False)
@@ -128,6 +166,11 @@ class Messaging(World):
         "delay": 3,
         "arrive": 4,
         "policy": 1,
+        "govern": 4,
+        "come_or_go": 5,
+        "fill": 6,
+        "brim": 3,
+        "relieve": 3,
         "reload": 1,
         "forbid": 2,
         "misbehave": 3,
@@ -149,8 +192,10 @@ class Messaging(World):
         self.late: set[Client] = set()  # hear nothing yet
         self.records: dict[bytes, Record] = {}
         self.lines: dict[str, list[Record]] = {}  # in order, those given included
-        for name in (*QUEUES, STREAM, LEASE):
+        for name in (*QUEUES, STREAM, LEASE, HELD, PASSING):
             self.lines[name] = []
+        self.rules = [(0, Rule())]  # of `GOVERNED`, each with the commit of its beginning
+        self.passing = [(0, False)]  # whether `PASSING` is there, likewise
         self._number = 0
         self._alarmed = False
         self._reloaded = False
@@ -191,6 +236,11 @@ class Messaging(World):
         return self.node.journal.open
 
     @property
+    def _queues(self) -> tuple[str, ...]:
+        """The work queues that are there."""
+        return (*QUEUES, PASSING) if self.passing[-1][1] else tuple(QUEUES)
+
+    @property
     def _offset(self) -> float:
         return self.node.clock.wall() - self.node.clock.now()
 
@@ -217,14 +267,39 @@ class Messaging(World):
             place = record.places[-1]
             record.places.append(attrs.evolve(place, commit=commit, due=now + WAIT_S, offset=self._offset))
 
+    def _spill(self, commit: int) -> None:
+        """Have dead letters go where there is room now, and the oldest messages of a queue that is too long dropped.
+
+        What has been given by now is out of the way. `commit` is that of the step that has made room, or the queue
+        longer.
+        """
+        if not (self.lines[HELD] or self.lines[GOVERNED]):
+            return
+        out = {(each.queue, each.body) for client in self._hearing() for each in client.given}
+        while self.lines[HELD] and len(self._waiting(NARROW, out)) < NARROW_MAX:
+            self._move(self.lines[HELD][0], NARROW, commit)
+        rule = self.rules[-1][1]
+        for oldest in self._waiting(GOVERNED, out)[: -rule.most]:
+            self._move(oldest, DEAD if rule.buries else ENDED, commit)
+        self._hear_all()
+
+    def _waiting(self, name: str, out: Container[tuple[str, bytes]]) -> list[Record]:
+        line = self.lines[name]
+        return [record for record in line if record.holder is None and (name, record.body) not in out]
+
     def _held_by(self, client: Client) -> list[Record]:
         return [record for line in self.lines.values() for record in line if record.holder is client]
 
     def _hear_all(self) -> None:
-        for client in self.clients:
-            if client not in self.silent and client not in self.late:
-                client.hear()
-                self._note(client)
+        for client in self._hearing():
+            self._note(client)
+
+    def _hearing(self) -> list[Client]:
+        """The clients that hear what is sent to them, which have heard it now."""
+        hearing = [each for each in self.clients if each not in self.silent and each not in self.late]
+        for client in hearing:
+            client.hear()
+        return hearing
 
     def _note(self, client: Client) -> None:
         confirmed, client.confirmed = client.confirmed, []
@@ -267,7 +342,7 @@ class Messaging(World):
     def check(self) -> None:
         assert not self.node.failed, f"the store has failed: {self.node.failed[0]}"
         self._hear_all()
-        for name in QUEUES:
+        for name in self._queues:
             self._check_queue(name, self.lines[name])
         self._check_stream()
         self._check_lease()
@@ -296,8 +371,9 @@ class Messaging(World):
         assert isinstance(queue, WorkQueue)
         later = sum(record.due > now for record in line if record.holder is None)
         assert queue.delayed == later, f"'{name}' counts {queue.delayed} that wait, not {later}"
-        held = queue.dead_letters
-        assert held is None or held.count == 0, f"'{name}' holds {held and held.count} dead letters"
+        held = 0 if queue.dead_letters is None else queue.dead_letters.count
+        expected_held = len(self.lines[HELD]) if name == "brimming" else 0
+        assert held == expected_held, f"'{name}' holds {held} dead letters, not {expected_held}"
 
     def _check_stream(self) -> None:
         stream, line = self.node.queue(STREAM), self.lines[STREAM]
@@ -343,12 +419,14 @@ class Messaging(World):
         self.check()
         self._read_stream()
         client = self._connect(Client091, Random(0))
-        for name in QUEUES:
+        for name in self._queues:
             client.consume(name)
-        while any(self.lines[name] for name in QUEUES):
+        commit = self._commit
+        while any(self.lines[name] for name in (*self._queues, HELD)):
+            self._spill(commit)
             self.check()
             held = self._held_by(client)
-            left = [record.body for name in QUEUES for record in self.lines[name]]
+            left = [record.body for name in (*self._queues, HELD) for record in self.lines[name]]
             assert held, f"{left} are not given"
             for record in held:
                 self._answer(record, "accept")
@@ -416,8 +494,10 @@ class Messaging(World):
         now, wall = self.node.clock.now(), self.node.clock.wall()
         self.node = SimulatedNode(self.node.disk.again(), now, wall)
         before = {record: record.places for record in self.records.values()}
+        rules, passing = self.rules, self.passing
         differences = []
         for each in landed:
+            self.rules, self.passing = _last(rules, each), _last(passing, each)
             self._go_back(before, each)
             differences.append(self._difference())
             if not differences[-1]:
@@ -437,7 +517,8 @@ class Messaging(World):
         for name, line in self.lines.items():
             there = [record for record in before if record.place == name]
             line[:] = sorted(there, key=lambda record: record.places[-1].order)
-        self._bury_expired(1)  # what has expired meanwhile does so in the first commit
+        self._bury_expired(1)  # what has expired meanwhile does so in the first commit,
+        self._spill(1)  # as does what there is room for now
 
     def _found(self, place: Place) -> Place:
         """Return a place as a start finds it, by the clock on the wall."""
@@ -449,7 +530,9 @@ class Messaging(World):
     def _difference(self) -> str:
         """Return how what is in the queues after a start differs from what has to be there."""
         now = self.node.broker.now
-        for name in QUEUES:
+        if (PASSING in self.node.host.queues) != self.passing[-1][1]:
+            return f"after a start '{PASSING}' is {'not ' * self.passing[-1][1]}there"
+        for name in self._queues:
             found = [self._body(each.message) for each in self.node.queue(name).waiting()]
             expected = [record.body for record in self.lines[name] if record.due <= now]
             if found != expected:
@@ -539,6 +622,7 @@ class Messaging(World):
         self.late.discard(client)
         for record in self._held_by(client):
             self._come_back(record, commit)
+        self._spill(commit)
 
     def _able(self) -> Iterator[Client]:
         for each in self.clients:
@@ -566,6 +650,7 @@ class Messaging(World):
         self.say(f"{client.name} publishes {record.body.decode()} to {queue}")
         client.publish(queue, record.body, round(wait_s * 1000))
         self._move(record, queue, commit, wait_s)
+        self._spill(commit)
 
     def _new(self, client: Client) -> Record:
         self._number += 1
@@ -602,10 +687,18 @@ class Messaging(World):
 
     def step_consume(self, random: Random) -> None:
         client = self._any(random)
-        queue = random.choice(list(QUEUES))
-        if client is not None and queue not in client.consumes:
+        queue = random.choice(self._queues)
+        if client is not None and (queue not in BOUNDED or isinstance(client, Client091)):
+            self._consume(
+                client, queue
+            )  # elsewhere an answer and the credit for the next message are two steps
+
+    def _consume(self, client: Client, queue: str) -> None:
+        if queue not in client.consumes:
+            commit = self._commit
             self.say(f"{client.name} consumes {queue}")
             client.consume(queue)
+            self._spill(commit)
 
     def step_accept(self, random: Random) -> None:
         for _ in range(random.randint(1, 3)):
@@ -633,9 +726,9 @@ class Messaging(World):
         if outcome == "requeue":
             self._come_back(record, commit)
         else:
-            is_buried = outcome == "reject" and place in BURYING
-            self._move(record, DEAD if is_buried else ENDED, commit)
+            self._move(record, BURIED.get(place, ENDED) if outcome == "reject" else ENDED, commit)
         client.answer(given, outcome)  # type: ignore[arg-type]
+        self._spill(commit)
 
     def step_drop(self, random: Random) -> None:
         """A connection breaks off."""
@@ -729,6 +822,42 @@ class Messaging(World):
         self.lines["plain"].sort(key=lambda record: record.places[-1].order)
         self._hear_all()
 
+    # Queues that are full, that a policy bounds, and that come and go.
+
+    def step_fill(self, random: Random) -> None:
+        """Messages come to a queue that a policy bounds, or that comes and goes."""
+        client = self._any(random)
+        queue = random.choice((GOVERNED, PASSING, PASSING))
+        if client is None or self.node.broker.alarms.reason or queue not in self._queues:
+            return
+        if queue == GOVERNED or not isinstance(client, Client10):  # a link ends with its queue
+            for _ in range(random.randint(1, 3)):
+                self._publish(client, queue)
+
+    def step_brim(self, random: Random) -> None:
+        """Dead letters come to a queue that has no room for all of them."""
+        client = self._any(random)
+        if client is None or self.node.broker.alarms.reason:
+            return
+        for _ in range(random.randint(1, 3)):
+            self._publish(client, "brimming")
+        self._consume(client, "brimming")
+        self._answer_all(client, "brimming", "reject")
+
+    def step_relieve(self, random: Random) -> None:
+        """The queue for these dead letters gets room."""
+        able = [each for each in self._able() if isinstance(each, Client091)]
+        if able:
+            client = random.choice(able)
+            self._consume(client, NARROW)
+            self._answer_all(client, NARROW, "accept")
+
+    def _answer_all(self, client: Client, queue: str, outcome: str) -> None:
+        """Have a client answer what it has of a queue, as long as the broker reads from it."""
+        for record in self._held_by(client):
+            if record.place == queue and not client.waits:
+                self._answer(record, outcome)
+
     # What operators do, and plug-ins.
 
     def step_alarm(self, random: Random) -> None:
@@ -743,6 +872,32 @@ class Messaging(World):
     def step_policy(self, random: Random) -> None:
         """A policy that changes nothing for these messages is set."""
         self.node.policy("plain|dead", {"max-length": random.randint(10_000, 20_000)})
+
+    def step_govern(self, random: Random) -> None:
+        """A policy is set that has the oldest messages of a queue dropped, or become dead letters."""
+        rule, commit = Rule(random.choice((1, 2, 3, 1000)), random.random() < 0.5), self._commit
+        self.say(f"at most {rule.most} messages are to wait in {GOVERNED}{', the others die' * rule.buries}")
+        self.rules.append((commit, rule))
+        self.node.policy(f"^{GOVERNED}$", rule.definition)
+        self._spill(commit)
+
+    def step_come_or_go(self, random: Random) -> None:
+        """A queue is declared, or deleted with all that is in it."""
+        self._hear_all()
+        commit, is_there = self._commit, not self.passing[-1][1] or random.random() < 0.6
+        if is_there and self.passing[-1][1]:
+            return
+        self.say(f"{PASSING} is {'declared' if is_there else 'deleted'}")
+        self.passing.append((commit, is_there))
+        if is_there:
+            self.node.host.declare_queue(PASSING, durable=True)
+        else:
+            self.node.host.delete_queue(self.node.queue(PASSING))
+        self.node.settle()
+        for record in list(self.lines[PASSING]):
+            self._move(record, ENDED, commit)
+        for client in self.clients:
+            client.consumes.discard(PASSING)
 
     def step_reload(self, random: Random) -> None:
         """The configuration is loaded again, with other values."""
@@ -774,3 +929,8 @@ class Messaging(World):
         self.say(f"{client.name} publishes {record.body.decode()} to a plug-in: {mood}")
         client.publish(mood, record.body, exchange=MOODY)
         self._move(record, "plain", commit)
+
+
+def _last(states: list[tuple[int, T]], landed: int | None) -> list[tuple[int, T]]:
+    """Return the last of some states that was reached by a commit, as the one that a start finds."""
+    return [(0, [state for commit, state in states if landed is None or commit <= landed][-1])]
