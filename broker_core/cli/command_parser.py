@@ -48,12 +48,20 @@ class Parser(argparse.ArgumentParser):
         from broker_core.arguments.names import meant
 
         known = [str(each) for each in action.choices]
-        close = meant(str(value), known, ALIKE)
         if action.dest == argparse.SUPPRESS:  # of subcommands
-            more = close or f"; `{self.prog} --help` shows those that there are"
+            guess = self.guess(str(value), known)
+            more = (
+                f"; did you mean {guess}?" if guess else f"; `{self.prog} --help` shows those that there are"
+            )
             self.exit(USAGE, f"{self.prog}: there is no command {str(value)!r}{more}\n")
-        more = close or f"; choose from {', '.join(known)}"
+        more = meant(str(value), known, ALIKE) or f"; choose from {', '.join(known)}"
         raise argparse.ArgumentError(action, f"there is no {str(value)!r}{more}")
+
+    def guess(self, word: str, known: Iterable[str]) -> str:
+        """Return the subcommand that was probably meant by an unknown word; empty if there is none."""
+        from broker_core.arguments.names import nearest
+
+        return nearest(word, known, ALIKE)
 
 
 def print_help(parser: argparse.ArgumentParser, options: argparse.Namespace, environ: Environ) -> int:

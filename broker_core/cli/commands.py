@@ -9,10 +9,11 @@ import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import Final
+from typing import Final, NoReturn
 
 from broker_core.cli import extensions
 from broker_core.cli.command_parser import Actions, Add, Environ, Parser, parts_of, put
+from broker_core.cli.exit_codes import USAGE
 from broker_core.version import VERSION
 
 # By name: the module with the command in its table ADD, and one sentence.
@@ -108,12 +109,38 @@ class CommandParser(Parser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         words = sys.argv[1:] if args is None else args
+        if words and words[0].startswith("-") and not self._has_option(words[0].partition("=")[0]):
+            self._refuse_early_option(words[0].partition("=")[0], words[1:])
         named = next((word for word in words if not word.startswith("-")), None)
         if named is not None and named in OWN:
             self.add_own([named])
         else:
             self.add_names()
         return super().parse_known_args(args, namespace)
+
+    def _has_option(self, option: str) -> bool:
+        return any(each.startswith(option) for each in self._option_string_actions)
+
+    def _refuse_early_option(self, option: str, words: Sequence[str]) -> NoReturn:
+        """Exit because of an option of a command that stands before it."""
+        self.add_names()
+        named = [word for word in words if not word.startswith("-")]
+        command = next((word for word in named if word in self.own.choices), None)
+        guesses = [(word, guess) for word in named if (guess := self.guess(word, self.own.choices))]
+        if command is None and guesses:
+            word, command = guesses[0]
+            print(f"{self.prog}: there is no command {word!r}; did you mean {command}?", file=sys.stderr)
+        told = f"leveret {command or 'COMMAND'} {option} ..."
+        print(f"{self.prog}: options stand behind the command: {told}", file=sys.stderr)
+        sys.exit(USAGE)
+
+    def guess(self, word: str, known: Iterable[str]) -> str:
+        if found := super().guess(word, known):
+            return found
+        from broker_core.cli.lists import THINGS
+
+        listed = super().guess(word, THINGS)
+        return f"list {listed}" if listed else ""
 
     def add_own(self, names: Iterable[str] = tuple(OWN)) -> None:
         """Add commands of ours, with their arguments."""

@@ -165,9 +165,9 @@ def _warn(topology: Topology) -> None:
 
 
 def managing(topology: Topology, pattern: str) -> Topology:
-    from broker_core.topology_file.model import Topology
+    import attrs
 
-    return Topology(topology.things, dict.fromkeys(topology.hosts, pattern), topology.passed_over)
+    return attrs.evolve(topology, managed=dict.fromkeys(topology.hosts, pattern))
 
 
 def read(file: Path) -> Topology:
@@ -190,8 +190,8 @@ def told(changes: Sequence[Change]) -> dict[str, object]:
                 "action": each.action,
                 "kind": each.thing.kind,
                 "key": list(each.thing.key[1:]),
-                "settings": each.thing.settings,
-                "before": None if each.before is None else each.before.settings,
+                "settings": each.thing.shown,
+                "before": None if each.before is None else each.before.shown,
             }
             for each in changes
         ],

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from broker_core.cli.api import Refused, path
+from broker_core.durable_objects import COMPONENTS
 from broker_core.topology_file.model import (
     DEFAULT_TYPE,
     PERMISSION,
@@ -44,7 +45,7 @@ def whole(hosts: Iterable[str], api: Api) -> Topology:
 
 def _in_hosts(hosts: Iterable[str], api: Api, wanted: Topology | None = None) -> Iterator[Thing]:
     for host in hosts:
-        content = _found(api, "definitions", host)
+        content = _found(api, "definitions", host, query=_secrets(wanted))
         if content is None:
             continue
         found = from_definitions(content, host)
@@ -79,10 +80,15 @@ def _default_type(api: Api, host: str) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def _found(api: Api, *names: str) -> object | None:
+def _secrets(wanted: Topology | None) -> Mapping[str, str] | None:
+    """Return the query for passwords in URIs, if the file has shovels or upstreams to compare with them."""
+    return {"secrets": "true"} if wanted is not None and any(wanted.of(*COMPONENTS)) else None
+
+
+def _found(api: Api, *names: str, query: Mapping[str, str] | None = None) -> object | None:
     """Return an object of the API, or None if the node does not have it."""
     try:
-        return api.get(path(*names), timeout_s=60.0)
+        return api.get(path(*names), query, timeout_s=60.0)
     except Refused as refused:
         if refused.status == NOT_FOUND:
             return None

@@ -11,6 +11,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from broker_core.durable_objects import COMPONENTS, SHOVEL, UPSTREAM, UPSTREAM_SET
+
 Settings: TypeAlias = Mapping[str, object]
 Key: TypeAlias = tuple[str, ...]  # the kind, then the virtual host if it has one, then its names
 
@@ -25,8 +27,20 @@ BINDING: Final = "binding"
 
 DEFAULT_TYPE: Final = "default_queue_type"  # a setting of virtual hosts
 
-# In the order of creation: each kind depends only on those before it.
-KINDS: Final = (VIRTUAL_HOST, USER, PERMISSION, POLICY, OPERATOR_POLICY, EXCHANGE, QUEUE, BINDING)
+# In the order of creation: each kind depends only on those before it. The kinds of parameters are their components.
+KINDS: Final = (
+    VIRTUAL_HOST,
+    USER,
+    PERMISSION,
+    POLICY,
+    OPERATOR_POLICY,
+    EXCHANGE,
+    QUEUE,
+    BINDING,
+    UPSTREAM,
+    UPSTREAM_SET,
+    SHOVEL,
+)
 
 
 @attrs.frozen
@@ -50,6 +64,16 @@ class Thing:
     def name(self) -> str:
         return self.key[-1] if self.kind != BINDING else self.key[4]
 
+    @property
+    def shown(self) -> Settings:
+        """The settings, with a mark in place of each password in a URI."""
+        value = self.settings.get("value")
+        if self.kind not in COMPONENTS or not isinstance(value, Mapping):
+            return self.settings
+        from broker_core.shovels.definition import without_passwords  # few files have shovels
+
+        return {**self.settings, "value": without_passwords(value)}
+
     def __str__(self) -> str:
         if self.kind == VIRTUAL_HOST or self.kind == USER:
             return f"{self.kind} '{self.name}'"
@@ -66,11 +90,13 @@ class Topology:
     """Objects by their keys, and for each virtual host the pattern of names that the file manages.
 
     `passed_over` are places of a file whose settings do not exist here, each with a sentence about that.
+    `has_parameters`: the file can name shovels and upstreams, so that others may be deleted.
     """
 
     things: Mapping[Key, Thing]
     managed: Mapping[str, str] = attrs.field(factory=dict)
     passed_over: Sequence[tuple[str, str]] = ()
+    has_parameters: bool = False
 
     def of(self, *kinds: str) -> Iterator[Thing]:
         return (each for each in self.things.values() if each.kind in kinds)
@@ -85,8 +111,9 @@ def topology(
     things: Iterator[Thing] | list[Thing],
     managed: Mapping[str, str] | None = None,
     passed_over: Sequence[tuple[str, str]] = (),
+    has_parameters: bool = False,
 ) -> Topology:
-    return Topology({each.key: each for each in things}, managed or {}, passed_over)
+    return Topology({each.key: each for each in things}, managed or {}, passed_over, has_parameters)
 
 
 def virtual_host(name: str, default_type: str | None = None, place: str = "") -> Thing:

@@ -13,6 +13,7 @@ from typing import Final
 
 import attrs
 
+from broker_core.durable_objects import COMPONENTS, SHOVEL, UPSTREAM, UPSTREAM_SET
 from broker_core.topology_file.model import (
     BINDING,
     DEFAULT_TYPE,
@@ -36,8 +37,8 @@ CHANGE: Final = "change"
 REPLACE: Final = "replace"
 DELETE: Final = "delete"
 
-# The kinds that may be deleted, in this order: bindings before their ends.
-PRUNED: Final = (BINDING, QUEUE, EXCHANGE, POLICY, OPERATOR_POLICY)
+# The kinds that may be deleted, in this order: what refers to others before these.
+PRUNED: Final = (SHOVEL, UPSTREAM_SET, UPSTREAM, BINDING, QUEUE, EXCHANGE, POLICY, OPERATOR_POLICY)
 
 
 @attrs.frozen
@@ -50,13 +51,22 @@ class Change:
 
     @property
     def differences(self) -> list[str]:
-        """The settings that differ: `durable: true -> false`."""
-        was = self.before.settings if self.before is not None else {}
+        """The settings that differ: `durable: true -> false`. Passwords in URIs are not shown."""
+        if self.before is None:
+            return []
+        was, to_be = _settings(self.before.settings), _settings(self.thing.settings)
+        was_shown, shown = _settings(self.before.shown), _settings(self.thing.shown)
         return [
-            f"{name}: {canonical(was.get(name))} -> {canonical(value)}"
-            for name, value in self.thing.settings.items()
-            if self.before is not None and canonical(was.get(name)) != canonical(value)
+            f"{name}: {canonical(was_shown.get(name))} -> {canonical(shown.get(name))}"
+            for name in (to_be | was if self.thing.kind in COMPONENTS else to_be)
+            if canonical(was.get(name)) != canonical(to_be.get(name))
         ]
+
+
+def _settings(settings: Settings) -> dict[str, object]:
+    """Return settings by name: of the parameter of a shovel or an upstream, those in its value."""
+    value = settings.get("value")
+    return dict(value) if isinstance(value, Mapping) else dict(settings)
 
 
 def plan(wanted: Topology, live: Topology, prune: bool = False) -> list[Change]:
@@ -89,7 +99,13 @@ def _compared(before: Thing, thing: Thing) -> Settings:
 
 
 def _asked(thing: Thing, before: Thing, live: Topology) -> Thing:
-    """Return an object of the file; a queue without a type has the node's default if the existing one has got it."""
+    """Return an object of the file, with what it leaves to the node.
+
+    A queue without a type has the node's default if the existing one has got it; a URI with a mark for its password has
+    the existing one's password.
+    """
+    if thing.kind in COMPONENTS:
+        return _with_passwords(thing, before)
     host = live.things.get((VIRTUAL_HOST, thing.host))
     default = None if host is None else host.settings.get(DEFAULT_TYPE)
     arguments = before.settings.get("arguments")
@@ -97,9 +113,24 @@ def _asked(thing: Thing, before: Thing, live: Topology) -> Thing:
     return typed(thing, default) if is_of_it else thing
 
 
+def _with_passwords(thing: Thing, before: Thing) -> Thing:
+    value, existing = thing.settings.get("value"), before.settings.get("value")
+    if not isinstance(value, Mapping) or not isinstance(existing, Mapping):
+        return thing
+    from broker_core.errors import PreconditionFailed
+    from broker_core.shovels.definition import with_passwords
+
+    try:
+        return attrs.evolve(thing, settings={**thing.settings, "value": with_passwords(value, existing)})
+    except PreconditionFailed:  # the URI is another: the node will say that its password is missing
+        return thing
+
+
 def _deleted(wanted: Topology, live: Topology) -> Iterator[Change]:
     patterns = {host: re.compile(pattern) for host, pattern in wanted.managed.items()}
     for kind in PRUNED:
+        if kind in COMPONENTS and not wanted.has_parameters:
+            continue
         for thing in live.of(kind):
             if thing.key not in wanted.things and is_managed(thing, patterns):
                 yield Change(DELETE, thing, thing)

@@ -20,6 +20,7 @@ from broker_core.arguments.warnings import component_warnings, without_effect
 from broker_core.config.load import ConfigError
 from broker_core.config.records import RecordOf
 from broker_core.config.types import REFUSED, Place, Problem
+from broker_core.durable_objects import COMPONENTS
 from broker_core.topology_file.model import (
     DEFAULT_TYPE,
     EXCHANGE,
@@ -153,7 +154,7 @@ def from_definitions(content: object, host: str = "/", here: str = "") -> Topolo
     things = list(rows.things(content))
     if rows.place.problems:
         raise ConfigError(rows.place.problems)
-    return topology(things, passed_over=rows.passed_over)
+    return topology(things, passed_over=rows.passed_over, has_parameters="parameters" in content)
 
 
 class Rows:
@@ -202,9 +203,14 @@ class Rows:
         return self.policy_of(POLICY, row, row, place)
 
     def parameter(self, row: Row, place: Place) -> Thing | None:
-        said = row.get("value")
-        if row.get("component") != OPERATOR:
-            component = self.text(row, "component", place)
+        said, component = row.get("value"), self.text(row, "component", place)
+        if component in COMPONENTS:
+            if said is None:
+                place.at("value").refuse("nothing", "the parameter's value")
+            return Thing(
+                (component, self.host(row), self.text(row, "name", place)), {"value": said}, place.path
+            )
+        if component != OPERATOR:
             self.passed_over += ((place.path, warning) for warning in component_warnings(component))
             return None
         return self.policy_of(OPERATOR_POLICY, row, said if isinstance(said, Mapping) else {}, place)

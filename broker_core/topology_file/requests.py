@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker_core.cli.api import path
 from broker_core.cli.objects import between, properties_key
+from broker_core.durable_objects import COMPONENTS
 from broker_core.topology_file.model import (
     BINDING,
     EXCHANGE,
@@ -43,8 +44,13 @@ def perform(change: Change, api: Api) -> None:
 
 
 def _put(change: Change, api: Api) -> None:
-    thing = change.thing
-    api.put(path(SECTIONS[thing.kind], *thing.key[1:]), thing.settings)
+    api.put(_path(change.thing), change.thing.settings)
+
+
+def _path(thing: Thing) -> str:
+    if thing.kind in COMPONENTS:
+        return path("parameters", *thing.key)
+    return path(SECTIONS[thing.kind], *thing.key[1:])
 
 
 def _put_user(change: Change, api: Api) -> None:
@@ -69,7 +75,7 @@ def _delete(thing: Thing, api: Api) -> None:
     if thing.kind == BINDING:
         _unbind(thing, api)
     else:
-        api.delete(path(SECTIONS[thing.kind], *thing.key[1:]))
+        api.delete(_path(thing))
 
 
 def _unbind(thing: Thing, api: Api) -> None:

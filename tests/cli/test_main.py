@@ -53,6 +53,18 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: pytest.Capture
         (["lsit"], "leveret: there is no command 'lsit'; did you mean list?\n"),
         (["zzz"], "leveret: there is no command 'zzz'; `leveret --help` shows those that there are\n"),
         (["log", "levle"], "leveret log: there is no command 'levle'; did you mean level?\n"),
+        (["queues"], "leveret: there is no command 'queues'; did you mean list queues?\n"),
+        (
+            ["--node", "X", "quueues"],
+            "leveret: there is no command 'quueues'; did you mean list queues?\n"
+            "leveret: options stand behind the command: leveret list queues --node ...\n",
+        ),
+        (
+            ["--url=x", "statsu"],
+            "did you mean status?\nleveret: options stand behind the command: leveret status --url ...\n",
+        ),
+        (["--url", "x", "status"], "leveret: options stand behind the command: leveret status --url ...\n"),
+        (["--url"], "leveret: options stand behind the command: leveret COMMAND --url ...\n"),
         (["list", "quues"], "argument WHAT: there is no 'quues'; did you mean queues?\n"),
         (
             ["list", "queues", "--colums=name"],

@@ -52,7 +52,7 @@ DEFINITIONS = {
                 "apply-to": "all",
             },
         },
-        {"component": "shovel", "name": "s", "vhost": "/", "value": {}},
+        {"component": "vhost-limits", "name": "limits", "vhost": "/", "value": {}},
     ],
     "policies": [
         {

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from broker_core import cli
 from broker_core.limits import QueueType
+from broker_core.shovels.components import parameters_of
+from broker_core.shovels.uri import hidden
 from broker_core.topology_file import releases
 from broker_core.topology_file.lint import RULES
 from tests.cli.node import Node
@@ -350,3 +352,88 @@ def test_after_apply_there_is_nothing_to_plan_whatever_was_there_before(
             assert code == cli.DONE, told
             code, told = quietly(node, "plan", file, "--prune")
             assert (code, told) == (cli.DONE, "nothing to change\n")
+
+
+# Shovels and federation, which only definitions can name.
+
+MOVED = "amqp://ann:secret@far"
+PARAMETERS = {
+    "vhosts": [{"name": "/"}],
+    "parameters": [
+        {"component": component, "vhost": "/", "name": name, "value": value}
+        for component, name, value in (
+            (
+                "shovel",
+                "shop-move",
+                {"src-uri": MOVED, "src-queue": "a", "dest-uri": "amqp://", "dest-queue": "b"},
+            ),
+            ("federation-upstream-set", "shop-all", [{"upstream": "shop-far"}]),
+            ("federation-upstream", "shop-far", {"uri": MOVED, "expires": 1000}),
+        )
+    ],
+}
+
+
+def definitions(folder: Path, **changes: object) -> Path:
+    """A definitions file with these parameters, of which some settings are changed."""
+    content = json.loads(json.dumps(PARAMETERS))
+    for row in content["parameters"]:
+        if isinstance(row["value"], dict):
+            row["value"].update({name: value for name, value in changes.items() if name in row["value"]})
+    file = folder / "definitions.json"
+    file.write_text(json.dumps(content))
+    return file
+
+
+def parameters(node: Node) -> dict[str, object]:
+    found = parameters_of(node.broker, "/")
+    return {each.name: each.value for _, each in found}
+
+
+def test_shovels_and_federation_are_created_changed_and_deleted(
+    node: Node, tmp_path: Path, capsys: Captured
+) -> None:
+    file = definitions(tmp_path)
+    assert node.run("plan", str(file)) == cli.PENDING
+    assert capsys.readouterr().out.splitlines()[:3] == [
+        "+ create federation-upstream 'shop-far' in vhost '/'",
+        "+ create federation-upstream-set 'shop-all' in vhost '/'",
+        "+ create shovel 'shop-move' in vhost '/'",
+    ]
+    assert node.run("apply", str(file), "--yes") == cli.DONE
+    assert parameters(node)["shop-far"] == {"uri": MOVED, "expires": 1000}
+    assert node.run("plan", str(file), "--prune", "--manage", "^shop") == cli.DONE
+    capsys.readouterr()
+    file = definitions(tmp_path, expires=2000, uri="amqp://ann:other@far")
+    assert node.run("apply", str(file), "--yes") == cli.DONE
+    out = capsys.readouterr().out
+    assert "~ change federation-upstream 'shop-far' in vhost '/'\n    uri: " in out
+    assert "    expires: 1000 -> 2000\n" in out
+    assert "secret" not in out
+    assert "other" not in out
+    assert parameters(node)["shop-far"] == {"uri": "amqp://ann:other@far", "expires": 2000}
+    file.write_text('{"vhosts": [{"name": "/"}], "parameters": []}')
+    assert node.run("apply", str(file), "--yes", "--prune", "--manage", "^shop") == cli.DONE
+    assert "- delete shovel 'shop-move' in vhost '/'" in capsys.readouterr().out
+    assert parameters(node) == {}
+
+
+def test_a_file_that_cannot_name_shovels_deletes_none(node: Node, file: Path, tmp_path: Path) -> None:
+    assert node.run("apply", str(definitions(tmp_path)), "--yes") == cli.DONE
+    assert node.run("apply", str(file), "--yes", "--prune") == cli.DONE
+    assert len(parameters(node)) == 3
+
+
+def test_a_file_without_passwords_keeps_those_that_are_there(
+    node: Node, tmp_path: Path, capsys: Captured
+) -> None:
+    assert node.run("apply", str(definitions(tmp_path)), "--yes") == cli.DONE
+    capsys.readouterr()
+    marked = definitions(tmp_path, **{"src-uri": hidden(MOVED), "uri": hidden(MOVED)})
+    assert node.run("plan", str(marked)) == cli.DONE
+    changed = definitions(tmp_path, **{"src-uri": hidden(MOVED), "uri": hidden(MOVED), "src-queue": "c"})
+    assert node.run("apply", str(changed), "--yes") == cli.DONE
+    assert parameters(node)["shop-move"]["src-uri"] == MOVED
+    json_ = node.run("plan", str(definitions(tmp_path, **{"src-queue": "d"})), "--json")
+    assert json_ == cli.PENDING
+    assert "secret" not in capsys.readouterr().out
