@@ -95,7 +95,7 @@ coverage: $(VENV)/.ready-to-test ## run the cheap tests plain, and tell which br
 crash: $(VENV)/.ready-to-test ## kill a durable node under load, 200 times (ARGS="--rounds N --seed N")
 	$(BIN)/python -m tests.crash.rounds $(ARGS)
 
-ha: $(VENV)/.ready-to-test ## kill nodes and, under Patroni, databases of a cluster under load (ARGS="--kills N --primaries N --cuts N --minutes N")
+ha: $(VENV)/.ready-to-test ## kill nodes and, under Patroni, databases of a cluster under load (ARGS="--kills N --pauses N --primaries N --cuts N --minutes N")
 	$(BIN)/python -m tests.ha.rounds $(ARGS)
 
 points: $(VENV)/.ready-to-test ## interrupt a fixed script at each system call that writes (ARGS="--every N")

@@ -10,7 +10,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from tests.ha.network import CHAINS, DATABASE, STANDBY_SEES, Network, cut_standby, heal_standby
@@ -48,19 +47,7 @@ class CutRounds:
 
     def _loses_lease(self, what: str, cut: Callable[[HaNode], None], heal: Callable[[HaNode], None]) -> None:
         """The other node takes over, and the old owner stands by once it can learn that."""
-        scene = self._scene
-        owner, epoch = scene.wait_for_owner(), scene.epoch
-        heir = scene.other(owner)
-        with scene.load(outcomes=self.outcomes, at=heir) as clients:
-            scene.crashed_at = at = time.monotonic()
-            cut(owner)
-            try:
-                scene.wait_for_owner(other_than=owner.name)
-                took_s = scene.all_confirm_again(clients, at + 1) + 1
-            finally:
-                heal(owner)
-            wait_until(partial(stands_by, owner, heir), "old owner that stands by")
-        assert scene.epoch == epoch + 1, f"{what}: {scene.epoch - epoch} takeovers"
+        took_s = self._scene.lose_owner(self.outcomes, cut, heal)
         assert TTL_S < took_s < TTL_S + LATE_S, f"{what}: {took_s:.1f} s"
         self._report(what, took_s)
 
@@ -111,12 +98,6 @@ class CutRounds:
             f"{found.unconfirmed} more found",
             flush=True,
         )
-
-
-def stands_by(node: HaNode, owner: HaNode) -> bool:
-    """Whether a node says itself that it stands by, and for which other one."""
-    found = node.ask("/api/health/checks/is-owner")
-    return isinstance(found, dict) and f"the owner is {owner.name}" in str(found.get("reason", ""))
 
 
 def main(rounds: int) -> int:

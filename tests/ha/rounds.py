@@ -1,6 +1,7 @@
 """Break a cluster many times under load, and count: nothing that was confirmed is lost.
 
 --kills N       the node that serves is killed, with --waiting messages in a queue
+--pauses N      the node that serves is stopped for a minute, and goes on
 --primaries N   the database's primary is killed, under Patroni; needs it and etcd
 --cuts N        machines are cut from each other, by network namespaces; needs root
 --minutes N     nothing is broken: how the tables and the WAL grow
@@ -19,6 +20,7 @@ import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from signal import SIGCONT, SIGSTOP
 
 from benchmarks.flood import fill
 from broker_core.store.postgres.session import Session
@@ -30,6 +32,7 @@ from tests.harness.postgres import Pair
 
 WAITING = "waiting"
 REPORT_S = 60.0
+PAUSED_S = 60.0
 KILLED_S = 120  # for Patroni to promote the standby, and for the killed server to be one
 SIZES = """
 select coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint
@@ -68,6 +71,15 @@ def kill_owners(scene: HaScene, kills: int, messages: int, outcomes: list[Outcom
         report(f"kill {number + 1}", took_s, outcomes[-1])
         scene.start()
     return messages - waiting(scene)
+
+
+def pause_owners(scene: HaScene, pauses: int, outcomes: list[Outcome]) -> None:
+    """Stop the node that serves for a minute, as a machine that is suspended."""
+    for number in range(pauses):
+        took_s = scene.lose_owner(
+            outcomes, lambda node: node.tell(SIGSTOP), lambda node: node.tell(SIGCONT), PAUSED_S
+        )
+        report(f"pause {number + 1} of {PAUSED_S:.0f} s", took_s, outcomes[-1])
 
 
 def kill_primaries(scene: HaScene, pair: PatroniPair, kills: int, outcomes: list[Outcome]) -> None:
@@ -131,6 +143,7 @@ def main() -> None:
     parser.add_argument(
         "--primaries", type=int, default=10, help="kills of the database's primary, under Patroni"
     )
+    parser.add_argument("--pauses", type=int, default=1, help="of the node that serves, for a minute")
     parser.add_argument("--cuts", type=int, default=1, help="times that each pair of machines is cut apart")
     parser.add_argument("--minutes", type=float, default=30, help="of load without a fault")
     parser.add_argument(
@@ -143,10 +156,11 @@ def main() -> None:
         raise SystemExit(MISSING)
     outcomes: list[Outcome] = []
     lost = 0
-    if options.kills or options.minutes:
+    if options.kills or options.pauses or options.minutes:
         with running(Pair.made()) as scene:
             if options.kills:
                 lost += kill_owners(scene, options.kills, options.waiting, outcomes)
+            pause_owners(scene, options.pauses, outcomes)
             soak(scene, options.minutes, options.pause, outcomes)
     if options.primaries:
         pair = PatroniPair()

@@ -67,6 +67,7 @@ class HaNode:
         self._forks = forks
         self.machine = machine
         self.log = folder / f"{name}.log"
+        self.log.touch()
         self.relays = [Freezer(port) for port in ports if machine.database == HERE]
         self.amqp, self.http = Place(machine.host, free_port()), Place(machine.host, free_port())
         hosts = ",".join(machine.database for _ in ports)
@@ -148,6 +149,11 @@ class HaNode:
     def is_ready(self) -> bool:
         found = self.ask("/api/health/checks/is-owner")
         return isinstance(found, dict) and "no node serves" not in str(found.get("reason", ""))
+
+    def stands_by_for(self, owner: HaNode) -> bool:
+        """Whether it says itself that it stands by, and that this other node serves."""
+        found = self.ask("/api/health/checks/is-owner")
+        return isinstance(found, dict) and f"the owner is {owner.name}" in str(found.get("reason", ""))
 
     def text(self) -> str:
         return self.log.read_text()
@@ -307,6 +313,32 @@ class HaScene:
         )
         after = [at for client in clients for at in client.confirmed.values() if at > since]
         return min(after) - since
+
+    def lose_owner(
+        self,
+        outcomes: list[Outcome],
+        lose: Callable[[HaNode], None],
+        bring_back: Callable[[HaNode], None],
+        away_s: float = 0.0,
+    ) -> float:
+        """Have the other node take over, and the old owner stand by when it is back, after at least `away_s`.
+
+        Returns how long clients of the other node were not confirmed, in seconds.
+        """
+        owner, epoch = self.wait_for_owner(), self.epoch
+        heir = self.other(owner)
+        with self.load(outcomes=outcomes, at=heir) as clients:
+            self.crashed_at = at = time.monotonic()
+            lose(owner)
+            try:
+                assert self.wait_for_owner(other_than=owner.name) is heir
+                took_s = self.all_confirm_again(clients, at + 1) + 1
+                time.sleep(max(0.0, at + away_s - time.monotonic()))
+            finally:
+                bring_back(owner)
+            wait_until(lambda: owner.stands_by_for(heir), "old owner that stands by")
+        assert self.epoch == epoch + 1
+        return took_s
 
     def _declare(self, names: dict[str, str]) -> None:
         with self._channel() as channel:
