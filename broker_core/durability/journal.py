@@ -353,7 +353,7 @@ class Journal(Durability):
 
     def _gather_streams(self, commit: Commit) -> None:
         logs, self.appends = self.appends, {}
-        wall = self.broker.clock.wall()
+        wall = self.broker.clock.wall() if logs else 0.0
         for each in logs:
             appends, octets = each.closed(wall)
             commit.appends += appends

@@ -43,6 +43,9 @@ AT_ONCE: Final = 256  # connections returned by one poll
 TOGETHER: Final = 64  # connections read from before their effects are settled
 TOGETHER_S: Final = 0.001  # the longest time before settling, which peers wait for
 STAY_S: Final = 0.001  # the shortest time that `epoll` can wait
+STAY_MAX_S: Final = (
+    0.005  # the longest time before tasks that accept connections, and signals, have their turn
+)
 
 
 class Rounds:
@@ -89,7 +92,7 @@ class Rounds:
         """Run one round, and those that follow at once."""
         self._goes_on = False
         self.go_round()
-        until = self._node.broker.now + STAY_S
+        until = self._node.broker.now + STAY_MAX_S
         while self._stays():
             if self._node.broker.now >= until:
                 self._goes_on = self.gathering.is_awake
