@@ -20,14 +20,18 @@ import tempfile
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import attrs
 
 from .cuts import Disk, Fate
-from .node import SERVE, Node, NodeFailed
+from .node import Node, NodeFailed
+from .planted import program as planted
 from .scene import Scene, compare
 from .script import SEED, Script, inspect, prepare
 from .tracing import WRITING, Call, calls_in, injecting, recording
+
+AT_ONCE: Final = planted("rewrite_at_once")  # the script is over before chunks are old enough otherwise
 
 
 class Prepared:
@@ -60,7 +64,7 @@ class Prepared:
 # kill -9 at each call.
 
 
-def kill_at(prepared: Prepared, number: int, program: Sequence[str] = SERVE) -> list[str] | None:
+def kill_at(prepared: Prepared, number: int, program: Sequence[str] = AT_ONCE) -> list[str] | None:
     """Kill the node at the so-manieth writing call after its start: complaints; None: the script ended before."""
     scene, folder = prepared.scene(), prepared.folder()
     node = Node(folder, program)
@@ -78,7 +82,7 @@ def kill_at(prepared: Prepared, number: int, program: Sequence[str] = SERVE) -> 
     return None if code == 0 and not complaints else complaints
 
 
-def kill_after(prepared: Prepared, step: str, program: Sequence[str] = SERVE) -> list[str]:
+def kill_after(prepared: Prepared, step: str, program: Sequence[str] = AT_ONCE) -> list[str]:
     """Kill the node when a step of the script is done: complaints."""
     scene, folder = prepared.scene(), prepared.folder()
     node = Node(folder, program)
@@ -148,7 +152,7 @@ class Recording:
                 self.disk.do(self.calls[number])
 
 
-def record(prepared: Prepared, program: Sequence[str] = SERVE, until: str = "") -> Recording:
+def record(prepared: Prepared, program: Sequence[str] = AT_ONCE, until: str = "") -> Recording:
     """Run the script to its end or to a step, and the node to its own end."""
     scene, folder = prepared.scene(), prepared.folder()
     trace = prepared.place / "trace"
