@@ -33,6 +33,7 @@ import pika
 from tests.pipeline import archiver
 from tests.pipeline.bridge import ALL_IS_READ, QUERIES
 from tests.pipeline.conftest import ROOT, LocalNode
+from tests.pipeline.java import quick
 from tests.pipeline.lake_readers import READERS
 from tests.pipeline.processes import command_of, descendants, kill
 
@@ -330,6 +331,7 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     folder = options.folder or Path(tempfile.mkdtemp(prefix="leveret-rounds-"))
     folder.mkdir(exist_ok=True)
+    quick()  # what that makes once, no round has to wait for
     rounds = Rounds(folder, seed)
     started = time.monotonic()
     try:

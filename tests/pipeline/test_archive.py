@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -27,7 +27,8 @@ from tests.interop.conftest import need_module
 from tests.pipeline.bulk import QUEUED_MS, FakeBroker, message
 
 polars = need_module("polars")
-need_module("deltalake")
+deltalake = need_module("deltalake")
+pyarrow = need_module("pyarrow")
 
 from pipeline.jobs.data_files import Layout  # noqa: E402
 
@@ -155,6 +156,30 @@ def test_two_runs_with_one_checkpoint_add_a_micro_batch_once(lake: Lake):
     lake.broker.stream("orders").fill(100)
     with pytest.raises(PipelineError, match="another run goes on at the checkpoint"):
         lake.once(Overtaken(lake.checkpoint))
+
+
+def test_of_two_drivers_that_commit_a_micro_batch_at_once_one_does(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+):
+    lake.broker.stream("orders").fill(100)
+    with pytest.raises(Cut):
+        lake.once(Fragile(lake.checkpoint, "planned"))
+    before = delta.prepared
+
+    def overtaken(where: str, by: Sequence[str], columns: pyarrow.Schema) -> deltalake.DeltaTable:
+        """Return the table as it was before another driver commits the same micro-batch."""
+        table = before(where, by, columns)
+        monkeypatch.setattr(delta, "prepared", before)
+        lake.once()
+        return table
+
+    monkeypatch.setattr(delta, "prepared", overtaken)
+    lake.once()
+    assert [line.split(" in ")[0] for line in lake.lines] == [
+        "archive: batch 0: 100 rows",
+        "archive: batch 0: 0 rows",
+    ]
+    assert lake.offsets() == [*range(100)]
 
 
 def test_the_log_refuses_a_micro_batch_that_is_in_the_table(lake: Lake):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -50,21 +51,22 @@ def serving(folder: Path) -> Iterator[str]:
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.ui.enabled": "false",
     }
-    command = [str(home / "bin/spark-submit"), "--master", "local[2]"]
-    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    command = [str(home / "sbin/start-connect-server.sh"), "--wait", "--master", "local[2]"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     environment = {
         **os.environ,
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOG_DIR": str(folder / "logs"),
+        "SPARK_PID_DIR": str(folder / "logs"),
         "PYSPARK_PYTHON": str(bare_python(folder)),
         "PYTHONPATH": str(folder / "leveret.zip"),
     }
     log = folder / "server.log"
     with log.open("wb") as stream:
         server = subprocess.Popen(
-            [*command, "spark-internal"], stdout=stream, stderr=stream, env=environment, cwd=folder
+            command, stdout=stream, stderr=stream, env=environment, cwd=folder, start_new_session=True
         )
     try:
         give_up = time.monotonic() + BEGIN_TIMEOUT_S
@@ -74,7 +76,7 @@ def serving(folder: Path) -> Iterator[str]:
             time.sleep(0.1)
         yield f"sc://127.0.0.1:{port}"
     finally:
-        server.kill()
+        os.killpg(server.pid, signal.SIGKILL)
         server.wait()
 
 

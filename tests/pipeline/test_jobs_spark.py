@@ -68,10 +68,18 @@ def shop(spark: SparkSession, node: LocalNode) -> Iterator[Shop]:
         connection.close()
 
 
+def rows_of(lake: Path) -> list[dict[str, object]]:
+    """Return the rows of a table, with all columns."""
+    deltalake = need_module("deltalake")
+    rows = deltalake.DeltaTable(lake).to_pyarrow_table().sort_by("offset")
+    return rows.to_pylist()  # type: ignore[no-any-return]
+
+
 def test_an_archive_has_each_message_once_and_is_replayed_once(
     shop: Shop, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     lake, metrics, checkpoint = tmp_path / "lake", tmp_path / "metrics", tmp_path / "replay"
+    alone = tmp_path / "alone"
     archive = (
         "archive",
         "orders",
@@ -101,6 +109,8 @@ def test_an_archive_has_each_message_once_and_is_replayed_once(
     shop.order(60, 90)
     assert shop.run(*archive, "pyarrow") == 0  # goes on where Spark ended
     assert sorted(row.offset for row in table(spark, str(lake)).collect()) == list(range(90))
+    assert shop.run("archive", "orders", alone, "--partition-by", "day,stream", "--engine", "pyarrow") == 0
+    assert rows_of(alone) == rows_of(lake)  # whoever has written which of them
     assert len(list(lake.glob("day=*/stream=orders/*.parquet"))) == 3
     said = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [line["rows"] for line in said] == [40, 20, 60, 30, 30]
