@@ -99,6 +99,8 @@ class Rounds:
                 break
             readable = self._awaited()
             if not readable:
+                if self.gathering.is_awake:
+                    self.gathering.heard(0, self._node.broker.now)
                 break
             if len(readable) == 1 and readable[0][0] == self._reported:
                 self._hear_reports()

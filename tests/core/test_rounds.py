@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from broker_core.node import transport as reading
-from broker_core.node.gathering import Phase
+from broker_core.node.gathering import GATHERING, Phase
 from broker_core.node.poller import HAS_ROUNDS, STAY_MAX_S, STAY_S, TOGETHER
 from broker_core.node.transport import Transport
 from tests.harness.call_count import calls
@@ -228,6 +228,19 @@ def test_another_turn_follows_at_once_while_the_node_stays_awake_and_there_is_in
             assert not node.rounds.has_more
             rounds_in_a_turn(node, peer, step_s=STAY_MAX_S / 10)
             assert node.rounds.has_more is (phase is Phase.AWAKE)
+
+    run(test, owns_loop=True)
+
+
+def test_turns_in_which_nothing_comes_count_for_how_long_the_node_stays_awake():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 1):
+            node.rounds.gathering.phase = Phase.AWAKE
+            for _ in range(GATHERING - 1):
+                node.rounds.gathering.heard(1, 0.0)
+            assert node.rounds.gathering.is_awake
+            node.rounds.turn()
+            assert not node.rounds.gathering.is_awake
 
     run(test, owns_loop=True)
 
