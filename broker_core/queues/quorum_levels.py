@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 LEVEL_MAX: Final = 31
 USUAL_LEVEL: Final = 4  # of messages without a priority
-NORMAL, HIGH = 0, 1
+NORMAL: Final = 0
+HIGH: Final = 1
 HIGH_FROM: Final = 5
 WEIGHT: Final = 2  # messages of high priority for one of normal
 

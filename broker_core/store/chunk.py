@@ -35,7 +35,11 @@ VERSION: Final = 1
 HEADER: Final = Struct("<BBHIIQQ")
 CHECKSUM: Final = Struct("<I")
 LENGTHS: Final = Struct("<IIII")  # of origin, exchange, key and properties; the rest is the body
-SPARSE, SHARED, EXPIRES, ARRIVED = 1, 2, 4, 8  # flags: which columns there are
+# flags: which columns there are
+SPARSE: Final = 1
+SHARED: Final = 2
+EXPIRES: Final = 4
+ARRIVED: Final = 8
 VOLATILE: Final = 16  # flag: not to be recovered
 SIGNED: Final = 32  # flag: the column of priorities has two bytes for each, and some are below 0
 HEAD_LENGTHS: Final = Struct("<III")  # the first three of them

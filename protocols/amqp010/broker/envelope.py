@@ -39,13 +39,31 @@ MESSAGE_CODE: Final = 0x0403
 
 # The fields of the two structs in the order of the specification, and how many bytes each has; less than zero: how many
 # bytes its size in front of it has.
-(DISCARD_UNROUTABLE, IMMEDIATE, REDELIVERED, PRIORITY_AT, DELIVERY_MODE, TTL) = range(6)
-(TIMESTAMP, EXPIRATION, EXCHANGE, ROUTING_KEY, RESUME_ID, RESUME_TTL) = range(6, 12)
+DISCARD_UNROUTABLE: Final = 0
+IMMEDIATE: Final = 1
+REDELIVERED: Final = 2
+PRIORITY_AT: Final = 3
+DELIVERY_MODE: Final = 4
+TTL: Final = 5
+TIMESTAMP: Final = 6
+EXPIRATION: Final = 7
+EXCHANGE: Final = 8
+ROUTING_KEY: Final = 9
+RESUME_ID: Final = 10
+RESUME_TTL: Final = 11
 DELIVERY_WIDTHS: Final = (0, 0, 0, 1, 1, 8, 8, 8, -1, -1, -2, 8)
-(CONTENT_LENGTH, MESSAGE_ID, CORRELATION_ID, REPLY_TO, CONTENT_TYPE) = range(5)
-(CONTENT_ENCODING, USER_ID, APP_ID, HEADERS) = range(5, 9)
+CONTENT_LENGTH: Final = 0
+MESSAGE_ID: Final = 1
+CORRELATION_ID: Final = 2
+REPLY_TO: Final = 3
+CONTENT_TYPE: Final = 4
+CONTENT_ENCODING: Final = 5
+USER_ID: Final = 6
+APP_ID: Final = 7
+HEADERS: Final = 8
 MESSAGE_WIDTHS: Final = (8, 16, -2, -2, -1, -1, -2, -2, -4)
-(REPLY_EXCHANGE, REPLY_KEY) = range(2)
+REPLY_EXCHANGE: Final = 0
+REPLY_KEY: Final = 1
 REPLY_WIDTHS: Final = (-1, -1)
 FRAGMENT_WIDTHS: Final = (0, 0, 8)
 IDS: Final = 0x0600  # the flags of message-id and correlation-id, as STRUCT_BEGIN reads them

@@ -27,7 +27,9 @@ from protocols.amqp091.codec.wire import confirm_frame
 if TYPE_CHECKING:
     from protocols.amqp091.broker.channel import Channel
 
-MANDATORY, IMMEDIATE = 1, 2  # the flags of basic.publish
+# the flags of basic.publish
+MANDATORY: Final = 1
+IMMEDIATE: Final = 2
 RENEWS: Final = 256  # a flag of ours: the exchange is RENEWAL
 APART: Final = IMMEDIATE | RENEWS  # publishes that are not simply routed
 RENEWAL: Final = "amq.leveret.renew"

@@ -23,7 +23,12 @@ FIXED: Final[dict[int, int]] = {
     **dict.fromkeys((0x80, 0x81, 0x82, 0x83), 8),
     0x98: 16,
 }
-BINARY_8, STRING_8, SYMBOL_8, BINARY_32, STRING_32, SYMBOL_32 = 0xA0, 0xA1, 0xA3, 0xB0, 0xB1, 0xB3
+BINARY_8: Final = 0xA0
+STRING_8: Final = 0xA1
+SYMBOL_8: Final = 0xA3
+BINARY_32: Final = 0xB0
+STRING_32: Final = 0xB1
+SYMBOL_32: Final = 0xB3
 SIZED: Final[dict[int, int]] = {
     **dict.fromkeys((BINARY_8, STRING_8, SYMBOL_8), SMALL),
     **dict.fromkeys((BINARY_32, STRING_32, SYMBOL_32), LARGE),
@@ -33,7 +38,10 @@ MAP_BEGIN: Final = b"\x00\x53\x74\xc1"  # of nearly all application-properties
 LIST_BEGIN: Final = b"\x00\x53\x73\xc0"  # of nearly all properties
 
 # Fields of properties, and the format codes that each may have, besides null.
-USER_ID, TO, SUBJECT, REPLY_TO = 1, 2, 3, 4
+USER_ID: Final = 1
+TO: Final = 2
+SUBJECT: Final = 3
+REPLY_TO: Final = 4
 STRINGS: Final = frozenset((STRING_8, STRING_32))
 BINARIES: Final = frozenset((BINARY_8, BINARY_32))
 SYMBOLS: Final = frozenset((SYMBOL_8, SYMBOL_32))

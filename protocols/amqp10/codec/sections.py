@@ -17,7 +17,14 @@ from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
 from protocols.amqp10.codec.types import DecodeError, Symbol, ULong, Value, skip_at, value_at
 
-HEADER, DELIVERY, ANNOTATIONS, PROPERTIES, APPLICATION, BODY, FOOTER, END = range(8)
+HEADER: Final = 0
+DELIVERY: Final = 1
+ANNOTATIONS: Final = 2
+PROPERTIES: Final = 3
+APPLICATION: Final = 4
+BODY: Final = 5
+FOOTER: Final = 6
+END: Final = 7
 
 DATA: Final = 0x75
 VALUE: Final = 0x77
