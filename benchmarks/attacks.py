@@ -4,7 +4,9 @@
     python -m benchmarks.attacks --only guess links
 
 The client beside them publishes 500 transient messages a second. Its p99 among the attackers is compared with that
-before and after them: at most twice as much, or 20 ms. On a busy machine the quiet p99 tells how busy it is.
+before and after them: at most twice as much, or 20 ms. On a busy machine the quiet p99 tells how busy it is; with
+`--passes` it is measured how long each pass of the loop holds others up, in processor time of its thread, which other
+load changes little.
 
     python -m benchmarks.attacks NAME PORT HTTP_PORT   # attackers alone, until standard input ends
 """
@@ -16,6 +18,7 @@ import contextlib
 import http.client
 import io
 import json
+import logging
 import random
 import statistics
 import subprocess
@@ -27,11 +30,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from benchmarks import crowd, proofs
+import trio
+
+from benchmarks import crowd, proofs, stalls
 from benchmarks.brokers import ROOT
 from benchmarks.flood import Wire, publish_frames
 from benchmarks.latency import confirm_latency
 from benchmarks.scale import Bounds, attached, conditions, opened, post
+from broker_core.config.load import parse
+from broker_core.node.node import Node
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec import wire
 from protocols.amqp091.codec.wire import BasicProperties
@@ -203,6 +210,41 @@ def attack(name: str, port: int, web: int) -> None:
         time.sleep(0.01)
 
 
+class Passes(trio.abc.Instrument):
+    """The processor time of each pass of the loop, from one wait for input to the next, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.taken_ms: list[float] = []
+        self._began_at = time.thread_time()
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.taken_ms.append((time.thread_time() - self._began_at) * 1000)
+
+    def after_io_wait(self, timeout: float) -> None:
+        self._began_at = time.thread_time()
+
+
+async def passes(names: list[str]) -> Bounds:
+    """Measure the passes of the loop of a node in this process, under each attack."""
+    bounds = Bounds()
+    logging.disable()  # what the node has to say of attackers
+    for name in names:
+        async with Node(parse(stalls.CONFIG), owns_loop=True) as node:
+            port = int(node.addresses[0].rpartition(":")[2])
+            seen = Passes()
+
+            def attacked(name: str = name, port: int = port) -> None:
+                with attackers(name, port, port):
+                    time.sleep(MEASURED_S)
+
+            trio.lowlevel.add_instrument(seen)
+            await trio.to_thread.run_sync(attacked)
+            trio.lowlevel.remove_instrument(seen)
+        longest = statistics.quantiles(seen.taken_ms, n=100)[98]
+        bounds.figure(f"{name}: a pass of the loop, p99", longest, "ms", P99_MS_MAX / 2)
+    return bounds
+
+
 def measured(names: list[str]) -> Bounds:
     bounds = Bounds()
     with tempfile.TemporaryDirectory() as folder, proofs.node(Path(folder)) as (node, web):
@@ -236,9 +278,11 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", choices=[*ATTACKS], default=[*ATTACKS])
+    parser.add_argument("--passes", action="store_true", help="measure the loop, not a client")
     given = parser.parse_args()
     print(conditions())
-    return measured(given.only).conclude()
+    found: Bounds = trio.run(passes, given.only) if given.passes else measured(given.only)
+    return found.conclude()
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ log: Final = logging.getLogger("leveret.broker")
 # A connection's turn: how much of its input is processed before others are read from.
 WORK_MAX: Final = 2000  # copies of messages, or as much other work: 2 to 6 ms
 WALK: Final = 4  # copies that take as long as to find a route,
-LOOKED_AT: Final = 16  # and bytes of properties that an exchange looks at in the time of one
+LOOKED_AT: Final = 4  # and bytes of properties that an exchange looks at in the time of one
 TURN_S: Final = 0.001  # for what is not counted; a frame that has begun is finished
 
 
