@@ -27,7 +27,7 @@ from broker_core.cluster.contract import HEIR, RowView, ShardView
 from broker_core.cluster.introduction import KEY_SIZE, Announcement, listener_of
 from broker_core.cluster.lease import LOOK_S, NodeEvent, NodeLease, NodeState, OwnLease, Watch
 from broker_core.cluster.refusal import refused
-from broker_core.cluster.relay import OWNER_WAIT_S, Relay
+from broker_core.cluster.relay import KEEPALIVE, OWNER_WAIT_S, Relay
 from broker_core.cluster.standby_http import HEAD_MAX, answer, refused_request
 from broker_core.config.cluster import NODE_NAME_MAX, ClusterSettings
 from broker_core.config.listening import ListenerEntry
@@ -282,6 +282,9 @@ class Member:
         self._handed.refuse_the_rest()
         assert isinstance(self.address, Address)
         self.doors += listeners(ListenerEntry(address=self.address), Handed())
+        for door in self.doors:
+            for option in KEEPALIVE:
+                door.setsockopt(*option)  # accepted connections inherit it
         self.address = Address(self.address.host, self.doors[0].getsockname()[1])
 
     def _copies(self) -> Handed:

@@ -24,7 +24,7 @@ log: Final = logging.getLogger("leveret.cluster")
 
 OWNER_WAIT_S: Final = 5.0  # for a node that serves, before a client is turned away
 RETRY_S: Final = 0.1
-KEEPALIVE: Final = (  # an owner whose machine is gone is noticed within 5 s
+KEEPALIVE: Final = (  # a node whose machine is gone is noticed within 5 s, by either end of a relayed connection
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     *(

@@ -45,6 +45,11 @@ def test_a_client_of_the_node_that_stands_by_is_served_by_the_other() -> None:
             [transport] = [each for each in a.node.transports.values() if each.front is not None]
             assert transport.peer.local_port == port_of(b)
             assert transport.peer.loopback
+            assert isinstance(transport._socket, socket.socket)
+            assert transport._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), (
+                "a dead node is noticed"
+            )
+            assert transport._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 5000
             assert own.port == port_of(b)
             assert b.metrics()["leveret_relay_connections"] == 1
             assert b.metrics()["leveret_relay_bytes_total"] > 6_000_000

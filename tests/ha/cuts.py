@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.ha.network import CHAINS, DATABASE, STANDBY_SEES, Network, cut_standby, heal_standby
+from tests.ha.network import DIRECTIONS, OURS, STANDBY_SEES, Network, cut_standby
 from tests.ha.scene import TTL_S, HaNode, HaScene, Outcome, wait_until
 from tests.harness.postgres import Pair
 
@@ -28,21 +28,22 @@ class CutRounds:
         self.outcomes: list[Outcome] = []
 
     def run(self) -> None:
-        network = self._network
-        for direction in CHAINS:
+        network, pair = self._network, self._scene.pair
+        ports = pair.primary.port, pair.standby.port
+        for direction in DIRECTIONS:
             self._loses_lease(
                 f"owner and database ({direction})",
-                lambda owner, direction=direction: network.cut(owner.name, DATABASE, direction),
-                lambda owner: network.heal(owner.name),
+                lambda owner, direction=direction: network.cut(owner.name, OURS, direction, ports),
+                lambda owner: network.heal(),
             )
         self._loses_lease(
             "owner and all others",
             lambda owner: network.unplug(owner.name),
             lambda owner: network.plug(owner.name),
         )
-        for direction in CHAINS:
+        for direction in DIRECTIONS:
             self._keeps_lease(direction)
-        for direction in CHAINS:
+        for direction in DIRECTIONS:
             self._waits(direction)
 
     def _loses_lease(self, what: str, cut: Callable[[HaNode], None], heal: Callable[[HaNode], None]) -> None:
@@ -58,14 +59,14 @@ class CutRounds:
         other = scene.other(owner)
         with scene.load(outcomes=self.outcomes) as clients:
             at = time.monotonic()
-            self._network.cut(other.name, owner.machine.host, direction)
+            self._network.cut(other.name, owner.name, direction)
             try:
                 scene.all_confirm_again(clients, at + 1)
                 last = min(max(client.confirmed.values()) for client in clients)
                 scene.all_confirm_again(clients, last)
                 took_s = time.monotonic() - at
             finally:
-                self._network.heal(other.name)
+                self._network.heal()
         assert scene.epoch == epoch, f"{what}: a takeover"
         wait_until(other.is_ready, "node that passes clients on again")
         self._report(what, took_s)
@@ -83,7 +84,7 @@ class CutRounds:
                 time.sleep(TTL_S + 0.5)
                 assert [len(client.confirmed) for client in clients] == confirmed, f"{what}: confirmed"
             finally:
-                heal_standby()
+                self._network.heal()
             scene.all_confirm_again(clients, time.monotonic())
             took_s = time.monotonic() - at
             assert [client.opened for client in clients] == [1] * 3

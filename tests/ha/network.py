@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.ha.scene import Machine
@@ -21,8 +22,8 @@ NET = "10.77.0"
 DATABASE = f"{NET}.1"
 STANDBY_SEES = "127.0.0.2"  # the primary, by the database's standby
 BRIDGE = "cut"
-CHAINS = {"to": (("OUTPUT", "-d"),), "from": (("INPUT", "-s"),)}
-CHAINS["both"] = CHAINS["to"] + CHAINS["from"]
+OURS = ""  # the machine of this process, and of the database
+DIRECTIONS = ("to", "from", "both")
 
 
 def missing() -> str | None:
@@ -67,14 +68,33 @@ class Network:
         for each in ("lo", "eth0"):
             run(*machine.command, "ip", "link", "set", each, "up")
 
-    def cut(self, name: str, address: str, direction: str) -> None:
-        """Drop what goes from a machine `to` an address, or comes `from` it, or both."""
-        for chain, option in CHAINS[direction]:
-            run(*self.machines[name].command, "iptables", "-w", "-A", chain, option, address, "-j", "DROP")
+    def cut(self, name: str, other: str, direction: str, ports: Sequence[int] = ()) -> None:
+        """Drop what goes from a machine `to` another one, or comes `from` it, or both. `ports` are the other one's.
 
-    def heal(self, name: str) -> None:
+        It is dropped where it arrives: a sender is told of what its own machine drops.
+        """
+        address = self.machines[name].host
+        for chain in ("to", "from"):
+            if direction in (chain, "both"):
+                place, sender = (other, address) if chain == "to" else (name, self._address(other))
+                self._drop(place, sender, "--dport" if chain == "to" else "--sport", ports)
+
+    def _drop(self, place: str, sender: str, option: str, ports: Sequence[int]) -> None:
+        for port in ports or (None,):
+            only = [] if port is None else ["-p", "tcp", option, str(port)]
+            rule = ["-A", "INPUT", "-s", sender, *only, "-j", "DROP"]
+            run(*self._command(place), "iptables", "-w", *rule)
+
+    def _address(self, name: str) -> str:
+        return DATABASE if name == OURS else self.machines[name].host
+
+    def _command(self, name: str) -> tuple[str, ...]:
+        return () if name == OURS else self.machines[name].command
+
+    def heal(self) -> None:
         """Drop nothing more."""
-        run(*self.machines[name].command, "iptables", "-w", "-F")
+        for name in (OURS, *self.machines):
+            run(*self._command(name), "iptables", "-w", "-F")
 
     def unplug(self, name: str) -> None:
         run("ip", "link", "set", f"to-{name}", "down")
@@ -94,7 +114,3 @@ def cut_standby(port: int, direction: str) -> None:
     ends["both"] = ends["to"] + ends["from"]
     for host, number in ends[direction]:
         run("iptables", "-w", "-A", "INPUT", host, STANDBY_SEES, "-p", "tcp", number, str(port), "-j", "DROP")
-
-
-def heal_standby() -> None:
-    run("iptables", "-w", "-F")

@@ -2,7 +2,8 @@
 
     put ──> the end of the newest file, until that is full        drop ──> a file with little left is emptied
 
-SQLite writes such bytes twice, with a checksum, and page by page: 160 of the 210 us that a chunk of 60 kB took.
+SQLite writes such bytes twice, with a checksum, and page by page: a chunk of 60 kB takes 146 us there,
+and 63 with its messages here (processor time).
 """
 
 from __future__ import annotations
