@@ -157,6 +157,6 @@ rabbitmq: $(VENV)/.ready-to-test ## try federation with a RabbitMQ, if this mach
 
 .PHONY: connect
 connect: $(VENV)/.ready-to-test ## try Spark Connect, with a client whose packages are in a folder of their own
-	$(BIN)/pip install -q --target .cache/connect grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0 \
+	$(BIN)/pip install -q -c constraints.txt --target .cache/connect grpcio==1.85.3 grpcio-status==1.85.3 googleapis-common-protos==1.76.0 \
 	    pandas==2.3.3 zstandard==0.25.0
 	$(BIN)/pytest tests/pipeline/test_connect.py
