@@ -68,7 +68,7 @@ class CutRounds:
             finally:
                 self._network.heal()
         assert scene.epoch == epoch, f"{what}: a takeover"
-        wait_until(other.is_ready, "node that passes clients on again")
+        wait_until(lambda: other.stands_by_for(owner), "node that passes clients on again")
         self._report(what, took_s)
 
     def _waits(self, direction: str) -> None:
