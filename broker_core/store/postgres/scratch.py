@@ -115,7 +115,8 @@ class Scratch(FilledFolder):
             self._writer.write_rows(commit, [self._slim(each) for each in made], change)
             for first in gone:
                 self._lacking.pop(first, None)
-            self._writing(lambda: self.bodies.drop(gone))
+            if gone:
+                self._writing(lambda: self.bodies.drop(gone))
             if change is not None:
                 for key in change.cut:
                     self._short_of.pop(key, None)
