@@ -224,5 +224,5 @@ class Rounds:
             line: SocketIO = transport
             if node.suspended or not line.goes_on():
                 self.dismiss(line.number)
-            elif line.halted or line.has_more:
-                self._talkers[line.number] = None
+            elif (line.halted or line.has_more) and line.number in self._attending:
+                self._talkers[line.number] = None  # unless it was hung up meanwhile
