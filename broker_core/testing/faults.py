@@ -344,8 +344,9 @@ class FaultPlan:
         if not any(self.of(host, "drop_confirm", "disconnect", "drop")):
             return self._hear_directly(transport, data)
         assert self._chain is not None
-        for at in range(len(data)):
-            now = self._hear_directly(transport, data[at : at + 1])
+        # Without bytes a connection goes on with what it has left, after the turns of others.
+        for piece in [data[at : at + 1] for at in range(len(data))] or [data]:
+            now = self._hear_directly(transport, piece)
             if self._chain.has_published:
                 self._chain.has_published = False
                 if not self._after_publish(transport):

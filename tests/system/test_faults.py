@@ -10,8 +10,10 @@ import pika
 import pika.exceptions
 import pytest
 
+import broker_core.broker
 from broker_core.node.threaded import ThreadedNode
 from broker_core.testing.observed import LeveretBroker, fresh_broker
+from tests.harness.plain import plain_only
 
 pytestmark = pytest.mark.system
 
@@ -115,6 +117,20 @@ def test_a_confirm_that_is_dropped_is_not_sent_and_the_message_is_there(leveret_
 def until_quiet(channel: Channel) -> None:
     for _ in range(3):
         channel.connection.process_data_events(0.05)
+
+
+@plain_only
+def test_connections_whose_turns_are_over_go_on_while_there_are_faults(
+    leveret_broker: LeveretBroker, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(broker_core.broker, "TURN_S", -1.0)
+    leveret_broker.faults.disconnect(queue="another")
+    with connected(leveret_broker) as channel:
+        channel.confirm_delivery()
+        channel.queue_declare("q")
+        publish(channel, b"1")
+        publish(channel, b"2")
+    assert bodies(leveret_broker) == [b"1", b"2"]
 
 
 def test_a_connection_is_cut_after_its_message_and_before_the_confirm(leveret_broker: LeveretBroker):
