@@ -46,6 +46,18 @@ def settled(node: Scripted) -> int:
     return len(often)
 
 
+def be_slow(node: Scripted) -> None:
+    """Have the clock go on by two turns whenever it is looked at."""
+    seconds = itertools.count(node.broker.clock.now(), 0.002)
+    node.broker.clock.now = lambda: next(seconds)  # type: ignore[method-assign]
+
+
+def be_quick(node: Scripted) -> None:
+    """Have the clock stand still."""
+    now = node.broker.clock.now()
+    node.broker.clock.now = lambda: now  # type: ignore[method-assign]
+
+
 class Said:
     """A peer that attends, and what its front-end has got since."""
 
@@ -103,8 +115,7 @@ def test_no_more_than_so_many_wait_for_each_other():
 
 def test_of_those_who_say_much_and_slowly_one_is_heard_in_each_round_and_they_take_turns():
     async def test(node: Scripted) -> None:
-        seconds = itertools.count(node.broker.clock.now(), 0.002)  # a call
-        node.broker.clock.now = lambda: next(seconds)  # type: ignore[method-assign]
+        be_slow(node)
         async with attending(node, 4) as (quick, *talkers):
             for talker in talkers:
                 talker.say(b"-" * 8 * READ_SIZE)
@@ -122,8 +133,7 @@ def test_of_those_who_say_much_and_slowly_one_is_heard_in_each_round_and_they_ta
 
 def test_of_those_who_say_much_and_quickly_all_are_heard_in_a_round():
     async def test(node: Scripted) -> None:
-        now = node.broker.clock.now()
-        node.broker.clock.now = lambda: now  # type: ignore[method-assign]
+        be_quick(node)
         async with attending(node, 3) as talkers:
             for talker in talkers:
                 talker.say(b"-" * 8 * READ_SIZE)
@@ -136,8 +146,7 @@ def test_of_those_who_say_much_and_quickly_all_are_heard_in_a_round():
 
 def test_who_halts_goes_on_after_others_in_the_next_rounds_and_is_not_read_from_until_then():
     async def test(node: Scripted) -> None:
-        seconds = itertools.count(node.broker.clock.now(), 0.002)  # a call
-        node.broker.clock.now = lambda: next(seconds)  # type: ignore[method-assign]
+        be_slow(node)
         async with attending(node, 3) as (quick, *halting):
             for peer in halting:
                 peer.say(b"t")
@@ -154,10 +163,30 @@ def test_who_halts_goes_on_after_others_in_the_next_rounds_and_is_not_read_from_
     run(test)
 
 
+def test_who_is_hung_up_while_the_round_is_settled_has_no_turn_left():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 1) as (peer,):
+            (transport,) = node.transports.values()
+            conclude = node.conclude
+
+            def hang_up(of_one: bool = True) -> None:
+                conclude(of_one)
+                transport.hang_up()
+
+            node.conclude = hang_up  # type: ignore[method-assign]
+            peer.say(b"t")  # it halts, so that it would go on in the next round
+            node.rounds.go_round()
+            del node.conclude
+            assert not node.rounds.has_more
+            node.rounds.go_round()
+            assert peer.reads == [1]
+
+    run(test)
+
+
 def test_who_goes_leaves_no_turn_behind():
     async def test(node: Scripted) -> None:
-        now = node.broker.clock.now()
-        node.broker.clock.now = lambda: now  # type: ignore[method-assign]
+        be_quick(node)
         async with attending(node, 2) as (talker, other):
             talker.say(b"-" * 4 * READ_SIZE)
             node.rounds.go_round()

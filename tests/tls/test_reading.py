@@ -128,8 +128,8 @@ def test_the_node_does_not_wait_in_its_poll_while_tls_has_more(pki: Pki):
             await stream.send_all(b"-" * (2 * READ_SIZE))
             await until(lambda: bool(Script.last.sizes))
             node.rounds._talkers[transport.number] = None
-            assert not node.rounds._stays(1.0)
+            assert not node.rounds._stays()
             node.rounds._talkers.clear()
-            assert node.rounds._stays(1.0)
+            assert node.rounds._stays()
 
     run(test, settings(tls=pki.settings()), owns_loop=True)
