@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 
 import pytest
@@ -443,14 +444,34 @@ def died(bench: StoredBench) -> StoredBench:
     return after
 
 
-class Publishing:
+class Client(ABC):
+    """A client that comes back after whatever ends its connection."""
+
+    def __init__(self, bench: StoredBench) -> None:
+        self.bench = bench
+        self.session = session_of(bench)
+
+    @abstractmethod
+    def come_back(self) -> None:
+        """Begin another session, with what is unsettled."""
+
+    def lose(self) -> None:
+        """The connection is cut."""
+        self.session.peer.drop()
+        self.come_back()
+
+    def die(self) -> None:
+        self.bench = died(self.bench)
+        self.come_back()
+
+
+class Publishing(Client):
     """A client that sends 0, 1, 2, ... and sends again what the broker does not know of."""
 
     def __init__(self) -> None:
-        self.bench = bench_of()
+        super().__init__(bench_of())
         self.sent = 0
         self.unsettled: dict[int, tuple[int, p.DeliveryState | None]] = {}  # ids and states, by number
-        self.session = session_of(self.bench)
         self.sender = sender_of(self.session)
         self.bench.store.held = True
 
@@ -471,15 +492,6 @@ class Publishing:
 
     def land(self) -> None:
         land(self.bench)
-
-    def lose(self) -> None:
-        """The connection is cut."""
-        self.session.peer.drop()
-        self.come_back()
-
-    def die(self) -> None:
-        self.bench = died(self.bench)
-        self.come_back()
 
     def come_back(self) -> None:
         self.session = session_of(self.bench)
@@ -506,14 +518,13 @@ def test_whenever_the_node_dies_a_sender_publishes_each_message_exactly_once(ste
     assert notes(client.bench) == 0
 
 
-class Working:
+class Working(Client):
     """A client that works at what it gets, and comes back with what it has not heard to be settled."""
 
     def __init__(self) -> None:
-        self.bench = bench_of(6)
+        super().__init__(bench_of(6))
         self.done: Counter[bytes] = Counter()
         self.unsettled: dict[bytes, tuple[Delivery, bool]] = {}  # by tag; whether it has worked at it
-        self.session = session_of(self.bench)
         self.link = receiver_of(self.session, credit=0)
         self.bench.store.held = True
         self.link.want(3)
@@ -555,14 +566,6 @@ class Working:
     def more(self) -> None:
         self.hear()
         self.link.want(self.link.credit + 1)
-
-    def lose(self) -> None:
-        self.session.peer.drop()
-        self.come_back()
-
-    def die(self) -> None:
-        self.bench = died(self.bench)
-        self.come_back()
 
     def come_back(self) -> None:
         self.session = session_of(self.bench)
