@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from mypy_extensions import mypyc_attr
 
 from broker_core.arguments.row import Row
-from broker_core.clock import Clock, SystemClock, Timers
+from broker_core.clock import Clock, LongWork, SystemClock, Timers
 from broker_core.config.compat import Compat
 from broker_core.definitions.file_objects import FileObjects
 from broker_core.delivery import UNLIMITED
@@ -109,6 +109,7 @@ class Broker:
     ) -> None:
         self.clock = clock or SystemClock()
         self.timers = Timers()
+        self.long_work = LongWork(self.clock, self.timers)
         self.discarded = Discarded(self.timers)
         self.exchange_types: Mapping[str, type[ExchangeType]] = (
             STANDARD if exchange_types is None else exchange_types

@@ -137,6 +137,14 @@ class Client:
         if not self.broker.access.may_enter(user, virtual_host, self.address):
             raise NotAllowed(f"access to vhost '{virtual_host}' refused for user '{user.name}'")
 
+    def abandon_queue(self) -> bool:
+        """Give up one of the owned queues, as `leave` does with all. Return whether there was one."""
+        if not self.exclusive_queues:
+            return False
+        self._acts()
+        self.disown(next(reversed(self.exclusive_queues)))
+        return True
+
     def leave(self) -> None:
         """Called when the connection or session has ended: delete exclusive queues (S067), give up other owned ones."""
         if self._entered:

@@ -2,13 +2,14 @@
 
 The core reads a `Clock` only where something depends on time; tests pass a `ManualClock`. `Timers` is a heap of
 deadlines with lazy cancellation, so that time costs nothing where nothing waits for it. A `Turn` splits long work into
-short pieces, so that other work is not held up.
+short pieces, so that other work is not held up; `LongWork` does such work by itself.
 """
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -18,6 +19,8 @@ from mypy_extensions import mypyc_attr
 NEVER: Final = float("inf")  # a deadline that does not come
 LOOKS: Final = 8  # steps of a turn between two looks at the clock
 MOST: Final = 512  # steps in a turn at most
+PORTION_S: Final = 0.001  # of long work; the step that has begun is finished
+PAUSE_S: Final = 0.001  # between two portions, for other work
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -80,6 +83,10 @@ class Timer:
 
 def nothing(now: float) -> None:
     """Do nothing: the action of a cancelled timer."""
+
+
+def nothing_left() -> None:
+    """Do nothing after the last portion of some work."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -173,3 +180,59 @@ class Turn:
         self._done = 0
         self._until = now + self.pause_s + self._length_s
         return True
+
+
+class LongWork:
+    """Long pieces of work that are done in portions, in turn, so that other work is not held up.
+
+    A piece of work is a function that takes one step of it, and returns whether there are more.
+    """
+
+    def __init__(self, clock: Clock, timers: Timers, portion_s: float = PORTION_S) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._portion_s = portion_s
+        self._waiting: deque[tuple[Callable[[], bool], Callable[[], None]]] = deque()
+
+    def begin(self, step: Callable[[], bool], done: Callable[[], None] = nothing_left) -> bool:
+        """Do the first portion at once. Return whether that was all; if not, `done` is called after the last."""
+        if not self._has_more(step):
+            return True
+        self._waiting.append((step, done))
+        if len(self._waiting) == 1:
+            self._pause()
+        return False
+
+    def _has_more(self, step: Callable[[], bool]) -> bool:
+        """Take the steps of one portion. Return whether there are more."""
+        until = self._clock.now() + self._portion_s
+        while step():
+            if self._clock.now() > until:
+                return True
+        return False
+
+    def _pause(self) -> None:
+        self._timers.at(self._clock.now() + PAUSE_S, self._go_on)
+
+    def _go_on(self, now: float) -> None:
+        if not self._waiting:  # the node has ended
+            return
+        step, done = self._waiting[0]
+        is_over = True
+        try:
+            is_over = not self._has_more(step)
+        finally:  # an exception is a mistake of ours, and ends this piece of work
+            self._waiting.rotate(-1)
+            if is_over:
+                self._waiting.pop()
+                done()
+            if self._waiting:
+                self._pause()
+
+    def finish(self) -> None:
+        """Do all that is left, because the node ends."""
+        while self._waiting:
+            step, done = self._waiting.popleft()
+            while step():
+                pass
+            done()

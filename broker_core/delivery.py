@@ -179,6 +179,7 @@ class Consumer(ABC):
         "able",
         "arguments",
         "attached",
+        "before",
         "behind",
         "bounds",
         "browses",
@@ -228,7 +229,8 @@ class Consumer(ABC):
         self.peer: object = (
             None  # the other end of its connection (`Client.peer`), where the protocol sets it
         )
-        self.behind: Consumer | None = None  # the next in the queue's ring, while `able`
+        self.behind: Consumer | None = None  # the next in the queue's ring, while `able`,
+        self.before: Consumer | None = None  # and the one before it
         self.able = False  # it is in the queue's ring of consumers believed able to take messages
 
     @property

@@ -101,9 +101,7 @@ class FrontEnd(ABC):
     read_max: int = READ_ALL  # the most bytes to read at once
     on_resume: Callable[[], None] | None = None  # set by the node; called when `throttled` is over
     halted: bool = False  # it has input left and lets others have their turn: `receive` with b"" goes on
-    waits: bool = (
-        False  # for work in a thread, such as a password's check: it is given little input until `wake`
-    )
+    waits: bool = False  # for work in a thread, or in portions: it is given little input until `wake`
     on_wake: Callable[[], None] | None = None  # set by the node
     is_stranger: bool = False  # its user has not logged in yet: tighter limits on time and memory apply
     expires_at: float | None = None  # monotonic seconds: when the user's credential expires

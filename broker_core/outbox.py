@@ -56,6 +56,10 @@ class Outbox:
             self.waiting = True
         return room
 
+    def shut(self) -> None:
+        """Leave no room for deliveries any more, because the connection ends. Answers are taken still."""
+        self.limit = -1
+
     @property
     def full(self) -> bool:
         """True if the peer has to read before it may ask for more."""

@@ -223,6 +223,7 @@ class Node(Batches):
                 await self._stack.aclose()
         finally:
             self.admin.close()
+            self.broker.long_work.finish()
             if self.keeper is not None:
                 self._close_store(self.keeper, crashed)
             self.rounds.close()  # its threads have ended

@@ -238,6 +238,7 @@ class Transport(SocketIO, Connected):
         self._read_while_waiting = 0
         if self._meanwhile is not None:
             self._meanwhile.cancel()
+        self.node.rounds.dismiss(self.number)  # its own task sees whether it has ended, or has input left
 
     async def _receive(self, size: int) -> bytes:
         while True:
@@ -440,6 +441,7 @@ class Transport(SocketIO, Connected):
         if self.front is not None:
             self.node.broker.timers.cancel(self._timer)
             front, self.front = self.front, None
+            front.on_wake = None
             with self.mistakes_end_it():
                 self.node.lose(front)
 

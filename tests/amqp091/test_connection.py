@@ -206,7 +206,7 @@ def test_s018_close_ends_channels_and_belongings_before_close_ok() -> None:
     peer = handler.peer = opened(channels=2, handler=handler)
     peer.says((0, m.ConnectionClose(200, "bye")), message(b"too late"))
     assert handler.said == b""
-    assert peer.handler.taken() == [("channel_closed", 2), ("channel_closed", 1), ("closed",)]
+    assert peer.handler.taken() == [("channel_closed", 1), ("channel_closed", 2), ("closed",)]
     assert peer.hears() == [(0, m.ConnectionCloseOk())]
     assert peer.gone()
     assert peer.connection.ended_because == "the client closed it: 200 bye"

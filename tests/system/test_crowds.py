@@ -12,6 +12,7 @@ import trio.testing
 
 from benchmarks import crowd
 from benchmarks.flood import Wire
+from broker_core.clock import LongWork
 from broker_core.config.load import parse
 from broker_core.node.node import Node
 from protocols.amqp091.codec import methods as m
@@ -111,6 +112,40 @@ def test_clients_that_rest_cost_a_task_and_a_descriptor_each():
         assert standing.counts() == before
 
     with_a_node(test)
+
+
+def test_connections_that_end_in_portions_are_answered_and_forgotten():
+    async def test(standing: Standing) -> None:
+        broker = standing.node.broker
+        broker.long_work = LongWork(broker.clock, broker.timers, -1.0)  # each step is a portion
+        asking, told, cut = [await trio.to_thread.run_sync(consuming, standing.port, name) for name in "atc"]
+        asking.send(0, m.ConnectionClose(200, "bye", 0, 0))
+        asking.send(0, m.ConnectionClose(200, "bye", 0, 0))  # it is read from meanwhile
+        await in_a_thread(partial(asking.expect, m.ConnectionCloseOk))
+        assert "a" not in broker.virtual_hosts["/"].queues
+        cut.socket.close()
+        standing.node.admin.close_connections("for a test")
+        await in_a_thread(partial(told.expect, m.ConnectionClose))
+        assert "t" not in broker.virtual_hosts["/"].queues
+        told.send(0, m.ConnectionCloseOk())
+        await standing.gone()
+        while broker.clients:
+            await trio.testing.wait_all_tasks_blocked()  # the one that was cut has no task to wait for
+        assert not broker.channels_of.total()
+        assert not broker.virtual_hosts["/"].queues
+        asking.socket.close()
+        told.socket.close()
+
+    with_a_node(test)
+
+
+def consuming(port: int, name: str) -> Wire:
+    """Return a client with consumers of an exclusive queue of its own."""
+    client = Wire(port)
+    client.call(m.QueueDeclare(name, exclusive=True), m.QueueDeclareOk)
+    for number in range(10):
+        client.call(m.BasicConsume(name, f"c{number}"), m.BasicConsumeOk)
+    return client
 
 
 def test_strangers_who_dawdle_are_no_clients_and_keep_nobody_out():

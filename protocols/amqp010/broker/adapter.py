@@ -54,7 +54,7 @@ class Connection010(ServedConnection, Handler):
         self._asked = ""  # the mechanism whose first response the client was asked for
         self.client_properties: Table = {}
         self._has_complained = False  # in the log, about a refused session
-        self.wire = Connection(self, self._tuning(), ServingWriter(outbox, broker), now)
+        self.wire = Connection(self, self._tuning(), ServingWriter(outbox, broker, self), now)
 
     def _tuning(self) -> Tuning:
         settings, limits = self.config.protocols.amqp010, self.config.limits

@@ -259,11 +259,24 @@ class ServedSession(SessionOwner, Publisher):
         for subscription in list(self.subscriptions.values()):
             subscription.finish_flush()
 
-    def on_ended(self) -> None:
-        """Release unaccepted deliveries, and end subscriptions and exclusive queues.
+    def in_portions(self, step: Callable[[], bool]) -> None:
+        self.broker.long_work.begin(step)
+
+    def release_some(self) -> bool:
+        """Release unaccepted deliveries, and end subscriptions and exclusive queues, one with each call.
 
         In this order: a queue that is deleted with its last subscriber sends its messages to its alternate exchange.
         """
+        if not self.ended:
+            self._end()
+            return True
+        if self.subscriptions:
+            _, subscription = self.subscriptions.popitem()
+            subscription.end()
+            return True
+        return self.client.abandon_queue()
+
+    def _end(self) -> None:
         self.ended = True
         self.timeouts.stop()
         transactions.session_ended(self)
@@ -271,9 +284,8 @@ class ServedSession(SessionOwner, Publisher):
             act()
         self.at_end.clear()
         unsettled.release_all(self)
-        for subscription in list(self.subscriptions.values()):
-            subscription.end()
-        self.subscriptions.clear()
+
+    def on_ended(self) -> None:
         self.client.leave()
 
 

@@ -16,7 +16,7 @@ Time is passed in. The machine knows no clock, no socket and no broker: `deadlin
 again, `closed` that the outbox is to be flushed and the transport closed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
 from protocols.amqp010.codec import commands as c
@@ -82,6 +82,9 @@ class ChannelLine(Line):
 
     def room(self) -> int:
         return self._connection.outbox.room()
+
+    def in_portions(self, step: Callable[[], bool]) -> None:
+        self._connection.ends(step)
 
 
 class Connection(Reader):
@@ -261,8 +264,8 @@ class Connection(Reader):
 
     def _close_asked(self, control: Control) -> None:
         assert isinstance(control, c.ConnectionClose)
-        self._drop(f"the client closed it: {control.reply_code or 0} {control.reply_text or ''}")
-        self._say(c.ConnectionCloseOk())
+        because = f"the client closed it: {control.reply_code or 0} {control.reply_text or ''}"
+        self._drop(because, self._framed(c.ConnectionCloseOk()))
 
     def _close_crossed(self, control: Control) -> None:
         self._say(c.ConnectionCloseOk())
@@ -321,21 +324,31 @@ class Connection(Reader):
             self._drop(error.text)
             return
         self.state = State.CLOSING
-        self._finish(error.text)
         text = error.text.encode(errors="replace")[:TEXT_MAX].decode(errors="ignore")
-        self._say(c.ConnectionClose(error.code, text))
+        self._finish(error.text, self._framed(c.ConnectionClose(error.code, text)))
 
-    def _on_end(self) -> None:
+    def _numbers(self) -> Iterable[int]:
         self._heard.clear()
-        while self.sessions:
-            channel, session = self.sessions.popitem()
-            self._forget(channel)
+        return self.sessions
+
+    def _end_one(self, number: int) -> None:
+        session = self.sessions.pop(number, None)
+        if session is not None:
+            self._forget(number)
             session.detached()
             self.handler.on_detached(session)
+
+    def _release_some(self) -> bool:
+        return self.handler.release_some()
+
+    def _on_end(self) -> None:
         self.handler.on_closed()
 
     def _say(self, control: Control) -> None:
-        self.outbox.write(control_frame(0, control.encode(), self.frame_max))
+        self.outbox.write(self._framed(control))
+
+    def _framed(self, control: Control) -> bytes:
+        return control_frame(0, control.encode(), self.frame_max)
 
 
 def _framing_error(text: str) -> AmqpError:

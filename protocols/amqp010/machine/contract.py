@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from protocols.amqp010.codec.commands import Command, ExecutionException, MessageTransfer, Struct
     from protocols.amqp010.codec.sequences import Id, SequenceSet
@@ -78,6 +78,11 @@ class Line(ABC):
     def room(self) -> int:
         """Return how many bytes may still be written before deliveries ought to wait."""
 
+    def in_portions(self, step: Callable[[], bool]) -> None:
+        """Take steps until one returns False, at once or in turn with other work, and handle no input before that."""
+        while step():
+            pass
+
 
 class SessionOwner(ABC):
     """Executes the commands of one session. Outlives connections, as its session does.
@@ -114,6 +119,18 @@ class SessionOwner(ABC):
     @abstractmethod
     def on_detached(self) -> None:
         """Called when the line is gone and the session is kept: deliveries pause."""
+
+    def release_some(self) -> bool:
+        """Release a part of what the session holds; return whether there was any. It is over, apart from that.
+
+        Called until it returns False, before `on_ended`.
+        """
+        return False
+
+    def in_portions(self, step: Callable[[], bool]) -> None:
+        """Take steps until one returns False, at once or in turn with other work. For a session without a line."""
+        while step():
+            pass
 
     @abstractmethod
     def on_ended(self) -> None:
@@ -185,6 +202,13 @@ class Handler(ABC):
 
     def is_enough(self) -> bool:
         """Return whether to interrupt this read so that other connections have a turn; called after each command."""
+        return False
+
+    def release_some(self) -> bool:
+        """Release a part of what the connection holds; return whether there was any. It has ended, apart from that.
+
+        Called until it returns False, after all sessions and before `on_closed`, which releases everything else.
+        """
         return False
 
     @abstractmethod

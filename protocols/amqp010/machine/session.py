@@ -138,7 +138,7 @@ class Session:
             return
         if code is not None:
             line.control(c.SessionDetached(self.name, code).encode())
-        self._leave()
+        self._leave(line)
         if code is not None:
             line.released()
 
@@ -146,22 +146,32 @@ class Session:
         """End the session for good, whatever its timeout; do nothing if it has ended."""
         self.fail(SessionError(c.ERROR_CODE_RESOURCE_DELETED, why))
 
-    def _leave(self) -> None:
+    def _leave(self, line: Line) -> None:
         """Drop the line. The peer has been told, or cannot be."""
         self.line = self._out = None
         self._resuming = False
         if self.ended or not self.timeout_s:
             self._state = SessionState.ENDED
-            self._over()
+            self._over(line)
         else:
             self._state = SessionState.DETACHED
             self.owner.on_detached()
 
-    def _over(self) -> None:
+    def _over(self, line: Line | None) -> None:
         self._out = self._replay = None
-        if not self.ended:
-            self.ended = True
-            self.owner.on_ended()
+        if self.ended:
+            return
+        self.ended = True
+        if line is None:
+            self.owner.in_portions(self._release)
+        else:
+            line.in_portions(self._release)
+
+    def _release(self) -> bool:
+        if self.owner.release_some():
+            return True
+        self.owner.on_ended()
+        return False
 
     def fail(
         self, error: SessionError, id: Id | None = None, command: Command | Control | None = None
@@ -181,7 +191,7 @@ class Session:
             line.frames(exception_of(error, id, command).encode(), None, None)
             self.sending.send()
             line.control(c.SessionDetach(self.name).encode())
-        self._over()
+        self._over(line)
 
     def _begin_sending(self, line: Line, point: Id) -> None:
         self._resuming = False
@@ -230,7 +240,7 @@ class Session:
             case c.ExecutionException():
                 self.owner.on_exception(command)
                 self._state = SessionState.FAILED
-                self._over()
+                self._over(self.line)
 
     def _on_result(self, result: c.ExecutionResult) -> None:
         id = result.command_id or 0
@@ -281,7 +291,7 @@ class Session:
             case c.SessionDetach():
                 self._on_detach(line, control)
             case c.SessionDetached():
-                self._leave()
+                self._leave(line)
                 line.released()
 
     def _on_detach(self, line: Line, detach: c.SessionDetach) -> None:
@@ -289,7 +299,7 @@ class Session:
             line.control(c.SessionDetached(detach.name, c.DETACH_CODE_NOT_ATTACHED).encode())
             return
         line.control(c.SessionDetached(self.name, c.DETACH_CODE_NORMAL).encode())
-        self._leave()
+        self._leave(line)
         line.released()
 
     def _on_request_timeout(self, line: Line, asked: c.SessionRequestTimeout) -> None:
@@ -364,7 +374,7 @@ class Session:
         if replay is None or not ids or not replay.holds_from(ids.first):
             line.control(c.SessionDetached(self.name, c.DETACH_CODE_UNKNOWN_IDS).encode())
             self.timeout_s = 0
-            self._leave()
+            self._leave(line)
             line.released()
             return
         replay.trim(ids.first)

@@ -74,7 +74,7 @@ class Connection091(RenewableConnection, Handler):
         super().__init__(broker, config, outbox, peer, config.protocols.amqp091.mechanisms)
         self.channels: dict[int, Channel] = {}
         self._traffic = Channels(broker, self.channels)
-        self.wire = Connection(self, self._traffic, self._tuning(), ServingWriter(outbox, broker), now)
+        self.wire = Connection(self, self._traffic, self._tuning(), ServingWriter(outbox, broker, self), now)
         self._traffic.wire = self.wire
 
     def _tuning(self) -> Tuning:
@@ -226,6 +226,9 @@ class Connection091(RenewableConnection, Handler):
         except Failure as failure:
             raise reply(failure) from None
         self.channels[channel] = Channel(self, channel)
+
+    def release_some_of(self, channel: int) -> bool:
+        return self.channels[channel].end_consumer()
 
     def on_channel_closed(self, channel: int) -> None:
         self.client.close_channel()

@@ -551,6 +551,16 @@ class Channel:
         """Grant any access.request, for clients from the time of 0-8 (X011)."""
         self.send(m.AccessRequestOk(1))
 
+    def end_consumer(self) -> bool:
+        """End a consumer, as the channel ends: the others get nothing more. Return whether there was one."""
+        self.timeouts.stop()
+        self.flowing = False
+        if not self.consumers:
+            return False
+        _, consumer = self.consumers.popitem()
+        self._detach(consumer)
+        return True
+
     def close(self) -> None:
         """End the consumers, and requeue the unacknowledged deliveries, marked as redelivered (S110, S126)."""
         self.timeouts.stop()

@@ -296,7 +296,7 @@ class Client(Machine):
     def _give_up(self) -> None:
         self._end_now(f"it was silent for {2 * self.heartbeat_s} s")
 
-    def _drop(self, because: str) -> None:
+    def _drop(self, because: str, last: bytes = b"") -> None:
         self._end_now(because)
 
 

@@ -18,7 +18,8 @@ Time is passed in, because the machine knows no clock, no socket and no broker: 
 and once `closed` is true the outbox is to be flushed and the transport closed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from struct import Struct
 from typing import ClassVar, Final
 
@@ -212,8 +213,8 @@ class Connection(Reader):
 
     def _close_asked(self, method: Method) -> None:
         assert isinstance(method, m.ConnectionClose)
-        self._drop(f"the client closed it: {method.reply_code} {method.reply_text}")
-        self._say(0, m.ConnectionCloseOk())
+        because = f"the client closed it: {method.reply_code} {method.reply_text}"
+        self._drop(because, method_frame(0, m.ConnectionCloseOk().encode()))
 
     def _close_crossed(self, method: Method) -> None:
         self._say(0, m.ConnectionCloseOk())
@@ -230,8 +231,8 @@ class Connection(Reader):
             self._drop(text)
             return
         self.state = CLOSING
-        self._finish(text)
-        self._say(0, m.ConnectionClose(error.code, text, error.class_id, error.method_id))
+        close = m.ConnectionClose(error.code, text, error.class_id, error.method_id)
+        self._finish(text, method_frame(0, close.encode()))
 
     def _must_close_silently(self, error: AmqpError) -> bool:
         """Return whether to end without connection.close: before the protocol header, or after a failed login of a
@@ -241,12 +242,18 @@ class Connection(Reader):
         refused = error.code == m.ACCESS_REFUSED and self.state in AUTHENTICATING
         return refused and not self.has_capability("authentication_failure_close")
 
+    def _numbers(self) -> Iterable[int]:
+        return self._channels
+
+    def _end_one(self, number: int) -> None:
+        channel = self._channels.pop(number, None)
+        if channel is not None and channel.expects is not Expects.CLOSE_OK:
+            self._end_channel(channel, None)
+
+    def _release_some(self) -> bool:
+        return self.handler.release_some()
+
     def _on_end(self) -> None:
-        self._publishing = None
-        while self._channels:
-            number, channel = self._channels.popitem()
-            if channel.expects is not Expects.CLOSE_OK:
-                self.handler.on_channel_closed(number)
         self.handler.on_closed()
 
     def _take_channel_frame(self, kind: int, number: int, data: bytes, at: int, end: int) -> None:
@@ -293,16 +300,23 @@ class Connection(Reader):
 
     def _close_channel(self, channel: ChannelInput) -> None:
         del self._channels[channel.number]
-        self._end_channel(channel)
-        if self.state is OPEN:
-            self._say(channel.number, m.ChannelCloseOk())
+        self._end_channel(channel, m.ChannelCloseOk())
 
-    def _end_channel(self, channel: ChannelInput) -> None:
+    def _end_channel(self, channel: ChannelInput, last: Method | None) -> None:
+        """End a channel, and then send the last method, if the connection is still open."""
         channel.expects = Expects.CLOSE_OK
         channel.forget_content()
         if self._publishing is channel:
             self._publishing = None
-        self.handler.on_channel_closed(channel.number)
+        self.ends(partial(self._release, channel.number, last))
+
+    def _release(self, number: int, last: Method | None) -> bool:
+        if self.handler.release_some_of(number):
+            return True
+        self.handler.on_channel_closed(number)
+        if last is not None and self.state is OPEN:
+            self._say(number, last)
+        return False
 
     def _while_closing(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
         if data.startswith(CHANNEL_CLOSE_OK, at):
@@ -321,9 +335,8 @@ class Connection(Reader):
         channel = self._channels.get(number)
         if channel is None or channel.expects is Expects.CLOSE_OK:
             return
-        self._end_channel(channel)
-        if number in self._channels:
-            self._say(number, m.ChannelClose(error.code, reply_text(error), error.class_id, error.method_id))
+        text = reply_text(error)
+        self._end_channel(channel, m.ChannelClose(error.code, text, error.class_id, error.method_id))
 
     def _take_header(self, channel: ChannelInput, data: bytes, at: int, end: int) -> None:
         self._hand_on(channel, channel.take_header(data, at, end, self.tuning.body_size_max))

@@ -56,6 +56,13 @@ class Handler(ABC):
     def on_channel_open(self, channel: int) -> None:
         """Called when a channel opens; open-ok is sent after the call. An error ends the connection."""
 
+    def release_some_of(self, channel: int) -> bool:
+        """Release a part of what a channel holds; return whether there was any. It has ended, apart from that.
+
+        Called until it returns False, before `on_channel_closed`, which releases everything else.
+        """
+        return False
+
     @abstractmethod
     def on_channel_closed(self, channel: int) -> None:
         """Called once when a channel has ended, whatever ended it, before the peer is told."""
@@ -63,6 +70,13 @@ class Handler(ABC):
     @abstractmethod
     def on_method(self, channel: int, method: Method) -> None:
         """Called with any other method that a client may send, on an open channel."""
+
+    def release_some(self) -> bool:
+        """Release a part of what the connection holds; return whether there was any. It has ended, apart from that.
+
+        Called until it returns False, after all channels and before `on_closed`, which releases everything else.
+        """
+        return False
 
     @abstractmethod
     def on_closed(self) -> None:

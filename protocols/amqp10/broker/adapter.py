@@ -65,7 +65,7 @@ class Connection10(RenewableConnection, Handler):
         self.address_v1 = config.address_v1
         self.address_nodes = config.protocols.amqp10.addresses.nodes
         self._renewed: Callable[[], None]  # called when a new secret has been accepted
-        self.wire = Connection(self, self._tuning(), ServingWriter(outbox, broker), now)
+        self.wire = Connection(self, self._tuning(), ServingWriter(outbox, broker, self), now)
 
     def _tuning(self) -> Tuning:
         settings, limits = self.config.protocols.amqp10, self.config.limits

@@ -13,7 +13,7 @@ Time is passed in, because the machine knows no clock, no socket and no broker: 
 and once `closed` is true the outbox is to be flushed and the transport closed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Final
 
 from protocols.amqp10.codec import performatives as p
@@ -235,8 +235,7 @@ class Connection(Reader):
         assert isinstance(close, p.Close)
         error = close.error
         why = f": {error.condition} {error.description or ''}" if isinstance(error, p.Error) else ""
-        self._drop(f"the client closed it{why}")
-        self._write(0, p.Close())
+        self._drop(f"the client closed it{why}", frame(0, p.Close().encode()))
 
     def _close_agreed(self, channel: int, close: p.Record) -> None:
         self.state = State.CLOSED
@@ -253,15 +252,23 @@ class Connection(Reader):
         if not self._open_said:
             self._say_open({})
         self.state = State.CLOSING
-        self._finish(because)
-        self._write(0, p.Close(error=error_of(error, self.frame_size_max - AROUND_ERROR)))
+        close = p.Close(error=error_of(error, self.frame_size_max - AROUND_ERROR))
+        self._finish(because, frame(0, close.encode()))
 
-    def _on_end(self) -> None:
+    def _numbers(self) -> Iterable[int]:
         for session in self.sessions.values():
             session.silence()
-        while self.sessions:
-            _, session = self.sessions.popitem()
+        return self.sessions
+
+    def _end_one(self, number: int) -> None:
+        session = self.sessions.pop(number, None)
+        if session is not None:
             session.lost()
+
+    def _release_some(self) -> bool:
+        return self.handler.release_some()
+
+    def _on_end(self) -> None:
         self.handler.on_closed()
 
     def _stage(self) -> str:

@@ -64,6 +64,13 @@ class Handler(ABC):
     def on_begin(self, session: Session) -> SessionOwner:
         """Called when a session begins. Return its owner; our begin is sent after the call."""
 
+    def release_some(self) -> bool:
+        """Release a part of what the connection holds; return whether there was any. It has ended, apart from that.
+
+        Called until it returns False, after all sessions and before `on_closed`, which releases everything else.
+        """
+        return False
+
     @abstractmethod
     def on_closed(self) -> None:
         """Called once when the connection has ended in any way, after its sessions and before the peer is told."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10.codec import performatives as p
@@ -163,14 +164,12 @@ class Session:
             self._begin()
         self.tell_outcomes()
         self.connection.forget_session(self, ending=True)
-        self.lost()
-        self.connection.say(self.channel, p.End(error=self.error_of(error)))
+        self.lost(p.End(error=self.error_of(error)))
 
     def peer_ended(self) -> None:
         """End the session after the peer's end, and answer that."""
         self.connection.forget_session(self, ending=False)
-        self.lost()
-        self.connection.say(self.channel, p.End())
+        self.lost(p.End())
 
     def silence(self) -> None:
         """Stop sending and taking anything: calls of owners have no effect from now on."""
@@ -180,14 +179,24 @@ class Session:
         self._incoming.clear()
         self._names.clear()
 
-    def lost(self) -> None:
-        """End the links and the owner of the session, which the connection has forgotten already."""
+    def lost(self, last: p.End | None = None) -> None:
+        """End the session, which the connection has forgotten already: its links, then its owner. Then send `last`."""
         self.silence()
-        for handle in list(self.links):  # in order, and without a walk over deleted entries for each
-            if (link := self.links.pop(handle, None)) is not None:
+        handles = list(self.links)
+        handles.reverse()
+        self.connection.ends(partial(self._end_one, handles, last))
+
+    def _end_one(self, handles: list[int], last: p.End | None) -> bool:
+        if handles:
+            link = self.links.pop(handles.pop(), None)  # the first one of them
+            if link is not None:
                 link.end(closed=False)
+            return True
         if self._owned:
             self.owner.on_ended()
+        if last is not None:
+            self.connection.say(self.channel, last)
+        return False
 
     def say(self, performative: p.Record) -> None:
         """Send a performative, if the session has not ended."""

@@ -218,6 +218,9 @@ class ServedConnection(FrontEnd):
         self.expires_at = self.client.expires_at
         self.LOG.info("%s: %s", self.peer.name, self.description)
 
+    def release_some(self) -> bool:
+        return self._entered and self.client.abandon_queue()
+
     def on_closed(self) -> None:
         self.blocked = self.throttled = False  # the peer's answer to our close must be read
         self._stop_waiting()

@@ -2,12 +2,15 @@
 
 A connection has limited time for its handshake. While it is open, each side sends heartbeats; and when we close it, the
 peer has as long as for the handshake to answer. A connection ends once, whatever ends it: the state is changed first,
-so that nothing is sent meanwhile, then the channels or sessions on it end, and last the handler is called.
+so that nothing is sent meanwhile, then the channels or sessions on it end, then the handler is called, and last the
+peer is told. A connection, a channel or a session may hold much that ends with it: it ends in steps (`ends`), after
+some of which other connections have a turn.
 
-Input is kept until it is whole, and all of it while a password is checked.
+Input is kept until it is whole, and all of it while a password is checked, or something ends.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import ClassVar, Final
 
 from mypy_extensions import mypyc_attr
@@ -27,10 +30,15 @@ class Machine(ABC):
     __slots__ = (
         "_closing_until",
         "_finished",
+        "_finishing",
         "_handshake_timeout_s",
         "_handshake_until",
         "_heartbeat",
+        "_held",
+        "_last",
+        "_left",
         "_needed",
+        "_steps",
         "_tail",
         "_tail_size",
         "ended_because",
@@ -54,6 +62,13 @@ class Machine(ABC):
         self._tail: list[bytes] = []  # the beginning of `_needed` bytes, in the pieces that were received
         self._tail_size = 0
         self._finished = False
+        self._finishing = False  # the connection ends, and has not ended yet
+        self._left: list[
+            int
+        ] = []  # the channels or sessions that have to end before that, the first one last
+        self._last = b""  # what the peer is sent after that
+        self._steps: list[Callable[[], bool]] = []  # the steps of what else ends; the last comes first
+        self._held: list[bytes] = []  # what has come meanwhile
         self._heartbeat = Heartbeat(now)
         self._handshake_timeout_s = handshake_timeout_s  # for the answer to a close as well
         self._handshake_until = now + handshake_timeout_s
@@ -67,14 +82,25 @@ class Machine(ABC):
     def _check(self) -> None:
         """Continue with the kept input, if the handler has finished the check of the password."""
 
+    def _numbers(self) -> Iterable[int]:
+        """Return the numbers of the channels or sessions that end with the connection; nothing is sent on them now."""
+        return ()
+
+    def _end_one(self, number: int) -> None:
+        """End the channel or session with this number, if there still is one."""
+
+    def _release_some(self) -> bool:
+        """Have the handler release a part of what the connection itself holds; return whether there was any."""
+        return False
+
     @abstractmethod
     def _on_end(self) -> None:
-        """End the channels or sessions of the connection, and notify the handler."""
+        """Notify the handler that the connection has ended, with all that was on it."""
 
     @property
     def closed(self) -> bool:
         """True once nothing more is sent or read: flush the outbox and close the transport."""
-        return self.state is CLOSED
+        return self.state is CLOSED and not self._last
 
     def receive(self, data: bytes, now: float) -> None:
         """Handle bytes from the peer. Whatever they are, this raises only what a handler raised besides AmqpError."""
@@ -84,7 +110,15 @@ class Machine(ABC):
             self._check()
             if self._tail_size > KEPT_MAX and self._is_checking():
                 self._drop("too much came while its password was checked")
-        elif self.state is not CLOSED:
+        elif self.state is CLOSED:
+            pass
+        elif self._steps or self._finishing:
+            if data:
+                self._held.append(data)
+        else:
+            if self._held:
+                data = b"".join((*self._held, data))
+                self._held.clear()
             self._take(data)
 
     def _is_checking(self) -> bool:
@@ -109,16 +143,59 @@ class Machine(ABC):
         """Called when the transport has ended."""
         self._drop("the transport ended")
 
-    def _drop(self, because: str) -> None:
+    def _drop(self, because: str, last: bytes = b"") -> None:
         self.state = CLOSED
-        self._finish(because)
+        self._finish(because, last)
 
-    def _finish(self, because: str) -> None:
-        """End the connection, once. The caller has changed the state already."""
-        if not self._finished:
-            self._finished = True
-            self.ended_because = because
+    def _finish(self, because: str, last: bytes = b"") -> None:
+        """End the connection, once, and then send the last bytes. The caller has changed the state already."""
+        if self._finished:
+            return
+        self._finished = self._finishing = True
+        self.ended_because = because
+        self._last = last
+        self._left = list(self._numbers())
+        self._left.reverse()
+        self.outbox.shut()
+        if not self._steps:
+            self._take_steps()
+
+    def ends(self, step: Callable[[], bool]) -> None:
+        """End something by steps, until one returns False; nothing else is handled before that."""
+        self._steps.append(step)
+        if len(self._steps) == 1 and not self._finishing:
+            self._take_steps()
+
+    def _take_steps(self) -> None:
+        self.outbox.in_portions(self._step)
+        if self._steps or self._finishing:
+            self.halted = True
+
+    def _step(self) -> bool:
+        """Take one step of what ends. Return whether there are more."""
+        try:
+            return self._end_some()
+        except BaseException:  # a mistake of ours; the rest is not ended
+            self._steps.clear()
+            self._left.clear()
+            self._finishing, self._last = False, b""
+            raise
+
+    def _end_some(self) -> bool:
+        steps = self._steps
+        if steps:
+            at = len(steps) - 1  # the step may have others begin to end, which come first then
+            if not steps[at]():
+                del steps[at]
+        elif self._left:
+            self._end_one(self._left.pop())
+        elif not self._release_some():
+            self._finishing = False
             self._on_end()
+            if self._last:
+                self.outbox.write(self._last)
+                self._last = b""
+        return bool(steps) or self._finishing
 
     def _agree(self, heartbeat_s: int) -> None:
         """Set the negotiated heartbeat: ours is due after half of this interval without other output, and the peer may

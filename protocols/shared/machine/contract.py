@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import Enum
 
 from mypy_extensions import mypyc_attr
@@ -38,6 +39,17 @@ class Writer(ABC):
     def room(self) -> int:
         """Return how many bytes may still be written before deliveries ought to wait."""
         return 1 << 20
+
+    def shut(self) -> None:
+        """Called when the connection ends: from now on there is no room for deliveries."""
+
+    def in_portions(self, step: Callable[[], bool]) -> None:
+        """Take steps until one returns False: at once or, if there are many, in turn with the work of others.
+
+        The connection handles no input meanwhile; when it may go on, it receives something, which may be no bytes.
+        """
+        while step():
+            pass
 
 
 class Wait(Enum):
