@@ -13,7 +13,6 @@ During the copy, the node's logs grow by what is written meanwhile.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -26,8 +25,9 @@ import attrs
 from broker_core.store import salvage
 from broker_core.store.contract import DamagedError, Span, StoreError
 from broker_core.store.database import COPIED, PAGE_OCTETS, RUNNING, opened, say, state_of, unusable
-from broker_core.store.folder import LOCK, MESSAGES, META, STREAMS, BadFolder, make, require, sync_folder
+from broker_core.store.folder import LOCK, MESSAGES, META, STREAMS, BadFolder, make, require
 from broker_core.store.segments import file_of, read_file
+from broker_core.store.syncing import sync_file, sync_folder
 
 STEP_PAGES: Final = 2048  # copied at a time: 8 MiB
 STEP_OCTETS: Final = 1 << 20  # read from a segment at a time
@@ -177,7 +177,7 @@ class SegmentCopy:
                 self.done += len(octets)
                 self._progress(self.done, self.total)
             target.flush()
-            os.fdatasync(target.fileno())
+            sync_file(target.fileno())
         self._copied[key] = at
         return True
 

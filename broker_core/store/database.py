@@ -21,8 +21,9 @@ import attrs
 
 from broker_core.flow import free_octets
 from broker_core.store.contract import DamagedError, NoSpaceError, StoreError
-from broker_core.store.folder import MESSAGES, META, BadFolder, Folder, sync_folder
+from broker_core.store.folder import MESSAGES, META, BadFolder, Folder
 from broker_core.store.reserve import RESERVE_OCTETS
+from broker_core.store.syncing import sync_folder
 
 FORMAT: Final = 1
 # Of a messages.db that has marks of entries that wait (`mark.py`), or priorities below 0 (`chunk.py`); else like 1.
@@ -93,6 +94,8 @@ def connected(file: Path, write: bool = True) -> sqlite3.Connection:
     connection.execute("pragma temp_store=memory")
     if write:
         connection.execute("pragma synchronous=full")
+        connection.execute("pragma fullfsync=on")  # as `syncing.py` does; only macOS knows it
+        connection.execute("pragma checkpoint_fullfsync=on")
         connection.execute("pragma wal_autocheckpoint=0")  # the writer copies the log, and handles the errors
         connection.execute("pragma secure_delete=off")  # otherwise deleting a chunk would write it once more
     return connection

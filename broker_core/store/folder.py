@@ -73,15 +73,6 @@ def _locked(path: Path) -> int:
     return lock
 
 
-def sync_folder(path: Path) -> None:
-    """Sync the names in a folder to disk, not only the contents of its files. Raises OSError."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
 def require(path: Path) -> None:
     """Check that a folder has been used as a data folder. Raises BadFolder if not."""
     if not any((path / name).exists() for name in (MESSAGES, META)):

@@ -23,8 +23,9 @@ from typing import Final
 
 from broker_core.store import block
 from broker_core.store.contract import Append, Commit, Span, StoreError
-from broker_core.store.folder import STREAMS, BadFolder, sync_folder
+from broker_core.store.folder import STREAMS, BadFolder
 from broker_core.store.segment import begun_by, found_in, longer
+from broker_core.store.syncing import sync_file, sync_folder
 
 SUFFIX: Final = ".segment"
 DIGITS: Final = 20  # of an offset
@@ -192,7 +193,7 @@ class Segments:
                     end += _write(descriptor, octets, end)
                 span = longer(span, append, end)
             if self.syncs:
-                os.fdatasync(descriptor)
+                sync_file(descriptor)
         finally:
             os.close(descriptor)
         if is_new and self.syncs:

@@ -20,6 +20,7 @@ from struct import Struct, iter_unpack
 from typing import BinaryIO, Final
 
 from broker_core.store.database import PAGE_OCTETS, file_of, frames_copied, is_want_of_room
+from broker_core.store.syncing import sync_file
 
 HEADER: Final = Struct(">IIII8s8s")  # magic number, format, page size, round, salts, checksum
 FRAME: Final = Struct(">II8s8s")  # page, pages of the database if it ends a transaction, salts, checksum
@@ -66,7 +67,7 @@ def _write_over(file: Path) -> None:
         while octets := log.read(STEP_OCTETS):
             log.seek(-len(octets), os.SEEK_CUR)
             log.write(octets)
-        os.fdatasync(log.fileno())
+        sync_file(log.fileno())
 
 
 def told(file: Path, commits: int) -> str:

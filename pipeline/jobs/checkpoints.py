@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import attrs
 
+from broker_core.store.syncing import sync_file, sync_folder
 from pipeline.errors import PipelineError
 from pipeline.offsets import Mark, Marks, Partition, from_json, to_json
 
@@ -142,15 +143,11 @@ def _write_new(file: Path, text: str) -> bool:
         with beside.open("x") as opened:
             opened.write(text)
             opened.flush()
-            os.fsync(opened.fileno())
+            sync_file(opened.fileno())
         os.link(beside, file)
     except FileExistsError:
         return False
     finally:
         beside.unlink(missing_ok=True)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(file.parent)
     return True

@@ -9,13 +9,11 @@ second attempt at it, leaves files that no reader of the table sees; `leveret pi
 from __future__ import annotations
 
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from secrets import token_hex
 from typing import IO, Final, TypeAlias
 
@@ -26,6 +24,7 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import fs  # isort: skip
 import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
+from broker_core.store.syncing import sync_file, sync_folder
 from pipeline.arrow import Batch
 from pipeline.errors import PipelineError
 from pipeline.jobs.delta import folder_of
@@ -327,10 +326,10 @@ class Sink:
         octets = self.file.tell()
         if self._local is not None:
             self.file.flush()
-            os.fsync(self.file.fileno())
+            sync_file(self.file.fileno())
         self.file.close()
         if self._local is not None:
-            sync(self._local.parent)
+            sync_folder(self._local.parent)
         return octets
 
     def abort(self) -> None:
@@ -341,12 +340,3 @@ class Sink:
             elif self._elsewhere is not None:
                 system, path = self._elsewhere
                 system.delete_file(path)
-
-
-def sync(folder: Path) -> None:
-    """Have the names in a folder on disk."""
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

@@ -10,7 +10,6 @@ at the same time. The log is written by deltalake; neither Spark nor a package f
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.parse import unquote
 
 import attrs
 
+from broker_core.store.syncing import sync_file, sync_folder
 from pipeline.errors import BadOption, PipelineError
 
 if TYPE_CHECKING:
@@ -205,13 +205,11 @@ def append(
 
 def _sync_log(where: str) -> None:
     """Have the newest entry of the log on disk, where it is on this machine."""
-    from pipeline.jobs.data_files import sync
-
     folder = folder_of(where)
     if folder is None:
         return
     newest = max((folder / LOG).glob("*.json"), default=None)
     if newest is not None:
         with newest.open("rb") as opened_file:
-            os.fsync(opened_file.fileno())
-    sync(folder / LOG)
+            sync_file(opened_file.fileno())
+    sync_folder(folder / LOG)

@@ -9,7 +9,6 @@ replay that continues asks for that number, and skips as many rows, whatever the
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +18,7 @@ from urllib.parse import unquote
 
 import attrs
 
+from broker_core.store.syncing import sync_file
 from pipeline.errors import BadOption, PipelineError
 from pipeline.jobs import delta
 from pipeline.jobs.archive import PARQUET, format_of
@@ -213,7 +213,7 @@ def _write(file: Path, text: str) -> None:
     with beside.open("w") as opened:
         opened.write(text)
         opened.flush()
-        os.fsync(opened.fileno())
+        sync_file(opened.fileno())
     beside.replace(file)
 
 

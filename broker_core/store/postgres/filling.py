@@ -10,9 +10,9 @@ import attrs
 
 from broker_core.store.contract import Chunk, Commit, Span
 from broker_core.store.database import CLOSED, COPIED, RUNNING, cut, say
-from broker_core.store.folder import sync_folder
 from broker_core.store.segments import WRITING, Key, SegmentChange
 from broker_core.store.sqlite import SqliteStore
+from broker_core.store.syncing import sync_file, sync_folder
 
 
 class FilledFolder(SqliteStore):
@@ -73,7 +73,7 @@ class FilledFolder(SqliteStore):
             file = self._segments.file(*key)
             if file.exists():
                 with file.open("rb") as written:
-                    os.fsync(written.fileno())
+                    sync_file(written.fileno())
                 sync_folder(file.parent)
         messages, meta = self._connections[:2]
         for connection in (messages, meta):

@@ -1,0 +1,70 @@
+"""What a sync asks of the system: on macOS, that the drive writes down what it has."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from broker_core.store.database import connected
+from broker_core.store.syncing import sync_file, sync_folder
+
+F_FULLFSYNC = 51  # its number on macOS
+
+
+class Asked:
+    """What a system that calls itself macOS was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[object] = []
+        self.error = 0
+        monkeypatch.setattr(sys, "platform", "darwin")
+        monkeypatch.setattr(fcntl, "F_FULLFSYNC", F_FULLFSYNC, raising=False)
+        monkeypatch.setattr(fcntl, "fcntl", self._fcntl)
+        monkeypatch.setattr(os, "fsync", lambda descriptor: self.calls.append("fsync"))
+        monkeypatch.delattr(os, "fdatasync", raising=False)
+
+    def _fcntl(self, descriptor: int, command: int) -> int:
+        self.calls.append(command)
+        if self.error:
+            raise OSError(self.error, os.strerror(self.error))
+        return 0
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
+    return Asked(monkeypatch)
+
+
+def test_on_macos_files_and_folders_are_written_down_by_the_drive(asked: Asked, tmp_path: Path):
+    with (tmp_path / "file").open("wb") as file:
+        sync_file(file.fileno())
+    sync_folder(tmp_path)
+    assert asked.calls == [F_FULLFSYNC, F_FULLFSYNC]
+
+
+@pytest.mark.parametrize("error", [errno.ENOTSUP, errno.EINVAL, errno.ENOTTY])
+def test_a_file_system_that_cannot_do_so_syncs_as_it_can(asked: Asked, error: int):
+    asked.error = error
+    sync_file(0)
+    assert asked.calls == [F_FULLFSYNC, "fsync"]
+
+
+def test_a_sync_that_has_failed_is_not_tried_again(asked: Asked):
+    asked.error = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        sync_file(0)
+    assert asked.calls == [F_FULLFSYNC]
+
+
+def test_sqlite_is_asked_for_the_same(tmp_path: Path):
+    file = tmp_path / "messages.db"
+    file.touch()
+    with closing(connected(file)) as database:
+        for pragma in ("fullfsync", "checkpoint_fullfsync"):
+            assert database.execute(f"pragma {pragma}").fetchone() == (1,)
