@@ -55,6 +55,7 @@ lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin # which has not all that Linux has
 	$(BIN)/lint-imports
 
 compile: $(COMPILED)/.ready ## compile the hot modules into build/compiled, if there is a C compiler

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from enum import Enum
 from types import ModuleType
-from typing import Final
+from typing import Final, cast
 
 import attrs
 
@@ -262,7 +262,7 @@ class Worker:
 
 def _poll() -> select.poll:
     """Return Linux's epoll, which does not look at each of a thousand sockets, or a poll with the same methods."""
-    return select.epoll() if hasattr(select, "epoll") else select.poll()  # type: ignore[return-value]
+    return cast("select.poll", select.epoll()) if hasattr(select, "epoll") else select.poll()
 
 
 def _shares(count: int, together: int) -> list[range]:

@@ -31,6 +31,7 @@ KEEPALIVE: Final = (  # a node whose machine is gone is noticed within 5 s, by e
         (socket.IPPROTO_TCP, getattr(socket, name), value)
         for name, value in (
             ("TCP_KEEPIDLE", 2),
+            ("TCP_KEEPALIVE", 2),  # the same on macOS
             ("TCP_KEEPINTVL", 1),
             ("TCP_KEEPCNT", 3),
             ("TCP_USER_TIMEOUT", 5000),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -324,7 +325,7 @@ class Address:
 
 UNIX: Final = "unix:"
 ABSTRACT: Final = "@"
-SOCKET_PATH_MAX: Final = 107  # bytes of `sun_path`, without its end (unix(7))
+SOCKET_PATH_MAX: Final = 103 if sys.platform == "darwin" else 107  # bytes of `sun_path`, without its end
 
 
 @attrs.frozen
@@ -385,6 +386,8 @@ def unix_address(text: str) -> UnixAddress:
     path = text.removeprefix(UNIX)
     if not path.startswith(("/", ABSTRACT)) or len(path) == 1 or "\0" in path or not path.isprintable():
         raise ValueError
+    if path.startswith(ABSTRACT) and sys.platform != "linux":
+        raise ValueError("only Linux has sockets with a name and no file")
     if len(path.encode()) > SOCKET_PATH_MAX:
         raise ValueError(f"the path of a socket has at most {SOCKET_PATH_MAX} bytes")
     return UnixAddress(path)

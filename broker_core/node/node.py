@@ -6,7 +6,7 @@
         print(node.addresses)
 
 One task accepts per listener, one serves each connection (`transport.py`), one reads from all that are plain
-(`poller.py`), and one sleeps until the next deadline.
+(`poller.py`; not on every system: `readers.py`), and one sleeps until the next deadline.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ from broker_core.node.listener import (
     listeners,
     welcomed,
 )
-from broker_core.node.poller import HAS_ROUNDS, Rounds
+from broker_core.node.poller import Rounds
+from broker_core.node.readers import OwnTasks, readers
 from broker_core.node.sweeps import Sweeps
 from broker_core.node.systemd import Handed
 from broker_core.node.transport import Transport, is_readable
@@ -87,7 +88,7 @@ class Node(Batches):
     """One broker that listens. An async context manager: the node runs within it, and shuts down at its end."""
 
     admin: NodeAdmin  # set once the node has started
-    rounds: Rounds  # set once the node starts
+    rounds: Rounds | OwnTasks  # set once the node starts
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class Node(Batches):
         Raises BadPlugin, ConfigError, BadFolder, StoreError, or OSError (an address is taken).
         """
         began = trio.current_time()
-        self.rounds = Rounds(self)
+        self.rounds = readers(self)
         try:
             self._build(began)
             self._bind()
@@ -155,8 +156,8 @@ class Node(Batches):
         if self.owns_loop:  # else the collector is another's
             Sweeps(self.broker).begin()
         self._nursery.start_soon(self._keep_time)
-        if HAS_ROUNDS:
-            self._nursery.start_soon(self._go_round)
+        if isinstance(self.rounds, Rounds):
+            self._nursery.start_soon(self._go_round, self.rounds)
         return self
 
     def _build(self, began: float) -> None:
@@ -406,9 +407,8 @@ class Node(Batches):
     def wake(self) -> None:
         self._earlier.set()
 
-    async def _go_round(self) -> None:
+    async def _go_round(self, rounds: Rounds) -> None:
         """Run the rounds that read from connections, for ever."""
-        rounds = self.rounds
         number = rounds.fileno()
         while True:
             if rounds.has_more:

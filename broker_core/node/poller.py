@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     import trio
 
     from broker_core.node.batches import Batches
+    from broker_core.node.readers import Poll
     from broker_core.node.socket_io import SocketIO
     from broker_core.node.transport import Transport
 
-HAS_ROUNDS: Final = sys.platform == "linux"  # elsewhere each connection's own task reads
+READABLE: Final = select.POLLIN  # the same number for epoll(7)
+ONE: Final = (1).to_bytes(8, sys.byteorder)  # what adds one to the number in an eventfd(2)
 AT_ONCE: Final = 256  # connections returned by one poll
 TOGETHER: Final = 64  # connections read from before their effects are settled
 TOGETHER_S: Final = 0.001  # the longest time before settling, which peers wait for
@@ -51,24 +53,25 @@ STAY_MAX_S: Final = (
 class Rounds:
     """Reads from the attending connections in turn."""
 
-    def __init__(self, node: Batches) -> None:
+    def __init__(self, node: Batches, poll: Poll, reported: int, has_others: bool) -> None:
+        """`reported`: an eventfd(2). `has_others`: clients may have another processor. `close` closes what is given."""
         self._node = node
-        self._poll = select.epoll()
+        self._poll = poll
         self._attending: dict[int, tuple[Transport, trio.Event]] = {}  # by file descriptor
         self._talkers: dict[
             int, None
         ] = {}  # connections with more to read than one read takes, in the order of their turns
         self._goes_on = False  # input kept coming until the turn was over
-        self.gathering = Gathering(wakes=len(os.sched_getaffinity(0)) > 1)
+        self.gathering = Gathering(wakes=has_others)
         self._reports: deque[Callable[[], None]] = deque()  # of other threads
-        self._reported = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: there are some
-        self._poll.register(self._reported, select.EPOLLIN)
+        self._reported = reported  # readable: there are some
+        self._poll.register(reported, READABLE)
 
     def attend(self, transport: Transport, dismissed: trio.Event) -> None:
         """Read from a connection from now on, until `dismissed` is set."""
         number = transport.number
         self._attending[number] = transport, dismissed
-        self._poll.register(number, select.EPOLLIN)
+        self._poll.register(number, READABLE)
 
     def dismiss(self, number: int) -> None:
         """Return a connection to its own task; harmless if that has it already."""
@@ -131,10 +134,10 @@ class Rounds:
     def report(self, report: Callable[[], None]) -> None:
         """Have the node hear a report at the end of the next round. It may be called by any thread, until `close`."""
         self._reports.append(report)
-        os.eventfd_write(self._reported, 1)
+        os.write(self._reported, ONE)
 
     def _hear_reports(self) -> None:
-        os.eventfd_read(self._reported)
+        os.read(self._reported, len(ONE))
         for _ in range(len(self._reports)):
             self._node.hear_report(self._reports.popleft())
 

@@ -34,7 +34,7 @@ from broker_core.errors import MISTAKES
 from broker_core.frontend import FrontEnd, Peer
 from broker_core.node.handshake import Handshake
 from broker_core.node.listener import BITE, TLS_HELLO, Entrance, NotAdmitted, WebSocketRules
-from broker_core.node.poller import HAS_ROUNDS
+from broker_core.node.poller import Rounds
 from broker_core.node.send_buffer import Line
 from broker_core.node.socket_io import SocketIO
 from broker_core.node.tls import reason
@@ -118,8 +118,8 @@ class Transport(SocketIO, Connected):
             self.processed(len(data))
             if not await self._may_go_on():
                 return
-            while self._attends():
-                await self._attend()
+            while (rounds := self._next_reader()) is not None:
+                await self._attend(rounds)
                 if not await self._may_go_on():
                     return
             data = await self._read()
@@ -137,23 +137,23 @@ class Transport(SocketIO, Connected):
             self._paused = False
         return True
 
-    async def _attend(self) -> None:
+    async def _attend(self, rounds: Rounds) -> None:
         """Have the poller read from this connection until it is dismissed."""
         dismissed = trio.Event()
-        self.node.rounds.attend(self, dismissed)
+        rounds.attend(self, dismissed)
         try:
             await dismissed.wait()
         finally:
-            self.node.rounds.dismiss(self.number)
+            rounds.dismiss(self.number)
             self.dismissed = False
 
-    def _attends(self) -> bool:
-        """Return whether the poller reads from this connection, rather than its own task."""
-        front = self.front
+    def _next_reader(self) -> Rounds | None:
+        """Return the poller if it reads from this connection next; None if its own task does."""
+        rounds, front = self.node.rounds, self.front
         assert front is not None
-        if not HAS_ROUNDS or self._has_decrypted():
-            return False
-        return not (self._ended or self._is_stranger or front.halted or front.waits)
+        if not isinstance(rounds, Rounds) or self._has_decrypted():
+            return None
+        return None if self._ended or self._is_stranger or front.halted or front.waits else rounds
 
     async def _first_bytes(self) -> bytes:
         """Return enough bytes to tell the protocol; empty if the peer left, took too long, or is not admitted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -210,6 +211,12 @@ def test_a_mistake_is_told_with_its_place_and_what_is_accepted(source: str, wher
     assert list(found) == [where]
     assert words in found[where]
     assert "accepted: " in found[where]
+
+
+def test_a_name_without_a_file_is_refused_where_no_socket_can_have_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    found = problems('listeners = [{address = "unix:@name"}]')
+    assert "only Linux has" in found["listeners[0].address"]
 
 
 def test_all_problems_are_told_at_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import sys
 import threading
 from collections.abc import AsyncIterator
 
@@ -12,14 +13,14 @@ import trio
 
 from broker_core.node import transport as reading
 from broker_core.node.gathering import GATHERING, Phase
-from broker_core.node.poller import HAS_ROUNDS, STAY_MAX_S, STAY_S, TOGETHER
+from broker_core.node.poller import STAY_MAX_S, STAY_S, TOGETHER
 from broker_core.node.transport import Transport
 from tests.harness.call_count import calls
 from tests.harness.plain import plain_only
 
 from .scripted import Script, Scripted, run, until
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(not HAS_ROUNDS, reason="no epoll here")]
+pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="no epoll here")]
 
 READ_SIZE = 4096  # so that what the system takes at once is several reads
 

@@ -19,12 +19,17 @@ from .served import ROOT, Serve
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """`serve(*flags, **environ)` starts a node, with so many descriptors; it is stopped at the end of the test."""
+    """`serve(*flags, **environ)` starts a node, with so many descriptors; it is stopped at the end of the test.
+
+    `program` is the module that is run in place of the command `leveret`.
+    """
     started: list[subprocess.Popen[str]] = []
 
-    def serve(*flags: str, descriptors: int | None = None, **environ: str) -> subprocess.Popen[str]:
+    def serve(
+        *flags: str, descriptors: int | None = None, program: str = "broker_core.cli", **environ: str
+    ) -> subprocess.Popen[str]:
         bound = [] if descriptors is None else ["prlimit", f"--nofile={descriptors}"]
-        command = [sys.executable, "-m", "broker_core.cli", "serve", "--http", "127.0.0.1:0", *flags]
+        command = [sys.executable, "-m", program, "serve", "--http", "127.0.0.1:0", *flags]
         node = subprocess.Popen(
             [*bound, *command],
             env={**os.environ, **environ},

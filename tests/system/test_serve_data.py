@@ -15,6 +15,8 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
+from proton import Message
+from proton.utils import BlockingConnection
 
 from broker_core.store.folder import META
 
@@ -89,6 +91,34 @@ def test_after_a_kill_what_is_recovered_counts_as_delivered(serve: Serve, tmp_pa
     assert (method.redelivered, body) == (True, b"x")
     node.send_signal(signal.SIGTERM)
     assert sum("unclean shutdown" in line for line in ended(node, 0)) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it takes away what only Linux has")
+def test_a_node_keeps_messages_of_both_protocols_without_what_macos_lacks(serve: Serve, tmp_path: Path):
+    flags = (*LOCAL, "--data", str(tmp_path))
+    node = serve(*flags, program="tests.harness.macos")
+    at = port(screen(node))
+    with channel_at(at) as channel:
+        channel.queue_declare("q", durable=True)
+        for body in (b"taken", b"kept"):
+            channel.basic_publish("", "q", body, PERSISTENT)  # raises unless it is confirmed
+        assert channel.basic_get("q", auto_ack=True)[2] == b"taken"
+    client = BlockingConnection(f"amqp://127.0.0.1:{at}", timeout=60, user="guest", password="guest")
+    client.create_sender("/queues/q").send(Message(body=b"sent", inferred=True, durable=True))
+    client.close()
+    node.send_signal(signal.SIGTERM)
+    ended(node, 0)
+    node = serve(*flags, program="tests.harness.macos")
+    at = port(screen(node))
+    client = BlockingConnection(f"amqp://127.0.0.1:{at}", timeout=60, user="guest", password="guest")
+    receiver = client.create_receiver("/queues/q", credit=1)
+    assert bytes(receiver.receive().body) == b"kept"
+    receiver.accept()
+    client.close()
+    with channel_at(at) as channel:
+        assert channel.basic_get("q", auto_ack=True)[2] == b"sent"
+    node.send_signal(signal.SIGTERM)
+    assert any("recovered 1 durable queue with 2 messages" in line for line in ended(node, 0))
 
 
 # What is refused, in one line.

@@ -5,20 +5,20 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
 import trio
 
 from broker_core.node import transport as reading
-from broker_core.node.poller import HAS_ROUNDS
 from broker_core.node.transport import Transport
 from tests.core.scripted import Script, Scripted, run, until
 
 from .pki import Pki
 from .test_entering import secured, settings
 
-pytestmark = [pytest.mark.system, pytest.mark.skipif(not HAS_ROUNDS, reason="no epoll here")]
+pytestmark = [pytest.mark.system, pytest.mark.skipif(sys.platform != "linux", reason="no epoll here")]
 
 READ_SIZE = 4096
 
