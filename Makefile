@@ -18,7 +18,7 @@ SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_pr
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint compile site wheel format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint lint-macos compile site wheel format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -35,7 +35,7 @@ run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 with 
 test: checked test-compiled test-cheap ## check format, types and imports, run every test compiled, and the cheap ones plain
 
 nightly: export HYPOTHESIS_PROFILE ?= long
-nightly: checked test-compiled test-plain fuzz ## the checks of `make test`, and every test compiled and plain, with more examples
+nightly: checked lint-macos test-compiled test-plain fuzz ## the checks of `make test` and those for macOS, and every test compiled and plain, with more examples
 
 test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.ready ## run every test against the compiled modules
 	LEVERET_TESTED=compiled PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(PYTEST) --import-mode=append $(ARGS)
@@ -55,8 +55,10 @@ lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin # which has not all that Linux has
 	$(BIN)/lint-imports
+
+lint-macos: $(VENV)/.ready-to-test ## check the types with what Python has on macOS
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 compile: $(COMPILED)/.ready ## compile the hot modules into build/compiled, if there is a C compiler
 
