@@ -295,6 +295,18 @@ def pair_alone(database: Database, postgres_pair: Pair, turn: IO[str]) -> Pair:
     return postgres_pair
 
 
+def sessions(asked: Session, condition: str, *values: str) -> list[int]:
+    """The server's processes for stores and nodes of this schema, not for those of other tests in the same server.
+
+    `condition` is of their rows in pg_stat_activity.
+    """
+    from broker_core.store.postgres.session import application_name
+
+    prefix = application_name(asked.database, "", 0).removesuffix(":0")
+    text = f"select pid from pg_stat_activity where application_name like %s and {condition}"
+    return [int(str(pid)) for (pid,) in asked.rows(text, f"{prefix}%", *values)]
+
+
 def empty(session: Session) -> None:
     """Have a schema as it was made: a transaction with a few rows to delete is quicker than a new one."""
     from broker_core.store.postgres import schema

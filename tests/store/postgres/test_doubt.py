@@ -14,15 +14,12 @@ from broker_core.store.postgres.session import Database, Session
 from broker_core.store.postgres.shard import Shard
 from broker_core.store.postgres.store import PostgresStore
 from broker_core.store.postgres.writer import CANCELLED, NOT_REPLICATED, SLOW
-from tests.harness.postgres import Pair
+from tests.harness.postgres import Pair, sessions
 from tests.interop.conftest import wait_until
 from tests.store.shelf import Shelf, append, bodies_in, entries
 
-
-def sessions_of(asked: Session) -> list[int]:
-    """The server's processes that serve the node's writer."""
-    found = asked.rows("select pid from pg_stat_activity where application_name like 'leveret:%%:main:%%'")
-    return [int(str(pid)) for (pid,) in found]
+WRITES = "application_name like '%%:main:%%'"  # the owner of the shard of this name
+WAITS = "wait_event = 'SyncRep'"  # for the standby
 
 
 def chunks_in(asked: Session) -> list[object]:
@@ -38,7 +35,7 @@ def store_of(shelf: Shelf) -> PostgresStore:
 
 
 def test_a_commit_whose_connection_is_lost_before_it_is_sent_is_repeated(shelf: Shelf, asked: Session):
-    for pid in sessions_of(asked):
+    for pid in sessions(asked, WRITES):
         asked.row("select pg_terminate_backend(%s)", pid)
     assert shelf.commit(chunks=[entries(2, b"second")]) == 2
     assert chunks_in(asked) == [1, 2]
@@ -79,7 +76,7 @@ def test_publishers_are_told_to_wait_until_the_database_is_back(
 
     monkeypatch.setattr(Session, "__init__", refused)
     monkeypatch.setattr(writer, "AGAIN_S", 0.0)
-    for pid in sessions_of(asked):
+    for pid in sessions(asked, WRITES):
         asked.row("select pg_terminate_backend(%s)", pid)
     assert shelf.commit(chunks=[entries(2, b"second")]) == 2
     while len(shelf.stalls) < 2:
@@ -105,13 +102,9 @@ def test_nothing_is_confirmed_while_the_standby_hangs_nor_when_the_wait_for_it_i
 ):
     """A cancelled wait is a success to PostgreSQL, with a warning: the commit is on the primary alone."""
     shelf.store.append(shelf.new_commit(chunks=[entries(2, b"second")]))
-    waits = (
-        "select pid from pg_stat_activity where wait_event = 'SyncRep' and application_name like 'leveret:%%'"
-    )
     for times in range(1, 4):
-        wait_until(lambda: asked.rows(waits), "the writer waits for the standby")
-        (pid,) = asked.rows(waits)[0]
-        asked.row("select pg_cancel_backend(%s)", int(str(pid)))
+        wait_until(lambda: sessions(asked, WAITS), "the writer waits for the standby")
+        asked.row("select pg_cancel_backend(%s)", sessions(asked, WAITS)[0])
         wait_until(lambda times=times: store_of(shelf).in_doubt >= times, "the warning was seen")  # type: ignore[misc]
     assert shelf.told == [1]
     assert chunks_in(asked) == [1, 2], "it can be seen, and is not safe"
@@ -227,7 +220,7 @@ def test_a_store_that_cannot_reach_its_database_can_be_closed(
         raise writer.UnreachableError("connection refused")
 
     monkeypatch.setattr(writer, "CLOSE_S", 0.1)
-    pids = sessions_of(asked)
+    pids = sessions(asked, WRITES)
     monkeypatch.setattr(Session, "__init__", refused)
     for pid in pids:
         asked.row("select pg_terminate_backend(%s)", pid)

@@ -13,15 +13,12 @@ from broker_core.store.postgres.arrays import boolean
 from broker_core.store.postgres.session import Database, Session, UnreachableError
 from broker_core.store.postgres.shard import Shard
 from broker_core.store.postgres.writer import COMMIT_NAME, PostgresWriter
-from tests.harness.postgres import Pair
+from tests.harness.postgres import Pair, sessions
 from tests.interop.conftest import wait_until
 from tests.store.shelf import Shelf, entries
 
 Plant = Callable[[pytest.MonkeyPatch, Session], None]
 Promise = Callable[[Shelf, Session, Pair, Database], None]
-WAITING = """
-select pid from pg_stat_activity where wait_event = 'SyncRep' and application_name like 'leveret:%%' and query like %s
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -41,8 +38,8 @@ def create_commit(session: Session, text: str) -> None:
 
 
 def waits(asked: Session, statement: str) -> list[int]:
-    """The writer's process at the server, while it waits for the standby with such a statement."""
-    return [int(str(pid)) for (pid,) in asked.rows(WAITING, f"%{statement}%")]
+    """The process at the server that waits for the standby with such a statement."""
+    return sessions(asked, "wait_event = 'SyncRep' and query like %s", f"%{statement}%")
 
 
 # The promises.
@@ -64,7 +61,9 @@ def nothing_is_confirmed_before_the_standby_has_it(
         wait_until(lambda: shelf.hear_all() > 1 or waits(asked, "commit("), "it waits, or is confirmed")
         assert shelf.told == [1]
         asked.row("select pg_cancel_backend(%s)", waits(asked, "commit(")[0])
-        wait_until(lambda: shelf.hear_all() > 1 or waits(asked, "beat"), "it waits again, or is confirmed")
+        wait_until(
+            lambda: shelf.hear_all() > 1 or waits(asked, "beat + 1"), "it waits again, or is confirmed"
+        )
         assert shelf.told == [1]
     finally:
         pair.standby.go_on()
@@ -82,7 +81,7 @@ def a_takeover_reads_nothing_before_its_claim_is_replicated(
         taker.start()
         wait_until(lambda: claimed or waits(asked, "epoch + 1"), "it waits, or is claimed")
         asked.row("select pg_cancel_backend(%s)", waits(asked, "epoch + 1")[0])
-        wait_until(lambda: claimed or waits(asked, "beat"), "it waits again, or is claimed")
+        wait_until(lambda: claimed or waits(asked, "beat + 1"), "it waits again, or is claimed")
         assert claimed == []
     finally:
         pair.standby.go_on()
