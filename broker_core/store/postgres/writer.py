@@ -151,13 +151,17 @@ class PostgresWriter(WriterThread):
         self._beat()  # from here on the shard counts as not closed properly
 
     def _next(self) -> Commit | End:
-        """Return the next order; while there is none, maintain the local copy, and show that this node lives."""
-        more = True
+        """Return the next order; while there is none, maintain the local copy, and show that this node lives.
+
+        Between two commits that clients wait for, one after the other, maintenance would hold up the second.
+        """
+        more, wait_s = True, BEAT_S
         while True:
             try:
-                return self._orders.get(timeout=0 if more else BEAT_S)
+                return self._orders.get(timeout=wait_s)
             except Empty:
                 more = more and self._scratch.look_after()
+                wait_s = 0 if more else BEAT_S
                 if boottime() - self.renewed_at >= BEAT_S:
                     self._beat()
 
