@@ -8,11 +8,6 @@ INPUTS := pyproject.toml constraints.txt scripts/setup.sh
 COMPILED := build/compiled
 SOURCES := $(shell find broker_core protocols plugins pipeline perf -type f -not -name '*.pyc')
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
-# A third of the tests, and most of the time: processes, browsers, clients, Spark. Their results rarely depend on how the
-# code was built, so that only `make nightly` runs them twice.
-EXPENSIVE := browser crash ha interop pipeline system tls test_install.py
-# What looks at the source says the same, however that was built.
-SOURCE := test_architecture.py test_compiled_rules.py test_docstrings.py test_project.py test_statements.py
 
 # Dozens of nodes are started, and each test is imported by every worker: Python keeps what it has translated, also where
 # the environment tells it not to.
@@ -43,7 +38,7 @@ test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.re
 test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder
 	LEVERET_TESTED=plain $(PYTEST) $(ARGS)
 
-test-cheap: ARGS += $(addprefix --ignore=tests/,$(EXPENSIVE) $(SOURCE))
+test-cheap: ARGS += --cheap
 test-cheap: export HYPOTHESIS_PROFILE := again
 test-cheap: test-plain ## run the cheap tests against the source folder
 
@@ -91,7 +86,7 @@ coverage: $(VENV)/.ready-to-test ## run the cheap tests plain, and tell which br
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt coverage
 	rm -f build/coverage/.coverage*
 	COVERAGE_PROCESS_START=$(CURDIR)/scripts/coverage.ini LEVERET_TESTED=plain $(BIN)/python -m coverage run --rcfile scripts/coverage.ini \
-	    -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal $(addprefix --ignore=tests/,$(EXPENSIVE) $(SOURCE)) $(ARGS)
+	    -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal --cheap $(ARGS)
 	$(BIN)/python -m coverage combine --quiet --rcfile scripts/coverage.ini
 	$(BIN)/python -m coverage report --rcfile scripts/coverage.ini --skip-covered --sort cover
 

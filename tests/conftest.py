@@ -6,6 +6,8 @@ import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -26,6 +28,32 @@ settings.register_profile(
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev")
 settings.load_profile(PROFILE)
 
+HERE: Final = Path(__file__).parent
+# A third of the tests, and most of the time: processes, browsers, clients, servers, Spark. Their results rarely depend
+# on how the code was built, so that only `make nightly` runs them twice.
+EXPENSIVE: Final = (
+    "browser", "cluster/test_commands.py", "cluster/test_member.py", "crash", "ha", "interop", "perf/test_loads.py",
+    "perf/test_loads10.py", "pipeline", "security/test_strangers.py", "store/postgres", "system", "tls",
+    "test_install.py",
+)  # fmt: skip
+# What looks at the source says the same, however that was built.
+SOURCE: Final = (
+    "test_architecture.py", "test_compiled_rules.py", "test_docstrings.py", "test_project.py", "test_statements.py",
+)  # fmt: skip
+COMMON: Final = ("spark", "browser")  # fixtures that start what serves all tests that want it
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_ = "leave out what takes long, and what says the same however the code was built"
+    parser.getgroup("leveret").addoption("--cheap", action="store_true", help=help_)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out what is not cheap, where only that is asked for."""
+    if config.getoption("cheap") and collection_path.is_relative_to(HERE):
+        return str(collection_path.relative_to(HERE)) in {*EXPENSIVE, *SOURCE} or None
+    return None
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
@@ -35,11 +63,46 @@ def pytest_xdist_auto_num_workers() -> int:
     return cores + (os.environ.get("LEVERET_TESTED") == "compiled")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """10 000 examples take their time: up to an hour, unless a test says otherwise."""
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Begin with what takes long; 10 000 examples take up to an hour, unless a test says otherwise."""
+    items[:] = dealt(items, getattr(config, "workerinput", {}).get("workercount", 1))
     if PROFILE == "nightly":
         for item in items:
             item.add_marker(pytest.mark.timeout(3600))
+
+
+def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return tests in an order in which each worker begins with as many expensive files as the others.
+
+    The first share of a worker is a part of the whole order; workers that are through take from the ends of the others'
+    shares. So what they take is cheap, and nobody waits for the end of something long. Tests that have a browser or a
+    Java in common stay together.
+    """
+    costly = tuple(str(HERE / each) for each in EXPENSIVE)
+    cheap: list[pytest.Item] = []
+    groups: dict[object, list[pytest.Item]] = {}
+    for item in items:
+        if str(item.path).startswith(costly):
+            common = (name for name in COMMON if name in getattr(item, "fixturenames", ()))
+            groups.setdefault(next(common, item.path), []).append(item)
+        else:
+            cheap.append(item)
+    shares: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    files = dict.fromkeys(range(workers), 0)
+    for group in sorted(groups.values(), key=files_of, reverse=True):
+        fewest = min(files, key=files.__getitem__)
+        files[fewest] += files_of(group)
+        shares[fewest] += group
+    for number, share in enumerate(shares):
+        room = max(0, (len(items) - sum(map(len, shares[:number]))) // (workers - number) - len(share))
+        share += cheap[:room]
+        del cheap[:room]
+    return [item for share in (*shares, cheap) for item in share]
+
+
+def files_of(group: list[pytest.Item]) -> int:
+    return len({item.path for item in group})
 
 
 def pytest_sessionstart() -> None:

@@ -52,13 +52,10 @@ class Assignment:
         return self.name in OWNED.get(self.owner, ()) or (self.owner, self.function) == ("Queue", "__init__")
 
 
-def modules() -> Iterator[tuple[Path, ast.Module]]:
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            yield path, ast.parse(path.read_text())
-
-
-MODULES = list(modules())
+@cache
+def modules() -> list[tuple[Path, ast.Module]]:
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return [(path, ast.parse(path.read_text())) for path in paths]
 
 
 @cache
@@ -66,7 +63,7 @@ def queue_kinds() -> set[str]:
     """The names of all classes that derive from `Queue`."""
     bases = {
         node.name: {ast.unparse(base) for base in node.bases}
-        for _, module in MODULES
+        for _, module in modules()
         for node in ast.walk(module)
         if isinstance(node, ast.ClassDef)
     }
@@ -87,17 +84,21 @@ def assignments(path: Path, node: ast.AST, owner: str = "", function: str = "") 
         yield from assignments(path, child, owner, function)
 
 
-ASSIGNED = [each for path, module in MODULES for each in assignments(path, module)]
+@cache
+def assigned() -> list[Assignment]:
+    return [each for path, module in modules() for each in assignments(path, module)]
 
 
 def test_a_queue_alone_changes_its_counts() -> None:
-    assert [str(each) for each in ASSIGNED if not each.is_allowed] == []
+    assert [str(each) for each in assigned() if not each.is_allowed] == []
 
 
 def test_every_count_is_changed_by_its_owner() -> None:
     """The test above looks at something, and gives leave to nothing that needs none."""
     found = {
-        (each.owner, each.name) for each in ASSIGNED if each.object == "self" and each.function != "__init__"
+        (each.owner, each.name)
+        for each in assigned()
+        if each.object == "self" and each.function != "__init__"
     }
     assert {(owner, name) for owner, names in OWNED.items() for name in names} <= found
     assert {"WorkQueue", "StreamQueue", "LastValueQueue", "NumberedGroupedQueue"} <= queue_kinds()

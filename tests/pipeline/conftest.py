@@ -22,24 +22,6 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 
 
-APART = ("test_rounds.py", "test_cluster.py")  # they start Javas of their own, and take a minute each
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Tests with Spark come first: so they are in one worker's share, and none of them is stolen.
-
-    Another worker that ran one of them would start a Java of its own. Those that do so anyway come
-    where the share of the second worker begins: if they came last, everybody would wait for them."""
-    items.sort(key=lambda item: "spark" not in getattr(item, "fixturenames", ()))
-    apart = [item for item in items if item.path.name in APART]
-    if len(items) > 2 * len(apart):
-        rest = [item for item in items if item.path.name not in APART]
-        workers = getattr(config, "workerinput", {}).get("workercount", 1)
-        share = len(items) // max(workers, 2)
-        items[:] = [*rest[:share], *apart, *rest[share:]]
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     need_module("pyspark")

@@ -1,0 +1,50 @@
+"""The order of the tests: what takes long is not left for the end, and what is called expensive is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.conftest import EXPENSIVE, HERE, SOURCE, dealt
+
+
+def items(name: str, count: int, *fixtures: str) -> list[pytest.Item]:
+    return [SimpleNamespace(path=HERE / name, fixturenames=fixtures) for _ in range(count)]  # type: ignore[misc]
+
+
+def names(share: list[pytest.Item]) -> list[str]:
+    return [str(item.path.relative_to(HERE)) for item in share]
+
+
+@pytest.mark.parametrize("name", [*EXPENSIVE, *SOURCE])
+def test_what_is_not_cheap_is_there(name: str) -> None:
+    assert Path(HERE, name).exists()
+
+
+def test_each_worker_begins_with_as_many_expensive_files_as_the_others() -> None:
+    cheap = items("core/test_a.py", 20)
+    costly = [item for number in range(4) for item in items(f"crash/test_{number}.py", 2)]
+    order = dealt([*cheap, *costly], 2)
+    assert sorted(map(id, order)) == sorted(map(id, [*cheap, *costly]))
+    for share in (order[:14], order[14:]):
+        assert len(set(names(share[:4]))) == 2
+        assert names(share[4:]) == ["core/test_a.py"] * 10
+
+
+def test_what_has_a_java_in_common_stays_together() -> None:
+    spark = [*items("pipeline/test_a.py", 2, "spark"), *items("system/test_b.py", 2, "spark")]
+    others = [item for number in range(3) for item in items(f"crash/test_{number}.py", 1)]
+    order = dealt([*spark, *others, *items("core/test_c.py", 3)], 2)
+    assert order[:4] == spark
+    assert names(order[4:7]) == ["crash/test_2.py", "crash/test_0.py", "crash/test_1.py"], (
+        "it counts as two files"
+    )
+
+
+def test_one_process_runs_what_is_expensive_first() -> None:
+    assert names(dealt([*items("core/test_a.py", 1), *items("tls/test_b.py", 1)], 1)) == [
+        "tls/test_b.py",
+        "core/test_a.py",
+    ]
