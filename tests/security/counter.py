@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import json
 
+import attrs
+
 from broker_core.config.load import parse
 from broker_core.definitions.exporter import everything
 from broker_core.exchanges.super_streams import add_super_stream
 from broker_core.leases.lease import opened
 from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
 from broker_core.operations import Reloaded
+from broker_core.policy import Policy
+from broker_core.shovels.shovels import shovels_of
 from broker_core.store.memory import MemoryStore
 from broker_core.values import Json
 from broker_core.xa.branch import Verb
@@ -37,19 +41,11 @@ CONFIG = parse(
     + user("u", SECRET)
     + '[[policies]]\nname = "p"\npattern = "^limited$"\ndefinition = { max-length = 10 }\n'
 )
-SETTINGS = {
-    "/api/operator-policies/%2F/op": {"pattern": "^limited$", "definition": {"max-length": 5}},
-    "/api/parameters/shovel/%2F/moves": {
-        "value": {
-            "src-uri": "amqp://",
-            "src-queue": "no",
-            "dest-uri": "amqp://u:canary-8b1f2c@h",
-            "dest-queue": "no",
-        }
-    },
-    "/api/global-parameters/mine": {"value": "v"},
-    "/api/vhost-limits/%2F/max-connections": {"value": 100},
-    "/api/user-limits/bob/max-connections": {"value": 100},
+SHOVEL: Json = {
+    "src-uri": "amqp://",
+    "src-queue": "no",
+    "dest-uri": f"amqp://u:{SECRET}@h",
+    "dest-queue": "no",
 }
 STEP_S = 0.05
 
@@ -126,9 +122,13 @@ class Counter:
         self.site.settle()
         batch = rows("k", b"m", exchange="x")
         assert self.ask("POST", "/api/leveret/staging/%2F/job/0/0/0?piece=0", batch).status == 200
-        for target, body in SETTINGS.items():
-            status = self.ask("PUT", target, json.dumps(body).encode(), f"root:{SECRET}").status
-            assert status < 400, (target, status)
+        self.broker.policies.set_operator(Policy("op", "/", "^limited$", {"max-length": 5}))
+        shovels_of(self.broker).set("/", "moves", SHOVEL, "root")
+        self.broker.parameters.set("mine", "v")
+        host.set_limits(attrs.evolve(host.limits, max_connections=100))
+        bob = access.user("bob")
+        assert bob is not None
+        access.put_user(attrs.evolve(bob, limits=attrs.evolve(bob.limits, max_connections=100)))
         access.clear_permissions("u", "/")
 
     def ask(
