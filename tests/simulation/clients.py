@@ -41,6 +41,7 @@ class Given:
     body: bytes
     redelivered: bool
     token: object
+    is_fetched: bool = False  # by the connection for transactions, to be answered in one
 
 
 class Client(ABC):
@@ -54,8 +55,10 @@ class Client(ABC):
         self.refused: list[bytes] = []
         self.given: list[Given] = []
         self.consumes: set[str] = set()
-        self.held_back: list[tuple[str, bytes]] = []  # queues and bodies of its open transaction
+        self.held_back: list[tuple[str, bytes]] = []  # queues and bodies of its open transaction,
+        self.answers: dict[bytes, Outcome] = {}  # and its answers, by body
         self.is_in_transaction = False
+        self.fetches: set[str] = set()  # queues of which it has fetched messages
 
     @abstractmethod
     def publish(self, queue: str, body: bytes, delay_ms: int = 0) -> None:
@@ -91,6 +94,18 @@ class Client(ABC):
         """Publish a persistent message in the transaction."""
 
     @abstractmethod
+    def fetch(self, queue: str) -> None:
+        """Ask for one message, to be answered in a transaction."""
+
+    @abstractmethod
+    def answer_held(self, given: Given, outcome: Outcome) -> None:
+        """Answer a message that was fetched, in the transaction."""
+
+    def is_given_up(self, given: Given) -> bool:
+        """Return whether a delivery goes back to its queue if the transaction that answers it is rolled back."""
+        return False
+
+    @abstractmethod
     def end(self, is_committed: bool) -> None:
         """Commit the transaction, or roll it back. What is committed counts as confirmed once that is answered."""
 
@@ -115,6 +130,7 @@ class Client091(Client):
         super().__init__(node, name, peer := Peer091(node), random)
         self._channel = peer.open().channel()
         self._transactional: ClientChannel | None = None
+        self._fetched_from: list[str] = []  # queues, of fetches that are not answered yet
         self._committed: list[list[bytes]] = []  # whose commits are not answered yet
         self._channel.call(m.ConfirmSelect())
         self._channel.prefetch(PREFETCH)
@@ -138,6 +154,16 @@ class Client091(Client):
         assert self._transactional is not None
         self._transactional.publish("", queue, body, PERSISTENT)
 
+    def fetch(self, queue: str) -> None:
+        assert self._transactional is not None
+        self.fetches.add(queue)
+        self._fetched_from.append(queue)
+        self._transactional.send(m.BasicGet(queue, False))
+
+    def answer_held(self, given: Given, outcome: Outcome) -> None:
+        assert self._transactional is not None
+        self._answer(self._transactional, given, outcome)
+
     def end(self, is_committed: bool) -> None:
         assert self._transactional is not None
         if is_committed:
@@ -152,6 +178,11 @@ class Client091(Client):
         for what in self._transactional.all() if self._transactional is not None else ():
             if isinstance(what, m.TxCommitOk):
                 self.confirmed += self._committed.pop(0)
+            elif isinstance(what, Content) and isinstance(what.method, m.BasicGetOk):
+                found, queue = what.method, self._fetched_from.pop(0)
+                self.given.append(Given(queue, what.body, found.redelivered, found.delivery_tag, True))
+            elif isinstance(what, m.BasicGetEmpty):
+                self._fetched_from.pop(0)
         for what in self._channel.all():
             if isinstance(what, Content) and isinstance(what.method, m.BasicDeliver):
                 method = what.method
@@ -168,14 +199,18 @@ class Client091(Client):
                 into += [self._waiting.pop(tag) for tag in tags]
 
     def answer(self, given: Given, outcome: Outcome) -> None:
+        self._answer(self._channel, given, outcome)
+
+    @staticmethod
+    def _answer(channel: ClientChannel, given: Given, outcome: Outcome) -> None:
         tag = given.token
         assert isinstance(tag, int)
         if outcome == "accept":
-            self._channel.send(m.BasicAck(tag, False))
+            channel.send(m.BasicAck(tag, False))
         elif outcome == "requeue" and tag % 2:
-            self._channel.send(m.BasicNack(tag, False, True))
+            channel.send(m.BasicNack(tag, False, True))
         else:
-            self._channel.send(m.BasicReject(tag, outcome == "requeue"))
+            channel.send(m.BasicReject(tag, outcome == "requeue"))
 
 
 class Client10(Client):
@@ -189,6 +224,7 @@ class Client10(Client):
         self._senders: dict[str, Sender] = {}
         self._held_senders: dict[str, Sender] = {}
         self._receivers: dict[str, Receiver] = {}
+        self._fetching: dict[str, Receiver] = {}
         self._waiting: dict[int, bytes] = {}  # by delivery id
 
     def _sender(self, queue: str) -> Sender:
@@ -215,6 +251,23 @@ class Client10(Client):
         sender = self._held_senders[queue]
         sender.send(p.Header(durable=True), data(body), state=in_tx(self._transaction))
 
+    def fetch(self, queue: str) -> None:
+        assert self._control is not None
+        if queue not in self._fetching:
+            self.fetches.add(queue)
+            self._fetching[queue] = self._control.session.receiver(f"/queues/{queue}")
+        receiver = self._fetching[queue]
+        receiver.want(receiver.credit + 1)
+
+    def answer_held(self, given: Given, outcome: Outcome) -> None:
+        assert isinstance(given.token, Delivery10)
+        state = in_tx(self._transaction, state_of(outcome))
+        self._fetching[given.queue].answer(state, given.token, settled=self.is_given_up(given))
+
+    def is_given_up(self, given: Given) -> bool:
+        assert isinstance(given.token, Delivery10)
+        return given.token.id % 2 == 1
+
     def end(self, is_committed: bool) -> None:
         assert self._control is not None
         discharge = p.Discharge(txn_id=self._transaction, fail=not is_committed)
@@ -238,25 +291,27 @@ class Client10(Client):
         for number in [each for each in self._waiting if self._session.outcomes.get(each) is not None]:
             is_taken = isinstance(self._session.outcomes[number], p.Accepted)
             (self.confirmed if is_taken else self.refused).append(self._waiting.pop(number))
-        for queue, receiver in self._receivers.items():
-            for delivery in receiver.all():
-                redelivered = bool(delivery.header.delivery_count) or not delivery.header.first_acquirer
-                self.given.append(Given(queue, delivery.body, redelivered, delivery))
+        for receivers, is_fetched in ((self._receivers, False), (self._fetching, True)):
+            for queue, receiver in receivers.items():
+                for delivery in receiver.all():
+                    redelivered = bool(delivery.header.delivery_count) or not delivery.header.first_acquirer
+                    self.given.append(Given(queue, delivery.body, redelivered, delivery, is_fetched))
 
     def beat(self) -> None:
         for each in self.connections:
             each.send(EMPTY_FRAME)
 
     def answer(self, given: Given, outcome: Outcome) -> None:
-        state: p.DeliveryState = p.Accepted()
-        if outcome == "reject":
-            state = p.Rejected()
-        elif outcome == "requeue":
-            state = p.Modified(delivery_failed=True)
         receiver = self._receivers[given.queue]
         assert isinstance(given.token, Delivery10)
-        receiver.answer(state, given.token)
+        receiver.answer(state_of(outcome), given.token)
         receiver.want(PREFETCH - len(receiver.unsettled))
+
+
+def state_of(outcome: Outcome) -> p.DeliveryState:
+    if outcome == "accept":
+        return p.Accepted()
+    return p.Rejected() if outcome == "reject" else p.Modified(delivery_failed=True)
 
 
 class Client010(Client):
@@ -286,6 +341,21 @@ class Client010(Client):
         delivery = c.DeliveryProperties(routing_key=queue, delivery_mode=2)
         self._transactional.publish(queue, body, delivery=delivery)
 
+    def fetch(self, queue: str) -> None:
+        session = self._transactional
+        assert session is not None
+        if queue not in self.fetches:
+            self.fetches.add(queue)
+            session.subscribe(queue, messages=None, flow_mode=c.FLOW_MODE_CREDIT)
+        session.flow(queue, 1)
+
+    def answer_held(self, given: Given, outcome: Outcome) -> None:
+        """Accept; other answers are not part of a transaction."""
+        assert self._transactional is not None
+        assert outcome == "accept"
+        assert isinstance(given.token, int)
+        self._transactional.accept(given.token)
+
     def end(self, is_committed: bool) -> None:
         assert self._transactional is not None
         number = self._transactional.send(c.TxCommit() if is_committed else c.TxRollback(), sync=True)
@@ -304,9 +374,11 @@ class Client010(Client):
                 self.confirmed += self._commits.pop(number)
         for number in [each for each in self._waiting if each in self._session.completed]:
             self.confirmed.append(self._waiting.pop(number))
-        for queue, inbox in self._session.inboxes.items():
-            for message in inbox.all():
-                self.given.append(Given(queue, message.body, bool(message.delivery.redelivered), message.id))
+        for session in (self._session, self._transactional):
+            for queue, inbox in session.inboxes.items() if session is not None else ():
+                for message in inbox.all():
+                    redelivered, is_fetched = bool(message.delivery.redelivered), session is not self._session
+                    self.given.append(Given(queue, message.body, redelivered, message.id, is_fetched))
 
     def beat(self) -> None:
         for each in self.connections:

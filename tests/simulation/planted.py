@@ -33,6 +33,7 @@ from broker_core.store.memory import MemoryStore
 from broker_core.store.segments import Segments
 from broker_core.transaction import Transaction
 from broker_core.virtual_host import VirtualHost
+from protocols.amqp10.broker.transactions import Transactions
 
 from . import clustered
 from .replacing import replaced
@@ -310,6 +311,58 @@ def rolled_forward() -> Iterator[None]:
         yield
 
 
+def settled_before_commit() -> Iterator[None]:
+    """What is answered in a transaction is settled at once."""
+    with replaced(Transaction, "settle", lambda self, outcome: outcome()):
+        yield
+
+
+def settled_all_the_same() -> Iterator[None]:
+    """Answers of a transaction that is rolled back are carried out."""
+    rollback = Transaction.rollback
+
+    def settling(self: Transaction) -> None:
+        outcomes = list(self._outcomes)
+        rollback(self)
+        for outcome in outcomes:
+            outcome()
+
+    def committed(self: Transaction) -> int:
+        refused = sum(not give() for give in self._publishes)
+        settling(self)
+        return refused
+
+    with replaced(Transaction, "rollback", settling), replaced(Transaction, "commit", committed):
+        yield
+
+
+def settled_and_forgotten() -> Iterator[None]:
+    """What a receiver has settled in a transaction that is rolled back belongs to nobody."""
+    with replaced(
+        Transactions, "_roll_back", lambda self, work: (work.tx.rollback(), self._let_go(work), 0)[-1]
+    ):
+        yield
+
+
+def settled_in_another_commit() -> Iterator[None]:
+    """What a transaction settles is written before what it publishes."""
+    give = Transaction.commit
+
+    def commit(self: Transaction) -> int:
+        outcomes, self._outcomes = self._outcomes, []
+        for outcome in outcomes:
+            outcome()
+        for found, _ in self.routes[:1]:
+            journal = found.queues[0].virtual_host.broker.journal
+            assert journal is not None
+            journal.holds = True
+            journal.settle(())
+        return give(self)
+
+    with replaced(Transaction, "commit", commit):
+        yield
+
+
 def commit_answered_early() -> Iterator[None]:
     """The answer to a commit does not wait for the disk."""
 
@@ -506,6 +559,10 @@ MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
         released_last,
         published_before_commit,
         rolled_forward,
+        settled_before_commit,
+        settled_all_the_same,
+        settled_and_forgotten,
+        settled_in_another_commit,
         commit_answered_early,
         delays_not_written,
         delayed_for_good,
@@ -541,46 +598,50 @@ def planted(name: str) -> Iterator[None]:
 # The first seed that finds each.
 FOUND_BY: Final[dict[str, int]] = {
     "confirm-early": 1,
-    "acks-not-written": 3,
-    "acks-ahead": 31,
-    "commit-given-up": 17,
-    "unflagged-after-start": 9,
+    "acks-not-written": 9,
+    "acks-ahead": 38,
+    "commit-given-up": 20,
+    "unflagged-after-start": 1,
     "unflagged-requeue": 6,
     "requeued-last": 20,
-    "rejected-and-gone": 3,
-    "expired-and-gone": 21,
+    "rejected-and-gone": 6,
+    "expired-and-gone": 93,
     "one-too-many": 6,
-    "order-reversed": 17,
+    "order-reversed": 3,
     "retry-in-two": 2,
     "log-not-synced": 4,
-    "segments-not-synced": 21,
-    "rewritten-and-lost": 7,
-    "paged-out-too-early": 20,
+    "segments-not-synced": 28,
+    "rewritten-and-lost": 5,
+    "paged-out-too-early": 200,
     "read-before-it-is-safe": 2,
-    "one-more-settled": 72,
+    "one-more-settled": 82,
     "reserved-and-kept": 9,
     "released-last": 20,
-    "published-before-commit": 2,
-    "rolled-forward": 6,
-    "commit-answered-early": 60,
-    "delays-not-written": 67,
-    "delayed-for-good": 16,
-    "retried-at-once": 215,
-    "times-not-recovered": 9,
-    "dead-letters-held-for-good": 3,
-    "dead-letters-held-and-sent": 3,
+    "published-before-commit": 1,
+    "rolled-forward": 2,
+    "settled-before-commit": 38,
+    "settled-all-the-same": 66,
+    "settled-and-forgotten": 281,
+    "settled-in-another-commit": 67,
+    "commit-answered-early": 2,
+    "delays-not-written": 38,
+    "delayed-for-good": 10,
+    "retried-at-once": 94,
+    "times-not-recovered": 16,
+    "dead-letters-held-for-good": 6,
+    "dead-letters-held-and-sent": 38,
     "permission-remembered": 1,
-    "prefetch-doubled": 20,
-    "exits-not-caught": 2,
-    "dead-letters-without-room": 21,
-    "room-unnoticed": 118,
-    "held-unwritten": 235,
-    "policy-for-new-queues": 31,
+    "prefetch-doubled": 31,
+    "exits-not-caught": 66,
+    "dead-letters-without-room": 101,
+    "room-unnoticed": 101,
+    "held-unwritten": 269,
+    "policy-for-new-queues": 38,
     "policy-unwritten": 82,
-    "one-over-the-limit": 21,
+    "one-over-the-limit": 38,
     "queue-not-forgotten": 10,
     "lease-for-good": 2,
-    "impatient": 2,
+    "impatient": 14,
     "beats-unseen": 2,
     "late-commits-count": 2,
 }

@@ -77,6 +77,7 @@ TAKING: Final = (
     "retrying",
     "brimming",
 )  # queues that are published to, in transactions too
+FETCHED: Final = ("plain", "rejecting", "careful", "delaying")  # queues whose messages transactions settle
 BOUNDED: Final = frozenset((NARROW, GOVERNED, PASSING))  # where what happens depends on what is out just then
 TIMED: Final = frozenset(
     ("ageing", "retrying", *BOUNDED)
@@ -132,6 +133,11 @@ class Record:
         return self.places[-1].name if self.places else ENDED
 
     @property
+    def is_fetched(self) -> bool:
+        """Return whether its holder has fetched it, to answer it in a transaction."""
+        return self.given is not None and self.given.is_fetched
+
+    @property
     def ends_at(self) -> float:
         return self.places[-1].ends_at
 
@@ -150,7 +156,7 @@ class Messaging(World):
         "accept": 14,
         "reject": 5,
         "requeue": 5,
-        "transact": 9,
+        "transact": 16,
         "land": 22,
         "look_after": 1,
         "no_space": 3,
@@ -290,6 +296,10 @@ class Messaging(World):
     def _held_by(self, client: Client) -> list[Record]:
         return [record for line in self.lines.values() for record in line if record.holder is client]
 
+    def _consumed_by(self, client: Client) -> list[Record]:
+        """The messages that a client has as a consumer."""
+        return [record for record in self._held_by(client) if not record.is_fetched]
+
     def _hear_all(self) -> None:
         for client in self._hearing():
             self._note(client)
@@ -312,11 +322,13 @@ class Messaging(World):
             record.confirmed = True
         assert not client.refused, f"{client.refused} were refused"
         given, client.given = client.given, []
-        last: dict[str, int] = {}
-        for each in given:
-            self._check_given(client, each, last)
+        for is_fetched in (False, True):  # each by a connection of its own
+            last: dict[str, int] = {}
+            for each in given:
+                if each.is_fetched is is_fetched:
+                    self._check_given(client, each, last)
         if given:
-            held = self._held_by(client)
+            held = self._consumed_by(client)
             for queue in client.consumes:
                 count = sum(record.place == queue for record in held)
                 assert count <= PREFETCH, f"{count} messages of '{queue}' are out, {PREFETCH} may be"
@@ -353,7 +365,8 @@ class Messaging(World):
         waiting = [self._body(each.message) for each in queue.waiting()]
         expected = [record.body for record in line if record.holder is None and record.due <= now]
         out = sum(record.holder is not None for record in line)
-        if waiting != expected and any(name in client.consumes for client in (*self.silent, *self.late)):
+        unheard = {name for client in (*self.silent, *self.late) for name in client.consumes | client.fetches}
+        if waiting != expected and name in unheard:
             there = set(waiting)
             heard = [body for body in expected if body in there]
             out += len(expected) - len(heard)
@@ -665,25 +678,56 @@ class Messaging(World):
             return
         if not client.is_in_transaction:
             client.begin()
-            client.is_in_transaction, client.held_back = True, []
+            client.is_in_transaction, client.held_back, client.answers = True, [], {}
         elif random.random() < 0.5:
+            self._answer_held(client, random)
             self._end_transaction(client, random.random() < 0.7)
             return
-        for _ in range(random.randint(1, 3)):
+        if full := [name for name in FETCHED if self._waiting(name, ())]:
+            self._fetch(client, random.choice(full))
+            self._answer_held(client, random)
+        for _ in range(random.randint(0, 2)):
             self._number += 1
             queue, body = random.choice((*TAKING, STREAM)), b"t%d" % self._number
             self.say(f"{client.name} publishes {body.decode()} to {queue} in a transaction")
             client.publish_held(queue, body)
             client.held_back.append((queue, body))
 
+    def _fetch(self, client: Client, queue: str) -> None:
+        """Have a client ask for messages, of which the first may come later, as it comes over a new link."""
+        for _ in range(2):
+            self.say(f"{client.name} fetches a message of {queue}")
+            client.fetch(queue)
+        self._hear_all()
+
+    def _answer_held(self, client: Client, random: Random) -> None:
+        """Have a client answer some of what it has fetched, in its transaction."""
+        for record in self._held_by(client):
+            if not record.is_fetched or record.body in client.answers or random.random() < 0.3:
+                continue
+            assert record.given is not None
+            only_accepts = isinstance(client, Client010)
+            outcome = "accept" if only_accepts else random.choice(("accept", "accept", "reject", "requeue"))
+            self.say(f"{client.name} answers {record.body.decode()} in a transaction: {outcome}")
+            client.answers[record.body] = outcome  # type: ignore[assignment]
+            client.answer_held(record.given, outcome)  # type: ignore[arg-type]
+
     def _end_transaction(self, client: Client, is_committed: bool) -> None:
         self.say(f"{client.name} {'commits' if is_committed else 'rolls back'}")
         commit = self._commit
-        client.end(is_committed)
         for queue, body in client.held_back if is_committed else ():
             record = self.records[body] = Record(body, client)
             self._move(record, queue, commit)
-        client.is_in_transaction, client.held_back = False, []
+        for body, outcome in client.answers.items():
+            record = self.records[body]
+            assert record.given is not None
+            if is_committed:
+                self._settle(record, outcome, commit)
+            elif client.is_given_up(record.given):
+                self._come_back(record, commit)
+        client.end(is_committed)
+        client.is_in_transaction, client.held_back, client.answers = False, [], {}
+        self._spill(commit)
 
     def step_consume(self, random: Random) -> None:
         client = self._any(random)
@@ -713,7 +757,12 @@ class Messaging(World):
     def _answer_one(self, random: Random, outcome: str) -> None:
         self._hear_all()
         able = set(self._able())
-        held = [record for line in self.lines.values() for record in line if record.holder in able]
+        held = [
+            record
+            for line in self.lines.values()
+            for record in line
+            if record.holder in able and not record.is_fetched
+        ]
         if held:
             self._answer(random.choice(held), outcome)
 
@@ -722,13 +771,15 @@ class Messaging(World):
         assert client is not None
         assert given is not None
         self.say(f"{client.name} answers {record.body.decode()} of {record.place}: {outcome}")
-        place = record.place
+        self._settle(record, outcome, commit)
+        client.answer(given, outcome)  # type: ignore[arg-type]
+        self._spill(commit)
+
+    def _settle(self, record: Record, outcome: str, commit: int) -> None:
         if outcome == "requeue":
             self._come_back(record, commit)
         else:
-            self._move(record, BURIED.get(place, ENDED) if outcome == "reject" else ENDED, commit)
-        client.answer(given, outcome)  # type: ignore[arg-type]
-        self._spill(commit)
+            self._move(record, BURIED.get(record.place, ENDED) if outcome == "reject" else ENDED, commit)
 
     def step_drop(self, random: Random) -> None:
         """A connection breaks off."""
@@ -854,7 +905,7 @@ class Messaging(World):
 
     def _answer_all(self, client: Client, queue: str, outcome: str) -> None:
         """Have a client answer what it has of a queue, as long as the broker reads from it."""
-        for record in self._held_by(client):
+        for record in self._consumed_by(client):
             if record.place == queue and not client.waits:
                 self._answer(record, outcome)
 
