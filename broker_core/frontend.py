@@ -159,8 +159,12 @@ class FrontEnd(ABC):
         return None
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
-        """Return what operators see of its channels or sessions."""
+        """Return what operators see of its channels or sessions, which may end before all have been looked at."""
         return ()
+
+    def counted_channels(self) -> Iterable[ChannelFacts | None]:
+        """Return the same of those that have had a message; where they are told at once, None for each other one."""
+        return self.channel_facts()
 
     def unsettled(self, channel: int, tag: int | None = None) -> Iterable[tuple[int, Delivery]]:
         """Return the deliveries of a channel or session that its client has not answered, each with its tag or id.

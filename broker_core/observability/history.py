@@ -219,8 +219,9 @@ class History:
             if front is None or front.facts() is None:
                 continue
             self._note(tick, connected, CONNECTION, connection_counts(connected))
-            for facts in list(front.channel_facts()):
-                self._note(tick, (connected, facts.number), CHANNEL, channel_counts(facts))
+            for facts in front.counted_channels():
+                if facts is not None:
+                    self._note(tick, (connected, facts.number), CHANNEL, channel_counts(facts))
                 if turn.is_over():
                     yield
             if turn.is_over():

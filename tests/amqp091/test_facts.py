@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from broker_core.clock import LOOKS, Clock, Turn
 from broker_core.observability.connection_stats import ChannelFacts, ConsumerFacts
+from broker_core.observability.history import PAUSE_S, TURN_S, History
 from protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import ClientChannel, Peer, channel_of
+
+
+class Hurried(Clock):
+    """A clock that goes on by more than a turn and a pause whenever it is looked at."""
+
+    looks = 0
+
+    def now(self) -> float:
+        self.looks += 1
+        return self.looks * 3 * TURN_S
+
+    def wall(self) -> float:
+        return self.now()
+
+
+class Wired:
+    """A connection as a node tells of it."""
+
+    octets_received = octets_sent = 0
+
+    def __init__(self, front: object) -> None:
+        self.front = front
 
 
 def told(channel: ClientChannel) -> ChannelFacts:
@@ -40,6 +66,24 @@ def test_a_connection_is_told_once_its_virtual_host_is_open_and_until_it_ends() 
     assert peer.front.facts().channels == 1
     peer.send(0, m.ConnectionClose(200, "", 0, 0))
     assert peer.front.facts() is None
+
+
+def test_samples_are_taken_of_channels_with_messages_and_others_have_turns_between_channels() -> None:
+    channel = channel_of()
+    peer, bench = channel.peer, channel.peer.bench
+    for number in range(2, 42):
+        peer.channel(number)
+    channel.call(m.QueueDeclare("q"))
+    publish(channel, 3)
+    there = Wired(peer.front)
+    bench.broker.operations = SimpleNamespace(connections=lambda: [there])
+    history = History(bench.broker)
+    turns = history._look_at_connections(1, Turn(Hurried(), TURN_S, PAUSE_S))
+    next(turns)
+    peer.channel(42)  # it has a sample in the next round
+    assert sum(1 for _ in turns) == 41 // LOOKS - 1
+    assert history.series((there, 1)) is not None
+    assert len(history) == 1
 
 
 def test_publishes_and_confirms_are_counted_over_the_channels_life(channel: ClientChannel) -> None:

@@ -134,7 +134,10 @@ class Connection091(RenewableConnection, Handler):
         return facts.connection_facts(self) if self._entered else None
 
     def channel_facts(self) -> Iterable[ChannelFacts]:
-        return map(facts.channel_facts, self.channels.values())
+        return map(facts.channel_facts, list(self.channels.values()))
+
+    def counted_channels(self) -> Iterable[ChannelFacts | None]:
+        return map(facts.counts, list(self.channels.values()))
 
     def unsettled(self, channel: int, tag: int | None = None) -> Iterable[tuple[int, Delivery]]:
         found = self.channels.get(channel)

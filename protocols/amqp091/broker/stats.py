@@ -19,6 +19,14 @@ def connection_facts(connection: Connection091) -> ConnectionFacts:
     return connection.facts_with(properties, wire.channel_max, wire.frame_max, len(connection.channels))
 
 
+def counts(channel: Channel) -> ChannelFacts | None:
+    """Return the facts of a channel that a message has gone through; None: none has."""
+    publishing = channel.publishing
+    if channel.last_tag or publishing.published or publishing.published_before:
+        return channel_facts(channel)
+    return None
+
+
 def channel_facts(channel: Channel) -> ChannelFacts:
     """Return the facts of a channel. Delivery tags count deliveries and gets, sequence numbers the publishes."""
     publishing, tx = channel.publishing, channel.publishing.tx

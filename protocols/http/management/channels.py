@@ -45,7 +45,7 @@ def channels_in(connections: Iterable[Open | None]) -> Iterator[OpenChannel | No
     for connection in connections:
         yield None  # a step for the connection itself
         if connection is not None:
-            for facts in list(channel_facts(connection)):
+            for facts in channel_facts(connection):
                 yield OpenChannel(connection, facts)
 
 
