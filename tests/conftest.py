@@ -33,12 +33,13 @@ HERE: Final = Path(__file__).parent
 # on how the code was built, so that only `make nightly` runs them twice.
 EXPENSIVE: Final = (
     "browser", "cluster/test_commands.py", "cluster/test_member.py", "crash", "ha", "interop", "perf/test_loads.py",
-    "perf/test_loads10.py", "pipeline", "security/test_strangers.py", "store/postgres", "system", "tls",
-    "test_install.py",
+    "perf/test_loads10.py", "pipeline", "security/test_strangers.py", "store/postgres", "store/test_damage.py",
+    "store/test_synced.py", "system", "tls", "test_install.py",
 )  # fmt: skip
-# What looks at the source says the same, however that was built.
+# What looks at the source, its pages and charts says the same, however that was built.
 SOURCE: Final = (
-    "test_architecture.py", "test_compiled_rules.py", "test_docstrings.py", "test_project.py", "test_statements.py",
+    "test_architecture.py", "test_chart.py", "test_compiled_rules.py", "test_deploy.py", "test_docstrings.py",
+    "test_project.py", "test_site.py", "test_statements.py",
 )  # fmt: skip
 COMMON: Final = ("spark", "browser")  # fixtures that start what serves all tests that want it
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,12 +20,13 @@ from playwright.sync_api import sync_playwright
 
 from broker_core import cli
 from broker_core.cli import docs
+from tests.harness.chromium import REMEDY, chromium
 from tests.sources import ROOT, sources
 
 pytestmark = pytest.mark.system
 
 SITE = ROOT / "build/site/html"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+CHROMIUM = chromium()
 
 
 class Page(HTMLParser):
@@ -145,7 +145,7 @@ def test_the_handbook_is_served_offline_and_ends_with_ctrl_c(site: Path, capsys:
             assert b"<title>Security" in answer.read()
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs a browser (Debian: chromium)")
+@pytest.mark.skipif(CHROMIUM is None, reason=f"needs a browser: {REMEDY}")
 def test_the_search_finds_a_page_without_a_network(site: Path):
     with served() as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

@@ -10,7 +10,6 @@ running in this thread, where tests elsewhere want one of their own.
 from __future__ import annotations
 
 import base64
-import shutil
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,6 +20,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 
 from broker_core.node.assembly import populate
 from broker_core.virtual_host import VirtualHost
+from tests.harness.chromium import REMEDY, chromium
 from tests.interop.conftest import RunningNode, missing
 from tests.security.issuer import settings, write_keys
 
@@ -173,14 +173,10 @@ def publish(channel: BlockingChannel, queue: str, *bodies: bytes) -> None:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    chromium = (
-        shutil.which("chromium")
-        or shutil.which("chromium-browser")
-        or missing("chromium", "apt-get install chromium")
-    )
+    path = chromium() or missing("Chromium", REMEDY)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"]
+            executable_path=path, args=["--no-sandbox"]
         )  # it may run as root
         yield browser
         browser.close()
