@@ -24,7 +24,7 @@ from broker_core.store.block import Block, header
 from broker_core.store.contract import DamagedError
 from broker_core.store.origin import Origin, facts_of, notes_of
 from broker_core.values import Properties, Table
-from pipeline import properties091
+from pipeline import properties091, shapes091, shapes10
 from pipeline.arrow import (
     Array,
     Batch,
@@ -46,7 +46,8 @@ from pipeline.arrow import (
     struct_of,
     variants_of,
 )
-from pipeline.shapes import ROWS_MIN, Joined, Shape, Shapes, shapes_of
+from pipeline.shapes import OCTETS_MAX, ROWS_MIN, Joined, Shape, Shapes, Walker, shapes_of
+from pipeline.shapes10 import Bodies
 from pipeline.texts import CONVERTED, readable, said, variant
 from protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from protocols.amqp091.broker.encoding import ENCODING as AMQP091
@@ -74,6 +75,7 @@ NOTES: Final = -3  # index in an origin, before exchange and routing key
 Looks: TypeAlias = tuple[str, bytes, bool]  # encoding, properties, whether the body is sections of AMQP 1.0
 
 ENCODINGS: Final[Mapping[str, Encoding]] = {each.name: each for each in (AMQP010, AMQP091, AMQP10)}
+WALKERS: Final[Mapping[str, Walker]] = {AMQP091.name: shapes091.shape_of, AMQP10.name: shapes10.shape_of}
 
 
 class Piece:
@@ -137,6 +139,12 @@ class Piece:
             return bytes(block.properties) * len(self)
         lengths.extend(map(sub, ends[low + 1 : high + 1], ends[low:high]))
         return block.properties[ends[low] : ends[high]]
+
+    def all_bodies(self, lengths: array[int]) -> memoryview[int]:
+        """Return the bodies of all rows, one after the other, and add their lengths to `lengths`."""
+        ends = self.block.body_ends
+        lengths.extend(map(sub, ends[self.low + 1 : self.high + 1], ends[self.low : self.high]))
+        return self.block.bodies[ends[self.low] : ends[self.high]]
 
     def body(self, at: int) -> bytes:
         ends = self.block.body_ends
@@ -273,22 +281,56 @@ class Rows:
         return sum(map(len, self.pieces))
 
     @cached_property
+    def encoding(self) -> str | None:
+        """The name of the encoding of all rows; None if there are several."""
+        names = {encoding.name for piece in self.pieces for encoding in piece.encodings()}
+        return names.pop() if len(names) == 1 else None
+
+    @cached_property
     def shapes(self) -> Shapes | None:
         """The rows by the shapes of their properties; None if few differ, or some are of another protocol."""
         owners = sum(piece.owners for piece in self.pieces)
-        if owners < max(ROWS_MIN, self.count // 2):
-            return None
-        if any(encoding is not AMQP091 for piece in self.pieces for encoding in piece.encodings()):
+        walker = WALKERS.get(self.encoding or "")
+        if walker is None or owners < max(ROWS_MIN, self.count // 2):
             return None
         lengths = array("q")
         parts = [piece.all_properties(lengths) for piece in self.pieces]
-        return shapes_of(Joined(parts, lengths), self.with_headers)
+        return shapes_of(Joined(parts, lengths), self.with_headers, walker, self.in_sections)
 
-    def decoded(self, raw: Sequence[bytes]) -> tuple[list[Properties], Array]:
-        """Return the distinct ones of some properties of AMQP 0-9-1, and the index of each."""
-        places: dict[bytes, int] = {}
-        which = array("I", (places.setdefault(each, len(places)) for each in raw))
-        return [self._decoded((AMQP091.name, each, False)) for each in places], places_of(which)
+    @cached_property
+    def bodies(self) -> Bodies | None:
+        """The bodies, if all are of AMQP 1.0, and there are enough of them to look at all together."""
+        if self.encoding != AMQP10.name or self.count < ROWS_MIN:
+            return None
+        lengths = array("q")
+        parts = [piece.all_bodies(lengths) for piece in self.pieces]
+        return Bodies(Joined(parts, lengths)) if sum(lengths) <= OCTETS_MAX else None
+
+    @cached_property
+    def in_sections(self) -> frozenset[int]:
+        """The rows whose bodies are sections of AMQP 1.0 that are not data."""
+        if self.bodies is not None:
+            return frozenset(at for at in self.bodies.others if octets_of(self.bodies.row(at)) is None)
+        found: set[int] = set()
+        begin = 0
+        for piece in self.pieces:
+            encodings = piece.encodings()
+            if AMQP10 in encodings:
+                found.update(
+                    begin + at - piece.low
+                    for at in range(piece.low, piece.high)
+                    if encodings[piece.which(at)] is AMQP10 and octets_of(piece.body(at)) is None
+                )
+            begin += len(piece)
+        return frozenset(found)
+
+    def decoded(self, rows: Sequence[int]) -> tuple[list[Properties], Array]:
+        """Return the distinct properties of some rows, all of one encoding, and the index of each."""
+        assert self.shapes is not None
+        name, row, places = str(self.encoding), self.shapes.joined.row, dict[Looks, int]()
+        looks = ((name, row(at), at in self.in_sections) for at in rows)
+        which = array("I", (places.setdefault(each, len(places)) for each in looks))
+        return list(map(self._decoded, places)), places_of(which)
 
     @cached_property
     def has_deaths(self) -> bool:
@@ -306,15 +348,13 @@ class Rows:
         places: dict[Looks, int] = {}
         which = array("I")
         for piece in self.pieces:
-            encodings = piece.encodings()
-            if piece.block.property_ends is None and encodings == [AMQP091]:
-                place = places.setdefault((AMQP091.name, piece.properties(0), False), len(places))
+            encodings, begin = piece.encodings(), len(which) - piece.low
+            if piece.block.property_ends is None and len(encodings) == 1 and not self.in_sections:
+                place = places.setdefault((encodings[0].name, piece.properties(0), False), len(places))
                 which.extend(array("I", (place,)) * len(piece))
                 continue
             for at in range(piece.low, piece.high):
-                encoding = encodings[piece.which(at)]
-                sections = encoding is AMQP10 and octets_of(piece.body(at)) is None
-                key = (encoding.name, piece.properties(at), sections)
+                key = encodings[piece.which(at)].name, piece.properties(at), begin + at in self.in_sections
                 which.append(places.setdefault(key, len(places)))
         return list(places), places_of(which)
 
@@ -394,6 +434,8 @@ def body(rows: Rows, kind: Kind) -> Array:
                 for piece in rows.pieces
             ]
         )
+    if rows.bodies is not None:
+        return rows.bodies.contents(lambda octets: _octets(octets, in_sections=True))
     found: list[bytes] = []
     for piece in rows.pieces:
         found += bodies_of(piece)
@@ -480,7 +522,7 @@ def properties(rows: Rows, kind: Kind) -> Array:
     if rows.shapes is None:
         return _properties(rows.properties, kind)
     return rows.shapes.column(
-        lambda shape: shape.properties(kind), lambda raw: _properties(rows.decoded(raw), kind)
+        lambda shape: shape.properties(kind), lambda others: _properties(rows.decoded(others), kind)
     )
 
 
@@ -519,8 +561,8 @@ def _of_headers(
         distinct, which = rows.headers
         return single(distinct, kind).take(which)
 
-    def one_by_one(raw: Sequence[bytes]) -> Array:
-        distinct, which = rows.decoded(raw)
+    def one_by_one(others: Sequence[int]) -> Array:
+        distinct, which = rows.decoded(others)
         return single([each.headers for each in distinct], kind).take(which)
 
     return rows.shapes.column(lambda shape: shaped(shape, kind), one_by_one)

@@ -1,0 +1,135 @@
+"""Find the shape of properties of AMQP 0-9-1: the same flags, and headers of the same names and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, cast
+
+import attrs
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+from pipeline.arrow import Array
+from pipeline.properties091 import FIELDS, INT, LONGLONG, OCTET, REST, SHORT, TABLE, TEXT
+from pipeline.shapes import Joined, Shape, Span, Walk, by_value, item, short_text, short_texts, texts, times
+from pipeline.texts import CONVERTED, readable, said
+from protocols.amqp091.broker.core_values import core_value
+from protocols.amqp091.broker.encoding import DURABLE, ttl_ms
+from protocols.amqp091.codec.fields import value_at
+
+LONG = b"l"[0]  # the type of a header that is a number of 64 bits
+WIDTHS: Final = {  # bytes of a header's value, by its type
+    kind: width
+    for kinds, width in ((b"V", 0), (b"tbB", 1), (b"sUu", 2), (b"Iif", 4), (b"D", 5), (b"LldT", 8))
+    for kind in kinds
+}
+SIZED: Final = frozenset(b"SxAF")  # types of headers whose value begins with its size
+STEPS: Final = {OCTET: 1, LONGLONG: 8}  # bytes of properties that are numbers
+
+
+@attrs.frozen
+class Header:
+    """A header of all rows of a shape: its name, the type of its value, and where that is."""
+
+    name: bytes
+    kind: int
+    kind_at: Array
+    begin: Array
+    end: Array
+
+
+def shape_of(joined: Joined, rows: Array, with_headers: bool) -> Shape | None:
+    """Return the shape of some rows; None if the first is malformed or unusual. Raises DifferentError."""
+    walk = Walk(joined, rows)
+    flags = int.from_bytes(walk.same(2), "big")
+    if flags & REST:
+        return None
+    spans: dict[str, Span] = {}
+    headers: list[Header] | None = None
+    for flag, name, kind in FIELDS:
+        if not flags & flag:
+            continue
+        if kind == SHORT:
+            spans[name] = walk.short()
+        elif kind in STEPS:
+            spans[name] = walk.fixed(STEPS[kind])
+        elif not with_headers:
+            walk.long()
+        else:
+            assert kind == TABLE
+            headers = _table(walk)
+            if headers is None:
+                return None
+    walk.end()
+    values = {}
+    for field, span in spans.items():
+        name, convert = COLUMNS.get(field, (field, short_texts))
+        values[name] = partial(convert, joined, span)
+    if headers is None:
+        return Shape(rows, values, None)
+    return Shape(rows, values, [(_name(each), partial(_header_texts, joined, each)) for each in headers])
+
+
+def _table(walk: Walk) -> list[Header] | None:
+    """Pass a table; None if the first row's is none."""
+    begin, end = walk.long()
+    walk.at = begin
+    until = cast(int, item(end, 0))
+    headers: list[Header] = []
+    while walk.first < until:
+        name = walk.same(1 + walk.next)[1:]
+        kind_at = walk.at
+        (kind,) = walk.same(1)
+        if kind not in WIDTHS and kind not in SIZED:
+            return None
+        begin, after = walk.long() if kind in SIZED else walk.fixed(WIDTHS[kind])
+        headers.append(Header(name, kind, kind_at, begin, after))
+    walk.require(pc.equal(walk.at, end))
+    return headers if len({each.name for each in headers}) == len(headers) else None
+
+
+def _name(header: Header) -> str:
+    return readable(header.name.decode("utf-8", "surrogateescape"))
+
+
+def _times_to_live(joined: Joined, span: Span) -> Array:
+    return by_value(
+        joined.slices(span), lambda octets: CONVERTED["ttl_ms"](ttl_ms(short_text(octets))), pa.int64()
+    )
+
+
+def _is_durable(joined: Joined, span: Span) -> Array:
+    found: Array = pc.equal(joined.at(span[0]), DURABLE)
+    return found
+
+
+def _octets(joined: Joined, span: Span) -> Array:
+    return joined.at(span[0])
+
+
+def _times(joined: Joined, span: Span) -> Array:
+    return times(joined.numbers(span, 8))
+
+
+def _header_texts(joined: Joined, header: Header) -> Array:
+    span = header.begin, header.end
+    if header.kind == TEXT:
+        return texts(joined.slices(span), lambda octets: said(core_value(octets)))
+    if header.kind in (INT, LONG):
+        found: Array = pc.cast(joined.numbers(span, WIDTHS[header.kind]), pa.string())
+        return found
+    return by_value(joined.slices((header.kind_at, header.end)), _said_field, pa.string())
+
+
+def _said_field(octets: bytes) -> str | None:
+    return said(core_value(value_at(octets, 0, len(octets), 1)[0]))
+
+
+# By the encoding's name of a property: its neutral name, and how its values are read, unless they are texts.
+COLUMNS: Final[dict[str, tuple[str, Callable[[Joined, Span], Array]]]] = {
+    "expiration": ("ttl_ms", _times_to_live),
+    "delivery_mode": ("durable", _is_durable),
+    "priority": ("priority", _octets),
+    "timestamp": ("timestamp", _times),
+}
