@@ -21,7 +21,7 @@ from pipeline.jobs.archive import Target, archive_messages
 from pipeline.jobs.run import patiently
 from pipeline.jobs.table import table
 from pipeline.session import session
-from tests.pipeline.java import quick
+from tests.pipeline.installation import SETTINGS
 
 BATCH: Final = 200  # messages
 ALL_IS_READ: Final = "all is read"
@@ -91,13 +91,7 @@ def main() -> None:
     A line with the name of a table is answered with what Spark reads in it.
     """
     endpoint, folder, *names = sys.argv[1:]
-    settings = {
-        "spark.driver.extraJavaOptions": quick(),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.codegen.wholeStage": "false",
-    }
-    spark = session("bridge", "local[2,4]", settings)  # a task that dies is repeated
+    spark = session("bridge", "local[2,4]", SETTINGS)  # a task that dies is repeated
     spark.sparkContext.setLogLevel("OFF")
     bridge = Bridge(spark, endpoint, Path(folder))
     for line in sys.stdin:

@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +19,7 @@ from typing import Final
 
 from pipeline.bundle import bundle
 from tests.pipeline.conftest import ROOT
-from tests.pipeline.java import quick
+from tests.pipeline.installation import QUICK, SETTINGS, environment, home
 from tests.pipeline.processes import command_of, descendants, kill
 
 NEEDED: Final = ("pyarrow",)  # on the driver and on every executor
@@ -45,31 +44,26 @@ def bare_python(folder: Path) -> Path:
     return shim
 
 
-def settings() -> Iterator[str]:
-    """Yield Spark's settings for programs."""
-    yield f"spark.driver.extraJavaOptions={quick()}"
-    yield f"spark.executor.extraJavaOptions={quick()}"
-    yield "spark.executor.memory=512m"
-    yield "spark.log.level=ERROR"
-    yield "spark.ui.enabled=false"
-    yield "spark.driver.host=127.0.0.1"
+SUBMITTED: Final = {
+    **SETTINGS,
+    "spark.executor.extraJavaOptions": QUICK,
+    "spark.executor.memory": "512m",
+    "spark.log.level": "ERROR",
+}
 
 
 class Cluster:
     """One master and some workers of a core each."""
 
     def __init__(self, folder: Path, workers: int) -> None:
-        import pyspark
-
         self._folder = folder
-        self._home = Path(pyspark.__file__).parent
         self._daemons: list[subprocess.Popen[bytes]] = []
         self._environment = {
             **{name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
-            "SPARK_HOME": str(self._home),
+            **environment(),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": quick(),
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "PYSPARK_PYTHON": str(bare_python(folder)),
         }
         try:
@@ -95,7 +89,7 @@ class Cluster:
     def _daemon(self, what: str, *arguments: str) -> Path:
         """Start one. Returns its log."""
         log = self._folder / f"{what}{len(self._daemons)}.log"
-        command = [str(self._home / "bin/spark-class"), f"org.apache.spark.deploy.{what}", *arguments]
+        command = [str(home() / "bin/spark-class"), f"org.apache.spark.deploy.{what}", *arguments]
         with log.open("wb") as stream:
             self._daemons.append(
                 subprocess.Popen(
@@ -117,9 +111,9 @@ class Cluster:
         """Run a program on it, as the documentation says."""
         leveret = self._folder / "leveret.zip"
         bundle(leveret)
-        command = [str(self._home / "bin/spark-submit"), "--master", self.url, "--py-files", str(leveret)]
-        for each in settings():
-            command += ["--conf", each]
+        command = [str(home() / "bin/spark-submit"), "--master", self.url, "--py-files", str(leveret)]
+        for name, value in SUBMITTED.items():
+            command += ["--conf", f"{name}={value}"]
         return self._program([*command, str(program), *arguments], self._environment)
 
     def leveret(self, *words: object) -> subprocess.Popen[str]:
@@ -133,8 +127,8 @@ class Cluster:
             "--master",
             self.url,
         ]
-        for each in settings():
-            command += ["--spark", each]
+        for name, value in SUBMITTED.items():
+            command += ["--spark", f"{name}={value}"]
         return self._program(command, {**self._environment, "PYTHONPATH": str(ROOT)})
 
     def _program(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.interop.conftest import missing, need_module
 from tests.pipeline.bulk import FakeBroker, serving
+from tests.pipeline.installation import SETTINGS, environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,19 +27,12 @@ ROOT = Path(__file__).parents[2]
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     need_module("pyspark")
     from pipeline.session import NoSpark, session
-    from tests.pipeline.java import quick
 
     before = dict(os.environ)
+    os.environ.update(environment())
     # Last, so that the processes of other tests in this worker still find what is compiled first.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (before.get("PYTHONPATH"), str(ROOT))))
-    settings = {
-        "spark.driver.extraJavaOptions": quick(),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.codegen.wholeStage": "false",  # to compile takes longer than the little there is to do
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
-    }
+    settings = {**SETTINGS, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     try:
         made = session("tests", "local[2]", settings)
     except NoSpark as problem:

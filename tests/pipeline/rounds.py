@@ -33,7 +33,7 @@ import pika
 from tests.pipeline import archiver
 from tests.pipeline.bridge import ALL_IS_READ, QUERIES
 from tests.pipeline.conftest import ROOT, LocalNode
-from tests.pipeline.java import quick
+from tests.pipeline.installation import environment
 from tests.pipeline.lake_readers import READERS
 from tests.pipeline.processes import command_of, descendants, kill
 
@@ -121,10 +121,10 @@ class Rounds:
     @contextlib.contextmanager
     def _archiver(self) -> Iterator[Callable[[str, int], str]]:
         command = [sys.executable, "-m", "tests.pipeline.archiver", self._node.url, str(self._folder)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        variables = {**os.environ, "PYTHONPATH": str(ROOT)}
         with (self._folder / "archiver.log").open("a") as log:
             process = subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, stderr=log, text=True
+                command, cwd=ROOT, env=variables, stdin=PIPE, stdout=PIPE, stderr=log, text=True
             )
 
         def ask(source: str, step: int) -> str:
@@ -203,10 +203,10 @@ class Rounds:
         if self._driver is None:
             command = [sys.executable, "-m", "tests.pipeline.bridge", self._node.url, str(self._folder)]
             command += self.queries
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            variables = {**os.environ, **environment(), "PYTHONPATH": str(ROOT)}
             with (self._folder / "driver.log").open("a") as log:
                 self._driver = subprocess.Popen(
-                    command, cwd=ROOT, env=environment, stdin=PIPE, stdout=PIPE, stderr=log, text=True
+                    command, cwd=ROOT, env=variables, stdin=PIPE, stdout=PIPE, stderr=log, text=True
                 )
 
     def _begin(self) -> None:
@@ -331,7 +331,6 @@ def main() -> int:
     seed = random.SystemRandom().randrange(1 << 32) if options.seed is None else options.seed
     folder = options.folder or Path(tempfile.mkdtemp(prefix="leveret-rounds-"))
     folder.mkdir(exist_ok=True)
-    quick()  # what that makes once, no round has to wait for
     rounds = Rounds(folder, seed)
     started = time.monotonic()
     try:

@@ -20,7 +20,7 @@ from pipeline.bundle import bundle
 from tests.interop.conftest import need_module
 from tests.pipeline.cluster import BEGIN_TIMEOUT_S, RUN_TIMEOUT_S, bare_python
 from tests.pipeline.conftest import ROOT, LocalNode
-from tests.pipeline.java import quick
+from tests.pipeline.installation import SETTINGS, environment, home
 from tests.pipeline.rounds import consumed
 
 need_module("pyspark")
@@ -37,26 +37,21 @@ pytestmark = [
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """The address of a server whose Python has pyarrow and the zip."""
-    import pyspark
-
     bundle(folder / "leveret.zip")
-    home = Path(pyspark.__file__).parent
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     settings = {
-        "spark.driver.extraJavaOptions": quick(),
-        "spark.driver.host": "127.0.0.1",
+        **SETTINGS,
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.ui.enabled": "false",
     }
-    command = [str(home / "sbin/start-connect-server.sh"), "--wait", "--master", "local[2]"]
+    command = [str(home() / "sbin/start-connect-server.sh"), "--wait", "--master", "local[2]"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
-    environment = {
+    variables = {
         **os.environ,
-        "SPARK_HOME": str(home),
+        **environment(),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOG_DIR": str(folder / "logs"),
         "SPARK_PID_DIR": str(folder / "logs"),
@@ -66,7 +61,7 @@ def serving(folder: Path) -> Iterator[str]:
     log = folder / "server.log"
     with log.open("wb") as stream:
         server = subprocess.Popen(
-            command, stdout=stream, stderr=stream, env=environment, cwd=folder, start_new_session=True
+            command, stdout=stream, stderr=stream, env=variables, cwd=folder, start_new_session=True
         )
     try:
         give_up = time.monotonic() + BEGIN_TIMEOUT_S
