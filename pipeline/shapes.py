@@ -111,7 +111,7 @@ class Walk:
 
     @property
     def first(self) -> int:
-        """Where the first row goes on."""
+        """The place where the first row goes on."""
         return cast(int, item(self.at, 0))
 
     @property

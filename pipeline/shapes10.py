@@ -135,7 +135,7 @@ def _compound(walk: Walk, section: bytes, kinds: frozenset[int]) -> tuple[Array,
 
 
 class Values:
-    """What the rows of a shape have at one place: values of one type."""
+    """The values that the rows of a shape have at one place, all of one type."""
 
     def __init__(self, joined: Joined, walk: Walk, types: frozenset[int]) -> None:
         """Pass the values. Raises UnusualError for types that are not among those given, and texts that are none."""
