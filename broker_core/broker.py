@@ -72,6 +72,8 @@ WALK: Final = 4  # copies that take as long as to find a route,
 LOOKED_AT: Final = 4  # and bytes of properties that an exchange looks at in the time of one
 TURN_S: Final = 0.001  # for what is not counted; a frame that has begun is finished
 
+LARGE: Final = 1 << 16  # bytes of a message that is not published before the disk has room for it
+
 
 class Outcome(Enum):
     """The fate of a published message."""
@@ -135,8 +137,9 @@ class Broker:
         self.work = 0  # copies of messages made in this turn, or as much other work
         self.touched: list[Queue] = []  # queues to dispatch in the next settle
         self.publishers: list[Publisher] = []  # to be told at the end of the next settle
-        self.refused_by = ""  # the name of the queue that refused the last message; empty: an interceptor did
-        self.refused_for = ""  # the reason that the interceptor gave
+        # The name of the queue that refused the last message; empty: an interceptor did, or the disk lacks room,
+        self.refused_by = ""
+        self.refused_for = ""  # for this reason
         self.interceptors: Chain | None = None  # see each published message first
         self.overfull: dict[Overfull, None] = {}  # of queues that got too long in this batch
         self.flow_credit: int | None = (
@@ -273,6 +276,8 @@ class Broker:
             or exchange.routes_revision != exchange.virtual_host.revision
         ):
             found = self.route(exchange, message)
+        if message.size > LARGE and found.is_durable and self.lacks_room(message):
+            return REFUSED
         if found.only is not None:
             return TAKEN if found.only.push(message) else REFUSED
         taken = found.give(message)
@@ -282,6 +287,13 @@ class Broker:
             return TAKEN if taken else REFUSED
         exchange.unroutable += 1
         return UNROUTABLE
+
+    def lacks_room(self, message: Message) -> bool:
+        """Return whether the disk has no room for a message, which would wait for it with all that makes room."""
+        if self.journal is None or not message.facts.durable or self.journal.has_room_for(message.size):
+            return False
+        self.refused_by, self.refused_for = "", "the disk has no room for the message"
+        return True
 
     def prepare(self, exchange: Exchange, message: Message) -> Message | None:
         """Return a published message as interceptors want it to be routed; None if one of them has refused it.
@@ -316,6 +328,8 @@ class Broker:
         if found.unroutable:
             exchange.unroutable += 1
             return UNROUTABLE
+        if message.size > LARGE and found.is_durable and self.lacks_room(message):
+            return REFUSED
         self.work += len(found.queues)
         exchange.surplus += len(found.queues) - 1
         return TAKEN if self.give_once(exchange, identity, found, message) else REFUSED
@@ -387,6 +401,8 @@ class Broker:
                 return REFUSED
             message = prepared
         found = self.route(exchange, message)
+        if message.size > LARGE and found.is_durable and self.lacks_room(message):
+            return None
         if exchange.deduplication is None or not is_duplicate(exchange, message):
             for queue in found.queues:
                 if not queue.has_room(1, message.size):
