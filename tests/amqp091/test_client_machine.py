@@ -130,6 +130,31 @@ def test_a_close_is_answered() -> None:
     assert (talk.notes.ends, talk.client.closed) == (["320 CONNECTION_FORCED"], True)
 
 
+def test_what_comes_before_the_answer_to_a_close_is_passed_over() -> None:
+    talk = Talk()
+    talk.client.close("done")
+    talk.client.close("again")
+    talk.client.receive(content(5) + b"\x03\x00\x01\x00\x00\x00\x05hello\xce", 2.0)
+    talk.say(1, m.BasicQosOk())
+    assert talk.notes.told == ["open"]
+    assert not talk.client.closed
+    talk.say(0, m.ConnectionCloseOk())
+    assert (talk.notes.ends, talk.client.closed) == (["done"], True)
+
+
+def test_a_broker_that_falls_silent_is_left_and_heartbeats_keep_it() -> None:
+    talk = Talk()
+    talk.client.receive(wire.heartbeat_frame(), 19.0)
+    talk.client.on_deadline(38.0)
+    assert not talk.notes.ends
+    talk.client.on_deadline(40.0)
+    assert talk.notes.ends == ["it was silent for 20 s"]
+    talk.client.send(m.BasicQos(0, 1, False))  # nothing is sent any more
+    talk.client.publish(m.BasicPublish("", "q"), b"\x00\x00", b"late")
+    talk.client.close("too late")
+    assert talk.notes.ends == ["it was silent for 20 s"]
+
+
 def test_a_close_that_is_not_answered_is_given_up() -> None:
     talk = Talk()
     talk.client.close("done")
@@ -167,6 +192,11 @@ WRONG = {
     "a body without a header": (True, b"\x03\x00\x01\x00\x00\x00\x03abc\xce"),
     "a header without a method": (True, wire.header_frame(1, 60, 5, b"\x00\x00")),
     "a method in place of a body": (True, content(5) + wire.method_frame(1, m.BasicQosOk().encode())),
+    "a method that is none": (True, b"\x01\x00\x01\x00\x00\x00\x04\x00\x3c\x00\xc7\xce"),
+    "frames that are too small": (
+        False,
+        wire.method_frame(0, START.encode()) + wire.method_frame(0, m.ConnectionTune(0, 100, 60).encode()),
+    ),
     "a step that is not due": (False, wire.method_frame(0, m.ConnectionOpenOk().encode())),
 }
 

@@ -258,6 +258,22 @@ def test_a_handler_may_end_things_from_inside_its_calls() -> None:
         assert peer.says(said).close_heard().reply_code == 320
 
 
+def test_a_mistake_of_ours_in_the_middle_of_an_end_ends_it_all_the_same() -> None:
+    peer = opened(channels=3)
+
+    def mistaken(channel: int) -> None:
+        raise RuntimeError(channel)
+
+    peer.handler.on_channel_closed = mistaken  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError):
+        peer.says((0, m.ConnectionClose(200, "bye")))
+    assert peer.gone()
+    peer.connection.receive(method_frame(1, m.TxSelect().encode()), 1.0)
+    peer.connection.lost()
+    assert peer.hears() == []
+    assert peer.handler.taken() == []
+
+
 def test_lost_ends_everything_once() -> None:
     for state in STATES:
         peer = in_state(state)
