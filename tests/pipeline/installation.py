@@ -2,7 +2,8 @@
 
 Its Java has a quick compiler, and trusts the classes that it loads. Spark has each of its Python processes import
 PySpark from a zip of sources, which is translated anew every time, half a second or a whole one: here they find the
-installed packages instead, which are translated.
+installed packages instead, which are translated. A third of Spark's jars is for what no test does: without them, Java
+finds a class sooner.
 """
 
 from __future__ import annotations
@@ -21,6 +22,29 @@ CACHE: Final = ROOT / ".cache"
 QUICK: Final = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
+# Beginnings of the names of jars.
+CLUSTERS: Final = ("kubernetes-", "vertx-", "volcano-", "spark-kubernetes", "spark-yarn")
+HIVE: Final = ("hive-", "spark-hive", "datanucleus-", "derby", "jdo-", "javax.jdo", "HikariCP")
+LEARNING: Final = (
+    "spark-mllib_",
+    "breeze",
+    "spire",
+    "cats-",
+    "algebra",
+    "lapack",
+    "arpack",
+    "blas",
+    "JTransforms",
+)
+OTHERS: Final = (
+    "spark-graphx",
+    "spark-repl",
+    "scala-compiler",
+    "jline-",
+    "JLargeArrays",
+    "netty-tcnative-boringssl",
+)
+UNUSED: Final = (*CLUSTERS, *HIVE, *LEARNING, *OTHERS)
 SETTINGS: Final = {
     "spark.driver.extraJavaOptions": QUICK,
     "spark.driver.host": "127.0.0.1",
@@ -40,16 +64,16 @@ def environment() -> dict[str, str]:
 def home() -> Path:
     """Return the folder for SPARK_HOME. It is made once for a PySpark."""
     source = _package("pyspark")
-    known = f"{source} {version('pyspark')}".encode()
-    made = CACHE / f"spark-{blake2b(known, digest_size=8).hexdigest()}"
+    known = f"{source} {version('pyspark')} {Path(__file__).read_text()}".encode()
+    made = CACHE / f"spark-home-{blake2b(known, digest_size=8).hexdigest()}"
     CACHE.mkdir(exist_ok=True)
     if not made.exists():
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             draft = Path(folder) / "spark"
-            draft.mkdir()
-            for each in source.iterdir():
-                if each.name != "python":
-                    (draft / each.name).symlink_to(each)
+            (draft / "jars").mkdir(parents=True)
+            for each in (source / "bin", source / "sbin", *(source / "jars").iterdir()):
+                if not each.name.startswith(UNUSED):
+                    (draft / each.relative_to(source)).symlink_to(each)
             for zipped in (source / "python/lib").glob("*.zip"):
                 packages = draft / "python/lib" / zipped.name
                 packages.mkdir(parents=True)
