@@ -46,7 +46,7 @@ ARCHIVES_KILLED: Final = 20  # in a round
 STEPS_MAX: Final = 40  # of an archive; a run has some 15 for each micro-batch
 STREAM: Final = {"x-queue-type": "stream"}
 KEPT: Final = "rounds.json"
-KEPT_NAMES: Final = frozenset(("number", "killed", "archives_killed", "failed", "is_read", "published"))
+KEPT_NAMES: Final = frozenset(("number", "killed", "archives_killed", "failed", "published"))
 FOR_SPARK, FOR_ARCHIVES = "events", "lake"  # exchanges
 WITHOUT_SPARK: Final = "without Spark"  # in the name of a table
 
@@ -63,7 +63,6 @@ class Rounds:
         self.killed: list[str] = []  # in the middle of a micro-batch
         self.archives_killed = 0
         self.failed = 0  # drivers that gave up
-        self.is_read = True  # all that was published
         self.published = dict.fromkeys(EXCHANGES, 0)
         self._folder = folder
         self._seed = seed
@@ -75,13 +74,16 @@ class Rounds:
         self._node.start()
         with self._channel() as channel:
             declare(channel)
+            for exchange, (stream, *_) in EXCHANGES.items():  # the run before may have ended as it published
+                self.published[exchange] = max(self.published[exchange], waiting(channel, stream))
+        self.is_read = not any(self.published.values())  # all that was published
 
     def close(self) -> None:
         self._kill_driver()
         self._node.kill()
 
     def keep(self) -> None:
-        """Write down what another run on this folder has to know, to go on after this round."""
+        """Write down what another run on this folder has to know, to go on."""
         kept = {name: value for name, value in vars(self).items() if name in KEPT_NAMES}
         (self._folder / KEPT).write_text(json.dumps(kept))
 
@@ -146,9 +148,7 @@ class Rounds:
             self._begin()
             self._end()
         with self._channel() as channel:
-            left = {
-                name: channel.queue_declare(name, passive=True).method.message_count for name in self._drained
-            }
+            left = {name: waiting(channel, name) for name in self._drained}
             found = {name: Counter(consumed(channel, QUEUE_OF[name])) for name in self._of("exchange")}
         for name, where in self._tables:
             for reader, rows in READERS.items():
@@ -280,15 +280,16 @@ class Rounds:
             self.is_read = False
         persistent = pika.BasicProperties(delivery_mode=2)
         begin, end = self.published[exchange], self.published[exchange] + MESSAGES
-        self.published[exchange] = end
         with self._channel() as channel:
             for number in range(begin, end - 1):
                 channel.basic_publish(exchange, "", b"%d" % number, persistent)
             channel.confirm_delivery()  # and with the last one, all before it
             channel.basic_publish(exchange, "", b"%d" % (end - 1), persistent)
+        self.published[exchange] = end
+        self.keep()
 
 
-# By the exchange that they are published to: the queues that get messages, and streams.
+# By the exchange that they are published to: a stream, which keeps all messages, and the queues that get them, too.
 EXCHANGES: Final = {
     FOR_SPARK: ("events", "for-table", "for-copies"),
     FOR_ARCHIVES: ("lake-events", "for-lake"),
@@ -305,6 +306,11 @@ def declare(channel: pika.adapters.blocking_connection.BlockingChannel) -> None:
         for name in names:
             channel.queue_declare(name, durable=True, arguments=STREAM if name.endswith("events") else None)
             channel.queue_bind(name, exchange)
+
+
+def waiting(channel: pika.adapters.blocking_connection.BlockingChannel, queue: str) -> int:
+    """The number of messages in a queue or stream."""
+    return channel.queue_declare(queue, passive=True).method.message_count
 
 
 def consumed(channel: pika.adapters.blocking_connection.BlockingChannel, queue: str) -> Iterator[int]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker
+from tests.pipeline.conftest import ROOT
 
 need_module("pyspark")
 
@@ -33,3 +37,9 @@ def test_a_query_that_finds_nothing_new_does_not_ask_again_at_once(
     assert reader.latestOffset(start, ReadAllAvailable()) != start
     assert slept == [IDLE_S]
     reader.stop()
+
+
+def test_processes_that_plan_for_spark_do_not_import_pandas():
+    """Spark starts several for each query, and that takes longer than all the rest that they import."""
+    program = "import sys, pipeline.source, pipeline.jobs.table_sink; sys.exit('pandas' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
