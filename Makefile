@@ -7,6 +7,7 @@ INPUTS := pyproject.toml constraints.txt scripts/setup.sh
 # The packages with their hot modules compiled; first on the path, they take the place of the source folder.
 COMPILED := build/compiled
 SOURCES := $(shell find broker_core protocols plugins pipeline perf -type f -not -name '*.pyc')
+CHECKED := lint $(COMPILED)/.ready $(NPM)/node_modules/.ready
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 # Dozens of nodes are started, and each test is imported by every worker: Python keeps what it has translated, also where
@@ -27,7 +28,10 @@ help: ## show this list
 run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 with its data in data/
 	@PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
-test: checked test-compiled test-cheap ## check format, types and imports, run every test compiled, and the cheap ones plain
+# While modules are compiled and clients come over the network, a processor is free for the cheap tests.
+test: $(VENV)/.ready-to-test ## check format, types and imports, run every test compiled, and the cheap ones plain
+	@$(MAKE) --no-print-directory --jobs 4 TOGETHER=1 $(CHECKED) test-cheap
+	@$(MAKE) --no-print-directory test-compiled
 
 nightly: export HYPOTHESIS_PROFILE ?= long
 nightly: checked lint-macos test-compiled test-plain fuzz ## the checks of `make test` and those for macOS, and every test compiled and plain, with more examples
@@ -38,13 +42,13 @@ test-compiled: $(VENV)/.ready-to-test $(COMPILED)/.ready $(NPM)/node_modules/.re
 test-plain: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run every test against the source folder
 	LEVERET_TESTED=plain $(PYTEST) $(ARGS)
 
-test-cheap: ARGS += --cheap
+test-cheap: override ARGS += --cheap
 test-cheap: export HYPOTHESIS_PROFILE := again
 test-cheap: test-plain ## run the cheap tests against the source folder
 
 # Checks and compiling are each mostly the work of one core, and clients come over the network.
 checked: $(VENV)/.ready-to-test ## the checks, the compiled modules and the clients that the tests need
-	@$(MAKE) --no-print-directory --jobs 3 TOGETHER=1 lint $(COMPILED)/.ready $(NPM)/node_modules/.ready
+	@$(MAKE) --no-print-directory --jobs 3 TOGETHER=1 $(CHECKED)
 
 lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check
