@@ -71,7 +71,7 @@ def home() -> Path:
         with tempfile.TemporaryDirectory(dir=CACHE) as folder:
             draft = Path(folder) / "spark"
             (draft / "jars").mkdir(parents=True)
-            for each in (source / "bin", source / "sbin", *(source / "jars").iterdir()):
+            for each in (source / "bin", *(source / "jars").iterdir()):
                 if not each.name.startswith(UNUSED):
                     (draft / each.relative_to(source)).symlink_to(each)
             for zipped in (source / "python/lib").glob("*.zip"):

@@ -20,7 +20,7 @@ from pipeline.bundle import bundle
 from tests.interop.conftest import need_module
 from tests.pipeline.cluster import BEGIN_TIMEOUT_S, RUN_TIMEOUT_S, bare_python
 from tests.pipeline.conftest import ROOT, LocalNode
-from tests.pipeline.installation import SETTINGS, environment, home
+from tests.pipeline.installation import SETTINGS
 from tests.pipeline.rounds import consumed
 
 need_module("pyspark")
@@ -37,7 +37,10 @@ pytestmark = [
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """The address of a server whose Python has pyarrow and the zip."""
+    import pyspark
+
     bundle(folder / "leveret.zip")
+    home = Path(pyspark.__file__).parent  # with all jars
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     settings = {
@@ -46,12 +49,12 @@ def serving(folder: Path) -> Iterator[str]:
         "spark.connect.grpc.binding.port": str(port),
         "spark.sql.python.filterPushdown.enabled": "true",
     }
-    command = [str(home() / "sbin/start-connect-server.sh"), "--wait", "--master", "local[2]"]
+    command = [str(home / "sbin/start-connect-server.sh"), "--wait", "--master", "local[2]"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
     variables = {
         **os.environ,
-        **environment(),
+        "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOG_DIR": str(folder / "logs"),
         "SPARK_PID_DIR": str(folder / "logs"),
