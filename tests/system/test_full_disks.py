@@ -6,12 +6,14 @@ import http.client
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from itertools import count
 from pathlib import Path
 from threading import Thread
 
 import pika
 import pika.exceptions
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.crash.failing import NO_WARNING, fill, small_disk, why_no_small_disk
 from tests.crash.node import Node
@@ -19,6 +21,7 @@ from tests.crash.node import Node
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 
 BODY = bytes(16_000)
+NUMBER = 8  # bytes
 PERSISTENT = pika.BasicProperties(delivery_mode=2)
 PATIENCE_S = 30.0
 
@@ -37,7 +40,7 @@ def connected(node: Node) -> pika.BlockingConnection:
 
 
 class Flood(Thread):
-    """A publisher that goes on until it is stopped, or its node is killed."""
+    """A publisher that goes on until it is stopped, or its node is killed. Each message begins with its number."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -49,8 +52,9 @@ class Flood(Thread):
         with suppress(pika.exceptions.AMQPConnectionError), closing(self._connection):
             channel = self._connection.channel()
             channel.queue_declare("q", durable=True)
+            numbers = count()
             while self._goes_on:
-                channel.basic_publish("", "q", BODY, PERSISTENT)
+                channel.basic_publish("", "q", next(numbers).to_bytes(NUMBER) + BODY, PERSISTENT)
 
     def stop(self) -> None:
         """Let it end as soon as its node reads from it."""
@@ -76,18 +80,33 @@ def waiting(node: Node) -> int:
         return int(connection.channel().queue_declare("q", durable=True).method.message_count)
 
 
-def drain(node: Node, messages: int) -> None:
-    """Settle so many messages, and wait until that is on disk."""
+def take(channel: BlockingChannel) -> tuple[int, int]:
+    """Return the delivery tag and the number of the first message that waits."""
+    method, _, body = channel.basic_get("q")
+    assert method is not None
+    assert body is not None
+    return int(method.delivery_tag), int.from_bytes(body[:NUMBER])
+
+
+def first(node: Node) -> int:
+    """Return the number of the first message that waits, which stays."""
+    with closing(connected(node)) as connection:
+        return take(connection.channel())[1]
+
+
+def drain(node: Node, messages: int) -> int:
+    """Settle so many messages, and wait until that is on disk. Return the number of the last."""
+    number = -1
     with closing(connected(node)) as connection:
         channel = connection.channel()
         for _ in range(messages):
-            method, _, _ = channel.basic_get("q")
-            assert method is not None
-            channel.basic_ack(method.delivery_tag)
+            tag, number = take(channel)
+            channel.basic_ack(tag)
         channel.queue_declare(
             "settled", durable=True
         )  # the answer waits for the disk, after what was settled
         channel.queue_delete("settled")
+    return number
 
 
 def test_draining_ends_the_alarm_of_a_disk_that_publishers_have_filled(disk: Path):
@@ -119,11 +138,10 @@ def test_what_is_settled_on_a_disk_that_others_have_filled_stays_settled(disk: P
         fill(filler)
         until(lambda: holds_back(node))
         for _ in range(2):
-            before = waiting(node)
-            drain(node, before // 2)
+            settled = drain(node, waiting(node) // 2)
             node.kill()
             node = Node(disk, settings=NO_WARNING)
-            assert waiting(node) <= before - before // 2
+            assert first(node) > settled
         filler.unlink()
         until(lambda: not holds_back(node))
         flood.join()
