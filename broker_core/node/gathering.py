@@ -5,7 +5,7 @@ and a round of reading, confirming and delivering costs more than the messages i
 It is no use to a client that waits for its answer, nor where the node has time: so it is tried where rounds take most
 of the time, and kept as long as a round brings more and the bytes in a second do not become fewer.
 
-A client that waits for its answer, or answers what another waits for, writes again within some 50 us. To sleep so long
+A client that waits for its answer, or answers what another waits for, writes again within some 100 us. To sleep so long
 costs as much again until the processor has woken up, and keeps both ends waiting: so the node stays awake, and asks
 again and again whether something has come. It is tried where rounds follow one another closely, and kept as long as
 there are more bytes in a second.
@@ -31,8 +31,8 @@ BUSY: Final = 0.5  # the part of the time that rounds take besides waiting; belo
 LARGE: Final = 8192  # bytes in a round: enough have come together already
 GROWTH: Final = 1.5  # how much more a round with a pause has to bring
 SLOWDOWN: Final = 0.9  # of the bytes in a second, which vary
-SPINS: Final = 64  # polls without sleep: they take some 50 us
-SPIN_S: Final = 0.0001  # between rounds, on average; where it is longer, those polls would find nothing
+SPINS: Final = 192  # polls without sleep: they take some 150 us, as a client takes that has to wake up
+SPIN_S: Final = 0.0002  # between rounds, on average; where it is longer, those polls would find nothing
 SPEEDUP: Final = 1.1  # of the bytes in a second that are worth a processor's time
 
 
