@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -170,9 +171,17 @@ def test_a_store_is_short_without_the_reserve_for_draining_until_there_is_room(
     def once(sql: str, *arguments: object) -> tuple[int, str] | None:
         return full.pop(0) if full and "INSERT INTO work" in sql else None
 
+    is_idle, keep_small = Event(), writer._keep_small
+
+    def kept_small() -> None:
+        keep_small()
+        is_idle.set()
+
     writer._messages = Faulty(writer._messages, once)  # type: ignore[assignment]
+    writer._keep_small = kept_small  # type: ignore[method-assign]
     assert shelf.commit(chunks=[entries(1, b"x")]) == 1, "it was written once more"
     assert store.is_short
+    is_idle.wait()  # the thread goes on with the same connection after it has told of the commit
     writer.look_after()
     assert not store.is_short
     shelf.store.close(shelf.new_commit())
