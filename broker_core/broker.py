@@ -23,6 +23,7 @@ from broker_core.clock import Clock, LongWork, SystemClock, Timers
 from broker_core.config.compat import Compat
 from broker_core.definitions.file_objects import FileObjects
 from broker_core.delivery import UNLIMITED
+from broker_core.durability.contract import LITTLE_OCTETS
 from broker_core.errors import NotFound, PreconditionFailed
 from broker_core.exchanges.answer import WrongAnswer, described, source_file
 from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType, Selected
@@ -71,8 +72,6 @@ WORK_MAX: Final = 2000  # copies of messages, or as much other work: 2 to 6 ms
 WALK: Final = 4  # copies that take as long as to find a route,
 LOOKED_AT: Final = 4  # and bytes of properties that an exchange looks at in the time of one
 TURN_S: Final = 0.001  # for what is not counted; a frame that has begun is finished
-
-LARGE: Final = 1 << 16  # bytes of a message that is not published before the disk has room for it
 
 
 class Outcome(Enum):
@@ -276,7 +275,7 @@ class Broker:
             or exchange.routes_revision != exchange.virtual_host.revision
         ):
             found = self.route(exchange, message)
-        if message.size > LARGE and found.is_durable and self.lacks_room(message):
+        if message.size > LITTLE_OCTETS and found.is_durable and self.lacks_room(message):
             return REFUSED
         if found.only is not None:
             return TAKEN if found.only.push(message) else REFUSED
@@ -328,7 +327,7 @@ class Broker:
         if found.unroutable:
             exchange.unroutable += 1
             return UNROUTABLE
-        if message.size > LARGE and found.is_durable and self.lacks_room(message):
+        if message.size > LITTLE_OCTETS and found.is_durable and self.lacks_room(message):
             return REFUSED
         self.work += len(found.queues)
         exchange.surplus += len(found.queues) - 1
@@ -401,7 +400,7 @@ class Broker:
                 return REFUSED
             message = prepared
         found = self.route(exchange, message)
-        if message.size > LARGE and found.is_durable and self.lacks_room(message):
+        if message.size > LITTLE_OCTETS and found.is_durable and self.lacks_room(message):
             return None
         if exchange.deduplication is None or not is_duplicate(exchange, message):
             for queue in found.queues:

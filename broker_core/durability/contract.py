@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from broker_core.store.contract import Page
 
 PENDING: Final = -1  # the number of an entry that is still to be written
+LITTLE_OCTETS: Final = 1 << 16  # bytes not on disk yet, for which no disk is too full: there is a reserve
 
 
 class Holder(Protocol):

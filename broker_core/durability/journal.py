@@ -26,7 +26,15 @@ from broker_core.durability.block_cache import BlockCache, Readings
 from broker_core.durability.chunk_state import ChunkState
 from broker_core.durability.chunks import Chunks
 from broker_core.durability.compaction import Rewriter
-from broker_core.durability.contract import PENDING, Durability, Entry, Holder, KnownIds, Stored
+from broker_core.durability.contract import (
+    LITTLE_OCTETS,
+    PENDING,
+    Durability,
+    Entry,
+    Holder,
+    KnownIds,
+    Stored,
+)
 from broker_core.durability.id_log import IdLog
 from broker_core.durability.page_reader import FoundPage, read_page
 from broker_core.durability.pending_commit import GatheringMoment, gathered, given_up, octets_of
@@ -44,7 +52,6 @@ log: Final = logging.getLogger("leveret.store")
 
 CHUNK_OCTETS: Final = 1 << 20  # bytes of messages; the last message may exceed it
 CHUNK_ENTRIES: Final = 1 << 16
-LITTLE_OCTETS: Final = 1 << 16  # bytes not on disk yet, for which no disk is too full: there is a reserve
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
 QUICK_MESSAGES: Final = 8  # messages with consumers: a commit waits for these to be settled unwritten,
 DOUBTS: Final = 100  # unless one of so many commits before waited in vain, or of more if several did in a row

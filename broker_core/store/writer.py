@@ -57,9 +57,7 @@ PORTION_CHUNKS: Final = 64  # deleted at a time where there is no room to delete
 STEP_PAGES: Final = 256  # given back at a time: 25 ms
 TRICKLE_PAGES: Final = 32  # under load: 3 ms, at most every
 TRICKLE_S: Final = 0.05
-DRAIN_SHARE: Final = (
-    8  # part of the reserve that a log may take, and a commit, which is larger by what one turn reads,
-)
+DRAIN_SHARE: Final = 8  # part of the reserve that a log may take, and a commit, which one turn may exceed,
 AT_ONCE: Final = 16  # times the reserve may be filled by others before that is noticed;
 ROOM_SHARE: Final = 32  # and this part of the room beyond
 LOOK_SHARE: Final = 16  # part of the room that is written before it is looked at again

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker import LARGE
+from broker_core.durability.contract import LITTLE_OCTETS
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties
@@ -17,7 +17,7 @@ from tests.amqp10.peer import session_of as session_10
 from tests.harness.bench import StoredBench
 
 PERSISTENT = BasicProperties(delivery_mode=2)
-BODY = bytes(LARGE + 1)
+BODY = bytes(LITTLE_OCTETS + 1)
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def bench() -> StoredBench:
     bench = StoredBench()
     bench.host.declare_queue("q", durable=True)
     bench.settle()
-    bench.store.measure_room = lambda: LARGE * 3 // 2  # type: ignore[method-assign]
+    bench.store.measure_room = lambda: LITTLE_OCTETS * 3 // 2  # type: ignore[method-assign]
     return bench
 
 
