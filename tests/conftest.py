@@ -80,7 +80,7 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     shares. So what they take is cheap, and nobody waits for the end of something long. Tests that have a browser or a
     Java in common stay together.
     """
-    costly = tuple(str(HERE / each) for each in EXPENSIVE)
+    costly = tuple(str(HERE / each) + ("" if each.endswith(".py") else os.sep) for each in EXPENSIVE)
     cheap: list[pytest.Item] = []
     groups: dict[object, list[pytest.Item]] = {}
     for item in items:

@@ -48,3 +48,8 @@ def test_one_process_runs_what_is_expensive_first() -> None:
         "tls/test_b.py",
         "core/test_a.py",
     ]
+
+
+def test_a_folder_is_not_expensive_because_its_name_begins_as_that_of_one_that_is() -> None:
+    tests = [*items("handbook/test_a.py", 1), *items("ha/test_b.py", 1)]
+    assert names(dealt(tests, 1)) == ["ha/test_b.py", "handbook/test_a.py"]
