@@ -2,7 +2,8 @@
 
     queues ── arrivals, settled ─┐
     topology ── put, remove ─────┴─> the open commit ── settle ──> store ── durable ──> publishers, held replies
-                                        (one in flight; meanwhile the next is gathered)
+                                        (one in flight; meanwhile the next is gathered, and may be
+                                         encoded by a store that waits for an answer)
 
 Nothing here blocks. All changes between two calls of `settle` are in one commit, so that the changes of a transaction
 or a dead letter to several queues are on disk together, or not at all. A message that is settled before its commit is
@@ -56,8 +57,23 @@ RETRY_S: Final = 1.0  # between attempts to commit when there is no space
 QUICK_MESSAGES: Final = 8  # messages with consumers: a commit waits for these to be settled unwritten,
 DOUBTS: Final = 100  # unless one of so many commits before waited in vain, or of more if several did in a row
 DOUBLED_MAX: Final = 6  # times that the number of commits is doubled: at most one of 6400 waits in vain
+AHEAD_ENTRIES: Final = 64  # in a commit that is encoded while the one before is in flight, at least
 LOW_ON_DISK: Final = "low on disk"
 STALLED: Final = "the store does not answer"
+
+
+class FlyingCommit:
+    """A commit that the store has, and has not reported as durable, and what is to be done then."""
+
+    __slots__ = ("commit", "entries", "last", "logs", "octets", "waiting")
+
+    def __init__(self, commit: Commit, entries: int, last: int, octets: int) -> None:
+        self.commit = commit
+        self.entries = entries  # that are new
+        self.last = last  # number of the last entry until then
+        self.octets = octets
+        self.logs: dict[SegmentLog, None] = {}  # with messages in it
+        self.waiting: dict[Publisher, int] = {}  # publishers, with their marks
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -68,6 +84,8 @@ class Journal(Durability):
         """Create a journal. `encodings`: by protocol name, a function that returns its encoding."""
         self.chunk_octets, self.chunk_entries = CHUNK_OCTETS, CHUNK_ENTRIES
         self.behind_octets, self.retry_s, self.doubts = store.behind_octets, RETRY_S, DOUBTS
+        self.ahead_entries = AHEAD_ENTRIES
+        self._commits_max = store.commits_max
         self.store = store
         self.broker = broker
         broker.journal = self
@@ -108,11 +126,8 @@ class Journal(Durability):
         self._cut: list[tuple[int, int]] = []
         self._ended: list[int] = []
         self._waiting: dict[Publisher, int] = {}  # publishers that wait for the open commit, with their marks
-        self._flying: Commit | None = None
-        self._flying_waiting: dict[Publisher, int] = {}
-        self._flying_logs: dict[SegmentLog, None] = {}
+        self._flying: list[FlyingCommit] = []  # in order; at most `_commits_max`
         self._flying_octets = 0
-        self._flying_last = 0  # number of its last entry
         self._gathered = 0  # bytes of the counted arrivals
         self._counted = 0  # number of them
         self.stalled: str | None = None  # why commits wait, for something that may come back by itself
@@ -209,7 +224,7 @@ class Journal(Durability):
         """
         dirty, has_appends = self.dirty, bool(self.appends)
         for publisher in publishers:
-            waits = publisher in self._waiting or publisher in self._flying_waiting
+            waits = publisher in self._waiting or self._is_waiting_in_flight(publisher)
             if waits or (dirty and (has_appends or publisher.persistent)):
                 self._waiting[publisher] = publisher.mark()
             else:
@@ -218,6 +233,12 @@ class Journal(Durability):
             self._held = self._held or self.holds
             self._go_on()
             self._measure()
+
+    def _is_waiting_in_flight(self, publisher: Publisher) -> bool:
+        for flying in self._flying:  # noqa: SIM110 - a generator would cost more than these steps
+            if publisher in flying.waiting:
+                return True
+        return False
 
     def _measure(self) -> None:
         """Update `behind` by the bytes that are not on disk."""
@@ -239,18 +260,34 @@ class Journal(Durability):
     # Committing.
 
     def _go_on(self) -> None:
-        """Close the open commit and pass it to the store, if none is in flight and it need not wait."""
-        while self._flying is None and self._started and not self._failed and (self._waiting or self.dirty):
+        """Close the open commit and pass it to the store, if it need not wait for the one before, or for more."""
+        while self._started and not self._failed and (self._waiting or self.dirty):
+            if self._flying and not self._is_worth_encoding():
+                return
             if wait_s := self._can_wait():
                 self._put_off_commit(wait_s)
                 return
-            commit = self._flying = self._closed()
-            self._flying_waiting, self._waiting = self._waiting, {}
-            if commit:
-                self.store.append(commit)
+            flying = self._closed()
+            self._flying.append(flying)
+            flying.waiting, self._waiting = self._waiting, {}
+            if flying.commit or len(self._flying) > 1:
+                self.store.append(flying.commit)
             else:  # all changes cancelled each other
                 self._vain = 0
-                self._landed(commit.number)
+                self._landed(flying.commit.number)
+
+    def _is_worth_encoding(self) -> bool:
+        """Return whether the store gets the open commit to encode it, while it writes the one before.
+
+        It has as much as that one by then, so that publishers with a window have no more to send. What consumers may
+        settle, and never be written, stays open for as long as possible.
+        """
+        flying, arrivals = self._flying, self.arrivals
+        if len(flying) >= self._commits_max or len(arrivals) < max(self.ahead_entries, flying[-1].entries):
+            return False
+        if self._short or self.stalled is not None or self.settled or not self._has_arrivals_only():
+            return False
+        return not (_is_for_consumers(arrivals[0]) or _is_for_consumers(arrivals[-1]))
 
     def _can_wait(self) -> float:
         """Return the seconds to put off the open commit, if no publisher waits, or consumers may settle all of it."""
@@ -265,15 +302,19 @@ class Journal(Durability):
         arrivals, settled = self.arrivals, self.settled
         if not 0 < len(arrivals) <= QUICK_MESSAGES or len(settled) > len(arrivals):
             return False
+        if not self._has_arrivals_only():
+            return False
+        answered = {id(entry) for entry in settled if entry.stored == PENDING}
+        left = [entry for entry in arrivals if id(entry) not in answered]
+        return bool(left) and all(_has_consumer(each) for each in left)
+
+    def _has_arrivals_only(self) -> bool:
+        """Return whether the open commit has nothing but messages of queues, and their settling."""
         if self._objects or self._numbers or self._tried or self._paged_out or self._rewriter.done:
             return False
         if self._waits:
             return False
-        if self.appends or self.producers or self._cut or self._ended:
-            return False
-        answered = {id(entry) for entry in settled if entry.stored == PENDING}
-        left = [entry for entry in arrivals if id(entry) not in answered]
-        return bool(left) and all(isinstance(each, Delivery) and each.consumer is not None for each in left)
+        return not (self.appends or self.producers or self._cut or self._ended)
 
     def _put_off_commit(self, wait_s: float) -> None:
         if self._put_off is None:
@@ -287,7 +328,8 @@ class Journal(Durability):
             self._doubts = (self.doubts << min(self._vain, DOUBLED_MAX)) + 1
             self._vain += 1
 
-    def _closed(self) -> Commit:
+    def _closed(self) -> FlyingCommit:
+        """Close the open commit, and begin the next."""
         commit = Commit(self.open)
         self.open += 1
         self._held = self._overdue = False
@@ -298,10 +340,12 @@ class Journal(Durability):
         self._settle_in(commit)
         arrivals, self.arrivals = self.arrivals, []
         volatile, self._paged_out = self._paged_out, []
-        self._flying_octets = self._gather(commit, arrivals, False) + self._gather(commit, volatile, True)
-        self._gather_streams(commit)
+        before = self.next_entry
+        octets = self._gather(commit, arrivals, False) + self._gather(commit, volatile, True)
+        flying = FlyingCommit(commit, self.next_entry - before, self.next_entry - 1, octets)
+        self._gather_streams(flying)
+        self._flying_octets += flying.octets
         self._gathered = self._counted = 0
-        self._flying_last = self.next_entry - 1
         commit.objects, self._objects = self._objects, {}
         tried, self._tried = self._tried, []
         commit.marks = {entry.stored: entry.attempts for entry in tried if entry.stored > 0}
@@ -309,7 +353,7 @@ class Journal(Durability):
             waits, self._waits = self._waits, {}
             commit.marks.update({entry.stored: mark for entry, mark in waits.items() if entry.stored > 0})
         self._rewriter.replace_in(commit)
-        return commit
+        return flying
 
     def _settle_in(self, commit: Commit) -> None:
         settled, self.settled = self.settled, []
@@ -358,14 +402,15 @@ class Journal(Durability):
             total += portion.octets
         return total
 
-    def _gather_streams(self, commit: Commit) -> None:
+    def _gather_streams(self, flying: FlyingCommit) -> None:
+        commit = flying.commit
         logs, self.appends = self.appends, {}
         wall = self.broker.clock.wall() if logs else 0.0
         for each in logs:
             appends, octets = each.closed(wall)
             commit.appends += appends
-            self._flying_octets += octets
-        self._flying_logs = logs
+            flying.octets += octets
+        flying.logs = logs
         commit.cut, self._cut = self._cut, []
         commit.ended, self._ended = self._ended, []
         commit.producers, self.producers = self.producers, {}
@@ -390,15 +435,13 @@ class Journal(Durability):
 
     def _landed(self, number: int) -> None:
         """Note that a commit is on disk, and tell the logs and publishers that wait for it."""
-        self._flying = None
+        flying = self._flying.pop(0)
         self.durable = number
-        self.written = self._flying_last
-        self._flying_octets = 0
-        logs, self._flying_logs = self._flying_logs, {}
-        for each in logs:
+        self.written = flying.last
+        self._flying_octets -= flying.octets
+        for each in flying.logs:
             each.landed()
-        waiting, self._flying_waiting = self._flying_waiting, {}
-        for publisher, mark in waiting.items():
+        for publisher, mark in flying.waiting.items():
             try:
                 publisher.taken(mark)
             except Exception:
@@ -433,7 +476,7 @@ class Journal(Durability):
             self._run_short("what was kept for acknowledgements is in use")
             self.broker.timers.cancel(self._look)
             self._look = self.broker.timers.at(self.broker.clock.now() + self.retry_s, self._look_at_room)
-        elif self._short and self._flying is None:
+        elif self._short and not self._flying:
             self._short = False
             self.broker.alarms.clear(LOW_ON_DISK)
 
@@ -448,8 +491,10 @@ class Journal(Durability):
             self.on_failed(error)
 
     def _try_again(self, now: float) -> None:
-        if self._flying is not None and not self._failed:
-            self.store.append(self._flying)
+        """Give the store again what it had no space for, and what was to follow that."""
+        if not self._failed:
+            for flying in self._flying:
+                self.store.append(flying.commit)
 
     # Reading.
 
@@ -505,8 +550,9 @@ class Journal(Durability):
         if self._failed:
             self.give_up()
             return
-        last = self._closed()
-        self._flying_logs = {}  # streams have no readers any more
+        for flying in self._flying:
+            flying.logs = {}  # streams have no readers any more
+        last = self._closed().commit
         last.marks[ALL_UP_TO] = self.redelivered_to
         for owner in owners_of(self.broker):
             for number, mark in owner.marked():
@@ -518,6 +564,16 @@ class Journal(Durability):
         """Close the store without a last commit: the next start finds that it was not closed properly."""
         self._started = False
         self.store.close(None)
+
+
+def _has_consumer(entry: Entry) -> bool:
+    """Return whether a consumer has an entry, and may settle it soon."""
+    return isinstance(entry, Delivery) and entry.consumer is not None
+
+
+def _is_for_consumers(entry: Entry) -> bool:
+    """Return whether an entry is in a queue that has consumers, which may settle it before long."""
+    return isinstance(entry, Delivery) and bool(entry.queue.consumers)
 
 
 def wall_ms_of(broker: Broker) -> float:

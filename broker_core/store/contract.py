@@ -2,7 +2,8 @@
 
     Journal ── Commit ──> Store: writer thread, one transaction, sync ── durable(number) ──> Journal
 
-A commit is all or nothing. One is in flight at a time; the journal gathers the next one meanwhile. What a store keeps
+A commit is all or nothing. One is in flight at a time; the journal gathers the next one meanwhile, and may give it to a
+store that encodes one commit while it waits for the answer to another. What a store keeps
 is identified by numbers that the journal assigns: every copy of a message in a queue is an *entry*, and has the next
 number; entries that were committed together are a *chunk*, identified by the number of its first entry.
 """
@@ -211,6 +212,11 @@ class Commit:
             or self.producers
         )
 
+    @property
+    def changes_segments(self) -> bool:
+        """Return whether there is something for the files of streams."""
+        return bool(self.appends or self.cut or self.ended or self.producers)
+
 
 class StoredChunk:
     """A chunk found at start. `entries` is None if it is damaged."""
@@ -281,6 +287,7 @@ class Store(ABC):
 
     # Bytes gathered and not on disk, beyond which publishers wait; commits are hardly larger.
     behind_octets: ClassVar[int] = BEHIND_OCTETS
+    commits_max: ClassVar[int] = 1  # that it takes before the first of them is reported
 
     was_clean: bool  # whether it is new, or was closed properly; False once damage is found
     damage: list[str]  # descriptions of the damage found while it was opened and read
@@ -345,7 +352,11 @@ class Store(ABC):
 
     @abstractmethod
     def append(self, commit: Commit) -> None:
-        """Write a commit; only after the previous one was reported. One that had no space may be given again."""
+        """Write a commit, after those before it; at most `commits_max` are not reported yet.
+
+        One that had no space may be given again, and then all after it are given again, too: none of them is written
+        before it.
+        """
 
     @abstractmethod
     def reader(self) -> AbstractContextManager[Reader]:

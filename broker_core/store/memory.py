@@ -43,7 +43,7 @@ class MemoryStore(Store):
         self.damage: list[str] = []
         self.held = held
         self.damaged: set[int] = set()  # chunks that are reported as damaged; set by tests
-        self.flying: Commit | None = None  # neither durable nor failed yet
+        self.given: list[Commit] = []  # neither durable nor failed yet, in order
         self.content = MemoryContent()
         self._looks = Looks()
         self._started = self._closed_properly = self._ended = False
@@ -84,27 +84,31 @@ class MemoryStore(Store):
 
     def append(self, commit: Commit) -> None:
         assert self._started, "a store takes commits once it is started"
-        assert self.flying is None, "there is one commit in flight at a time"
+        assert len(self.given) < self.commits_max, "the commits before have not been reported"
         if self._ended:  # the failure was reported already
             return
-        self.flying = commit
+        self.given.append(commit)
         if not self.held:
             self.land()
 
+    @property
+    def flying(self) -> Commit | None:
+        """Return the next commit to become durable, if there is one."""
+        return self.given[0] if self.given else None
+
     def land(self) -> None:
-        """Make the commit in flight durable."""
-        commit = self.flying
-        assert commit is not None, "nothing is in flight"
-        self.flying = None
+        """Make the next commit durable."""
+        assert self.given, "nothing is in flight"
+        commit = self.given.pop(0)
         self.content.take(commit)
         self._commits += 1
         durable = self._durable
         self._soon(lambda: durable(commit.number))
 
     def fail(self, error: NoSpaceError | StoreError) -> None:
-        """Fail the commit in flight; after a StoreError no more commits are taken."""
-        assert self.flying is not None, "nothing is in flight"
-        self.flying = None
+        """Fail the next commit, and with it what was to follow; after a StoreError no more commits are taken."""
+        assert self.given, "nothing is in flight"
+        self.given.clear()
         self._ended = isinstance(error, StoreError)
         failed = self._failed
         self._soon(lambda: failed(error))
@@ -145,7 +149,7 @@ class MemoryStore(Store):
         if last is not None:
             if self._ended:
                 raise StoreError("the store has failed")
-            if self.flying is not None:
+            while self.given:
                 self.land()
             self.content.take(last)
         self._closed_properly = last is not None

@@ -86,7 +86,7 @@ class LeasedStore(MemoryStore):
         self._shared, self._epoch = shared, epoch
 
     def append(self, commit: Commit) -> None:
-        self.flying = commit
+        self.given.append(commit)
         self.settle()
 
     def settle(self) -> None:

@@ -64,7 +64,9 @@ class Database:
 
 
 class LeasedDisk(MemoryDisk):
-    """The database as one node writes to it."""
+    """The database as one node writes to it, which gives it a second commit before the first is answered."""
+
+    commits_max = 2
 
     def __init__(self, database: Database, epoch: int) -> None:
         super().__init__()
@@ -78,7 +80,7 @@ class LeasedDisk(MemoryDisk):
         if not self.database.commit(self.epoch, self.flying):
             super().fail(LOST)
             return
-        number, self.flying = self.flying.number, None
+        number = self.given.pop(0).number
         self.landed = number
         self._soon(lambda: self._durable(number))
 
@@ -93,7 +95,7 @@ class LeasedDisk(MemoryDisk):
 
     def close(self, last: Commit | None) -> None:
         if last is not None:
-            if self.flying is not None:
+            while self.given:
                 self.land()
             assert self.database.commit(self.epoch, last), "it has served until now"
 

@@ -12,8 +12,12 @@ from broker_core.store.memory import MemoryStore
 class Disk(Store):
     """A store whose commits reach the disk when the simulation says so."""
 
-    flying: Commit | None  # neither on disk nor failed yet
     landed: int  # number of the last commit that is on disk
+
+    @property
+    @abstractmethod
+    def flying(self) -> Commit | None:
+        """The next commit to be written, if there is one."""
 
     @abstractmethod
     def land(self) -> None:
@@ -51,9 +55,11 @@ class MemoryDisk(MemoryStore, Disk):
     def look_after(self) -> None: ...
 
     def cut(self, random: Random) -> tuple[int, ...]:
-        if self.flying is not None and random.random() < 0.5:
-            self.landed = self.flying.number
-            self.content.take(self.flying)
+        for commit in self.given:
+            if random.random() >= 0.5:
+                break
+            self.landed = commit.number
+            self.content.take(commit)
         return (self.landed,)
 
     def again(self) -> MemoryDisk:

@@ -54,6 +54,7 @@ class SimulatedNode(ClientBench):
         self.failed: list[Exception] = []
         self.keeper = Keeper(self.broker, disk, None, (PROTOCOL010, PROTOCOL091, PROTOCOL10))
         self.journal = self.keeper.journal
+        self.journal.ahead_entries = 1  # where the store takes a second commit before the first is answered
         self.keeper.restore()
         self.keeper.recover()
         self.keeper.start(lambda told: told(), self._fail)

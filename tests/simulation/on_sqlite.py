@@ -26,7 +26,7 @@ class SqliteDisk(SqliteStore, Disk):
 
     def __init__(self, disk: SimulatedDisk) -> None:
         self.disk = disk
-        self.flying: Commit | None = None
+        self._given: Commit | None = None
         self.landed = 0  # the last commit that was reported as durable
         self.is_over = False  # nothing is written any more
         self._error: StoreError | None = None
@@ -60,12 +60,16 @@ class SqliteDisk(SqliteStore, Disk):
         self._started = True
 
     def append(self, commit: Commit) -> None:
-        assert self.flying is None, "there is one commit in flight at a time"
-        self.flying = commit
+        assert self._given is None, "there is one commit in flight at a time"
+        self._given = commit
+
+    @property
+    def flying(self) -> Commit | None:
+        return self._given
 
     def land(self) -> None:
         """Write the commit in flight, and report what came of it."""
-        commit, self.flying = self.flying, None
+        commit, self._given = self._given, None
         assert commit is not None, "nothing is in flight"
         if self.is_over:
             return

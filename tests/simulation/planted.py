@@ -14,7 +14,7 @@ from broker_core.clock import NEVER
 from broker_core.cluster.lease import OwnLease, Watch
 from broker_core.delivery import Consumer, Delivery
 from broker_core.durability.chunk_state import ChunkState
-from broker_core.durability.journal import Journal
+from broker_core.durability.journal import FlyingCommit, Journal
 from broker_core.durability.objects import StoredCatalogue
 from broker_core.durability.segment_log import SegmentLog
 from broker_core.exchanges import exchange, routing
@@ -62,15 +62,16 @@ def acks_ahead() -> Iterator[None]:
     """What is settled is written one commit too early, without what came with it."""
     append = Journal._closed
 
-    def closed(self: Journal) -> Commit:
-        commit = append(self)
+    def closed(self: Journal) -> FlyingCommit:
+        flying = append(self)
+        commit = flying.commit
         if not isinstance(self.store, MemoryStore):
-            return commit
+            return flying
         ahead = Commit(commit.number)
         ahead.settled, ahead.dropped = commit.settled, commit.dropped
         self.store.content.take(ahead)
         commit.settled, commit.dropped = {}, []
-        return commit
+        return flying
 
     with replaced(Journal, "_closed", closed):
         yield
@@ -80,8 +81,8 @@ def commit_given_up() -> Iterator[None]:
     """A commit that had no room is forgotten, and its publishers are told that all is well."""
 
     def given_up(self: Journal, now: float) -> None:
-        if self._flying is not None:
-            self._on_durable(self._flying.number)
+        for flying in list(self._flying):
+            self._on_durable(flying.commit.number)
 
     with replaced(Journal, "_try_again", given_up):
         yield
@@ -164,14 +165,15 @@ def retry_in_two() -> Iterator[None]:
     """Half of the chunks of a commit are on disk although the commit is not."""
     closed = Journal._closed
 
-    def halved(self: Journal) -> Commit:
-        commit = closed(self)
+    def halved(self: Journal) -> FlyingCommit:
+        flying = closed(self)
+        commit = flying.commit
         if commit.chunks and isinstance(self.store, MemoryStore):
             part = Commit(commit.number)
             part.chunks = commit.chunks[:1]
             self.store.content.take(part)
             commit.chunks = commit.chunks[1:]
-        return commit
+        return flying
 
     with replaced(Journal, "_closed", halved):
         yield

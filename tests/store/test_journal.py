@@ -384,8 +384,8 @@ STEPS = st.lists(
 )
 
 
-@given(STEPS)
-def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]) -> None:
+@given(STEPS, st.integers(1, 2))
+def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]], commits_max: int) -> None:
     """Whatever happens: confirmed and unsettled is there, settled on disk is not, in order, each once, flagged.
 
     Chunks and pages are small, and chunks are rewritten whenever that is possible."""
@@ -394,6 +394,7 @@ def test_confirmed_is_kept_and_settled_is_gone(steps: list[tuple[str, str, int]]
         patch.setattr(compaction, "LOOK_EVERY", 1)
         patch.setattr(chunks, "SMALL_MANY", 2)
         patch.setattr(compaction, "YOUNG_MS", 0)
+        patch.setattr(MemoryStore, "commits_max", commits_max)
         model = Model()
         for verb, name, number in steps:
             getattr(model, verb)(name, number)
@@ -428,8 +429,9 @@ def test_what_is_settled_while_chunks_are_rewritten_is_settled(kept: Kept, monke
 
 
 def small(kept: Kept) -> Kept:
-    """Its chunks are."""
+    """Its chunks are, and commits that are given before another is durable."""
     kept.journal.chunk_entries = 3
+    kept.journal.ahead_entries = 1
     return kept
 
 

@@ -47,6 +47,7 @@ class PostgresStore(Store):
     """One shard in one epoch, which has been claimed (shard.py)."""
 
     behind_octets: ClassVar[int] = BEHIND_OCTETS
+    commits_max: ClassVar[int] = 2  # one is encoded while the database has the other
 
     def __init__(
         self,

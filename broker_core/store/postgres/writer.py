@@ -1,7 +1,7 @@
 """Write commits to PostgreSQL in a thread, each with one statement, and to the local copy while the database works.
 
-    commit ──> pack ──> segments ──> statement is sent ──> local copy ──> answer ──> durable
-                                                                       └─ no answer, or a warning: in doubt
+    commit ──> pack ──> segments ──> statement is sent ──> local copy ──> (next commit: pack) ──> answer ──> durable
+                                                                          no answer, or a warning: in doubt <──┘
 
 A commit in doubt is neither done nor lost. The thread connects until it can, for as long as that takes, and adds a beat
 to the shard's row: once that is replicated, so is all before it, and the row says whether the commit is there. If not,
@@ -37,6 +37,7 @@ from broker_core.store.postgres.session import (
     Database,
     Session,
     UnreachableError,
+    Wakeup,
     application_name,
     boottime,
 )
@@ -113,7 +114,11 @@ class PostgresWriter(WriterThread):
         self._session = session
         self._requires_standby = requires_standby
         self._volatile = VolatileChunks()
-        self._sent: Sent | None = None  # the last commit; given again if there was no space for it
+        self._encoded: list[Sent] = []  # in order: those that are not written yet, and may be given again
+        self._taken: Commit | End | None = None  # the next order, which was taken to be encoded
+        self._refused = 0  # number of the commit that had no space: none is written before it; or 0
+        self._wakeup = Wakeup()
+        self._is_waiting = False  # for the database, so that the next commit can be encoded
         self._stalled_for: str | None = None  # what was told last
         self._close_at = float("inf")
         self.in_doubt = 0  # answers that were not clear, or did not come
@@ -133,6 +138,11 @@ class PostgresWriter(WriterThread):
         self._soon, self._durable, self._failed_with, self._stalled = soon, durable, failed, stalled
         self._thread.start()
 
+    def put(self, commit: Commit) -> None:
+        super().put(commit)
+        if self._is_waiting:
+            self._wakeup.wake()
+
     def end(self, last: Commit | None) -> None:
         """Write all that was put, and the last commit, and end the thread. Raises StoreError.
 
@@ -144,6 +154,7 @@ class PostgresWriter(WriterThread):
     def let_go(self) -> None:
         """Close the connection, once the thread has ended, or was never started."""
         self._session.close()
+        self._wakeup.close()
 
     # The thread.
 
@@ -155,6 +166,9 @@ class PostgresWriter(WriterThread):
 
         Between two commits that clients wait for, one after the other, maintenance would hold up the second.
         """
+        if self._taken is not None:
+            order, self._taken = self._taken, None
+            return order
         more, wait_s = True, BEAT_S
         while True:
             try:
@@ -166,14 +180,18 @@ class PostgresWriter(WriterThread):
                     self._beat()
 
     def _keep(self, commit: Commit) -> None:
-        """Write a commit, and report the outcome. Raises StoreError."""
+        """Write a commit, and report the outcome; not one that comes after one that had no space. Raises StoreError."""
         number, durable, failed = commit.number, self._durable, self._failed_with
+        if 0 < self._refused < number:
+            return
         try:
             self._write(commit, False)
         except NoSpaceError as error:
             short = error
+            self._refused = number
             self._soon(lambda: failed(short))
             return
+        self._refused = 0
         self.commits += 1
         self._soon(lambda: durable(number))
 
@@ -188,24 +206,44 @@ class PostgresWriter(WriterThread):
 
     def _write(self, commit: Commit, is_last: bool) -> None:
         """Write a commit here and there, all or nothing. Raises NoSpaceError, StoreError."""
-        sent = self._sent
-        if sent is None or sent.commit is not commit:
-            sent = self._sent = self._encoded(commit, is_last)
+        sent = self._encode(commit, is_last)
         if not sent.parts:
             self._write_copy(sent)
-            return
-        is_sure = False
-        while not is_sure:
-            try:
-                is_sure = self._commit(sent)
-            except UnreachableError as error:
-                self._tell(str(error))
-                is_sure = self._is_there(commit.number)
-        sent.parts = []
-        self._write_copy(sent)
-        self._tell(None)
+        else:
+            is_sure = False
+            while not is_sure:
+                try:
+                    is_sure = self._commit(sent)
+                except UnreachableError as error:
+                    self._tell(str(error))
+                    is_sure = self._is_there(commit.number)
+            sent.parts = []
+            self._write_copy(sent)
+            self._tell(None)
+        self._encoded.remove(sent)
 
-    def _encoded(self, commit: Commit, is_last: bool) -> Sent:
+    def _encode(self, commit: Commit, is_last: bool) -> Sent:
+        """Return a commit encoded, once, however often it is given. Raises NoSpaceError, StoreError."""
+        for sent in self._encoded:
+            if sent.commit is commit:
+                return sent
+        sent = self._encoded_anew(commit, is_last)
+        self._encoded.append(sent)
+        return sent
+
+    def _encode_next(self) -> None:
+        """Encode the next commit, if there is one, while the database works on the one before.
+
+        Files of segments are written in the order of commits: one that changes them waits until those are.
+        """
+        if self._taken is None:
+            with suppress(Empty):
+                self._taken = self._orders.get_nowait()
+        following = self._taken
+        if isinstance(following, Commit) and not following.changes_segments:
+            self._encode(following, False)
+
+    def _encoded_anew(self, commit: Commit, is_last: bool) -> Sent:
         made = [chunk.pack(entries) for entries in commit.chunks]
         change, blocks = self._scratch.write_segments(commit)
         wanted, kept = lasting(commit, made, self._volatile)
@@ -248,7 +286,12 @@ class PostgresWriter(WriterThread):
         session.send(COMMIT_NAME, sent.parts[0], waiting)
         with suppress(NoSpaceError):  # it is tried again, and told, once the database has answered
             self._write_copy(sent)  # while the database works
-        return session.answer(waiting)
+        self._is_waiting = True
+        self._encode_next()
+        try:
+            return session.answer(waiting, self._wakeup, self._encode_next)
+        finally:
+            self._is_waiting = False
 
     def _transact(
         self, session: Session, sent: Sent, waiting: Callable[[], None]

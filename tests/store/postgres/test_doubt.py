@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from broker_core.store.contract import FencedError, NoSpaceError, StoreError
+from broker_core.store.contract import Commit, FencedError, NoSpaceError, StoreError
 from broker_core.store.postgres import parameters, writer
 from broker_core.store.postgres.session import Database, Session
 from broker_core.store.postgres.shard import Shard
 from broker_core.store.postgres.store import PostgresStore
-from broker_core.store.postgres.writer import CANCELLED, NOT_REPLICATED, SLOW
+from broker_core.store.postgres.writer import CANCELLED, NOT_REPLICATED, SLOW, PostgresWriter, Sent
 from tests.harness.postgres import Pair, sessions
 from tests.interop.conftest import wait_until
 from tests.store.shelf import Shelf, append, bodies_in, entries
@@ -48,8 +49,8 @@ def test_a_commit_that_is_there_when_its_connection_is_lost_is_not_repeated(
     """A chunk would be there twice otherwise, which its key forbids: the store would fail."""
     answer = Session.answer
 
-    def lost(session: Session, waiting: Callable[[], None]) -> object:
-        found = answer(session, waiting)
+    def lost(session: Session, *waiting: Any) -> object:
+        found = answer(session, *waiting)
         if chunks_in(asked) == [1, 2] and store_of(shelf).in_doubt == 0:
             session.connection.close()
             raise writer.UnreachableError("cut between the commit and its answer")
@@ -181,6 +182,70 @@ def test_a_store_is_not_opened_for_an_epoch_that_is_over(database: Database, tmp
         shard.claim(1, "two", None)
     with pytest.raises(FencedError):
         PostgresStore(database, 1, tmp_path / "copy")
+
+
+# Two commits that are given together.
+
+
+def test_a_commit_is_encoded_while_the_database_works_on_the_one_before(
+    shelf: Shelf, asked: Session, frozen: Pair, monkeypatch: pytest.MonkeyPatch
+):
+    """The second comes while the writer waits, which it does for the first as long as the standby hangs."""
+    encoded: list[int] = []
+    anew = PostgresWriter._encoded_anew
+
+    def noted(thread: PostgresWriter, commit: Commit, is_last: bool) -> Sent:
+        encoded.append(commit.number)
+        return anew(thread, commit, is_last)
+
+    monkeypatch.setattr(PostgresWriter, "_encoded_anew", noted)
+    shelf.store.append(shelf.new_commit(chunks=[entries(2, b"second")]))
+    wait_until(lambda: sessions(asked, WAITS), "the writer waits for the standby")
+    shelf.store.append(shelf.new_commit(chunks=[entries(3, b"third")]))
+    wait_until(lambda: encoded == [2, 3], "the next is encoded")
+    assert (shelf.told, chunks_in(asked)) == ([1], [1])
+    frozen.standby.go_on()
+    while len(shelf.told) < 3:
+        shelf.hear()
+    assert (shelf.told, chunks_in(asked), encoded) == ([1, 2, 3], [1, 2, 3], [2, 3])
+
+
+def test_streams_are_written_in_the_order_of_commits(shelf: Shelf, asked: Session, frozen: Pair):
+    shelf.store.append(shelf.new_commit(appends=[append(1, 0, b"a")]))
+    wait_until(lambda: sessions(asked, WAITS), "the writer waits for the standby")
+    shelf.store.append(shelf.new_commit(appends=[append(1, 1, b"b")]))
+    frozen.standby.go_on()
+    while len(shelf.told) < 3:
+        shelf.hear()
+    assert [span.next for span in shelf.store.spans()] == [2]
+
+
+def test_nothing_is_written_before_a_commit_that_had_no_room(shelf: Shelf, asked: Session):
+    refuse_chunk(asked, 2)
+    first, second = (shelf.new_commit(chunks=[entries(number, b"x")]) for number in (2, 3))
+    try:
+        shelf.store.append(first)
+        shelf.store.append(second)
+        shelf.hear()
+        assert isinstance(shelf.told[-1], NoSpaceError)
+        assert isinstance(shelf.given(first), NoSpaceError)
+        assert chunks_in(asked) == [1]
+    finally:
+        asked.done("drop function {s}.no_room cascade")
+    shelf.store.append(first)
+    shelf.store.append(second)
+    while shelf.told[-1] != 3:
+        shelf.hear()
+    assert [number for number in shelf.told if isinstance(number, int)] == [1, 2, 3]
+    assert chunks_in(asked) == [1, 2, 3]
+
+
+def test_what_was_given_is_written_before_the_last_commit(shelf: Shelf, asked: Session):
+    for number in (2, 3):
+        shelf.store.append(shelf.new_commit(chunks=[entries(number, b"x")]))
+    shelf.store.close(shelf.new_commit(objects={"a": "1"}))
+    assert chunks_in(asked) == [1, 2, 3]
+    assert asked.rows("select clean from {s}.shard") == [(True,)]
 
 
 # A database that is full, and others that refuse.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -96,9 +97,9 @@ def a_commit_is_there_once(shelf: Shelf, asked: Session, pair: Pair, database: D
     answer = Session.answer
     was_lost = False
 
-    def lost(session: Session, waiting: Callable[[], None]) -> list[bytes | None] | None:
+    def lost(session: Session, *waiting: Any) -> list[bytes | None] | None:
         nonlocal was_lost
-        found = answer(session, waiting)
+        found = answer(session, *waiting)
         if not was_lost:
             was_lost = True
             session.connection.close()
@@ -134,8 +135,8 @@ def confirmed_before_the_wait(patch: pytest.MonkeyPatch, asked: Session) -> None
         sent_name[:] = [name]
         send(session, name, values, waiting)
 
-    def answers(session: Session, waiting: Callable[[], None]) -> list[bytes | None] | None:
-        return [boolean(True)] if sent_name == [COMMIT_NAME] else answer(session, waiting)
+    def answers(session: Session, *waiting: Any) -> list[bytes | None] | None:
+        return [boolean(True)] if sent_name == [COMMIT_NAME] else answer(session, *waiting)
 
     patch.setattr(Session, "send", sends)
     patch.setattr(Session, "answer", answers)
