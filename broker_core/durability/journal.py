@@ -119,6 +119,9 @@ class Journal(Durability):
         self._held = False  # a reply waits for the open commit
         self._rewriter = Rewriter(self)
         self._objects: dict[str, str | None] = {}
+        self._renewed: set[str] = (
+            set()
+        )  # keys of objects that were removed in the open commit, and came again
         self._numbers: list[Sequence[int]] = []  # settled entries known by their numbers only
         self._tried: list[Entry] = []
         self._waits: dict[Entry, int] = {}  # marks of entries that wait for a time
@@ -140,6 +143,8 @@ class Journal(Durability):
 
     def put(self, key: str, value: str) -> None:
         """Store an object under a key."""
+        if self._objects.get(key, value) is None:
+            self._renewed.add(key)
         self._objects[key] = value
         self.holds = True
 
@@ -347,6 +352,7 @@ class Journal(Durability):
         self._flying_octets += flying.octets
         self._gathered = self._counted = 0
         commit.objects, self._objects = self._objects, {}
+        commit.renewed, self._renewed = self._renewed, set()
         tried, self._tried = self._tried, []
         commit.marks = {entry.stored: entry.attempts for entry in tried if entry.stored > 0}
         if self._waits:

@@ -176,6 +176,7 @@ class Commit:
         "number",
         "objects",
         "producers",
+        "renewed",
         "replaced",
         "settled",
     )
@@ -183,6 +184,9 @@ class Commit:
     def __init__(self, number: int) -> None:
         self.number = number  # 1, 2, ... since the store was opened
         self.objects: dict[str, str | None] = {}  # key to JSON, in the order of first change; None: deleted
+        self.renewed: set[str] = (
+            set()
+        )  # keys of objects that take the place of others, removed in this commit
         self.chunks: list[Entries] = []  # to be encoded by the store's thread (`chunk.pack`)
         self.settled: dict[
             int, bytes
@@ -199,17 +203,14 @@ class Commit:
         self.producers: dict[tuple[int, str], int] = {}
 
     def __bool__(self) -> bool:
-        return bool(
-            self.objects
-            or self.chunks
-            or self.settled
-            or self.marks
-            or self.dropped
-            or self.replaced
-            or self.appends
-            or self.cut
-            or self.ended
-            or self.producers
+        return bool(self.objects) or self.changes_messages
+
+    @property
+    def changes_messages(self) -> bool:
+        """Return whether there is anything but objects."""
+        return (
+            bool(self.chunks or self.settled or self.marks or self.dropped or self.replaced)
+            or self.changes_segments
         )
 
     @property

@@ -1,10 +1,11 @@
 """Write commits in a thread: each is a transaction, synced; in between the files are kept small.
 
-    commit ──> pack ──> segments ──> meta.db: objects ──> messages.db: everything else ──> durable
+    commit ──> pack ──> segments ──> meta.db: objects ──> messages.db ──> meta.db: removed objects ──> durable
 
 What is appended to streams counts only once messages.db says so (segments.py); then files that are not needed are
-deleted. A commit with objects takes two transactions, because a queue must be there before its messages are. A crash
-between the two leaves the objects alone, which were not confirmed to anyone.
+deleted. A commit with objects and messages takes a transaction for each, because a queue must be there before its
+messages are, and as long as they are: they may move elsewhere in the commit that removes it. A crash between two of
+them leaves objects, new ones or removed ones, and nobody was told of either.
 
 The log is copied into the database when it has grown by some MiB, or when no commits come, and then reused. Pages that
 became free are given back to the file system in small steps: when no commits come, and sparingly under load if half of
@@ -91,6 +92,8 @@ class Writer(WriterThread):
         self._state: DatabaseState
         self._log_octets = self._meta_octets = 0  # bytes in the logs since they were copied; about
         self._trickled_at = 0.0
+        self._removing: Commit | None = None  # all of it is written but for the removal of objects,
+        self._removing_change: SegmentChange | None = None  # and this is what it did to segments
         self.shrinks = True  # whether free pages are given back
         self._has_waiting_format = False  # the file says that it may have what `WAITING_FORMAT` is for
 
@@ -302,9 +305,12 @@ class Writer(WriterThread):
     def _write(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
         """Write a commit to disk, all or nothing. Returns the changes of segments. Raises NoSpaceError, StoreError."""
         try:
-            made = [chunk.pack(entries) for entries in commit.chunks]
-            self._keep_room(sum(len(each.entries) + len(each.messages) for each in made))
-            change = self._write_segments(commit)
+            if commit is self._removing:
+                made, change = [], self._removing_change
+            else:
+                made = [chunk.pack(entries) for entries in commit.chunks]
+                self._keep_room(sum(len(each.entries) + len(each.messages) for each in made))
+                change = self._write_segments(commit)
             self._write_rows(commit, made, state, change)
         except Exception as error:
             raise self._given_up(error) from error
@@ -313,7 +319,18 @@ class Writer(WriterThread):
     def _write_rows(
         self, commit: Commit, made: list[Chunk], state: DatabaseState, change: SegmentChange | None
     ) -> None:
-        """Write all but segment files. Raises sqlite3.Error."""
+        """Write all but segment files; what is there already is not written again. Raises sqlite3.Error."""
+        if commit is not self._removing:
+            self._write_kept(commit, made, state, change)
+            self._removing, self._removing_change = commit, change
+        if late := _late(commit):
+            self._write_objects(late)
+        self._removing = self._removing_change = None
+
+    def _write_kept(
+        self, commit: Commit, made: list[Chunk], state: DatabaseState, change: SegmentChange | None
+    ) -> None:
+        """Write all but segment files and the removal of objects. Raises sqlite3.Error."""
         try:
             self._write_packed(commit, made, state, [], change)
         except sqlite3.Error as error:
@@ -343,20 +360,21 @@ class Writer(WriterThread):
         undeletable: list[int],
         change: SegmentChange | None,
     ) -> None:
-        """Write all but segment files. `undeletable` are chunks to delete that stay, ignored. Raises sqlite3.Error."""
+        """As `_write_kept`. `undeletable` are chunks to delete that stay, ignored."""
         if not self._has_waiting_format and (has_waiting(commit.marks) or chunk.has_signed(made)):
             self._messages.execute(f"pragma user_version={WAITING_FORMAT}")
             self._has_waiting_format = True
         rows = commit_statement.rows_of(commit, made, self._state.epoch, undeletable, change)
-        if len(rows) == 1 and not (commit.objects or undeletable or state is not self._state):
+        objects = _kept(commit)
+        if len(rows) == 1 and not (objects or undeletable or state is not self._state):
             self._messages.execute(commit_statement.DO, rows[0])
             return
         self._messages.execute("begin immediate")
-        if commit.objects:
+        if objects:
             self._messages.execute(
                 commit_statement.DO, commit_statement.rows_of(Commit(0), [], self._state.epoch)[0]
             )  # checks that this node may still write
-            self._write_objects(commit.objects)
+            self._write_objects(objects)
         self._messages.executemany(commit_statement.DO, rows)
         for first in undeletable:
             self._messages.execute("insert or ignore into aside values (?)", (first,))
@@ -494,3 +512,19 @@ class Writer(WriterThread):
         why = failure(error, "the store's files cannot be maintained")
         if isinstance(why, StoreError):
             raise why from error
+
+
+def _kept(commit: Commit) -> Mapping[str, str | None]:
+    """Return the objects of a commit that are written before its messages: all, if it has nothing else."""
+    late = _late(commit)
+    return (
+        {key: value for key, value in commit.objects.items() if key not in late} if late else commit.objects
+    )
+
+
+def _late(commit: Commit) -> Mapping[str, str | None]:
+    """Return the objects of a commit that are removed, or replaced, once its messages are written."""
+    if not commit.changes_messages:
+        return {}
+    renewed = commit.renewed
+    return {key: value for key, value in commit.objects.items() if value is None or key in renewed}

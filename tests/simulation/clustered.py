@@ -21,7 +21,7 @@ from broker_core.store.memory import MemoryContent
 from tests.cluster.rows import Row
 
 from .clients import Client
-from .held import Disk, MemoryDisk
+from .held import Disk, MemoryDisk, Reached
 from .node import SimulatedNode
 from .world import Messaging
 
@@ -88,10 +88,10 @@ class LeasedDisk(MemoryDisk):
         if isinstance(error, NoSpaceError):
             super().fail(error)
 
-    def cut(self, random: Random) -> tuple[int, ...]:
+    def cut(self, random: Random) -> tuple[Reached, ...]:
         if self.flying is not None and random.random() < 0.5:
             self.database.commit(self.epoch, self.flying)
-        return (self.database.row.number,)
+        return (Reached.whole(self.database.row.number),)
 
     def close(self, last: Commit | None) -> None:
         if last is not None:
@@ -284,9 +284,9 @@ class Clustered(Messaging):
         self._land_all()
         self.node.keeper.close()
         self.database.release(self._own.epoch, self._other)
-        self._succeed((None,))
+        self._succeed((Reached.whole(None),))
 
-    def _succeed(self, landed: tuple[int | None, ...]) -> None:
+    def _succeed(self, landed: tuple[Reached, ...]) -> None:
         """Let the other node find that the one that served has gone."""
         for _ in range(100):
             self.time += LOOK_S
@@ -311,7 +311,7 @@ class Clustered(Messaging):
         own, began = self._own, self._member.began
         self.succeeded = Succeeded(self.node, list(self.clients), own, began, why.startswith("silent"))
         self._claim()
-        self._start_again((landed,))
+        self._start_again((Reached.whole(landed),))
 
     def step_rejoin(self, random: Random) -> None:
         """The node that was succeeded goes on, until its next commit is refused."""

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from random import Random
+from typing import NamedTuple
 
 from broker_core.store.contract import Commit, NoSpaceError, Store, StoreError
 from broker_core.store.memory import MemoryStore
+
+
+class Reached(NamedTuple):
+    """The last commits of which parts are on a disk; None: nothing is lost."""
+
+    objects: int | None  # that are new
+    messages: int | None
+    removals: int | None  # of objects
+
+    @classmethod
+    def whole(cls, commit: int | None) -> Reached:
+        return cls(commit, commit, commit)
 
 
 class Disk(Store):
@@ -32,8 +45,8 @@ class Disk(Store):
         """Maintain the files, as in a time without commits."""
 
     @abstractmethod
-    def cut(self, random: Random) -> tuple[int, ...]:
-        """End the node in the middle of what it does. Return the numbers of commits that may be the last on disk."""
+    def cut(self, random: Random) -> tuple[Reached, ...]:
+        """End the node in the middle of what it does. Return what may be the last on disk."""
 
     @abstractmethod
     def again(self) -> Disk:
@@ -54,13 +67,13 @@ class MemoryDisk(MemoryStore, Disk):
 
     def look_after(self) -> None: ...
 
-    def cut(self, random: Random) -> tuple[int, ...]:
+    def cut(self, random: Random) -> tuple[Reached, ...]:
         for commit in self.given:
             if random.random() >= 0.5:
                 break
             self.landed = commit.number
             self.content.take(commit)
-        return (self.landed,)
+        return (Reached.whole(self.landed),)
 
     def again(self) -> MemoryDisk:
         disk, found = MemoryDisk(), self.reopened()

@@ -14,7 +14,7 @@ from broker_core.store.database import RUNNING
 from broker_core.store.sqlite import SqliteStore
 
 from .disk import SimulatedDisk
-from .held import Disk
+from .held import Disk, Reached
 
 T = TypeVar("T")
 DRAIN_OCTETS: Final = 256 << 10
@@ -30,7 +30,7 @@ class SqliteDisk(SqliteStore, Disk):
         self.landed = 0  # the last commit that was reported as durable
         self.is_over = False  # nothing is written any more
         self._error: StoreError | None = None
-        self._doubtful: int | None = None  # the commit that failed, and may be there all the same
+        self._doubtful: int | None = None  # the commit that failed, and may be there all the same, or in part
         super().__init__(disk.folder, DRAIN_OCTETS)
 
     # What a thread does otherwise.
@@ -49,7 +49,7 @@ class SqliteDisk(SqliteStore, Disk):
         self._closed_properly = False
 
         def is_durable(number: int) -> None:
-            self.landed = number
+            self.landed, self._doubtful = number, None
             durable(number)
 
         writer._soon, writer._durable, writer._failed_with = soon, is_durable, failed
@@ -73,10 +73,11 @@ class SqliteDisk(SqliteStore, Disk):
         assert commit is not None, "nothing is in flight"
         if self.is_over:
             return
+        self._doubtful = commit.number
         try:
             self._writer._keep(commit)
         except StoreError as error:
-            self.is_over, self._error, self._doubtful = True, error, commit.number
+            self.is_over, self._error = True, error
             self._failed_with(error)
 
     def look_after(self) -> None:
@@ -129,21 +130,21 @@ class SqliteDisk(SqliteStore, Disk):
         self.land()
         disk.sync_errors = disk.write_errors = 0
 
-    def cut(self, random: Random) -> tuple[int, ...]:
+    def cut(self, random: Random) -> tuple[Reached, ...]:
         """End the process or the machine, in the middle of the commit in flight, if there is one.
 
-        Returns the numbers of the commit that may be the last on the disk.
+        A commit is written in three steps, and one that found no room may have come through the first.
         """
         disk, before, flying = self.disk, self.landed, self.flying
         disk.cut_at(random.randint(1, OPERATIONS_MAX) if flying else 0, random.random() < 0.6)
         if flying is None:
-            return (before,) if self._doubtful is None else (before, self._doubtful)
+            return _steps(before, self._doubtful)
         self._writer._durable = lambda number: None
         if not self.is_over:
             self._writer._soon = lambda told: None
             with suppress(StoreError):
                 self._writer._keep(flying)
-        return (before, flying.number)
+        return _steps(before, flying.number)
 
     def again(self) -> SqliteDisk:
         """Return the store as the next start finds it."""
@@ -156,3 +157,11 @@ class SqliteDisk(SqliteStore, Disk):
         for connection in self._connections:
             connection.close()
         self._folder.release()
+
+
+def _steps(before: int, commit: int | None) -> tuple[Reached, ...]:
+    """Return how far a commit may have come after the one before it."""
+    if commit is None:
+        return (Reached.whole(before),)
+    new, written = Reached(commit, before, before), Reached(commit, commit, before)
+    return Reached.whole(before), new, written, Reached.whole(commit)

@@ -27,7 +27,7 @@ from broker_core.queues.queue import AT_ONCE
 from broker_core.queues.schedule import Schedule
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.security.access import Access
-from broker_core.store import database
+from broker_core.store import database, writer
 from broker_core.store.contract import Commit
 from broker_core.store.memory import MemoryStore
 from broker_core.store.segments import Segments
@@ -179,6 +179,21 @@ def retry_in_two() -> Iterator[None]:
         yield
 
 
+def told_together() -> Iterator[None]:
+    """What is in the second of two commits in flight is confirmed with the first."""
+    on_durable = Journal._on_durable
+
+    def both(self: Journal, number: int) -> None:
+        if self._flying and self._flying[0].commit.number == number:
+            following = self._flying[1:]
+            on_durable(self, number)
+            for each in following:
+                on_durable(self, each.commit.number)
+
+    with replaced(Journal, "_on_durable", both):
+        yield
+
+
 # Disks.
 
 
@@ -192,6 +207,12 @@ def log_not_synced() -> Iterator[None]:
         return connection
 
     with replaced(database, "connected", hasty):
+        yield
+
+
+def removed_first() -> Iterator[None]:
+    """An object is removed before the messages of the same commit are written."""
+    with replaced(writer, "_late", lambda commit: {}):
         yield
 
 
@@ -551,7 +572,9 @@ MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
         one_too_many,
         order_reversed,
         retry_in_two,
+        told_together,
         log_not_synced,
+        removed_first,
         segments_not_synced,
         rewritten_and_lost,
         paged_out_too_early,
@@ -611,7 +634,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "one-too-many": 6,
     "order-reversed": 3,
     "retry-in-two": 2,
+    "told-together": 7,
     "log-not-synced": 4,
+    "removed-first": 1317,
     "segments-not-synced": 28,
     "rewritten-and-lost": 5,
     "paged-out-too-early": 200,

@@ -26,7 +26,7 @@ from tests.amqp091.peer import Content
 from tests.amqp091.peer import Peer as Peer091
 
 from .clients import PREFETCH, Client, Client010, Client091, Client10, Given
-from .held import Disk, MemoryDisk
+from .held import Disk, MemoryDisk, Reached
 from .node import Connection, SimulatedNode
 from .plugin import MOODS, Moody
 from .replacing import replaced
@@ -495,10 +495,10 @@ class Messaging(World):
             self._lose(client)
         self._land_all()
         self.node.keeper.close()
-        self._start_again((None,))
+        self._start_again((Reached.whole(None),))
 
-    def _start_again(self, landed: tuple[int | None, ...]) -> None:
-        """Go back to one of these commits, whichever is the last on disk; None: nothing is lost."""
+    def _start_again(self, landed: tuple[Reached, ...]) -> None:
+        """Go back to one of these, whichever is the last on disk."""
         self._digest.update(self.digest.encode())
         self.clients.clear()
         self.silent.clear()
@@ -510,8 +510,8 @@ class Messaging(World):
         rules, passing = self.rules, self.passing
         differences = []
         for each in landed:
-            self.rules, self.passing = _last(rules, each), _last(passing, each)
-            self._go_back(before, each)
+            self.rules, self.passing = _last(rules, each.objects), _last_there(passing, each)
+            self._go_back(before, each.messages)
             differences.append(self._difference())
             if not differences[-1]:
                 break
@@ -985,3 +985,10 @@ class Messaging(World):
 def _last(states: list[tuple[int, T]], landed: int | None) -> list[tuple[int, T]]:
     """Return the last of some states that was reached by a commit, as the one that a start finds."""
     return [(0, [state for commit, state in states if landed is None or commit <= landed][-1])]
+
+
+def _last_there(states: list[tuple[int, bool]], reached: Reached) -> list[tuple[int, bool]]:
+    """Return, as `_last`, whether something was there; one that was removed in a commit goes once that is whole."""
+    first, there = _last(states, reached.removals)[0]
+    latest = _last(states, reached.objects)[0][1]
+    return [(first, there or latest)]

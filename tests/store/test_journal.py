@@ -337,6 +337,32 @@ def test_no_space_is_an_alarm_and_the_same_commit_is_tried_again(kept: Kept) -> 
     assert waiting(kept.crash().q["q"]) == "a"
 
 
+def test_a_commit_tells_what_came_again_after_it_was_removed_from_what_was_written_twice(kept: Kept) -> None:
+    for key, values in (
+        ("new", ["1", "2"]),
+        ("gone", [None]),
+        ("renewed", [None, "1"]),
+        ("both", ["1", None]),
+    ):
+        for value in values:
+            if value is None:
+                kept.journal.remove(key)
+            else:
+                kept.journal.put(key, value)
+    kept.settle()
+    commit = kept.store.flying
+    assert commit is not None
+    assert (commit.objects, commit.renewed) == (
+        {"new": "2", "gone": None, "renewed": "1", "both": None},
+        {"renewed"},
+    )
+    kept.land()
+    kept.journal.put("renewed", "2")
+    kept.settle()
+    assert kept.store.flying is not None
+    assert kept.store.flying.renewed == set()
+
+
 def test_after_a_failure_nobody_is_told_anything(kept: Kept) -> None:
     publisher = Told(kept)
     publisher.publish("q", b"a")

@@ -233,6 +233,28 @@ def test_wherever_the_disk_fails_nothing_is_written_after_it(tmp_path: Path):
         after.store.close(None)
 
 
+@pytest.mark.parametrize("key", [None, "2"])
+def test_what_is_removed_is_there_until_its_messages_are_elsewhere(tmp_path: Path, key: str | None):
+    """A queue is deleted, and what was in it goes elsewhere: it must not be lost if the node ends in between.
+
+    The same holds where another queue of that name is declared in the same commit.
+    """
+    seen = set()
+    for at in range(1, 16):
+        disk = Disk(tmp_path / f"{at}")
+        disk.shelf.commit(objects={"queue": "1"}, chunks=[entries(1, b"x")])
+        disk.strike(NO_SYNC, at)
+        disk.shelf.commit(
+            objects={"other": "1", "queue": key}, renewed={"queue"}, dropped=[1], chunks=[entries(4, b"x")]
+        )
+        after = disk.shelf.given_up()
+        found = after.found()
+        seen.add((dict(found.objects).get("queue"), *found.chunks))
+        assert 4 not in found.chunks or ("other", "1") in found.objects
+        after.store.close(None)
+    assert seen == {("1", 1), ("1", 4), (key, 4)}
+
+
 def test_a_mistake_of_ours_is_a_failure(disk: Disk):
     broken = entries(4, b"x")
     broken.messages[0] = None  # type: ignore[call-overload]
