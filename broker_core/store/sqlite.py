@@ -84,6 +84,8 @@ class SqliteStore(Store):
         self._reserve.release()
         prepare(folder)
         had_logs = wal_tail.log_of(folder.messages).exists() and wal_tail.log_of(folder.meta).exists()
+        for file in (folder.messages, folder.meta):
+            self._write_log_again(file)
         messages, meta = self._connected(folder.messages), self._connected(folder.meta)
         self._looked_at, self._meta = self._connected(folder.messages), self._connected(folder.meta)
         self._segments = Segments(folder.path)
@@ -95,6 +97,12 @@ class SqliteStore(Store):
         self._objects = self._checked_objects(meta)
         self._marks = self._checked_messages(messages)
         self.was_clean = self._state.ended == CLOSED and not self.damage
+
+    def _write_log_again(self, file: Path) -> None:
+        try:
+            wal_tail.write_again(file)
+        except OSError as error:
+            raise BadFolder(f"{wal_tail.log_of(file)} cannot be written: {error.strerror}") from None
 
     def _connected(self, file: Path) -> sqlite3.Connection:
         connection = opened(file)

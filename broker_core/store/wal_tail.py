@@ -19,7 +19,7 @@ from pathlib import Path
 from struct import Struct, iter_unpack
 from typing import BinaryIO, Final
 
-from broker_core.store.database import PAGE_OCTETS, file_of, frames_copied, is_want_of_room
+from broker_core.store.database import PAGE_OCTETS, frames_copied, is_want_of_room
 from broker_core.store.syncing import sync_file
 
 HEADER: Final = Struct(">IIII8s8s")  # magic number, format, page size, round, salts, checksum
@@ -48,26 +48,25 @@ def commits_lost(file: Path, database: sqlite3.Connection) -> int:
     return commits_behind(file, max(0, frames))
 
 
-def write_again(database: sqlite3.Connection) -> None:
-    """Make certain that the contents of a database's log are on disk. Raises OSError, sqlite3.Error.
+def write_again(database: Path) -> None:
+    """Write a database's log over itself, and sync it, before SQLite copies it. Raises OSError.
 
-    If a sync has failed, they may be in the system's memory only. The log is copied into the database; without room for
-    that, it is rewritten in place.
+    If a sync has failed, the end of it may be in the system's memory only, and no later sync writes that. SQLite would
+    copy it into the database all the same, and go on behind it: after a power cut it would read the log up to the gap,
+    older pages over newer ones of the database, and none of what was committed since.
     """
     try:
-        frames_copied(database)
-    except sqlite3.Error as error:
-        if not is_want_of_room(error):
-            raise
-        _write_over(log_of(file_of(database)))
-
-
-def _write_over(file: Path) -> None:
-    with file.open("r+b", buffering=0) as log:
-        while octets := log.read(STEP_OCTETS):
-            log.seek(-len(octets), os.SEEK_CUR)
-            log.write(octets)
-        sync_file(log.fileno())
+        log = os.open(log_of(database), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        at = 0
+        while octets := os.pread(log, STEP_OCTETS, at):
+            at += os.pwrite(log, octets, at)
+        if at:
+            sync_file(log)
+    finally:
+        os.close(log)
 
 
 def told(file: Path, commits: int) -> str:

@@ -28,7 +28,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.store import chunk, commit_statement, salvage, wal_tail
+from broker_core.store import chunk, commit_statement, salvage
 from broker_core.store.contract import UNLIMITED, Chunk, Commit, NoSpaceError, StoreError
 from broker_core.store.database import (
     CLOSED,
@@ -123,8 +123,7 @@ class Writer(WriterThread):
             for statement in commit_statement.VIEWS:
                 self._messages.execute(statement)
             self._mend()
-            wal_tail.write_again(self._messages)
-            wal_tail.write_again(self._meta)
+            self._copy_logs()  # a messages.db whose log is lost tells by itself that it was in use
             if self.shrinks:  # otherwise a file without a row may be all that is left of something damaged
                 self._segments.tidy()
         except (OSError, sqlite3.Error) as error:

@@ -17,7 +17,7 @@ from broker_core.store import writer as writer_module
 from broker_core.store.commit_statement import DO
 from broker_core.store.contract import NoSpaceError
 from broker_core.store.database import opened
-from broker_core.store.folder import MESSAGES, META
+from broker_core.store.folder import MESSAGES
 from broker_core.store.reserve import DRAIN, DRAIN_OCTETS, RESERVE, RESERVE_OCTETS, Reserve, drain_octets
 from broker_core.store.reserve import PLENTY as TIMES
 from broker_core.store.sqlite import SqliteStore
@@ -193,17 +193,12 @@ def test_a_store_that_has_started_has_a_reserve(tmp_path: Path):
     shelf.store.close(shelf.new_commit())
 
 
-def test_a_store_starts_without_room_to_copy_its_log_which_is_written_over_itself(tmp_path: Path):
+def test_a_store_starts_without_room_to_copy_its_log(tmp_path: Path):
     shelf = Shelf.of(tmp_path / "data").start()
     shelf.commit(objects={"a": "1"}, chunks=[entries(1, b"x" * 50_000)])
     shelf = shelf.killed()
-    assert shelf.folder is not None
     without_copying(shelf)
-    log = wal_tail.log_of(shelf.folder / META)  # no start commits to this one
-    before, octets = log.stat().st_mtime_ns, log.read_bytes()
     shelf.start()
-    assert log.read_bytes() == octets != b""
-    assert log.stat().st_mtime_ns > before
     assert shelf.commit(chunks=[entries(2, b"y")]) == 1
     after = shelf.killed()
     assert list(after.found().chunks) == [1, 2]

@@ -1,4 +1,4 @@
-"""What a sync asks of the system: on macOS, that the drive writes down what it has."""
+"""What a sync asks of the system: on macOS, that the drive writes down what it has; and what a start syncs again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from broker_core.store import sqlite, wal_tail
 from broker_core.store.database import connected
+from broker_core.store.folder import MESSAGES, META
 from broker_core.store.syncing import sync_file, sync_folder
+from tests.store.shelf import Shelf, entries
 
 F_FULLFSYNC = 51  # its number on macOS
 
@@ -68,3 +71,28 @@ def test_sqlite_is_asked_for_the_same(tmp_path: Path):
     with closing(connected(file)) as database:
         for pragma in ("fullfsync", "checkpoint_fullfsync"):
             assert database.execute(f"pragma {pragma}").fetchone() == (1,)
+
+
+def test_the_logs_of_a_store_that_was_not_closed_are_written_over_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """What is in them may be in memory only, if a sync has failed; that is before SQLite looks at them."""
+    shelf = Shelf.of(tmp_path / "data").start()
+    shelf.commit(objects={"a": "1"}, chunks=[entries(1, b"x" * 50_000)])
+    copy = tmp_path / "copy"
+    shelf.kill(copy)
+    logs = [wal_tail.log_of(copy / name) for name in (MESSAGES, META)]
+    before = [(log.read_bytes(), log.stat().st_mtime_ns) for log in logs]
+    synced: list[str] = []
+    monkeypatch.setattr(wal_tail, "STEP_OCTETS", 4096)
+    monkeypatch.setattr(
+        wal_tail, "sync_file", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}"))
+    )
+    monkeypatch.setattr(sqlite, "opened", lambda file: pytest.fail("it is too late then"))
+    with pytest.raises(pytest.fail.Exception):
+        Shelf.of(copy)
+    assert synced == [str(log) for log in logs]
+    for log, (octets, moment) in zip(logs, before, strict=True):
+        assert octets
+        assert log.read_bytes() == octets
+        assert log.stat().st_mtime_ns > moment
