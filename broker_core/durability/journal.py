@@ -229,7 +229,7 @@ class Journal(Durability):
         """
         dirty, has_appends = self.dirty, bool(self.appends)
         for publisher in publishers:
-            waits = publisher in self._waiting or self._is_waiting_in_flight(publisher)
+            waits = publisher in self._waiting or (self._flying and self._is_waiting_in_flight(publisher))
             if waits or (dirty and (has_appends or publisher.persistent)):
                 self._waiting[publisher] = publisher.mark()
             else:
@@ -266,20 +266,21 @@ class Journal(Durability):
 
     def _go_on(self) -> None:
         """Close the open commit and pass it to the store, if it need not wait for the one before, or for more."""
-        while self._started and not self._failed and (self._waiting or self.dirty):
-            if self._flying and not self._is_worth_encoding():
+        flying = self._flying
+        while len(flying) < self._commits_max and self._started and not self._failed:
+            if not (self._waiting or self.dirty) or (flying and not self._is_worth_encoding()):
                 return
             if wait_s := self._can_wait():
                 self._put_off_commit(wait_s)
                 return
-            flying = self._closed()
-            self._flying.append(flying)
-            flying.waiting, self._waiting = self._waiting, {}
-            if flying.commit or len(self._flying) > 1:
-                self.store.append(flying.commit)
+            closed = self._closed()
+            flying.append(closed)
+            closed.waiting, self._waiting = self._waiting, {}
+            if closed.commit or len(flying) > 1:
+                self.store.append(closed.commit)
             else:  # all changes cancelled each other
                 self._vain = 0
-                self._landed(flying.commit.number)
+                self._landed(closed.commit.number)
 
     def _is_worth_encoding(self) -> bool:
         """Return whether the store gets the open commit to encode it, while it writes the one before.
@@ -287,8 +288,8 @@ class Journal(Durability):
         It has as much as that one by then, so that publishers with a window have no more to send. What consumers may
         settle, and never be written, stays open for as long as possible.
         """
-        flying, arrivals = self._flying, self.arrivals
-        if len(flying) >= self._commits_max or len(arrivals) < max(self.ahead_entries, flying[-1].entries):
+        arrivals = self.arrivals
+        if len(arrivals) < max(self.ahead_entries, self._flying[-1].entries):
             return False
         if self._short or self.stalled is not None or self.settled or not self._has_arrivals_only():
             return False
@@ -346,7 +347,9 @@ class Journal(Durability):
         arrivals, self.arrivals = self.arrivals, []
         volatile, self._paged_out = self._paged_out, []
         before = self.next_entry
-        octets = self._gather(commit, arrivals, False) + self._gather(commit, volatile, True)
+        octets = self._gather(commit, arrivals, False) if arrivals else 0
+        if volatile:
+            octets += self._gather(commit, volatile, True)
         flying = FlyingCommit(commit, self.next_entry - before, self.next_entry - 1, octets)
         self._gather_streams(flying)
         self._flying_octets += flying.octets
@@ -387,8 +390,6 @@ class Journal(Durability):
 
     def _gather(self, commit: Commit, arrivals: list[Entry], volatile: bool) -> int:
         """Number the arrivals that are not settled yet, and put them into chunks. Return their bytes."""
-        if not arrivals:
-            return 0
         clock, offsets = self.broker.clock, self.wall_offsets
         wall = clock.wall()
         offset_ms = (wall - clock.now()) * 1000

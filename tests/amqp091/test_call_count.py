@@ -85,8 +85,8 @@ class Line:
         broker = self.bench.broker
         peer.front.receive(octets, broker.tick())
         broker.settle()
-        while self.store is not None and (self.store.flying is not None or self.said):
-            if self.store.flying is not None:
+        while self.store is not None and (self.store.given or self.said):
+            if self.store.given:
                 self.store.land()
             self.said.popleft()()
 

@@ -583,7 +583,8 @@ class Messaging(World):
         self._settle_disk()
         seconds = random.choice((-3600.0, -7.0, 7.0, 3600.0))
         waits = any(record.due > -NEVER for line in self.lines.values() for record in line)
-        if waits and seconds < 0:
+        held = any(queue == "ageing" for each in self.clients for queue, _ in each.held_back)
+        if (waits or held) and seconds < 0:
             return
         self.say(f"the clock jumps by {seconds:.0f} s")
         self.node.clock.jump(seconds)
@@ -655,8 +656,18 @@ class Messaging(World):
         if client is None or self.node.broker.alarms.reason:
             return  # it would be held back after the first
         for _ in range(random.randint(1, 4)):
-            queue = random.choice((*TAKING, STREAM))
+            queue = self._chosen(random.choice((*TAKING, STREAM)))
             self._publish(client, queue, WAIT_S if queue == "delaying" and random.random() < 0.6 else 0.0)
+
+    def _chosen(self, queue: str) -> str:
+        """Return another queue instead of one that has messages which would outlast a new one after a start.
+
+        The clock on the wall has been set back since they came. The new one would expire when it comes to the head.
+        """
+        now = self.node.broker.now
+        older = [record.places[-1] for record in self.lines["ageing"]]
+        outlast = any(each.ends_at + each.offset - self._offset > now + TTL_S for each in older)
+        return "plain" if queue == "ageing" and outlast else queue
 
     def _publish(self, client: Client, queue: str, wait_s: float = 0.0) -> None:
         record, commit = self._new(client), self._commit
@@ -688,7 +699,7 @@ class Messaging(World):
             self._answer_held(client, random)
         for _ in range(random.randint(0, 2)):
             self._number += 1
-            queue, body = random.choice((*TAKING, STREAM)), b"t%d" % self._number
+            queue, body = self._chosen(random.choice((*TAKING, STREAM))), b"t%d" % self._number
             self.say(f"{client.name} publishes {body.decode()} to {queue} in a transaction")
             client.publish_held(queue, body)
             client.held_back.append((queue, body))
@@ -779,7 +790,13 @@ class Messaging(World):
         if outcome == "requeue":
             self._come_back(record, commit)
         else:
-            self._move(record, BURIED.get(record.place, ENDED) if outcome == "reject" else ENDED, commit)
+            self._move(record, self._buried_in(record.place) if outcome == "reject" else ENDED, commit)
+
+    def _buried_in(self, place: str) -> str:
+        """Return where what is rejected in a queue goes."""
+        if place == GOVERNED and self.rules[-1][1].buries:
+            return DEAD
+        return BURIED.get(place, ENDED)
 
     def step_drop(self, random: Random) -> None:
         """A connection breaks off."""

@@ -62,7 +62,7 @@ class LeaseMachine(RuleBasedStateMachine):
         said: dict[str, Value] = {"x_max_priority": 2} if ranked else {}
         if quorum and not ranked:
             said["x_queue_type"] = "quorum"
-        self.ranked = ranked
+        self.ranked, self.quorum = ranked, quorum and not ranked
         self.waiting: list[Row] = []
         self.leased: list[Row] = []
         self.first = self.accepted = self.published = 0
@@ -88,7 +88,8 @@ class LeaseMachine(RuleBasedStateMachine):
             row = Row(body, priority if self.ranked else 0, self.queue.position, durable)
             assert all(row.position > each.position for each in [*self.waiting, *self.leased])
             self.waiting.append(row)
-            message = Message(ENCODING, "", "q", b"", body, Facts(durable=durable, priority=priority))
+            said = 0 if self.quorum else priority  # one of those has levels of its own accord
+            message = Message(ENCODING, "", "q", b"", body, Facts(durable=durable, priority=said))
             self.site.broker.publish(self.site.host.exchange(""), message)
         self.waiting.sort(key=lambda row: row.order)
         settle_down(self.site.broker)
