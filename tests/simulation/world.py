@@ -545,6 +545,10 @@ class Messaging(World):
         now = self.node.broker.now
         if (PASSING in self.node.host.queues) != self.passing[-1][1]:
             return f"after a start '{PASSING}' is {'not ' * self.passing[-1][1]}there"
+        limits = self.node.queue(GOVERNED).limits
+        rule = Rule(limits.max_length or Rule().most, limits.dead_letter_exchange is not None)
+        if rule != self.rules[-1][1]:
+            return f"after a start '{GOVERNED}' obeys {rule}, not {self.rules[-1][1]}"
         for name in self._queues:
             found = [self._body(each.message) for each in self.node.queue(name).waiting()]
             expected = [record.body for record in self.lines[name] if record.due <= now]
