@@ -72,6 +72,20 @@ def test_a_message_that_is_duplicated_arrives_twice(leveret_broker: LeveretBroke
     assert bodies(leveret_broker) == [b"1", b"1", b"2"]
 
 
+def test_only_messages_of_the_exchange_and_the_connection_that_are_named_meet_a_fault(
+    leveret_broker: LeveretBroker, channel: Channel
+):
+    leveret_broker.faults.drop(exchange="amq.fanout")
+    leveret_broker.faults.duplicate(connection="till")
+    publish(channel, b"1")
+    with connected(leveret_broker, "till") as till:
+        till.queue_bind("q", "amq.fanout")
+        till.confirm_delivery()
+        publish(till, b"2")
+    channel.basic_publish("amq.fanout", "", b"3")
+    assert bodies(leveret_broker) == [b"1", b"2", b"2"]
+
+
 def test_a_message_that_is_refused_is_nacked(leveret_broker: LeveretBroker, channel: Channel):
     leveret_broker.faults.nack(queue="q", after=1)
     channel.queue_declare("other")
@@ -150,6 +164,19 @@ def test_connections_are_refused_as_often_as_asked(leveret_broker: LeveretBroker
         pika.BlockingConnection(leveret_broker.parameters)
     with connected(leveret_broker):
         assert fault.hits == 1
+
+
+def test_of_two_faults_that_refuse_connections_one_goes_on_when_the_other_is_cleared(
+    leveret_broker: LeveretBroker,
+):
+    first, second = (leveret_broker.faults.refuse() for _ in range(2))
+    first.clear()
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        pika.BlockingConnection(leveret_broker.parameters)
+    assert (first.hits, second.hits) == (0, 1)
+    second.clear()
+    with connected(leveret_broker):
+        pass
 
 
 def test_a_connection_that_is_blocked_is_not_read_from_until_the_fault_is_cleared(
@@ -305,5 +332,7 @@ def test_a_node_that_is_not_for_tests_has_neither_faults_nor_time(leveret_broker
 def test_numbers_that_make_no_sense_are_refused(leveret_broker: LeveretBroker, wrong):
     with pytest.raises(ValueError, match=r"is|are"):
         leveret_broker.faults.drop(**wrong)
+    with pytest.raises(ValueError, match="a delay is 0 seconds or more"):
+        leveret_broker.faults.delay(-1.0)
     with pytest.raises(ValueError, match="time"):
         leveret_broker.clock.advance(-1)
