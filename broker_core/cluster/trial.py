@@ -131,7 +131,8 @@ class Trial:
     """A database and two nodes, for as long as the `with` block lasts."""
 
     def __init__(self, tell: Callable[[str], None] = print) -> None:
-        """`tell` is given a line about each step."""
+        """`tell` is given a line about each step. Raises TrialError before anything is made."""
+        programs(), account()
         self._tell = tell
         self.folder = Path(tempfile.mkdtemp(prefix="leveret-try-"))
         self.folder.chmod(0o711)  # the servers' user passes through
