@@ -59,12 +59,15 @@ def strangers(port: int, web: int) -> None:
 
 
 def guess(port: int, web: int) -> None:
-    """Guess passwords over HTTP and 0-9-1."""
+    """Guess passwords over HTTP and 0-9-1, of another user than the one who looks on.
+
+    Whoever guesses more than 20 a second at a user's own address has new logins of that name wait (docs/security.md).
+    """
     connection = http.client.HTTPConnection("127.0.0.1", web, timeout=30)
-    connection.request("GET", "/api/whoami", headers={"Authorization": "Basic Z3Vlc3Q6d3Jvbmc="})
+    connection.request("GET", "/api/whoami", headers={"Authorization": "Basic c2hvcDp3cm9uZw=="})
     connection.getresponse().read()
     connection.close()
-    said = wire.method_frame(0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0wrong", "en_US").encode())
+    said = wire.method_frame(0, m.ConnectionStartOk({}, "PLAIN", b"\0shop\0wrong", "en_US").encode())
     crowd.connected(port, 0, b"AMQP\x00\x00\x09\x01" + said).close()
 
 

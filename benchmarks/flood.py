@@ -65,7 +65,9 @@ class Wire:
                         return method
                     assert not isinstance(method, m.ConnectionClose | m.ChannelClose), method
                     continue
-            self.buffer += self.socket.recv(65536)
+            if not (received := self.socket.recv(65536)):
+                raise ConnectionError(f"the broker has closed the connection; {kind.__name__} was expected")
+            self.buffer += received
 
 
 def declare_afresh(port: int, queue: str, durable: bool) -> None:
