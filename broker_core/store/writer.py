@@ -302,7 +302,10 @@ class Writer(WriterThread):
         return UNLIMITED if free is None else free + (0 if self.is_short else self._drain.octets)
 
     def _write(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
-        """Write a commit to disk, all or nothing. Returns the changes of segments. Raises NoSpaceError, StoreError."""
+        """Write a commit to disk, all or nothing, and return the changes of segments. Raises NoSpaceError, StoreError.
+
+        Where only the removal of objects found no room, the rest is there, and is not written again.
+        """
         try:
             if commit is self._removing:
                 made, change = [], self._removing_change
