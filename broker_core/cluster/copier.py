@@ -18,6 +18,8 @@ from selectors import EVENT_READ, EVENT_WRITE
 from threading import Thread
 from typing import Final
 
+from broker_core.store.wakeup import Wakeup
+
 PIECE: Final = 262_144  # bytes in one read
 
 
@@ -57,10 +59,8 @@ class Copier:
         self._view = memoryview(self._buffer)
         self._selector = selectors.DefaultSelector()
         self._orders: deque[Callable[[], None]] = deque()
-        self._told, self._bell = socket.socketpair()
-        for end in (self._told, self._bell):
-            end.setblocking(False)
-        self._selector.register(self._told, EVENT_READ)
+        self._wakeup = Wakeup()
+        self._selector.register(self._wakeup, EVENT_READ)
         self._closing = False
         self._thread = Thread(target=self._run, name="leveret-relay", daemon=True)
         self._thread.start()
@@ -85,13 +85,11 @@ class Copier:
         self._order(self._stop)
         self._thread.join()
         self._selector.close()
-        self._told.close()
-        self._bell.close()
+        self._wakeup.close()
 
     def _order(self, order: Callable[[], None]) -> None:
         self._orders.append(order)
-        with contextlib.suppress(BlockingIOError):  # then it has been rung often enough
-            self._bell.send(b"!")
+        self._wakeup.wake()
 
     # The thread.
 
@@ -107,8 +105,7 @@ class Copier:
                     self._obey()
 
     def _obey(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            self._told.recv(PIECE)
+        self._wakeup.hear()
         while self._orders:
             self._orders.popleft()()
 

@@ -119,9 +119,7 @@ class Journal(Durability):
         self._held = False  # a reply waits for the open commit
         self._rewriter = Rewriter(self)
         self._objects: dict[str, str | None] = {}
-        self._renewed: set[str] = (
-            set()
-        )  # keys of objects that were removed in the open commit, and came again
+        self._renewed: set[str] = set()  # keys of objects that were removed in the open commit, and are back
         self._numbers: list[Sequence[int]] = []  # settled entries known by their numbers only
         self._tried: list[Entry] = []
         self._waits: dict[Entry, int] = {}  # marks of entries that wait for a time

@@ -3,9 +3,9 @@
     Journal ── Commit ──> Store: writer thread, one transaction, sync ── durable(number) ──> Journal
 
 A commit is all or nothing. One is in flight at a time; the journal gathers the next one meanwhile, and may give it to a
-store that encodes one commit while it waits for the answer to another. What a store keeps
-is identified by numbers that the journal assigns: every copy of a message in a queue is an *entry*, and has the next
-number; entries that were committed together are a *chunk*, identified by the number of its first entry.
+store that encodes one commit while it waits for the answer to another. What a store keeps is identified by numbers that
+the journal assigns: every copy of a message in a queue is an *entry*, and has the next number; entries that were
+committed together are a *chunk*, identified by the number of its first entry.
 """
 
 from __future__ import annotations
@@ -184,9 +184,7 @@ class Commit:
     def __init__(self, number: int) -> None:
         self.number = number  # 1, 2, ... since the store was opened
         self.objects: dict[str, str | None] = {}  # key to JSON, in the order of first change; None: deleted
-        self.renewed: set[str] = (
-            set()
-        )  # keys of objects that take the place of others, removed in this commit
+        self.renewed: set[str] = set()  # keys of objects in the place of others, which this commit removes
         self.chunks: list[Entries] = []  # to be encoded by the store's thread (`chunk.pack`)
         self.settled: dict[
             int, bytes

@@ -526,7 +526,7 @@ def _kept(commit: Commit) -> Mapping[str, str | None]:
 
 def _late(commit: Commit) -> Mapping[str, str | None]:
     """Return the objects of a commit that are removed, or replaced, once its messages are written."""
-    if not commit.changes_messages:
+    if not (commit.objects and commit.changes_messages):
         return {}
     renewed = commit.renewed
     return {key: value for key, value in commit.objects.items() if value is None or key in renewed}

@@ -6,11 +6,9 @@ the primary alone, and may be gone after a failover: a session notes each warnin
 
 from __future__ import annotations
 
-import os
 import select
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from zlib import crc32
 
@@ -30,6 +28,8 @@ except ImportError:
 
 if TYPE_CHECKING:
     from psycopg.errors import Diagnostic
+
+    from broker_core.store.wakeup import Wakeup
 
 FENCED: Final = "LV001"  # SQLSTATE of a commit of an epoch that is over
 MISTAKES: Final = (
@@ -96,38 +96,6 @@ def application_name(database: Database, shard: str, epoch: int) -> str:
 def standby_name(database: Database, node: str) -> str:
     """Return the name of the session of a node that stands by."""
     return f"{APPLICATION}:{crc32(database.schema.encode()):08x}:standby:{node}"
-
-
-class Wakeup:
-    """A pipe by which one thread ends another's wait for an answer."""
-
-    def __init__(self) -> None:
-        """Open it. Raises OSError without descriptors."""
-        self._reads, self._writes = os.pipe()
-        os.set_blocking(self._reads, False)
-        os.set_blocking(self._writes, False)
-        self._is_closed = False
-
-    def fileno(self) -> int:
-        """Return the descriptor that can be read from once `wake` was called."""
-        return self._reads
-
-    def wake(self) -> None:
-        """End the wait of the other thread, or its next one. Any thread."""
-        with suppress(BlockingIOError):  # it is full of calls that were not heard yet
-            os.write(self._writes, b"!")
-
-    def hear(self) -> None:
-        """Have `fileno` not be readable until the next call."""
-        with suppress(BlockingIOError):
-            os.read(self._reads, select.PIPE_BUF)
-
-    def close(self) -> None:
-        """Close both ends, unless they are. No thread may use it any more."""
-        if not self._is_closed:
-            self._is_closed = True
-            os.close(self._reads)
-            os.close(self._writes)
 
 
 class Session:
@@ -219,16 +187,11 @@ class Session:
         except psycopg.Error as error:
             raise failure(error) from None
 
-    def answer(
-        self,
-        waiting: Callable[[], None],
-        wakeup: Wakeup | None = None,
-        woken: Callable[[], None] | None = None,
-    ) -> list[bytes | None] | None:
+    def answer(self, waiting: Callable[[], None], wakeup: Wakeup | None = None) -> list[bytes | None] | None:
         """Wait for the answer of what was sent, and return its first row, in binary.
 
-        `woken` is called during the wait when another thread has called `wakeup.wake`. Raises UnreachableError,
-        FencedError, NoSpaceError, StoreError, and what `waiting` and `woken` raise.
+        `waiting` is called when another thread has called `wakeup.wake`, too. Raises UnreachableError, FencedError,
+        NoSpaceError, StoreError, and what `waiting` raises.
         """
         pg = self.connection.pgconn
         poll = select.poll()
@@ -237,14 +200,11 @@ class Session:
             poll.register(wakeup.fileno(), select.POLLIN)
         try:
             while pg.is_busy():
-                ready = [number for number, _ in poll.poll(LOOK_S * 1000)]
-                if not ready:
+                if pg.socket not in [number for number, _ in poll.poll(LOOK_S * 1000)]:
+                    if wakeup is not None:
+                        wakeup.hear()
                     waiting()
-                if pg.socket in ready or not ready:
-                    pg.consume_input()
-                elif wakeup is not None and woken is not None:
-                    wakeup.hear()
-                    woken()
+                pg.consume_input()
             row: list[bytes | None] | None = None
             error: psycopg.Error | None = None
             while (result := pg.get_result()) is not None:

@@ -37,11 +37,11 @@ from broker_core.store.postgres.session import (
     Database,
     Session,
     UnreachableError,
-    Wakeup,
     application_name,
     boottime,
 )
 from broker_core.store.postgres.source import AGAIN_S
+from broker_core.store.wakeup import Wakeup
 from broker_core.store.writer_thread import End, Soon, WriterThread
 
 if TYPE_CHECKING:
@@ -286,10 +286,15 @@ class PostgresWriter(WriterThread):
         session.send(COMMIT_NAME, sent.parts[0], waiting)
         with suppress(NoSpaceError):  # it is tried again, and told, once the database has answered
             self._write_copy(sent)  # while the database works
+
+        def looking() -> None:
+            waiting()
+            self._encode_next()
+
         self._is_waiting = True
         self._encode_next()
         try:
-            return session.answer(waiting, self._wakeup, self._encode_next)
+            return session.answer(looking, self._wakeup)
         finally:
             self._is_waiting = False
 
