@@ -272,14 +272,18 @@ def frames_copied(connection: sqlite3.Connection) -> int:
 def _has_room(connection: sqlite3.Connection) -> bool:
     """Return whether the disk has room for the database to grow by its log."""
     file = file_of(connection)
-    (pages,) = connection.execute("pragma page_count").fetchone()
     free = free_octets(file.parent)
     try:
-        growth = int(pages) * PAGE_OCTETS - file.stat().st_size
+        growth = pages_of(connection) * PAGE_OCTETS - file.stat().st_size
     except OSError:
         free = None
     # Where it is unknown, SQLite will find out.
     return free is None or growth <= 0 or growth + LEFT_OCTETS <= free
+
+
+def pages_of(connection: sqlite3.Connection) -> int:
+    """Return the pages of a database, with those that are in its log only. Raises sqlite3.Error."""
+    return int(connection.execute("pragma page_count").fetchone()[0])
 
 
 def file_of(connection: sqlite3.Connection) -> Path:

@@ -1,15 +1,19 @@
 """Reserve room on the disk of a data folder, and give it up where others have left none.
 
     reserve         for a start: indexes of the logs, the note that a node runs; deleted by a start that finds no room
-    reserve-drain   for acknowledgements and deletions, which make room; deleted by a commit that finds none
+    reserve-drain   for acknowledgements and deletions, which make room; lent to the databases where they find none
 
-Both are allocated while there is plenty of room. While `reserve-drain` is missing, publishers are held back (the store
-is `short`): what it held is for consumers, until enough of what they have taken is given back to the disk.
+Both are allocated while there is plenty of room. While `reserve-drain` is not whole, publishers are held back (the
+store is `short`): what it held is for consumers, until enough of what they have taken is given back to the disk.
+
+Whoever fills a disk may take what is given up before the store has it. So the reserve is given up in small steps, and
+what it gives is allocated at once for the file that needs it: others get a step or two, not all of it.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -23,12 +27,13 @@ DRAIN: Final = "reserve-drain"
 DRAIN_OCTETS: Final = 8 << 20  # at most, and
 DRAIN_SHARE: Final = 16  # this part of a small disk
 PLENTY: Final = 2  # times its size are free on the disk before a reserve is filled
+STEP_OCTETS: Final = 1 << 16  # given up at a time
 
 
 class Reserve:
     """One reserve of a data folder, which has to be locked. Errors of the disk are ignored here."""
 
-    __slots__ = ("_file", "_free", "is_given_up", "octets")
+    __slots__ = ("_borrowers", "_file", "_free", "is_given_up", "octets")
 
     def __init__(
         self,
@@ -42,6 +47,7 @@ class Reserve:
         self._free = free
         self.octets = octets
         self.is_given_up = False  # it was needed, and is not filled again
+        self._borrowers: dict[Path, int] = {}  # files to which room was lent, open
 
     def free(self) -> int | None:
         """Return the bytes that can still be written to the disk; None: unknown."""
@@ -55,10 +61,11 @@ class Reserve:
         if not self.octets:
             return
         with suppress(OSError):
-            if self._size() != self.octets:
+            missing = self.octets - self.left
+            if missing:
                 free = self.free()
-                if free is None or free < PLENTY * self.octets:
-                    self.is_given_up = self.is_given_up or (free is not None and free < self.octets)
+                if free is None or free < missing + (PLENTY - 1) * self.octets:
+                    self.is_given_up = self.is_given_up or (free is not None and free < missing)
                     return
                 self._allocate()
             self.is_given_up = False
@@ -70,37 +77,82 @@ class Reserve:
             with suppress(OSError):
                 self._file.unlink(missing_ok=True)
 
-    def give_up(self) -> bool:
-        """Delete the file whatever room is left, and return whether it was there."""
+    def need(self) -> None:
+        """Count it as given up, although nothing of it may be taken yet, until it is whole and there is room again."""
+        self.is_given_up = bool(self.octets)
+
+    @property
+    def left(self) -> int:
+        """Return the bytes that are still in reserve."""
+        try:
+            found = self._file.lstat()
+        except OSError:
+            return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+    def lend(self, path: Path, size: int) -> bool:
+        """Have a file grow to `size` bytes, at the reserve's expense if there is no other room.
+
+        What it grows by is zeros. The file stays open, as closing it would end the locks that SQLite has on it in this
+        process. Returns whether it has that size now.
+        """
         if not self.octets:
             return False
-        self.is_given_up = True
         try:
-            self._file.unlink()
+            if path not in self._borrowers:
+                self._borrowers[path] = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            file = self._borrowers[path]
+            while (grown := os.fstat(file).st_size) < size:
+                self._let_grow(file, grown, min(STEP_OCTETS, size - grown))
         except OSError:
             return False
         return True
 
-    def _size(self) -> int:
-        return self._file.stat().st_size if self._file.exists() else 0
+    def _let_grow(self, file: int, size: int, octets: int) -> None:
+        """Have a file of a `size` grow, or give up a step, for it to be tried again. Raises OSError."""
+        try:
+            allocate(file, size, octets)
+        except OSError:
+            if not self.give_up(STEP_OCTETS):
+                raise
+
+    def close(self) -> None:
+        """Close the files to which room was lent; SQLite has to have closed them before."""
+        while self._borrowers:
+            os.close(self._borrowers.popitem()[1])
+
+    def give_up(self, octets: int) -> bool:
+        """Give up some bytes of the reserve, and return whether there were any."""
+        if not self.octets:
+            return False
+        self.is_given_up = True
+        if not (left := self.left):
+            return False
+        try:
+            os.truncate(self._file, max(0, left - octets))
+        except OSError:
+            return False
+        return True
 
     def _allocate(self) -> None:
-        self._file.unlink(missing_ok=True)
-        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        """Allocate what is missing of the file. Raises OSError."""
+        left = min(self.left, self.octets)
+        file = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            allocate(file, self.octets)
+            os.ftruncate(file, left)
+            allocate(file, left, self.octets - left)
         except OSError:
-            self._file.unlink(missing_ok=True)
+            os.ftruncate(file, left)
             raise
         finally:
             os.close(file)
 
 
-def allocate(file: int, octets: int) -> None:
-    """Have the disk set aside so many bytes for an empty file. Raises OSError."""
+def allocate(file: int, size: int, octets: int) -> None:
+    """Have the disk set aside so many bytes behind those of a file of a `size`. Raises OSError."""
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(file, 0, octets)  # where the file system cannot, the C library writes
-    elif os.write(file, bytes(octets)) != octets:
+        os.posix_fallocate(file, size, octets)  # where the file system cannot, the C library writes
+    elif os.pwrite(file, bytes(octets), size) != octets:
         raise OSError("a write was cut short")
 
 

@@ -181,6 +181,7 @@ class SqliteStore(Store):
     def _let_go(self) -> None:
         for connection in self._connections:
             connection.close()
+        self._drain.close()
         if not self._closed_properly:
             self._leave_logs()
         self._folder.release()

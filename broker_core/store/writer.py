@@ -11,10 +11,10 @@ The log is copied into the database when it has grown by some MiB, or when no co
 became free are given back to the file system in small steps: when no commits come, and sparingly under load if half of
 the file is free.
 
-Where the disk has no room for a commit, the reserve for draining is given up and the log is copied, and the commit is
-written once more. From then on the store is short, until what consumers have taken is given back and the reserve is
-allocated again. So that this suffices, even if others fill the disk at once, the log is kept short where there is
-little room, and little is gathered (`ahead_max`).
+Where the disk has no room for a commit, or to copy the log, the reserve for draining has: what it gives up goes to the
+file that needs it (`Reserve.lend`), and the commit is written once more. From then on the store is short, until what
+consumers have taken is given back and the reserve is allocated again. So that this suffices, even if others fill the
+disk at once, the log is kept short where there is little room, and little is gathered (`ahead_max`).
 """
 
 from __future__ import annotations
@@ -38,13 +38,17 @@ from broker_core.store.database import (
     copied,
     cut,
     failure,
+    file_of,
     is_damage,
     is_want_of_files,
+    is_want_of_room,
+    pages_of,
     say,
 )
 from broker_core.store.mark import has_waiting
-from broker_core.store.reserve import Reserve
+from broker_core.store.reserve import STEP_OCTETS, Reserve
 from broker_core.store.segments import SegmentChange, Segments
+from broker_core.store.wal_tail import log_of
 from broker_core.store.writer_thread import End, Soon, WriterThread
 
 LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
@@ -61,6 +65,7 @@ TRICKLE_S: Final = 0.05
 DRAIN_SHARE: Final = 8  # part of the reserve that a log may take, and a commit, which one turn may exceed,
 AT_ONCE: Final = 16  # times the reserve may be filled by others before that is noticed;
 ROOM_SHARE: Final = 32  # and this part of the room beyond
+KEPT_SHARE: Final = 4  # part of the reserve that a log keeps while the store is short
 LOOK_SHARE: Final = 16  # part of the room that is written before it is looked at again
 
 
@@ -200,6 +205,7 @@ class Writer(WriterThread):
         """Write the last commit, and in the same transaction the note that the store was closed properly."""
         try:
             self._remove(self._write_in_need(last, attrs.evolve(self._state, ended=CLOSED)))
+            self._copy_logs()
             cut(self._messages)
             cut(self._meta)
         except (NoSpaceError, StoreError) as error:
@@ -216,7 +222,13 @@ class Writer(WriterThread):
         except NoSpaceError as error:
             if is_want_of_files(error.__cause__):
                 raise
-            if self._make_room():
+            self._drain.need()
+            if self._copy_logs():
+                with suppress(NoSpaceError):
+                    return self._write(commit, state)
+            for _ in range(DRAIN_SHARE):
+                if not self._lend_to_logs(commit):
+                    break
                 with suppress(NoSpaceError):
                     return self._write(commit, state)
             if not self._drop_in_portions(commit):
@@ -240,14 +252,34 @@ class Writer(WriterThread):
             self._copy_logs()
         return len(commit.dropped) < before
 
-    def _make_room(self) -> bool:
-        """Give up the reserve, and copy the logs, so that they are used again. Return whether there is more room."""
-        was_there = self._drain.give_up()
-        return self._copy_logs() or was_there
+    def _lend_to_logs(self, commit: Commit) -> bool:
+        """Lend a part of the reserve to the logs, and give up another for segments. Return whether there was any."""
+        if not self._drain.left:
+            return False
+        share = self._drain.octets // DRAIN_SHARE
+        if commit.appends:
+            self._drain.give_up(share)
+        self._lend_to_log(self._messages, share)
+        self._lend_to_log(self._meta, STEP_OCTETS)
+        return True
+
+    def _lend_to_log(self, database: sqlite3.Connection, octets: int) -> None:
+        """Have a log grow by some bytes, if it can."""
+        with suppress(OSError, sqlite3.Error):
+            log = log_of(file_of(database))
+            self._drain.lend(log, log.stat().st_size + octets)
+
+    def _lend_to_database(self, database: sqlite3.Connection) -> bool:
+        """Have a database grow to what it will be when its log is copied, and return whether it could.
+
+        SQLite writes the pages into that, and knows from the log how many there are, so that a crash in between does
+        no harm. Raises sqlite3.Error.
+        """
+        return self._drain.lend(file_of(database), pages_of(database) * PAGE_OCTETS)
 
     @property
     def is_short(self) -> bool:
-        """Return whether the reserve for draining is given up."""
+        """Return whether the reserve for draining was needed, and is not whole again."""
         return self._drain.is_given_up
 
     @property
@@ -274,7 +306,7 @@ class Writer(WriterThread):
         self._copy_logs()
         self._look_at_room()
         if not self._fits(octets):
-            self._drain.give_up()
+            self._drain.need()
 
     def _fits(self, octets: int) -> bool:
         free = self.room - self._unseen - (0 if self.is_short else self._drain.octets)
@@ -284,12 +316,21 @@ class Writer(WriterThread):
         """Copy the logs if there is room for that, so that they are used again. Raises StoreError."""
         try:
             for database in (self._messages, self._meta):
-                copied(database)
+                self._copy(database)
         except sqlite3.Error as error:
             self._see_to(error)
             return False
         self._log_octets = self._meta_octets = 0
         return True
+
+    def _copy(self, database: sqlite3.Connection) -> int:
+        """Copy a log, at the reserve's expense if need be, and return its bytes. Raises sqlite3.Error."""
+        try:
+            return copied(database)
+        except sqlite3.Error as error:
+            if not (is_want_of_room(error) and self._lend_to_database(database)):
+                raise
+        return copied(database)
 
     def _look_at_room(self) -> None:
         """Count the room that is left, if enough was written since the last time, or long enough ago."""
@@ -299,7 +340,7 @@ class Writer(WriterThread):
     def measure_room(self) -> int:
         """Return the bytes that can be written, with the reserve for draining. Called from any thread."""
         free = self._drain.free()
-        return UNLIMITED if free is None else free + (0 if self.is_short else self._drain.octets)
+        return UNLIMITED if free is None else free + self._drain.left
 
     def _write(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
         """Write a commit to disk, all or nothing, and return the changes of segments. Raises NoSpaceError, StoreError.
@@ -455,12 +496,12 @@ class Writer(WriterThread):
         octets_max = min(LOG_OCTETS, self.ahead_max)
         try:
             if self._log_octets > octets_max:
+                self._copy(self._messages)
                 self._log_octets = 0
-                copied(self._messages)
                 self._fill()
             if self._meta_octets > octets_max:
+                self._copy(self._meta)
                 self._meta_octets = 0
-                copied(self._meta)
             if monotonic() - self._trickled_at > TRICKLE_S:
                 self._trickled_at = monotonic()
                 self._trickle()
@@ -471,7 +512,7 @@ class Writer(WriterThread):
         """Give back a few free pages under load: if half of the file is free, or where room is needed."""
         free = self._free_pages()
         if self.is_short and free > FREE_PAGES:
-            self._give_back(min(STEP_PAGES, free - FREE_PAGES))
+            self._give_back(min(self._step_pages, free - FREE_PAGES))
         elif free > 16 * FREE_PAGES and 2 * free > self._pages():
             self._give_back(TRICKLE_PAGES)
 
@@ -480,24 +521,45 @@ class Writer(WriterThread):
         try:
             free = self._free_pages()
             if self.shrinks and free > FREE_PAGES:
-                self._give_back(min(STEP_PAGES, free - FREE_PAGES))
+                self._give_back(min(self._step_pages, free - FREE_PAGES))
+                if self._log_octets > min(LOG_OCTETS, self.ahead_max):
+                    self._copy_logs()
                 return True
             if self._log_octets or self._meta_octets or self.is_short:
-                self._log_octets = self._meta_octets = 0
                 for database in (self._messages, self._meta):
-                    if copied(database) > (0 if self.is_short else LOG_OCTETS_MAX):
-                        cut(database)
+                    self._copy_and_cut(database)
+                self._log_octets = self._meta_octets = 0
                 self._fill()
                 self._look_at_room()
         except sqlite3.Error as error:
             self._see_to(error)
         return False
 
+    def _copy_and_cut(self, database: sqlite3.Connection) -> None:
+        """Copy a log, and give back what it need not keep of its room. Raises sqlite3.Error."""
+        kept = self._log_kept if self.is_short else LOG_OCTETS_MAX
+        if self._copy(database) > kept:
+            cut(database)
+            if self.is_short:
+                self._lend_to_log(database, kept)
+
+    @property
+    def _log_kept(self) -> int:
+        """The bytes of a log that are not given back while the store is short: others would take them."""
+        return self._drain.octets // KEPT_SHARE
+
+    @property
+    def _step_pages(self) -> int:
+        """The free pages that are given back at a time: while the store is short, as many as fit into its log."""
+        if not self.is_short:
+            return STEP_PAGES
+        return min(STEP_PAGES, max(TRICKLE_PAGES, self._log_kept // (2 * PAGE_OCTETS)))
+
     def _free_pages(self) -> int:
         return int(self._messages.execute("pragma freelist_count").fetchone()[0])
 
     def _pages(self) -> int:
-        return int(self._messages.execute("pragma page_count").fetchone()[0])
+        return pages_of(self._messages)
 
     def _give_back(self, pages: int) -> None:
         if self.shrinks:
@@ -510,6 +572,7 @@ class Writer(WriterThread):
         """Tolerate damage: the files stay larger than they need be. Raises StoreError for errors that are fatal."""
         if is_damage(error):
             self.shrinks = False  # moving pages would not help
+            self._log_octets = self._meta_octets = 0  # nor trying again with each commit
             return
         why = failure(error, "the store's files cannot be maintained")
         if isinstance(why, StoreError):

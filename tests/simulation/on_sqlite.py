@@ -156,6 +156,7 @@ class SqliteDisk(SqliteStore, Disk):
     def _abandon(self) -> None:
         for connection in self._connections:
             connection.close()
+        self._drain.close()
         self._folder.release()
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import count
 from pathlib import Path
 from threading import Event
 
@@ -18,7 +21,15 @@ from broker_core.store.commit_statement import DO
 from broker_core.store.contract import NoSpaceError
 from broker_core.store.database import opened
 from broker_core.store.folder import MESSAGES
-from broker_core.store.reserve import DRAIN, DRAIN_OCTETS, RESERVE, RESERVE_OCTETS, Reserve, drain_octets
+from broker_core.store.reserve import (
+    DRAIN,
+    DRAIN_OCTETS,
+    RESERVE,
+    RESERVE_OCTETS,
+    STEP_OCTETS,
+    Reserve,
+    drain_octets,
+)
 from broker_core.store.reserve import PLENTY as TIMES
 from broker_core.store.sqlite import SqliteStore
 from broker_core.store.writer import PORTION_CHUNKS
@@ -84,8 +95,13 @@ def test_a_reserve_is_released_when_there_is_no_room_else(disk: Disk):
 
 def test_a_reserve_that_is_given_up_stays_so_until_there_is_plenty_of_room(disk: Disk):
     disk.reserve.fill()
-    assert disk.reserve.give_up()
-    assert not disk.reserve.give_up()
+    assert disk.reserve.give_up(RESERVE_OCTETS // 2)
+    assert (disk.reserved, disk.reserve.left) == (RESERVE_OCTETS // 2, RESERVE_OCTETS // 2)
+    disk.free = PLENTY - RESERVE_OCTETS // 2 - 1
+    disk.reserve.fill()
+    assert disk.reserve.is_given_up
+    assert disk.reserve.give_up(RESERVE_OCTETS)
+    assert not disk.reserve.give_up(1)
     disk.free = PLENTY - 1
     disk.reserve.fill()
     assert disk.reserve.is_given_up
@@ -102,6 +118,49 @@ def test_a_reserve_counts_as_given_up_on_a_disk_with_less_room_than_its_size(dis
     disk.free = RESERVE_OCTETS - 1
     disk.reserve.fill()
     assert disk.reserve.is_given_up
+
+
+def test_what_a_full_disk_has_no_room_for_is_lent_though_others_take_what_is_given_up_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if reason := why_no_small_disk(tmp_path):
+        pytest.skip(reason)
+    with small_disk(tmp_path) as folder:
+        folder.mkdir()
+        reserve, file, fillers = Reserve(folder), folder / "file", count()
+        reserve.fill()
+        file.write_bytes(b"what is there stays")
+        fill(tmp_path / "filler")
+        truncated = os.truncate
+
+        def taken(path: Path, size: int) -> None:
+            truncated(path, size)
+            if (number := next(fillers)) < 3:
+                fill(tmp_path / f"{number}")
+
+        monkeypatch.setattr(os, "truncate", taken)
+        assert reserve.lend(file, 5 * STEP_OCTETS)
+        assert file.stat().st_blocks * 512 >= 5 * STEP_OCTETS
+        assert file.read_bytes() == b"what is there stays".ljust(5 * STEP_OCTETS, b"\0")
+        assert reserve.left == RESERVE_OCTETS - 8 * STEP_OCTETS
+        assert reserve.is_given_up
+        assert not reserve.lend(file, 5 * STEP_OCTETS + RESERVE_OCTETS)
+        assert reserve.left == 0
+        reserve.close()
+
+
+def test_room_is_lent_from_what_is_free_first(disk: Disk, tmp_path: Path):
+    disk.reserve.fill()
+    file = tmp_path / "file"
+    file.touch()
+    assert disk.reserve.lend(file, STEP_OCTETS + 1)
+    assert file.stat().st_size == STEP_OCTETS + 1
+    assert disk.reserve.lend(file, 1)
+    assert file.stat().st_size == STEP_OCTETS + 1, "nothing is taken from it"
+    assert disk.reserve.left == RESERVE_OCTETS
+    assert not disk.reserve.is_given_up
+    assert not disk.reserve.lend(tmp_path / "missing", 1)
+    disk.reserve.close()
 
 
 def test_a_large_disk_keeps_eight_mib_for_draining(tmp_path: Path):
@@ -122,7 +181,7 @@ def short_files() -> Iterator[None]:
 @pytest.mark.usefixtures("short_files")
 def test_a_reserve_that_cannot_be_filled_is_not_there(disk: Disk):
     disk.reserve.fill()
-    assert disk.reserved is None
+    assert not disk.reserved
 
 
 def test_a_reserve_is_no_way_to_somebody_elses_file(disk: Disk, tmp_path: Path):
@@ -261,21 +320,51 @@ def test_a_store_starts_on_a_disk_that_is_full_and_messages_can_be_settled(tmp_p
         shelf.store.close(None)
 
 
+def test_a_log_is_copied_on_a_full_disk_and_a_crash_before_that_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if reason := why_no_small_disk(tmp_path):
+        pytest.skip(reason)
+    monkeypatch.setattr(writer_module, "IDLE_S", 3600.0)  # only the test has the files maintained
+    (tmp_path / "small").mkdir()
+    with small_disk(tmp_path / "small") as folder:
+        store = SqliteStore(folder, drain_octets(folder))
+        shelf = Shelf(store, folder).start()
+        numbers = [1, 2]
+        for number in numbers:
+            assert shelf.commit(chunks=[entries(number, b"x" * 80_000)]) == number
+        fill(tmp_path / "small" / "filler")
+        before = (folder / MESSAGES).stat().st_size
+        assert store._writer._lend_to_database(store._writer._messages)
+        assert store.is_short
+        grown = (folder / MESSAGES).stat().st_size
+        assert grown > before + 150_000
+        shutil.copytree(folder, tmp_path / "killed")
+        assert store._writer._copy_logs()
+        assert (folder / MESSAGES).stat().st_size == grown, "as large as it had to be"
+        assert shelf.commit(dropped=numbers) == len(numbers) + 1
+        shelf.store.close(None)
+    again = Shelf.of(tmp_path / "killed")
+    assert list(again.found().chunks) == numbers
+    assert again.store.damage == []
+    again.store.close(None)
+
+
 def test_chunks_of_more_queue_than_there_is_room_to_delete_are_deleted_in_portions(tmp_path: Path):
-    count = 3 * PORTION_CHUNKS
+    chunks = 3 * PORTION_CHUNKS
     store = SqliteStore(tmp_path / "data", RESERVE_OCTETS)
     shelf = Shelf(store, tmp_path / "data").start()
-    for number in range(1, count + 1):
+    for number in range(1, chunks + 1):
         shelf.commit(chunks=[entries(number, b"x")])
 
     def full_for_many(sql: str, *arguments: object) -> tuple[int, str] | None:
         return FULL if sql == DO and repr(arguments).count(",") > 2 * PORTION_CHUNKS else None
 
     store._writer._messages = Faulty(store._writer._messages, full_for_many)  # type: ignore[assignment]
-    everything = list(range(1, count + 1))
-    with_more = shelf.commit(chunks=[entries(count + 1, b"y")], dropped=[*everything])
+    everything = list(range(1, chunks + 1))
+    with_more = shelf.commit(chunks=[entries(chunks + 1, b"y")], dropped=[*everything])
     assert isinstance(with_more, NoSpaceError), "what it brings and what it deletes belong together"
-    assert shelf.commit(dropped=[*everything]) == count + 2
+    assert shelf.commit(dropped=[*everything]) == chunks + 2
     after = shelf.given_up()
     assert after.found().chunks == {}
     after.store.close(None)

@@ -300,7 +300,7 @@ def test_wherever_there_is_no_space_nothing_is_kept_and_the_same_commit_can_come
     place: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ):
     """And nothing is left to make room of: else the commit would be written after all."""
-    monkeypatch.setattr(Writer, "_make_room", lambda self: False)
+    monkeypatch.setattr(Writer, "_copy_logs", lambda self: False)
     calls, removals = calls_of_a_commit(place / "first", faults)
     assert calls > 8
     for at in range(1, calls - removals + 1):

@@ -61,6 +61,26 @@ class Flood(Thread):
         self._goes_on = False
 
 
+class Hunger(Thread):
+    """Another program that takes whatever room a disk has, at any moment, until it is stopped."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._goes_on = True
+        self.start()
+
+    def run(self) -> None:
+        with self._path.open("wb", buffering=0) as file:
+            while self._goes_on:
+                with suppress(OSError):
+                    file.write(bytes(4096))
+
+    def stop(self) -> None:
+        self._goes_on = False
+        self.join()
+
+
 def until(claim: Callable[[], bool]) -> None:
     begun = time.monotonic()
     while not claim():
@@ -143,6 +163,28 @@ def test_what_is_settled_on_a_disk_that_others_have_filled_stays_settled(disk: P
             node = Node(disk, settings=NO_WARNING)
             assert first(node) > settled
         filler.unlink()
+        until(lambda: not holds_back(node))
+        flood.join()
+    finally:
+        node.kill()
+
+
+def test_what_is_settled_stays_settled_while_others_take_whatever_room_there_is(disk: Path, tmp_path: Path):
+    node = Node(disk, settings=NO_WARNING)
+    try:
+        flood = Flood(node)
+        until(lambda: waiting(node) > 300)
+        hunger = Hunger(tmp_path / "taken")
+        try:
+            until(lambda: holds_back(node))
+            settled = drain(node, waiting(node) // 2)
+            settled = drain(node, waiting(node) // 2)
+        finally:
+            hunger.stop()
+        node.kill()
+        node = Node(disk, settings=NO_WARNING)
+        assert first(node) > settled
+        (tmp_path / "taken").unlink()
         until(lambda: not holds_back(node))
         flood.join()
     finally:
