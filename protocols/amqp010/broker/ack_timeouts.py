@@ -25,10 +25,16 @@ class Timeouts(AckTimeouts):
 
     def __init__(self, session: ServedSession) -> None:
         super().__init__(session.broker.timers)
-        self._session = session
+        self._session: ServedSession | None = session
+
+    def end(self) -> None:
+        self.stop()
+        self._session = None
 
     def check(self, now: float) -> None:
         session = self._session
+        if session is None:
+            return
         held = session.unsettled.by_id
         late = {id: delivery for id, delivery in held.items() if is_late(delivery, now)}
         name = session.name.decode("utf-8", "replace")

@@ -278,7 +278,7 @@ class ServedSession(SessionOwner, Publisher):
 
     def _end(self) -> None:
         self.ended = True
-        self.timeouts.stop()
+        self.timeouts.end()
         transactions.session_ended(self)
         for act in self.at_end:
             act()

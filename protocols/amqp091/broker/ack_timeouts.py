@@ -61,44 +61,47 @@ class Timeouts(AckTimeouts):
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel.broker.timers)
-        self._channel = channel
+        self._channel: Channel | None = channel
+
+    def end(self) -> None:
+        self.stop()
+        self._channel = None
 
     def check(self, now: float) -> None:
         channel = self._channel
+        if channel is None:
+            return
         unsettled = channel.unsettled
         late = {tag: delivery for tag, delivery in unsettled.items() if is_late(delivery, now)}
-        if late and not self._answered(late):
-            error = self._error(next(iter(late.values())))
+        if late and not self._answered(channel, late):
+            text = late_text(f"channel {channel.number}", next(iter(late.values())).allowed_s)
+            error = AmqpError(m.PRECONDITION_FAILED, text)
             channel.connection.wire.fail_channel(channel.number, error)
         for delivery in channel.unsettled.values():
             self.watch(delivery)
 
-    def _answered(self, late: dict[int, Delivery]) -> bool:
+    def _answered(self, channel: Channel, late: dict[int, Delivery]) -> bool:
         """Return False if the channel is to be closed."""
-        response = self._channel.broker.compat.consumer_timeout_response
+        response = channel.broker.compat.consumer_timeout_response
         if response is TimeoutResponse.CLOSE_CHANNEL:
             return False
         deliveries = list(late.values())
         if response is TimeoutResponse.NOTIFY_CONSUMER:
-            return self._cancelled_all(deliveries)
-        if len(late) + len(self._channel.late.by_tag) > LATE_MAX:
+            return self._cancelled_all(channel, deliveries)
+        if len(late) + len(channel.late.by_tag) > LATE_MAX:
             return False
-        self._channel.take_back(late)
-        report(deliveries, self._channel.client.name, f"channel {self._channel.number}")
+        channel.take_back(late)
+        report(deliveries, channel.client.name, f"channel {channel.number}")
         return True
 
-    def _cancelled_all(self, late: list[Delivery]) -> bool:
+    def _cancelled_all(self, channel: Channel, late: list[Delivery]) -> bool:
         """Cancel the late consumers instead of the channel, if the client allows that. Returns False if it does not, or
         if not every late delivery has such a consumer."""
         holders = dict.fromkeys(delivery.consumer for delivery in late)
         consumers = [each for each in holders if isinstance(each, ChannelConsumer) and each.attached]
-        told = self._channel.connection.wire.has_capability("consumer_cancel_notify")
+        told = channel.connection.wire.has_capability("consumer_cancel_notify")
         if not told or len(consumers) < len(holders):
             return False
         for consumer in consumers:
-            self._channel.cancel_late(consumer)
+            channel.cancel_late(consumer)
         return True
-
-    def _error(self, late: Delivery) -> AmqpError:
-        text = late_text(f"channel {self._channel.number}", late.allowed_s)
-        return AmqpError(m.PRECONDITION_FAILED, text)

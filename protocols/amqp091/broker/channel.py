@@ -563,7 +563,7 @@ class Channel:
 
     def close(self) -> None:
         """End the consumers, and requeue the unacknowledged deliveries, marked as redelivered (S110, S126)."""
-        self.timeouts.stop()
+        self.timeouts.end()
         for consumer in list(self.consumers.values()):
             self._detach(consumer)
         self.consumers.clear()

@@ -80,7 +80,7 @@ class Publishing:
         self.confirming = False
         self.persistent = False
         self.tx: Transaction | None = None
-        self._channel = channel
+        self._channel: Channel | None = channel  # None once it has ended
         self.confirmed = 0  # the last sequence number that was confirmed
         self._nacked: deque[int] = deque()  # not sent yet
         self._announced = False  # on the broker's list of publishers for this settle
@@ -249,7 +249,7 @@ class Publishing:
         if not self._flags & RENEWS:
             return self.broker.publish_immediate(exchange, message)
         message.exchange = RENEWAL
-        return TAKEN if self._channel.renew(message.key) else UNROUTABLE
+        return TAKEN if self._channel is not None and self._channel.renew(message.key) else UNROUTABLE
 
     def _check_facts(self, target: Target, facts: Facts, properties: bytes) -> bytes:
         if facts.user_id is not None:
@@ -257,9 +257,9 @@ class Publishing:
         if target.guarded:
             self.client.check_topics(target.exchange, (*facts.cc, *facts.bcc))
         if facts.reply_to == REPLY_TO:
-            if self._channel.reply_consumer is None:
+            if self._channel is None or (replies := self._channel.reply_consumer) is None:
                 raise PreconditionFailed("fast reply consumer does not exist")
-            return wire.edit_properties(properties, {"reply_to": self._channel.reply_consumer.queue.name})
+            return wire.edit_properties(properties, {"reply_to": replies.queue.name})
         return properties
 
     def _not_taken(self, outcome: Outcome, message: Message) -> None:
@@ -291,7 +291,8 @@ class Publishing:
         self.returned += 1
         self.broker.returned += 1
         method = m.BasicReturn(code, text, message.exchange, message.key)
-        self._channel.send_content(method, *rendered(message))
+        if self._channel is not None:
+            self._channel.send_content(method, *rendered(message))
 
     def mark(self) -> int:
         self._announced = self.persistent = False
@@ -300,19 +301,20 @@ class Publishing:
     def taken(self, mark: int) -> None:
         """Confirm everything up to `mark`: runs of acks, and the nacks between them (S119, S120)."""
         channel, nacked = self._channel, self._nacked
+        if channel is None:
+            return
         while nacked and nacked[0] <= mark:
             refused = nacked.popleft()
-            self._ack_through(refused - 1)
+            self._ack_through(channel, refused - 1)
             channel.outbox.write(confirm_frame(channel.number, NACK, refused, False))
             self.confirmed = refused
             self.refused += 1
-        self._ack_through(mark)
+        self._ack_through(channel, mark)
 
-    def _ack_through(self, sequence: int) -> None:
-        """Ack the unconfirmed messages, unless the channel has ended: then `close` has left nothing to confirm."""
+    def _ack_through(self, channel: Channel, sequence: int) -> None:
+        """Ack the unconfirmed messages."""
         count = sequence - self.confirmed
         if count > 0:
-            channel = self._channel
             channel.outbox.write(confirm_frame(channel.number, ACK, sequence, count > 1))
             self.broker.confirmed += count
             self.confirmed = sequence
@@ -354,9 +356,13 @@ class Publishing:
         self._returns.clear()
 
     def close(self) -> None:
-        """Confirm nothing any more, because a later channel may have the same number."""
+        """Confirm and send nothing any more, because a later channel may have the same number.
+
+        The channel is forgotten: in a cycle with this, it would wait for the collector.
+        """
         self._nacked.clear()
         self.confirmed = self.published
+        self._channel = None
 
 
 def return_code(outcome: Outcome, flags: int) -> int | None:

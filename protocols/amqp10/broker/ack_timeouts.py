@@ -28,10 +28,16 @@ class Timeouts(AckTimeouts):
 
     def __init__(self, consumer: LinkConsumer) -> None:
         super().__init__(consumer.session.broker.timers)
-        self._consumer = consumer
+        self._consumer: LinkConsumer | None = consumer
+
+    def end(self) -> None:
+        self.stop()
+        self._consumer = None
 
     def check(self, now: float) -> None:
         consumer = self._consumer
+        if consumer is None:
+            return
         link, session = consumer.link, consumer.session
         unsent = cast("list[Delivery]", list(link.unsent))
         sent = cast("dict[int, Delivery]", link.unsettled)
@@ -46,12 +52,11 @@ class Timeouts(AckTimeouts):
             link.detach(AmqpError(p.PRECONDITION_FAILED, text))
             return
         if late:
-            self._take_back(late)
+            self._take_back(consumer, late)
         for delivery in (*sent.values(), *unsent):
             self.watch(delivery)
 
-    def _take_back(self, late: dict[int, Delivery]) -> None:
-        consumer = self._consumer
+    def _take_back(self, consumer: LinkConsumer, late: dict[int, Delivery]) -> None:
         consumer.link.settle(list(late), TAKEN_BACK)
         consumer.session.wire.flush()
         consumer.retire([*late.values()], TAKEN_BACK)

@@ -481,7 +481,7 @@ class LinkConsumer(Consumer, Retiring):
 
     def on_detached(self, tokens: list[object], closed: bool) -> None:
         """Remove the consumer. Unsettled deliveries get the default outcome; usually they are released (S178)."""
-        self.timeouts.stop()
+        self.timeouts.end()
         self.session.consumers.pop(self, None)
         self.queue.remove_consumer(self)
         if not self.browses:

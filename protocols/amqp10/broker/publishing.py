@@ -506,6 +506,7 @@ class Addressed(Publishing):
         super().on_detached(closed)
         if self._watch is not None:
             self._watch.queue.unwatch(self._watch)
+            self._watch = None
         if self._queue is not None and not self._queue.deleted:
             self._host.delete_queue(self._queue)
 

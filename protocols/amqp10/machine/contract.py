@@ -170,6 +170,42 @@ class OutgoingOwner(ABC):
         """
 
 
+class EndedIncoming(IncomingOwner):
+    """The owner of a link that has ended: nothing comes in any more."""
+
+    __slots__ = ()
+
+    def on_message(
+        self, delivery_id: int, tag: bytes, payload: bytes, settled: bool, state: p.DeliveryState | None
+    ) -> None:
+        """Do nothing."""
+
+    def on_detached(self, closed: bool) -> None:
+        """Do nothing."""
+
+
+class EndedOutgoing(OutgoingOwner):
+    """The owner of a link that has ended: nothing is answered any more."""
+
+    __slots__ = ()
+
+    def on_credit(self, link: OutgoingLink) -> None:
+        """Do nothing."""
+
+    def on_outcomes(
+        self, ids: Sequence[int], tokens: list[object], state: p.DeliveryState | None, settled: bool
+    ) -> None:
+        """Do nothing."""
+
+    def on_detached(self, tokens: list[object], closed: bool) -> None:
+        """Do nothing."""
+
+
+# In a cycle with their last owners, links would wait for the collector.
+ENDED_INCOMING: Final = EndedIncoming()
+ENDED_OUTGOING: Final = EndedOutgoing()
+
+
 class Tuning:
     """The limits that we offer and enforce."""
 

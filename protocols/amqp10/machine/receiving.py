@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
 from protocols.amqp10.codec.wire import MASK, TAG_SIZE_MAX, distance
-from protocols.amqp10.machine.contract import IncomingOwner
+from protocols.amqp10.machine.contract import ENDED_INCOMING, IncomingOwner
 from protocols.amqp10.machine.link import Link, SourceLike, States, TargetLike, map_of, size_exceeded
 
 if TYPE_CHECKING:
@@ -117,7 +117,8 @@ class IncomingLink(Link):
 
     def _tell_owner(self) -> None:
         self._forget_unfinished()
-        self.owner.on_detached(self._closed)
+        owner, self.owner = self.owner, ENDED_INCOMING
+        owner.on_detached(self._closed)
         self.unsettled.clear()
 
     def _begin(self) -> None:

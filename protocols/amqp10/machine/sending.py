@@ -32,7 +32,7 @@ from protocols.amqp10.codec.wire import (
     cut,
     distance,
 )
-from protocols.amqp10.machine.contract import OutgoingOwner
+from protocols.amqp10.machine.contract import ENDED_OUTGOING, OutgoingOwner
 from protocols.amqp10.machine.link import Link, SourceLike, States, TargetLike, map_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ class OutgoingLink(Link):
         self.owner = self.session.owner.on_attach_outgoing(self, attach)
 
     def _tell_owner(self) -> None:
-        self.owner.on_detached([*self.unsettled.values(), *self.unsent], self._closed)
+        owner, self.owner = self.owner, ENDED_OUTGOING
+        owner.on_detached([*self.unsettled.values(), *self.unsent], self._closed)
 
     def _begin(self) -> None:
         """Do nothing: nothing is sent before the peer's first flow."""

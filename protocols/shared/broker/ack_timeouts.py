@@ -55,6 +55,10 @@ class AckTimeouts(ABC):
             self.stop()
             self._timer = self._timers.at(due, self._run)
 
+    @abstractmethod
+    def end(self) -> None:
+        """Forget what was watched, for good: in a cycle with this, it would wait for the collector."""
+
     def stop(self) -> None:
         self._timers.cancel(self._timer)
         self._timer = None
