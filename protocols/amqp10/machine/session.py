@@ -75,6 +75,7 @@ class Session:
         "_owned",
         "_peer_handle_max",
         "_received_before",
+        "_remains",
         "_window",
         "channel",
         "connection",
@@ -100,6 +101,10 @@ class Session:
         self.sending = Sending(self, int(begin.incoming_window))
         self._incoming: dict[int, IncomingLink] = {}  # of `links`
         self._names: dict[tuple[str, bool], Link] = {}  # by name and the peer's role
+        self._remains = (
+            self._incoming,
+            self._names,
+        )  # these two, once the session has ended: emptied with its links
         self._peer_handle_max = begin.handle_max
         self._next_incoming_id = int(begin.next_outgoing_id)
         self._window = connection.tuning.incoming_window  # transfers that the peer may send
@@ -173,11 +178,12 @@ class Session:
 
     def silence(self) -> None:
         """Stop sending and taking anything: calls of owners have no effect from now on."""
+        if self.ended:
+            return
         self.ended = True
         self.sending.clear()
         self._answers.clear()
-        self._incoming.clear()
-        self._names.clear()
+        self._incoming, self._names = {}, {}
 
     def lost(self, last: p.End | None = None) -> None:
         """End the session, which the connection has forgotten already: its links, then its owner. Then send `last`."""
@@ -190,6 +196,9 @@ class Session:
         if handles:
             link = self.links.pop(handles.pop(), None)  # the first one of them
             if link is not None:
+                incoming, names = self._remains
+                incoming.pop(link.handle, None)
+                names.pop((link.name, link.role), None)
                 link.end(closed=False)
             return True
         if self._owned:
