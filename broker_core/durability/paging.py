@@ -25,6 +25,7 @@ from broker_core.queues.work_queue import WorkQueue
 if TYPE_CHECKING:
     from broker_core.broker import Broker
     from broker_core.clock import Timer
+    from broker_core.queues.queue import Queue
 
 WAITING: Final = 450  # bytes of a waiting message besides body and properties: 310 to 420, and its number
 INTERVAL_S: Final = 0.05  # between checks while messages arrive: 15 MB at the most
@@ -36,6 +37,8 @@ HEAD: Final = 256  # messages at the head of a queue with consumers that stay in
 HEAD_OCTETS: Final = 1 << 18  # or about so many bytes of them
 UNUSED: Final = 64 * MIB  # bytes; unused memory beyond it is given back,
 LOOK_S: Final = 2.0  # unless it is needed again after so long
+LOOK_QUEUES: Final = 100  # measured in a step of a look
+LOOK_REST: Final = 50  # times as long as a look took, there is no other
 
 
 class Paging:
@@ -55,6 +58,8 @@ class Paging:
         self._resident = resident
         self._give_back = give_back
         self._look: Timer | None = None  # to check for unused memory
+        self._is_looking = False  # it has begun
+        self._not_before = 0.0  # when the next one may be
         self._again: Timer | None = None  # to go on paging out
         self._base = resident()  # the memory without messages
 
@@ -62,11 +67,12 @@ class Paging:
         """Page out messages if there are too many in memory: a portion of them now, and the rest soon."""
         self.due_at = now + INTERVAL_S
         budget, grown = self.budget, self._grown()
-        if grown > UNUSED and (self._look is None or self._look.cancelled):
-            self._look = self._broker.timers.at(now + LOOK_S, self._look_at_unused)
+        if grown > UNUSED and not self._is_looking and (self._look is None or self._look.cancelled):
+            self._look = self._broker.timers.at(max(now + LOOK_S, self._not_before), self._look_at_unused)
         if budget is None or grown <= budget:
             return
-        memory = sorted(self._memory(), key=lambda found: found[0], reverse=True)
+        queues = (queue for host in self._broker.hosts() for queue in host.queues.values())
+        memory = sorted(memory_in(queues), key=lambda found: found[0], reverse=True)
         excess = sum([octets for octets, _ in memory]) - budget
         pause_s = max(INTERVAL_S, len(memory) * ASKING_S)
         self.due_at = now + pause_s
@@ -90,19 +96,25 @@ class Paging:
         return journal is not None and (journal.dirty or journal.durable < journal.open - 1)
 
     def _look_at_unused(self, now: float) -> None:
-        needed = sum([octets for octets, _ in self._memory()])
+        """Give back what the queues do not need, once they are all measured, in portions."""
+        self._is_looking = True
+        steps = self._looking()
+        self._broker.long_work.begin(lambda: next(steps, False))
+
+    def _looking(self) -> Iterator[bool]:
+        """Yield after each step of a look."""
+        needed, took_s, clock = 0, 0.0, self._broker.clock
+        queues = [queue for host in self._broker.hosts() for queue in host.queues.values()]
+        for at in range(0, len(queues), LOOK_QUEUES):
+            began = clock.now()
+            needed += sum([octets for octets, _ in memory_in(queues[at : at + LOOK_QUEUES])])
+            took_s += clock.now() - began
+            yield True
         if self._grown() > needed + UNUSED:
             self._give_back()
-        self.due_at = now  # so that it is checked again after the next batch
-
-    def _memory(self) -> Iterator[tuple[int, WorkQueue]]:
-        """Yield each queue with waiting messages, after the bytes of memory that they take."""
-        for host in self._broker.hosts():
-            for queue in host.queues.values():
-                if isinstance(queue, WorkQueue) and (queue.ready or queue.schedule is not None):
-                    yield memory_of(queue), queue
-                if queue.dead_letters is not None and queue.dead_letters.ready:
-                    yield memory_of(queue.dead_letters), queue.dead_letters
+        self._is_looking = False
+        self.due_at = clock.now()  # so that it is checked again after the next batch
+        self._not_before = self.due_at + LOOK_REST * took_s
 
     def _put_away(self, queues: Iterable[WorkQueue], octets: float) -> bool:
         """Page out a portion of these queues, one after the other. Return whether there is more to page out now."""
@@ -115,6 +127,15 @@ class Paging:
                 octets -= memory - memory_of(queue)
                 left -= away_from(queue) - waiting + ATTEMPT
         return octets > 0 and left <= 0
+
+
+def memory_in(queues: Iterable[Queue]) -> Iterator[tuple[int, WorkQueue]]:
+    """Yield each queue with waiting messages, after the bytes of memory that they take."""
+    for queue in queues:
+        if isinstance(queue, WorkQueue) and (queue.ready or queue.schedule is not None):
+            yield memory_of(queue), queue
+        if queue.dead_letters is not None and queue.dead_letters.ready:
+            yield memory_of(queue.dead_letters), queue.dead_letters
 
 
 def memory_of(queue: WorkQueue) -> int:

@@ -14,6 +14,7 @@ from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 from broker_core.clock import Turn
@@ -198,18 +199,23 @@ class History:
     def _look_at_host(
         self, tick: int, things: Things, sums: Counter[str], turn: Turn
     ) -> Generator[None, None, None]:
+        of_queues, of_exchanges = [0] * len(QUEUE), [0] * len(EXCHANGE)
         for queue in things.queues:
             counts = queue_counts(queue)
-            self._note(tick, queue, QUEUE, counts)
-            add(sums, QUEUE, counts)
+            if any(counts) or queue in self._series:
+                self._note(tick, queue, QUEUE, counts)
+                of_queues = list(map(add, of_queues, counts))
             if turn.is_over():
                 yield
         for exchange in things.exchanges:
             counts = exchange_counts(exchange)
-            self._note(tick, exchange, EXCHANGE, counts)
-            add(sums, EXCHANGE, counts)
+            if any(counts) or exchange in self._series:
+                self._note(tick, exchange, EXCHANGE, counts)
+                of_exchanges = list(map(add, of_exchanges, counts))
             if turn.is_over():
                 yield
+        sums.update(dict(zip(QUEUE, of_queues, strict=True)))
+        sums.update(dict(zip(EXCHANGE, of_exchanges, strict=True)))
 
     def _look_at_connections(self, tick: int, turn: Turn) -> Generator[None, None, None]:
         operations = self._broker.operations
@@ -267,11 +273,6 @@ class History:
             self._idle[thing] = now, tick
             return None
         return Series(columns)
-
-
-def add(sums: Counter[str], names: Iterable[str], counts: Iterable[int]) -> None:
-    for name, count in zip(names, counts, strict=True):
-        sums[name] += count
 
 
 def row(sums: Counter[str], columns: Iterable[str]) -> tuple[int, ...]:

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
 from broker_core.config.load import parse
 from broker_core.durability import paging
-from broker_core.durability.paging import ASKING_S, INTERVAL_S, LOOK_S, UNUSED, WAITING, Paging, memory_of
+from broker_core.durability.paging import (
+    ASKING_S,
+    INTERVAL_S,
+    LOOK_QUEUES,
+    LOOK_REST,
+    LOOK_S,
+    UNUSED,
+    WAITING,
+    Paging,
+    memory_of,
+)
 from broker_core.flow import MIB, MemoryMonitor
 from broker_core.node import assembly
+from broker_core.queues.queue import Queue
 from broker_core.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, letters, waiting
 from tests.harness.call_count import calls
@@ -306,3 +317,31 @@ def test_the_budget_is_a_fraction_of_the_watermark_or_octets(
     assert bench.broker.paging.budget == octets
     assembly._reload_monitors(bench.broker, parse({"memory": {"messages_max": "1MiB"}}))
     assert bench.broker.paging.budget == MIB
+
+
+def test_many_queues_are_measured_in_portions_and_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Budgeted(None)
+    for number in range(10 * LOOK_QUEUES):
+        bench.queue(f"q{number}")
+    steps, measured = list[float](), paging.memory_in
+
+    def slow(queues: Iterable[Queue]) -> Iterator[tuple[int, WorkQueue]]:
+        steps.append(bench.broker.now)
+        bench.clock.advance(0.01)
+        return measured(queues)
+
+    monkeypatch.setattr(paging, "memory_in", slow)
+    bench.grow(2 * UNUSED)
+    bench.pass_time(LOOK_S)
+    assert len(steps) == 1, "others have their turn"
+    bench.host.delete_queue(bench.host.declare_queue("comes and goes meanwhile"))
+    for _ in range(30):
+        bench.pass_time(0.001)
+    assert (len(steps), bench.given_back) == (10, 1)
+    bench.grow(2 * UNUSED)
+    bench.pass_time(LOOK_S)
+    assert len(steps) == 10, "it would cost as much again"
+    bench.pass_time(LOOK_REST * 10 * 0.01)
+    for _ in range(30):
+        bench.pass_time(0.001)
+    assert (len(steps), bench.given_back) == (20, 2)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from protocols.amqp10.codec import performatives as p
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
 TOGETHER_MAX: Final = 1024  # deliveries that dispositions in a row settle together
 DISPOSITION_MAX: Final = 64  # bytes of the frame of such a disposition
+NEXT_LINKS: Final = 500  # that end when their session does, listed at a time
 AROUND_ERROR: Final = 64  # bytes of a frame with an error besides that error
 
 
@@ -101,10 +103,8 @@ class Session:
         self.sending = Sending(self, int(begin.incoming_window))
         self._incoming: dict[int, IncomingLink] = {}  # of `links`
         self._names: dict[tuple[str, bool], Link] = {}  # by name and the peer's role
-        self._remains = (
-            self._incoming,
-            self._names,
-        )  # these two, once the session has ended: emptied with its links
+        # These two, once the session has ended: they are emptied as its links end.
+        self._remains = self._incoming, self._names
         self._peer_handle_max = begin.handle_max
         self._next_incoming_id = int(begin.next_outgoing_id)
         self._window = connection.tuning.incoming_window  # transfers that the peer may send
@@ -188,11 +188,13 @@ class Session:
     def lost(self, last: p.End | None = None) -> None:
         """End the session, which the connection has forgotten already: its links, then its owner. Then send `last`."""
         self.silence()
-        handles = list(self.links)
-        handles.reverse()
-        self.connection.ends(partial(self._end_one, handles, last))
+        self.connection.ends(partial(self._end_one, [], last))
 
     def _end_one(self, handles: list[int], last: p.End | None) -> bool:
+        """End the first link, or the session if there is none; return whether there was. `handles`: of the next."""
+        if not handles:
+            handles += islice(self.links, NEXT_LINKS)  # to list 65,535 would hold up others
+            handles.reverse()
         if handles:
             link = self.links.pop(handles.pop(), None)  # the first one of them
             if link is not None:
