@@ -14,7 +14,8 @@ time, as that takes 0.1 ms a MiB.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from broker_core.flow import MIB, resident_octets
@@ -104,12 +105,16 @@ class Paging:
     def _looking(self) -> Iterator[bool]:
         """Yield after each step of a look."""
         needed, took_s, clock = 0, 0.0, self._broker.clock
-        queues = [queue for host in self._broker.hosts() for queue in host.queues.values()]
-        for at in range(0, len(queues), LOOK_QUEUES):
-            began = clock.now()
-            needed += sum([octets for octets, _ in memory_in(queues[at : at + LOOK_QUEUES])])
-            took_s += clock.now() - began
-            yield True
+        for host in list(self._broker.hosts()):
+            portions = portions_of(host.queues)
+            while True:
+                began = clock.now()
+                queues = next(portions, None)
+                if queues is None:
+                    break
+                needed += sum([octets for octets, _ in memory_in(queues)])
+                took_s += clock.now() - began
+                yield True
         if self._grown() > needed + UNUSED:
             self._give_back()
         self._is_looking = False
@@ -127,6 +132,24 @@ class Paging:
                 octets -= memory - memory_of(queue)
                 left -= away_from(queue) - waiting + ATTEMPT
         return octets > 0 and left <= 0
+
+
+def portions_of(queues: Mapping[str, Queue]) -> Iterator[list[Queue]]:
+    """Yield all queues, some at a time; to list 100,000 takes up to 50 ms, as each is touched.
+
+    Those that come or go meanwhile may or may not be there, and so a few others that came after one that goes.
+    """
+    seen, values = 0, iter(queues.values())
+    while True:
+        try:
+            portion = list(islice(values, LOOK_QUEUES))
+        except RuntimeError:  # some have come or gone
+            values = iter(list(queues.values())[seen:])
+            continue
+        if not portion:
+            return
+        seen += len(portion)
+        yield portion
 
 
 def memory_in(queues: Iterable[Queue]) -> Iterator[tuple[int, WorkQueue]]:

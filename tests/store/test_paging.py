@@ -345,3 +345,17 @@ def test_many_queues_are_measured_in_portions_and_seldom(monkeypatch: pytest.Mon
     for _ in range(30):
         bench.pass_time(0.001)
     assert (len(steps), bench.given_back) == (20, 2)
+
+
+def test_all_queues_are_in_some_portion_although_others_come_and_go() -> None:
+    bench = Budgeted(None)
+    names = [f"q{number}" for number in range(2 * LOOK_QUEUES + 50)]
+    for name in names:
+        bench.queue(name)
+    portions = paging.portions_of(bench.host.queues)
+    seen = next(portions)
+    bench.host.delete_queue(bench.host.queues[names[-1]])
+    bench.host.declare_queue("comes")
+    for portion in portions:
+        seen += portion
+    assert [queue.name for queue in seen] == [*names[:-1], "comes"]
