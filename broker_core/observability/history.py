@@ -108,12 +108,22 @@ class Layers:
 class Things:
     """The objects of a virtual host at the beginning of a round, and the counts of those deleted before."""
 
-    __slots__ = ("bygone", "exchanges", "host", "queues")
+    __slots__ = ("_listed_at", "bygone", "exchanges", "host", "queues")
 
-    def __init__(self, host: VirtualHost, bygone: Mapping[str, int]) -> None:
+    def __init__(self, host: VirtualHost) -> None:
         self.host = host
-        self.queues = list(host.queues.values())
-        self.exchanges = list(host.exchanges.values())
+        self._listed_at = -1, -1  # what differs once some have come or gone
+        self.bygone: dict[str, int] = {}
+
+    def look(self, bygone: Mapping[str, int]) -> None:
+        """List the objects, unless they are those of the round before: to touch 100,000 queues takes 50 ms."""
+        host = self.host
+        if (
+            now := (host.revision, len(host.exchanges))
+        ) != self._listed_at:  # an exchange alone is no new revision
+            self._listed_at = now
+            self.queues = list(host.queues.values())
+            self.exchanges = list(host.exchanges.values())
         self.bygone = dict(bygone)
 
 
@@ -131,6 +141,7 @@ class History:
         self._idle: dict[
             object, tuple[int, int]
         ] = {}  # objects without a series for want of room: the hash of their counts, and the tick
+        self._there: dict[VirtualHost, Things] = {}  # of the last round
         self._started_at = 0.0
         self._round: Generator[None, None, None]
         self._timer: Timer | None = None
@@ -176,11 +187,13 @@ class History:
         total = Counter(broker.bygone.total)
         # Objects deleted during the round are sampled all the same: the total has the counts of those deleted before
         # the round, and not theirs.
-        there = [Things(host, broker.bygone.of(host.name)) for host in broker.hosts()]
+        self._there = {host: self._there.get(host) or Things(host) for host in broker.hosts()}
+        for things in self._there.values():
+            things.look(broker.bygone.of(things.host.name))
         total += Counter({name: broker.events.counts[name.replace("_", ".")] for name in CHURN})
         total["confirm"], total["return_unroutable"] = broker.confirmed, broker.returned
         turn = Turn(broker.clock, TURN_S, PAUSE_S)
-        for things in there:
+        for things in list(self._there.values()):
             sums: Counter[str] = Counter()
             yield from self._look_at_host(tick, things, sums, turn)
             total.update(sums)

@@ -11,7 +11,7 @@ from broker_core.clock import MOST, ManualClock, Turn
 from broker_core.exchanges.exchange import HANDLED, Exchange, ExchangeType, Handled
 from broker_core.exchanges.standard import STANDARD
 from broker_core.message import Message
-from broker_core.observability.counts import QUEUE, TOTAL, queue_counts
+from broker_core.observability.counts import EXCHANGE, QUEUE, TOTAL, queue_counts
 from broker_core.observability.history import INTERVAL_S, KEPT, LAYERS, History, Layers, Series
 from broker_core.queues.queue import Queue
 from broker_core.transaction import Transaction
@@ -58,6 +58,9 @@ class Chronicle:
         series = self.series(thing)
         return series.at(self.history.tick - ticks_ago)[series.columns.index("publish")]
 
+    def published_in(self, exchange: Exchange) -> int:
+        return self.series(exchange).last[EXCHANGE.index("publish_in")]
+
     def total(self, name: str) -> int:
         return self.history.total.back(1).last[TOTAL.index(name)]
 
@@ -83,6 +86,34 @@ def test_what_is_new_began_with_nothing(chronicle: Chronicle) -> None:
     chronicle.publish(5)
     chronicle.interval()
     assert [chronicle.published(queue, ago) for ago in (0, 1)] == [5, 0]
+
+
+def test_what_comes_or_goes_between_rounds_is_noticed(chronicle: Chronicle) -> None:
+    chronicle.interval(2)
+    exchange = chronicle.host.declare_exchange("x", "fanout")
+    exchange.published = 3
+    chronicle.interval()
+    assert chronicle.published_in(exchange) == 3
+    chronicle.host.bind(exchange, chronicle.queue(), "")
+    chronicle.publish(2)
+    chronicle.interval()
+    assert chronicle.published(chronicle.queue()) == 2
+    chronicle.host.delete_exchange("x")
+    chronicle.host.declare_exchange("y", "fanout").published = 5
+    chronicle.interval()
+    assert chronicle.history.series(exchange) is None
+    assert chronicle.published_in(chronicle.host.exchange("y")) == 5
+
+
+def test_rounds_without_change_list_nothing_anew(chronicle: Chronicle) -> None:
+    chronicle.queue()
+    chronicle.interval()
+    (things,) = chronicle.history._there.values()
+    before = things.queues
+    chronicle.publish(1)
+    chronicle.interval(2)
+    (things,) = chronicle.history._there.values()
+    assert things.queues is before
 
 
 def test_what_was_there_at_the_beginning_was_as_it_was_found() -> None:
