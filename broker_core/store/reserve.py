@@ -57,16 +57,16 @@ class Reserve:
             return None
 
     def fill(self) -> None:
-        """Allocate the file if it is missing and there is plenty of room; it counts as given up if there is little."""
-        if not self.octets:
+        """Allocate what is missing of the file if there is plenty of room; it counts as given up if there is little."""
+        missing = self.octets - self.left if self.octets else 0
+        if not (missing or self.is_given_up):
+            return
+        free = self.free()
+        if free is None or free < missing + (PLENTY - 1) * self.octets:
+            self.is_given_up = self.is_given_up or (free is not None and free < missing)
             return
         with suppress(OSError):
-            missing = self.octets - self.left
             if missing:
-                free = self.free()
-                if free is None or free < missing + (PLENTY - 1) * self.octets:
-                    self.is_given_up = self.is_given_up or (free is not None and free < missing)
-                    return
                 self._allocate()
             self.is_given_up = False
 

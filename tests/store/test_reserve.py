@@ -111,6 +111,18 @@ def test_a_reserve_that_is_given_up_stays_so_until_there_is_plenty_of_room(disk:
     assert disk.reserved == RESERVE_OCTETS
 
 
+def test_a_reserve_that_is_needed_counts_as_given_up_until_there_is_room_again_though_it_is_whole(disk: Disk):
+    disk.reserve.fill()
+    disk.reserve.need()
+    disk.free = PLENTY - RESERVE_OCTETS - 1
+    disk.reserve.fill()
+    assert disk.reserve.is_given_up
+    assert disk.reserved == RESERVE_OCTETS
+    disk.free += 1
+    disk.reserve.fill()
+    assert not disk.reserve.is_given_up
+
+
 def test_a_reserve_counts_as_given_up_on_a_disk_with_less_room_than_its_size(disk: Disk):
     disk.free = RESERVE_OCTETS
     disk.reserve.fill()
