@@ -87,7 +87,7 @@ soak: $(VENV)/.ready-to-test $(COMPILED)/.ready ## use everything for HOURS=1, a
 	PYTHONSAFEPATH=1 PYTHONPATH=$(CURDIR)/$(COMPILED):$(CURDIR) $(BIN)/python -m benchmarks.soak --hours $(HOURS) $(ARGS)
 
 # What is killed cannot tell what it has done, and browsers and Spark use little of the core that others do not.
-coverage: $(VENV)/.ready-to-test ## run the tests plain, and tell which branches of the core and the protocols they take
+coverage: $(VENV)/.ready-to-test $(NPM)/node_modules/.ready ## run the tests plain, and tell which branches of the core and the protocols they take
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt coverage
 	rm -f build/coverage/.coverage*
 	-COVERAGE_PROCESS_START=$(CURDIR)/scripts/coverage.ini LEVERET_TESTED=plain $(BIN)/python -m coverage run --rcfile scripts/coverage.ini \
