@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from broker_core.observability.log_levels import CATEGORIES, ROOT
 from tests.harness.postgres import database, own_pair, pair_alone, postgres_pair, schema_of_worker, turn
 
 __all__ = ["database", "own_pair", "pair_alone", "postgres_pair", "schema_of_worker", "turn"]
@@ -41,6 +42,7 @@ SOURCE: Final = (
     "test_architecture.py", "test_chart.py", "test_compiled_rules.py", "test_deploy.py", "test_docstrings.py",
     "test_project.py", "test_site.py", "test_statements.py",
 )  # fmt: skip
+LOGGERS: Final = [logging.getLogger(name) for name in (ROOT, *(f"{ROOT}.{each}" for each in CATEGORIES))]
 COMMON: Final = ("spark", "browser")  # fixtures that start what serves all tests that want it
 
 
@@ -130,11 +132,16 @@ def frozen_heap() -> None:
 
 @pytest.fixture(autouse=True)
 def log_level() -> Iterator[None]:
-    """A reload sets the level of the whole process; the next test begins without."""
-    logger = logging.getLogger("leveret")
-    before = logger.level
+    """A reload sets levels for the whole process, also when the test that asked for it is over; each begins without."""
+    forget_levels()
     yield
-    logger.setLevel(before)
+    forget_levels()
+
+
+def forget_levels() -> None:
+    for logger in LOGGERS:
+        if logger.level:
+            logger.setLevel(logging.NOTSET)
 
 
 @pytest.hookimpl(wrapper=True)

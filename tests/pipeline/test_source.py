@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_a_query_that_finds_nothing_new_does_not_ask_again_at_once(
     broker: FakeBroker, reader: StreamReader, monkeypatch: pytest.MonkeyPatch
 ):
     slept: list[float] = []
-    monkeypatch.setattr("pipeline.source.time.sleep", slept.append)
+    monkeypatch.setattr("pipeline.source.time", SimpleNamespace(sleep=slept.append))
     stream = broker.stream("orders")
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) == start

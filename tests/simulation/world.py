@@ -733,7 +733,7 @@ class Messaging(World):
         for queue, body in client.held_back if is_committed else ():
             record = self.records[body] = Record(body, client)
             self._move(record, queue, commit)
-        for body, outcome in client.answers.items():
+        for body, outcome in sorted(client.answers.items(), key=self._goes_last):
             record = self.records[body]
             assert record.given is not None
             if is_committed:
@@ -743,6 +743,11 @@ class Messaging(World):
         client.end(is_committed)
         client.is_in_transaction, client.held_back, client.answers = False, [], {}
         self._spill(commit)
+
+    def _goes_last(self, answer: tuple[bytes, str]) -> bool:
+        """Return whether an answer makes a dead letter that goes at least once: it goes when all else has gone."""
+        body, outcome = answer
+        return outcome == "reject" and self.records[body].place == "careful"
 
     def step_consume(self, random: Random) -> None:
         client = self._any(random)
