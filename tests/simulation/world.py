@@ -551,6 +551,8 @@ class Messaging(World):
             return f"after a start '{GOVERNED}' obeys {rule}, not {self.rules[-1][1]}"
         for name in self._queues:
             found = [self._body(each.message) for each in self.node.queue(name).waiting()]
+            if name == DEAD:
+                self._line_up_dead(found)
             expected = [record.body for record in self.lines[name] if record.due <= now]
             if found != expected:
                 return f"after a start '{name}' holds {found}, not {expected}"
@@ -564,6 +566,26 @@ class Messaging(World):
         except AssertionError as error:
             return f"after a start {error}"
         return ""
+
+    def _line_up_dead(self, found: list[bytes]) -> None:
+        """Have the dead letters that a start has made in the order in which they are found, if each queue's own are.
+
+        Whether what has expired in one queue goes before what is too much in another, or after that, is not promised.
+        """
+        line = self.lines[DEAD]
+        old = [record for record in line if len(record.places) == 1]
+        new = {record.body: record for record in line if len(record.places) > 1}
+        came = [new[body] for body in found if body in new]
+        if len(came) != len(new) or found[: len(old)] != [record.body for record in old]:
+            return
+        for queue in {record.places[-2].name for record in came}:
+            own = [record for record in line if record in came and record.places[-2].name == queue]
+            if own != [record for record in came if record.places[-2].name == queue]:
+                return
+        orders = sorted(record.places[-1].order for record in came)
+        for record, order in zip(came, orders, strict=True):
+            record.places[-1] = attrs.evolve(record.places[-1], order=order)
+        line[:] = [*old, *came]
 
     # Time.
 
