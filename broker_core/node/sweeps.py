@@ -1,9 +1,10 @@
 """Have cycles of ended connections freed, which the garbage collector by itself would find hours later.
 
-A connection, a channel, a session or a link that ends leaves some KiB of objects that refer to each other. Those that
-have lived for a while are old for the collector, and `memory_tuning.spare_the_collector` has it look at old objects
-hardly ever, as most of them are messages. So they are swept after so many have ended, or so much has been made. A sweep
-looks at all objects and takes 60 ms for a million: after one there is a rest of a thousand times as long.
+A connection or a session that ends leaves some KiB of objects that refer to each other; channels, links and
+subscriptions do not, as they may end by the ten thousand. Objects that have lived for a while are old for the
+collector, and `memory_tuning.spare_the_collector` has it look at old objects hardly ever, as most of them are messages.
+So they are swept after so many have ended, or so much has been made. A sweep looks at all objects and takes 60 ms for a
+million: after one there is a rest of a thousand times as long.
 """
 
 from __future__ import annotations

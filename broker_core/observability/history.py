@@ -118,9 +118,8 @@ class Things:
     def look(self, bygone: Mapping[str, int]) -> None:
         """List the objects, unless they are those of the round before: to touch 100,000 queues takes 50 ms."""
         host = self.host
-        if (
-            now := (host.revision, len(host.exchanges))
-        ) != self._listed_at:  # an exchange alone is no new revision
+        now = host.revision, len(host.exchanges)  # a new exchange alone is no new revision
+        if now != self._listed_at:
             self._listed_at = now
             self.queues = list(host.queues.values())
             self.exchanges = list(host.exchanges.values())
@@ -193,7 +192,7 @@ class History:
         total += Counter({name: broker.events.counts[name.replace("_", ".")] for name in CHURN})
         total["confirm"], total["return_unroutable"] = broker.confirmed, broker.returned
         turn = Turn(broker.clock, TURN_S, PAUSE_S)
-        for things in list(self._there.values()):
+        for things in self._there.values():
             sums: Counter[str] = Counter()
             yield from self._look_at_host(tick, things, sums, turn)
             total.update(sums)

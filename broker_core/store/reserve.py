@@ -143,6 +143,8 @@ class Reserve:
             allocate(file, left, self.octets - left)
         except OSError:
             os.ftruncate(file, left)
+            if not left:
+                self._file.unlink()
             raise
         finally:
             os.close(file)

@@ -493,7 +493,7 @@ class Writer(WriterThread):
         self._log_octets += COMMIT_OCTETS
         if self._unseen > self.room // LOOK_SHARE or monotonic() - self._seen_at > IDLE_S:
             self._look_at_room()
-        octets_max = min(LOG_OCTETS, self.ahead_max)
+        octets_max = self._log_max
         try:
             if self._log_octets > octets_max:
                 self._copy(self._messages)
@@ -513,7 +513,7 @@ class Writer(WriterThread):
         free = self._free_pages()
         if self.is_short and free > FREE_PAGES:
             self._give_back(min(self._step_pages, free - FREE_PAGES))
-        elif free > 16 * FREE_PAGES and 2 * free > self._pages():
+        elif free > 16 * FREE_PAGES and 2 * free > pages_of(self._messages):
             self._give_back(TRICKLE_PAGES)
 
     def look_after(self) -> bool:
@@ -522,7 +522,7 @@ class Writer(WriterThread):
             free = self._free_pages()
             if self.shrinks and free > FREE_PAGES:
                 self._give_back(min(self._step_pages, free - FREE_PAGES))
-                if self._log_octets > min(LOG_OCTETS, self.ahead_max):
+                if self._log_octets > self._log_max:
                     self._copy_logs()
                 return True
             if self._log_octets or self._meta_octets or self.is_short:
@@ -544,6 +544,11 @@ class Writer(WriterThread):
                 self._lend_to_log(database, kept)
 
     @property
+    def _log_max(self) -> int:
+        """The bytes that a log may have before it is copied."""
+        return min(LOG_OCTETS, self.ahead_max)
+
+    @property
     def _log_kept(self) -> int:
         """The bytes of a log that are not given back while the store is short: others would take them."""
         return self._drain.octets // KEPT_SHARE
@@ -557,9 +562,6 @@ class Writer(WriterThread):
 
     def _free_pages(self) -> int:
         return int(self._messages.execute("pragma freelist_count").fetchone()[0])
-
-    def _pages(self) -> int:
-        return pages_of(self._messages)
 
     def _give_back(self, pages: int) -> None:
         if self.shrinks:

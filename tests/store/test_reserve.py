@@ -193,7 +193,7 @@ def short_files() -> Iterator[None]:
 @pytest.mark.usefixtures("short_files")
 def test_a_reserve_that_cannot_be_filled_is_not_there(disk: Disk):
     disk.reserve.fill()
-    assert not disk.reserved
+    assert disk.reserved is None
 
 
 def test_a_reserve_is_no_way_to_somebody_elses_file(disk: Disk, tmp_path: Path):

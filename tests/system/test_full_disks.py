@@ -177,8 +177,8 @@ def test_what_is_settled_stays_settled_while_others_take_whatever_room_there_is(
         hunger = Hunger(tmp_path / "taken")
         try:
             until(lambda: holds_back(node))
-            settled = drain(node, waiting(node) // 2)
-            settled = drain(node, waiting(node) // 2)
+            for _ in range(2):
+                settled = drain(node, waiting(node) // 2)
         finally:
             hunger.stop()
         node.kill()
