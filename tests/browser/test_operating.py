@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pika
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from broker_core.federation.federation import federation_of
 from broker_core.node.logs import LogTargets
@@ -126,6 +126,31 @@ def test_limits_are_set_and_cleared_in_one_form(page: Page, node: PageNode) -> N
     submit(form)
     told(page, "max-queues is no limit now")
     assert (shop.limits.max_queues, shop.limits.max_connections) == (None, 4)
+
+
+def test_a_form_takes_nothing_until_the_page_shows_what_it_changed(page: Page) -> None:
+    go(page, "vhosts", "shop")
+    field = page.locator("section").filter(has_text="Limits").locator("form [name=max-queues]")
+    field.fill("9")
+    held: list[Route] = []
+    is_slow = True
+    page.route(
+        "**/api/vhost-limits/shop",
+        lambda route: held.append(route) if is_slow and route.request.method == "GET" else route.continue_(),
+    )
+    with page.expect_request(lambda sent: sent.method == "GET" and "vhost-limits" in sent.url):
+        field.press("Enter")
+        told(page, "max-queues is 9 now")
+    expect(field).to_be_disabled()
+    expect(field).to_have_value("9")
+    is_slow = False
+    for route in held:
+        route.continue_()
+    expect(field).to_be_enabled()
+    expect(field).to_have_value("9")
+    field.fill("")
+    field.press("Enter")
+    told(page, "max-queues is no limit now")
 
 
 # The log, shovels, charts, colours.

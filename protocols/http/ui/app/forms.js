@@ -1,4 +1,4 @@
-// Makes forms from lists of fields. Refreshing the page leaves them alone.
+// Makes forms from lists of fields. Refreshing the page leaves them alone, unless their initial values have changed.
 //
 //     form("Declare", [{name: "name", label: "Name", required: true}, ...], async (values) => "Queue declared")
 
@@ -22,28 +22,42 @@ export function form(verb, fields, action, then = () => {}) {
   const made = h(
     "form",
     { "data-keep": true, "data-key": key, onsubmit: submitted },
-    fields.map(fieldset),
-    h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, verb)),
+    h(
+      "fieldset",
+      { class: "all" },
+      fields.map(labelled),
+      h("div", { class: "row" }, h("button", { type: "submit", class: "main" }, verb)),
+    ),
   );
 
+  // Disabled until the page shows what has changed: it may replace this form, and what was typed into it meanwhile.
   async function submitted(event) {
     event.preventDefault();
-    const button = made.querySelector("button[type=submit]");
-    button.disabled = true;
+    const all = made.querySelector(".all");
+    const focused = document.activeElement;
     try {
-      const told = await action(values(made, fields));
+      const given = values(made, fields);
+      all.disabled = true;
+      const told = await action(given);
       if (told) notice(told);
       for (const secret of made.querySelectorAll("input[type=password]")) secret.value = "";
       then();
-      document.dispatchEvent(new Event("leveret:changed"));
+      await refreshed();
     } catch (problem) {
       notice(problem.message, "failed");
     } finally {
-      button.disabled = false;
+      all.disabled = false;
+      if (document.activeElement === document.body && made.contains(focused)) focused.focus({ preventScroll: true });
     }
   }
   return made;
 }
+
+/** Has the page refresh itself, and waits until it has, or has failed to. */
+const refreshed = () =>
+  new Promise((resolve) => {
+    document.dispatchEvent(new CustomEvent("leveret:changed", { detail: resolve }));
+  });
 
 /** A form that opens on demand. */
 export const panel = (title, content) =>
@@ -56,7 +70,7 @@ function values(made, fields) {
 
 const read = ({ name, type }, given) => (READ[type] ?? ((text) => text))(given.get(name) ?? "");
 
-function fieldset(field) {
+function labelled(field) {
   if (field.type === "checkbox") {
     return h(
       "label",

@@ -27,6 +27,7 @@ const state = {
   status: null, // the node's, as last loaded
   drawn: null, // what the view was last drawn from
   asking: new AbortController(),
+  refreshed: null, // a promise: the last refresh that has begun
   timer: 0,
 };
 
@@ -103,8 +104,13 @@ async function go() {
   document.getElementById("main")?.focus({ preventScroll: true });
 }
 
-/** Loads what the view shows, and the state of the node. */
-async function refresh() {
+/** Loads what the view shows, and the state of the node. Waits until this, or what has begun since, is shown. */
+function refresh() {
+  state.refreshed = loaded();
+  return state.refreshed;
+}
+
+async function loaded() {
   clearTimeout(state.timer);
   state.asking.abort();
   const asking = new AbortController();
@@ -112,10 +118,10 @@ async function refresh() {
   try {
     await draw(asking.signal);
   } catch (problem) {
-    if (asking.signal.aborted) return;
-    failed(problem);
+    if (!asking.signal.aborted) failed(problem);
   }
   if (!asking.signal.aborted) state.timer = setTimeout(again, REFRESH_MS);
+  else if (state.asking !== asking) await state.refreshed; // else the user has logged out
 }
 
 async function draw(signal) {
@@ -236,7 +242,10 @@ window.addEventListener("resize", () => {
 });
 window.addEventListener("hashchange", () => session.whoever() && go());
 document.addEventListener("visibilitychange", () => !document.hidden && session.whoever() && refresh());
-document.addEventListener("leveret:changed", () => session.whoever() && hostsAgain().then(refresh));
+document.addEventListener("leveret:changed", async ({ detail: shown }) => {
+  if (session.whoever()) await hostsAgain().then(refresh);
+  shown?.(); // to whoever waits for the page to show the change
+});
 document.addEventListener("leveret:host", () => session.whoever() && refresh());
 document.addEventListener("leveret:redraw", () => session.whoever() && redraw());
 document.addEventListener("leveret:out", () => showLogin());
