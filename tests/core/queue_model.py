@@ -182,10 +182,7 @@ class Model:
 
     def replay(self, log: Iterable[tuple[FakeConsumer, Delivery]]) -> None:
         """A dispatch gave these messages to these consumers, and then stopped."""
-        if self.active is None:  # however many have come and gone, its heir is found when the queue is served
-            self.active = max(self.competing(), key=lambda t: t.priority, default=None)
-        for consumer, delivery in log:
-            self.gave(self.taker(consumer), delivery)
+        self.serve(log)
         self.forget_turns()
         for taker in self.takers:
             assert not self.is_due(taker), "a message waits, and somebody could take it"
@@ -194,6 +191,13 @@ class Model:
             taker.consumer.searched = taker.consumer.searching
         if self.limits.overflow is Overflow.DROP_HEAD:
             self.drop()
+
+    def serve(self, log: Iterable[tuple[FakeConsumer, Delivery]]) -> None:
+        """These messages were given to these consumers, and there may be more."""
+        if self.active is None:  # however many have come and gone, its heir is found when the queue is served
+            self.active = max(self.competing(), key=lambda t: t.priority, default=None)
+        for consumer, delivery in log:
+            self.gave(self.taker(consumer), delivery)
 
     def seeks(self, taker: Taker) -> bool:
         return taker.browses or taker.consumer.selector is not None
@@ -245,8 +249,12 @@ class Model:
                 self.passed[first, second] = 0
 
     def drop(self) -> None:
-        while self.waiting and self.over():
-            self.leave_waiting(min(self.waiting, key=lambda item: (item.lane, item.position)), MAXLEN)
+        while self.over():
+            self.leave_waiting(self.lowest(), MAXLEN)
+
+    def lowest(self) -> Item:
+        """Which of those that wait goes first if there are too many."""
+        return min(self.waiting, key=lambda item: (item.lane, item.position))
 
     def expire_heads(self) -> None:
         for lane in {item.lane for item in self.waiting}:

@@ -360,12 +360,15 @@ class QueueMachine(RuleBasedStateMachine):
         assert not any(self.model.is_due(taker) for taker in self.model.takers)
 
     def the_dead_are_in_the_morgue(self) -> None:
+        assert self.found_dead() == self.buried + self.model.dead
+
+    def found_dead(self) -> Counter[tuple[int, str]]:
         found: Counter[tuple[int, str]] = Counter()
         for delivery in self.morgue.waiting():
             assert delivery.message.notes is not None
             (death,) = delivery.message.notes.deaths
             found[number(delivery), death.reason] += 1
-        assert found == self.buried + self.model.dead
+        return found
 
     @invariant()
     def every_message_is_in_one_place(self) -> None:

@@ -12,7 +12,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
+from broker_core.limits import Overflow
 from broker_core.message import Facts, Message
+from broker_core.queues.queue import MAXLEN
+from tests.core.queue_model import number
 from tests.core.test_queue_properties import CONSUMERS_MAX, OVERFLOWS, QueueMachine
 from tests.harness.bench import ENCODING
 from tests.store.paged import Disk, in_memory, pages_of, small_pages
@@ -53,6 +56,7 @@ class PagedQueueMachine(QueueMachine):
         super().renew(bounds)
         if not hasattr(self, "disk"):
             self.disk = Disk(self.bench.broker)
+        self.on_disk: dict[int, int] = {}  # which message a number of the store means
         self.queue.journal = self.disk.journal
         self.queue.number = self.disk.journal.next_queue
         self.disk.journal.next_queue += 1
@@ -99,6 +103,7 @@ class PagedQueueMachine(QueueMachine):
     @rule(keep=st.sampled_from([0, 0, 1, 2]), times=st.integers(1, 4))
     def page_out(self, keep: int, times: int) -> None:
         for _ in range(times):
+            self.note_numbers()
             self.queue.page_out(keep)
         self.step()
 
@@ -134,15 +139,38 @@ class PagedQueueMachine(QueueMachine):
         while self.disk.said or self.disk.reads:
             self.disk.hear()
             if self.disk.reads:
+                self.drop_meanwhile()
                 self.disk.read(self.random.randrange(6))
             super().settle_everything()
 
     def replay(self) -> None:
         """Who waits for a page gets it before anybody looks at what he has."""
         while self.queue.backlog is not None and self.queue.backlog.waits and self.wanting():
+            self.drop_meanwhile()
             self.disk.read(self.random.randrange(6))
             self.queue.dispatch()
+            self.bench.settle()
         super().replay()
+
+    def drop_meanwhile(self) -> None:
+        """A queue over its limit drops what it has at hand, although somebody waits for the page before it (S082)."""
+        self.model.serve(self.log)
+        self.log.clear()
+        if self.model.limits.overflow is not Overflow.DROP_HEAD:
+            return
+        self.note_numbers()
+        left = {number(each) for each in in_memory(self.queue)}
+        left |= {self.on_disk[stored] for page in pages_of(self.queue) for stored in page.numbers}
+        is_told = self.model.limits.dead_letter_exchange is not None
+        dead = self.found_dead()
+        while self.model.over():
+            lowest = self.model.lowest()
+            if lowest.number in left or (is_told and not dead[lowest.number, MAXLEN]):
+                return
+            self.model.leave_waiting(lowest, MAXLEN)
+
+    def note_numbers(self) -> None:
+        self.on_disk.update((each.stored, number(each)) for each in in_memory(self.queue))
 
     def wanting(self) -> bool:
         """Whether somebody would take more than was given to him, or the queue has not come to an end by itself."""
@@ -180,3 +208,43 @@ class PagedQueueMachine(QueueMachine):
 
 TestPagedQueue = PagedQueueMachine.TestCase
 TestPagedQueue.settings = settings(stateful_step_count=60)
+
+
+def test_what_comes_back_is_dropped_while_a_page_is_read() -> None:
+    """A queue that is full with what is on disk drops what comes back, also if a consumer is about to take another."""
+    machine = PagedQueueMachine()
+    machine.begin(
+        bounds={
+            "message_ttl_ms": None,
+            "max_length": 3,
+            "max_bytes": None,
+            "overflow": Overflow.DROP_HEAD,
+            "delivery_limit": None,
+            "dead_letter_exchange": "",
+            "dead_letter_key": "dead",
+        },
+        max_priority=1,
+        single_active=False,
+        windows=(1, 1),
+        batch=1,
+        patience=1,
+        seed=0,
+    )
+    try:
+        machine.fill(count=8, keep=0, priorities=[0], times=1, ttl_ms=None)
+        machine.consume(
+            browses=False,
+            credit=1,
+            exclusive=False,
+            limit=1 << 40,
+            priority=0,
+            settled=False,
+            wants=None,
+            window=None,
+        )
+        machine.fill(count=8, keep=0, priorities=[1], times=1, ttl_ms=None)
+        machine.release(failed=False, which=0)
+        assert machine.found_dead()[5, MAXLEN] == 1
+        assert [each.number for each in machine.model.order()] == [14, 15]
+    finally:
+        machine.teardown()
