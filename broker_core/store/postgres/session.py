@@ -175,9 +175,22 @@ class Session:
 
         Raises UnreachableError, and what `waiting` raises.
         """
+        self.begin(name, values)
+        self.flush(waiting)
+
+    def begin(self, name: bytes, values: Sequence[bytes | None]) -> None:
+        """Send of a prepared statement what can be sent without waiting. Raises UnreachableError."""
         pg = self.connection.pgconn
         try:
             pg.send_query_prepared(name, values, [1] * len(values), 1)
+            pg.flush()
+        except psycopg.Error as error:
+            raise failure(error) from None
+
+    def flush(self, waiting: Callable[[], None]) -> None:
+        """Send the rest of a statement that was begun, as `send` does."""
+        pg = self.connection.pgconn
+        try:
             while pg.flush():
                 readable, writable, _ = select.select([pg.socket], [pg.socket], [], LOOK_S)
                 if readable:
@@ -186,6 +199,10 @@ class Session:
                     waiting()
         except psycopg.Error as error:
             raise failure(error) from None
+
+    def is_prepared(self, name: bytes) -> bool:
+        """Return whether a statement has been prepared under a name."""
+        return name in self._prepared
 
     def answer(self, waiting: Callable[[], None], wakeup: Wakeup | None = None) -> list[bytes | None] | None:
         """Wait for the answer of what was sent, and return its first row, in binary.

@@ -3,6 +3,9 @@
     commit ──> pack ──> segments ──> statement is sent ──> local copy ──> (next commit: pack) ──> answer ──> durable
                                                                           no answer, or a warning: in doubt <──┘
 
+While the thread has nothing to do, the journal's thread itself packs and sends a small commit, without waiting: the
+database works while the thread is woken, which is what a client waits for that has its messages confirmed one by one.
+
 A commit in doubt is neither done nor lost. The thread connects until it can, for as long as that takes, and adds a beat
 to the shard's row: once that is replicated, so is all before it, and the row says whether the commit is there. If not,
 the same is sent again. Nothing is confirmed before, and publishers are held back meanwhile. If the row is of another
@@ -18,7 +21,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty
-from threading import Event
+from threading import Event, Lock
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -53,6 +56,8 @@ log: Final = logging.getLogger("leveret.store")
 
 BEAT_S: Final = 1.0  # without a commit, before the row is touched
 SLOW_S: Final = 2.0  # that a commit may take before publishers are held back
+SMALL: Final = 32  # messages, or changes of a kind, in a commit that the journal's thread sends
+SMALL_OCTETS: Final = 32 << 10  # of their bodies
 CLOSE_S: Final = 10.0  # for the last commit, while the database does not answer
 
 TRUE: Final = boolean(True)
@@ -78,7 +83,7 @@ TAKEN: Final = "another node has taken over: this one confirms nothing more"
 class Sent:
     """A commit on its way: encoded once, however often it is sent."""
 
-    __slots__ = ("change", "commit", "is_written", "made", "parts")
+    __slots__ = ("change", "commit", "is_written", "made", "parts", "sent_at")
 
     def __init__(
         self,
@@ -92,6 +97,17 @@ class Sent:
         self.change = change
         self.parts = parts  # a statement each; empty: the database has them, or needs nothing of the commit
         self.is_written = False  # in the local copy
+        self.sent_at = 0.0  # when the journal's thread has sent it, in seconds of `boottime`; or 0
+
+
+def is_small(commit: Commit) -> bool:
+    """Return whether a commit takes so little time to be encoded that all clients can wait for that."""
+    if commit.changes_segments or commit.replaced:
+        return False
+    if max(len(commit.objects), len(commit.settled), len(commit.marks), len(commit.dropped)) > SMALL:
+        return False
+    sizes = [message.size for each in commit.chunks for message in each.messages[: SMALL + 1]]
+    return len(sizes) <= SMALL and sum(sizes) <= SMALL_OCTETS
 
 
 class PostgresWriter(WriterThread):
@@ -118,6 +134,11 @@ class PostgresWriter(WriterThread):
         self._taken: Commit | End | None = None  # the next order, which was taken to be encoded
         self._refused = 0  # number of the commit that had no space: none is written before it; or 0
         self._wakeup = Wakeup()
+        # Held by the thread that encodes and sends: the writer's, unless it waits for an order.
+        self._turn = Lock()
+        self._turn.acquire()
+        self._given = 0  # orders to write a commit
+        self._obeyed = -1  # orders that the writer is done with; -1: it has not begun
         self._is_waiting = False  # for the database, so that the next commit can be encoded
         self._stalled_for: str | None = None  # what was told last
         self._close_at = float("inf")
@@ -139,9 +160,35 @@ class PostgresWriter(WriterThread):
         self._thread.start()
 
     def put(self, commit: Commit) -> None:
-        super().put(commit)
-        if self._is_waiting:
-            self._wakeup.wake()
+        """Have a commit written, as of any writer. A small one is sent at once if the thread has nothing to do.
+
+        The database works then, while the thread is woken.
+        """
+        self._given += 1
+        if not self._turn.acquire(blocking=False):
+            super().put(commit)
+            if self._is_waiting:
+                self._wakeup.wake()
+            return
+        try:
+            # The thread may have taken an order, and not have begun with it: what comes next comes after that.
+            if self._given == self._obeyed + 1 and not self._refused and is_small(commit):
+                self._send_at_once(commit)
+            super().put(commit)
+        finally:
+            self._turn.release()
+
+    def _send_at_once(self, commit: Commit) -> None:
+        """Encode and send a commit without waiting. What fails is tried again, and told, by the thread."""
+        try:
+            sent = self._encode(commit, False)
+            if len(sent.parts) == 1 and self._session.is_prepared(COMMIT_NAME):
+                self._session.was_doubtful()
+                at = boottime()
+                self._session.begin(COMMIT_NAME, sent.parts[0])
+                sent.sent_at = at
+        except (NoSpaceError, StoreError, UnreachableError):
+            pass
 
     def end(self, last: Commit | None) -> None:
         """Write all that was put, and the last commit, and end the thread. Raises StoreError.
@@ -166,18 +213,30 @@ class PostgresWriter(WriterThread):
 
         Between two commits that clients wait for, one after the other, maintenance would hold up the second.
         """
+        self._obeyed += 1
         if self._taken is not None:
             order, self._taken = self._taken, None
             return order
         more, wait_s = True, BEAT_S
         while True:
-            try:
+            if (given := self._wait(wait_s)) is not None:
+                return given
+            more = more and self._scratch.look_after()
+            wait_s = 0 if more else BEAT_S
+            if boottime() - self.renewed_at >= BEAT_S:
+                self._beat()
+
+    def _wait(self, wait_s: float) -> Commit | End | None:
+        """Wait for an order, and let the journal's thread encode and send meanwhile. None: there was none."""
+        self._turn.release()
+        try:
+            with suppress(Empty):
                 return self._orders.get(timeout=wait_s)
-            except Empty:
-                more = more and self._scratch.look_after()
-                wait_s = 0 if more else BEAT_S
-                if boottime() - self.renewed_at >= BEAT_S:
-                    self._beat()
+        finally:
+            self._turn.acquire()
+        with suppress(Empty):
+            return self._orders.get_nowait()  # it may have been sent in this moment
+        return None
 
     def _keep(self, commit: Commit) -> None:
         """Write a commit, and report the outcome; not one that comes after one that had no space. Raises StoreError."""
@@ -259,8 +318,10 @@ class PostgresWriter(WriterThread):
 
     def _commit(self, sent: Sent) -> bool:
         """Send a commit once. Return whether it is safe. Raises UnreachableError: it is in doubt; and as `_write`."""
-        session, sent_at = self._session, boottime()
-        session.was_doubtful()
+        session, sent_at = self._session, sent.sent_at
+        if not sent_at:
+            sent_at = boottime()
+            session.was_doubtful()
 
         def waiting() -> None:
             self._look()
@@ -282,8 +343,12 @@ class PostgresWriter(WriterThread):
         return True
 
     def _ask(self, session: Session, sent: Sent, waiting: Callable[[], None]) -> list[bytes | None] | None:
-        session.prepare(COMMIT_NAME, COMMIT)
-        session.send(COMMIT_NAME, sent.parts[0], waiting)
+        if sent.sent_at:
+            sent.sent_at = 0.0  # another time this thread sends it
+            session.flush(waiting)
+        else:
+            session.prepare(COMMIT_NAME, COMMIT)
+            session.send(COMMIT_NAME, sent.parts[0], waiting)
         with suppress(NoSpaceError):  # it is tried again, and told, once the database has answered
             self._write_copy(sent)  # while the database works
 

@@ -129,16 +129,16 @@ def no_epoch_check(patch: pytest.MonkeyPatch, asked: Session) -> None:
 
 def confirmed_before_the_wait(patch: pytest.MonkeyPatch, asked: Session) -> None:
     sent_name: list[bytes] = []
-    send, answer = Session.send, Session.answer
+    begin, answer = Session.begin, Session.answer
 
-    def sends(session: Session, name: bytes, values: list[bytes | None], waiting: Callable[[], None]) -> None:
+    def begins(session: Session, name: bytes, values: list[bytes | None]) -> None:
         sent_name[:] = [name]
-        send(session, name, values, waiting)
+        begin(session, name, values)
 
     def answers(session: Session, *waiting: Any) -> list[bytes | None] | None:
         return [boolean(True)] if sent_name == [COMMIT_NAME] else answer(session, *waiting)
 
-    patch.setattr(Session, "send", sends)
+    patch.setattr(Session, "begin", begins)
     patch.setattr(Session, "answer", answers)
 
 
