@@ -84,7 +84,9 @@ class PagedQueueMachine(QueueMachine):
 
     @rule(bounds=roomy)
     def change_policy(self, bounds: dict[str, object]) -> None:
+        """What is over a new limit is dropped when it has been read, and is by the time the next one comes."""
         super().change_policy(bounds)
+        self.settle()
 
     @precondition(lambda self: self.messages > self.first + 40)
     @rule(bounds=roomy)
@@ -125,6 +127,7 @@ class PagedQueueMachine(QueueMachine):
 
     @rule()
     def hear(self) -> None:
+        self.note_numbers()
         self.disk.hear()
         self.step()
 
@@ -137,6 +140,7 @@ class PagedQueueMachine(QueueMachine):
     def settle_everything(self) -> None:
         super().settle_everything()
         while self.disk.said or self.disk.reads:
+            self.note_numbers()
             self.disk.hear()
             if self.disk.reads:
                 self.drop_meanwhile()
@@ -149,7 +153,6 @@ class PagedQueueMachine(QueueMachine):
             self.drop_meanwhile()
             self.disk.read(self.random.randrange(6))
             self.queue.dispatch()
-            self.bench.settle()
         super().replay()
 
     def drop_meanwhile(self) -> None:
@@ -161,11 +164,9 @@ class PagedQueueMachine(QueueMachine):
         self.note_numbers()
         left = {number(each) for each in in_memory(self.queue)}
         left |= {self.on_disk[stored] for page in pages_of(self.queue) for stored in page.numbers}
-        is_told = self.model.limits.dead_letter_exchange is not None
-        dead = self.found_dead()
         while self.model.over():
             lowest = self.model.lowest()
-            if lowest.number in left or (is_told and not dead[lowest.number, MAXLEN]):
+            if lowest.number in left or lowest.expires_at <= self.model.now:
                 return
             self.model.leave_waiting(lowest, MAXLEN)
 
