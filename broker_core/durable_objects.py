@@ -125,6 +125,14 @@ class Catalogue(ABC):
         """Called after a queue was deleted. The deletions of the bindings to it are reported as well."""
 
     @abstractmethod
+    def keep_ending_queue(self, queue: Queue) -> None:
+        """Called instead, while the messages of a deleted queue have to come before they go elsewhere."""
+
+    @abstractmethod
+    def forget_ending_queue(self, queue: Queue) -> None:
+        """Called after the messages of such a queue have gone."""
+
+    @abstractmethod
     def keep_lease(self, lease: Lease) -> None:
         """Called after a lease was created or its fence changed; it is kept if its queue is. Gives it a number and the
         journal.

@@ -123,7 +123,7 @@ class VirtualHost(Traced):
             self.record_spans(broker.spans)
         self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
-        self._ending: set[Queue] = set()  # deleted, and waiting for messages that are to go elsewhere
+        self.ending: set[Queue] = set()  # deleted, and waiting for messages that are to go elsewhere
         self._closing = False
         self.default_exchange = Exchange(self, "", ByQueueName, durable=True)
         self.exchanges[""] = self.default_exchange
@@ -504,7 +504,7 @@ class VirtualHost(Traced):
         """Keep notes of a queue's kind or of a front-end with a queue for as long as it lasts, across restarts."""
         if notes != queue.notes:
             queue.notes = notes
-            if self.broker.catalogue is not None and not (queue.deleted or queue in self._ending):
+            if self.broker.catalogue is not None and not (queue.deleted or queue in self.ending):
                 self.broker.catalogue.keep_queue(queue)
 
     def _require_equivalent_queue(
@@ -528,7 +528,7 @@ class VirtualHost(Traced):
         Where its messages go elsewhere, and some of them have to come from another machine first, the queue keeps them
         until they have come: its name is free at once, and it delivers nothing more.
         """
-        if queue in self._ending:
+        if queue in self.ending:
             return 0
         if if_unused and queue.in_use:
             raise PreconditionFailed(f"{queue.described} in use")
@@ -556,7 +556,8 @@ class VirtualHost(Traced):
 
         Until then it is in the store, so that a sudden end of the node loses none of them.
         """
-        self._ending.discard(queue)
+        was_ending = queue in self.ending
+        self.ending.discard(queue)
         if queue.deleted:
             return
         reason = REJECTED if self.broker.compat.dead_letter_on_delete else DELETED
@@ -564,17 +565,41 @@ class VirtualHost(Traced):
             is_far = queue.asks_for_first()
             if is_far and not self._closing:
                 queue.paused = True
-                self._ending.add(queue)
-                self.broker.timers.at(self.broker.now + LOOK_S, partial(self._end, queue))
+                self.ending.add(queue)
+                self._look_again_at(queue)
+                if not was_ending:
+                    self._end_leases(queue)  # their names are free, too
+                    if self.broker.catalogue is not None:
+                        self.broker.catalogue.keep_ending_queue(queue)
                 return
             if not is_far:
                 queue.bury_all(reason)
-        successor = self.queues.get(queue.name)
-        if self.broker.catalogue is not None and (successor is None or not successor.number):
-            self.broker.catalogue.forget_queue(queue)
+        if self.broker.catalogue is not None:
+            if was_ending:
+                self.broker.catalogue.forget_ending_queue(queue)
+            else:
+                self.broker.catalogue.forget_queue(queue)
+        self._end_leases(queue)
+        queue.closed()
+
+    def _look_again_at(self, queue: Queue) -> None:
+        """Ask in a moment whether the messages of a deleted queue have come."""
+        self.broker.timers.at(self.broker.now + LOOK_S, partial(self._end, queue))
+
+    def _end_leases(self, queue: Queue) -> None:
         for key in [key for key, lease in self.leases.items() if lease.queue is queue]:
             self.leases.pop(key).end()
-        queue.closed()
+
+    def add_ending_queue(self, queue: Queue) -> None:
+        """Take in a queue that was being deleted when the node ended, as it is restored at a start."""
+        queue.pause(True)
+        self.ending.add(queue)
+
+    def go_on_ending(self) -> None:
+        """Have the messages of such queues go where they are to go, now that they, and all policies, are here."""
+        for queue in self.ending:
+            self._apply_queue_policy(queue)
+            self._look_again_at(queue)
 
     def add_hidden_queue(self, queue: Queue) -> None:
         """Make a queue reachable through the default exchange without listing it."""
@@ -602,7 +627,7 @@ class VirtualHost(Traced):
         for exchange in list(self.exchanges.values()):
             self._apply_exchange_policy(exchange)
             yield
-        for queue in list(self.queues.values()):
+        for queue in [*self.queues.values(), *self.ending]:
             if not queue.deleted:
                 self._apply_queue_policy(queue)
             yield
@@ -648,7 +673,8 @@ class VirtualHost(Traced):
     def _apply_queue_policy(self, queue: Queue) -> None:
         definition = self.broker.policies.for_queue(self.name, queue.name, queue.type)
         limits = effective_limits(queue.declared_limits, definition)
-        if limits.deduplicates is not None or queue.deduplication is not None:
+        is_ending = queue in self.ending  # what has its name is another's then
+        if not is_ending and (limits.deduplicates is not None or queue.deduplication is not None):
             self._deduplicate(queue, settings_in(limits))
         quorum = queue.type is QueueType.QUORUM
         obeyed = self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)
@@ -662,7 +688,7 @@ class VirtualHost(Traced):
         queue.apply(shared(obeyed))
         if obeyed.slow_threshold is not None or queue.slow_consumers is not None:
             queue.watch_consumers()
-        if self.broker.federation is not None:
+        if self.broker.federation is not None and not is_ending:
             self.broker.federation.queue_changed(queue, definition)
 
     # The end.
@@ -670,7 +696,7 @@ class VirtualHost(Traced):
     def close(self) -> None:
         """Delete everything in the virtual host, which is being deleted."""
         self._closing = True
-        for queue in list(self._ending):
+        for queue in list(self.ending):
             self._end(queue)
         for queue in [*self.queues.values(), *self.hidden_queues.values()]:
             self.delete_queue(queue)

@@ -33,6 +33,7 @@ from broker_core.store.records import (
     BINDING,
     BRANCH,
     DEDUPLICATION,
+    ENDING_QUEUE,
     EXCHANGE,
     LAST_NUMBER,
     LEASE,
@@ -180,6 +181,15 @@ class StoredCatalogue(Catalogue):
         if queue.number:
             self._journal.remove(key_of(QUEUE, queue.virtual_host.name, queue.name))
 
+    def keep_ending_queue(self, queue: Queue) -> None:
+        self.forget_queue(queue)
+        if is_kept(queue):
+            self._put(ending_queue_key(queue), object_records.queue_record(queue))
+
+    def forget_ending_queue(self, queue: Queue) -> None:
+        if is_kept(queue):
+            self._journal.remove(ending_queue_key(queue))
+
     def _next_number(self) -> int:
         """Return a new number, and store it, as entries of deleted queues may stay in the store for a while."""
         number = self._journal.next_queue
@@ -282,6 +292,10 @@ class StoredCatalogue(Catalogue):
 def is_kept(destination: Destination) -> bool:
     """Return whether an exchange or a queue outlives the node."""
     return destination.durable and not (isinstance(destination, Queue) and destination.exclusive)
+
+
+def ending_queue_key(queue: Queue) -> str:
+    return key_of(ENDING_QUEUE, queue.virtual_host.name, queue.name, str(queue.number))
 
 
 def lease_key(lease: Lease) -> str:

@@ -188,8 +188,9 @@ def _streams(journal: Journal, recovered: Recovered) -> None:
 def owners_of(broker: Broker) -> Iterable[Holder]:
     """Yield all holders of entries in the store: queues, their held dead letters, and what exchanges hold."""
     for host in broker.hosts():
-        yield from (queue for queue in host.queues.values() if queue.number and queue.has_entries)
-        dead = (queue.dead_letters for queue in host.queues.values())
+        queues = [*host.queues.values(), *host.ending]
+        yield from (queue for queue in queues if queue.number and queue.has_entries)
+        dead = (queue.dead_letters for queue in queues)
         yield from (held for held in dead if held is not None and held.number)
         holdings = (exchange.holding for exchange in host.exchanges.values())
         yield from (holding for holding in holdings if holding is not None and holding.number)

@@ -56,6 +56,7 @@ from broker_core.store.records import (
     BINDING,
     BRANCH,
     DEDUPLICATION,
+    ENDING_QUEUE,
     EXCHANGE,
     LAST_NUMBER,
     LEASE,
@@ -98,6 +99,7 @@ NAMES: Final = {  # number of names in the key of each kind; kinds stand behind 
     UPSTREAM: 2,
     UPSTREAM_SET: 2,
     EXCHANGE: 2,
+    ENDING_QUEUE: 3,
     QUEUE: 2,
     DEDUPLICATION: 3,
     LEASE: 3,
@@ -130,6 +132,7 @@ def begin(broker: Broker) -> None:
             lease.begin()
         for staging in host.stagings.values():
             staging.begin()
+        host.go_on_ending()
     begin_branches(broker)
     begin_deduplication(broker)
 
@@ -196,6 +199,7 @@ class Restoring:
         self._journal = journal
         self._texts: dict[str, str] = {}  # by key
         self._found: dict[str, list[FoundObject]] = {kind: [] for kind in NAMES}
+        self._ending: set[int] = set()  # numbers of queues that were being deleted
 
     def read(self) -> None:
         """Read all objects, and sort them by kind."""
@@ -228,6 +232,7 @@ class Restoring:
             PARAMETER: self._parameter,
             **{kind: partial(self._linking, kind) for kind in (SHOVEL, UPSTREAM, UPSTREAM_SET)},
             EXCHANGE: self._exchange,
+            ENDING_QUEUE: self._ending_queue,
             QUEUE: self._queue,
             DEDUPLICATION: self._deduplication,
             LEASE: self._lease,
@@ -348,7 +353,19 @@ class Restoring:
         except MISTAKES as error:  # raised by a plug-in
             return of(missing(type_, f"{type(error).__name__}: {error}"))
 
+    def _ending_queue(self, names: Names, record: ObjectRecord) -> None:
+        queue = self._restored_queue(names, record)
+        self._ending.add(queue.number)
+        queue.virtual_host.add_ending_queue(queue)
+
     def _queue(self, names: Names, record: ObjectRecord) -> None:
+        if record.number("number", least=1) in self._ending:  # the node ended before this record was removed
+            self._journal.remove(key_of(QUEUE, *names))
+            return
+        queue = self._restored_queue(names, record)
+        queue.virtual_host.add_queue(queue)
+
+    def _restored_queue(self, names: Names, record: ObjectRecord) -> Queue:
         host, name = self._host(names[0]), names[1]
         arguments, auto_delete = record.table("arguments"), record.flag("auto_delete")
         text = record.optional_text("selector")
@@ -363,7 +380,7 @@ class Restoring:
             held = queue.dead_letters = HeldDeadLetters(queue)
             held.keep_in(self._journal, record.number("dead_letters", least=1))
             self._has_number(held.number)
-        host.add_queue(queue)
+        return queue
 
     def _deduplication(self, names: Names, record: ObjectRecord) -> None:
         host, name = self._host(names[0]), names[1]

@@ -22,6 +22,7 @@ NUMBER_MAX: Final = (1 << 32) - 1  # the largest that fits in a chunk
 # Kinds and names, besides those in durable_objects.py.
 EXCHANGE: Final = "exchange"  # virtual host, name
 QUEUE: Final = "queue"  # virtual host, name
+ENDING_QUEUE: Final = "ending-queue"  # virtual host, name, number: deleted, and its messages go elsewhere
 LEASE: Final = "lease"  # virtual host, queue, reader
 STAGING: Final = "staging"  # virtual host, name
 BRANCH: Final = "branch"  # virtual host, name (`branch.xid_in`)

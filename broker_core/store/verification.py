@@ -26,6 +26,7 @@ from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder, holder,
 from broker_core.store.records import (
     BRANCH,
     DEDUPLICATION,
+    ENDING_QUEUE,
     EXCHANGE,
     LEASE,
     QUEUE,
@@ -41,6 +42,7 @@ from broker_core.store.typed_json import Unreadable
 Owner: TypeAlias = tuple[str, str, str]  # kind; virtual host; name
 OWNERS: Final = {
     QUEUE: 2,
+    ENDING_QUEUE: 3,
     EXCHANGE: 2,
     LEASE: 3,
     STAGING: 2,
