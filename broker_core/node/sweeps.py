@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from broker_core.broker import Broker
 
 LOOK_S: Final = 5.0  # between two looks at whether it is time for a sweep
-ENDED_MIN: Final = 1000  # connections, channels, sessions and consumers: 10 to 20 MiB
+ENDED_MIN: Final = 1000  # connections, sessions and channels: up to 20 MiB
 YOUNG_MIN: Final = 1000  # collections of young objects, each after 10,000 more of them
 REST: Final = 1000  # times as long as the last sweep took
-ENDINGS: Final = ("connection.closed", "channel.closed", "consumer.deleted")
+ENDINGS: Final = ("connection.closed", "channel.closed")  # the second is that of sessions, too
 
 
 def young_collections() -> int:
