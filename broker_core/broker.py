@@ -368,6 +368,10 @@ class Broker:
             or exchange.prepares
         ):
             return 0
+        if facts.durable and self.journal is not None:
+            for each in messages:
+                if each.size > LITTLE_OCTETS:
+                    return 0  # it may be refused, while the disk is short of room
         known = exchange.deduplication
         if known is not None:
             identities = known.new_in(messages)
@@ -390,6 +394,54 @@ class Broker:
         if known is not None:
             known.remember_all(identities[:count], facts.durable and found.is_durable)
         return count
+
+    def publish_scattered(self, exchange: Exchange, messages: list[Message], copies_max: int) -> int:
+        """Publish messages in order as `publish_run` does, which may have any keys.
+
+        Each queue gets its share at once. Messages whose route is not known, or for a queue that may refuse one, are
+        left to `publish`.
+        """
+        routes = self.known_routes(exchange)
+        if routes is None:
+            return 0
+        shares: dict[Queue, list[Message]] = {}
+        taken = copies = 0
+        for message in messages:
+            found = routes.get(message.key)
+            if found is None or message.size > LITTLE_OCTETS:
+                break
+            queue = found.only
+            if queue is not None and (share := shares.get(queue)) is not None:
+                share.append(message)
+                taken += 1
+                continue
+            queues = found.queues if queue is not None else found.sharing()
+            if not queues or False in [each in shares or each.takes_runs(message) for each in queues]:
+                break
+            for each in queues:
+                shares.setdefault(each, []).append(message)
+            taken += 1
+            if queue is None:
+                copies += len(queues)
+                exchange.surplus += len(queues) - 1
+                if self.work + copies > copies_max:
+                    break
+        for each, share in shares.items():
+            pushed = each.push_run(share)
+            assert pushed == len(share), "it takes all of a run"
+        exchange.published += taken
+        self.work += copies
+        return taken
+
+    def known_routes(self, exchange: Exchange) -> dict[str, Route] | None:
+        """Return the routes by key that are known now; None if a message to this exchange needs more than a route."""
+        if (
+            exchange.routes_revision != exchange.virtual_host.revision
+            or exchange.prepares
+            or exchange.deduplication is not None
+        ):
+            return None
+        return exchange.routes
 
     def publish_if_room(self, exchange: Exchange, message: Message) -> Outcome | None:
         """Publish a message, unless a queue has no room for it: then return None, with nothing changed."""

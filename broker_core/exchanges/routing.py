@@ -89,6 +89,10 @@ class Route:
                 queue.push_run(part)
         return count
 
+    def sharing(self) -> tuple[Queue, ...]:
+        """Return the queues, if all that has to be done with a message is to push it to them; else none."""
+        return () if self.keepers or self.passed or self.handled else self.queues
+
     def fulfil(self, message: Message) -> None:
         """Give the message although queues may be full: it was promised when there was room."""
         for queue in self.queues:

@@ -120,6 +120,9 @@ class TracedRoute(Route):
                 return super().give_run(messages[:count]) if count else 0
         return super().give_run(messages)
 
+    def sharing(self) -> tuple[Queue, ...]:
+        return ()
+
     def fulfil(self, message: Message) -> None:
         self._tracer.published(message, self.queues)
         super().fulfil(message)

@@ -221,7 +221,7 @@ class Queue(Destination):
     def takes_of(self, messages: list[Message]) -> int:
         """Return how many messages of a run, from its first on, `push_run` is sure to take now.
 
-        A run is a list of messages from one exchange, with the same key and facts, that differ in their bodies only.
+        A run is a list of messages from one exchange whose facts are alike.
         """
         return 0
 
@@ -231,6 +231,10 @@ class Queue(Destination):
         The others are untouched: the next one has to be given to `push`, which may refuse it.
         """
         return 0
+
+    def takes_runs(self, first: Message) -> bool:
+        """Return whether `push_run` takes every message like the first, with any key, until the next settle."""
+        return False
 
     def admit(self, message: Message) -> None:
         """Take in a message that was accepted before, however full the queue is now."""

@@ -33,7 +33,7 @@ class VolatileQueue(WorkQueue):
         self.count_passed_over()  # its consumer has no credit
         return True
 
-    def push_run(self, messages: list[Message]) -> int:
+    def takes_of(self, messages: list[Message]) -> int:
         return 0  # one by one
 
     def dispatch(self) -> None:

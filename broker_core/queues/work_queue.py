@@ -253,6 +253,9 @@ class WorkQueue(Queue):
             return 0  # each is put off by itself
         return runs.takes_of(self, messages) if self.watched else len(messages)
 
+    def takes_runs(self, first: Message) -> bool:
+        return not self.watched and self.takes_of([first]) == 1
+
     def push_run(self, messages: list[Message]) -> int:
         count = self.takes_of(messages)
         if not count:

@@ -65,6 +65,11 @@ class Recorder(Notes, Logins, Handler):
     ) -> int:
         return 0
 
+    def on_scattered(
+        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        return 0
+
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         self.note("ack", channel, delivery_tag, multiple)
 
@@ -88,6 +93,11 @@ class Heard(Traffic):
         self, channel: int, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int
     ) -> int:
         return self.recorder.on_publishes(channel, publish, properties, bodies, first)
+
+    def on_scattered(
+        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        return self.recorder.on_scattered(channel, publishes, properties, bodies, first)
 
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         self.recorder.on_ack(channel, delivery_tag, multiple)

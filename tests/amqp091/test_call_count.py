@@ -126,6 +126,22 @@ def test_a_message_that_is_kept_costs_five_python_calls_at_most() -> None:
     assert not store.stats().chunks
 
 
+def test_messages_by_turns_for_ten_queues_cost_two_python_calls_more_at_most() -> None:
+    """Reading the publish of each; every queue gets its share of a read at once."""
+    line = Line()
+    out: list[bytes] = []
+    channel = line.publisher.channel(2)
+    for number in range(MESSAGES):
+        channel.declare(f"q{number % 10}")
+        publish = m.BasicPublish("", f"q{number % 10}").encode()
+        wire.append_content(out, 1, publish, BasicProperties().encode(), bytes(100), 131072)
+    for _ in range(2):
+        line._settle(line.publisher, b"".join(out))  # routes are known after the first, and used after the second
+    cost = calls(lambda: line._settle(line.publisher, b"".join(out)))
+    assert cost.total() / MESSAGES < 4.3, cost.most_common(20)
+    assert {line.bench.queue(f"q{number}").ready for number in range(10)} == {30}
+
+
 def test_messages_with_ids_and_headers_of_their_own_cost_seven_python_calls_more_at_most() -> None:
     """Reading their properties, and nothing on the way to the consumer; each is acknowledged by itself."""
     line = Line()

@@ -6,12 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker import WORK_MAX
+from broker_core.broker import WORK_MAX, Broker
+from broker_core.exchanges.exchange import Exchange
+from broker_core.message import Message
 from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, method_frame
+from protocols.amqp091.codec.wire import BasicProperties, FieldTable, method_frame
 from protocols.amqp091.machine.connection import AmqpError
 from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
+from tests.harness.bench import message as bench_message
+from tests.harness.plain import plain_only
 
 from . import machine
 from .machine import content, message, opened, publish_arguments
@@ -29,7 +33,12 @@ def all_alike(body: bytes) -> bytes:
     return message(body)
 
 
-SORTS = pytest.mark.parametrize("sort", [all_alike, identified])
+def keyed(body: bytes) -> bytes:
+    """A message whose routing key and id are its body, so that each has a publish and properties of its own."""
+    return identified(body, key=body[:100].decode("latin-1"))
+
+
+SORTS = pytest.mark.parametrize("sort", [all_alike, identified, keyed])
 
 
 class InRuns(machine.Recorder):
@@ -56,6 +65,15 @@ class InRuns(machine.Recorder):
             self.note("publish", channel, publish, properties[at], bodies[at])
         return last - first
 
+    def on_scattered(
+        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        last = min(len(bodies), first + self.most)
+        self.runs.append(last - first)
+        for at in range(first, last):
+            self.note("publish", channel, publishes[at], properties[at], bodies[at])
+        return last - first
+
 
 class Refusing(InRuns):
     """Refuses the body `no`, as a broker would: never in a run."""
@@ -71,6 +89,12 @@ class Refusing(InRuns):
     ) -> int:
         end = bodies.index(b"no", first) if b"no" in bodies[first:] else len(bodies)
         return super().on_publishes(channel, publish, properties[:end], bodies[:end], first)
+
+    def on_scattered(
+        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        end = bodies.index(b"no", first) if b"no" in bodies[first:] else len(bodies)
+        return super().on_scattered(channel, publishes[:end], properties[:end], bodies[:end], first)
 
     def on_publish(self, channel: int, publish: bytes, properties: bytes, body: bytes) -> None:
         super().on_publish(channel, publish, properties, body)
@@ -118,6 +142,33 @@ def test_messages_that_differ_in_their_properties_come_in_one_call() -> None:
         ("publish", 1, publish_arguments(), b"\x00\x80" + bytes([len(body)]) + body, body) for body in sent
     ]
     assert handler.runs == [100]
+
+
+def test_messages_that_differ_in_their_keys_come_in_one_call() -> None:
+    sent = numbers(100)
+    handler = InRuns()
+    peer = opened(handler=handler).says(b"".join(map(keyed, sent)))
+    assert peer.handler.taken() == [
+        ("publish", 1, publish_arguments(body.decode()), b"\x00\x80" + bytes([len(body)]) + body, body)
+        for body in sent
+    ]
+    assert handler.runs == [99]  # the first by itself
+
+
+def test_messages_that_begin_to_have_one_key_go_on_as_those_do() -> None:
+    handler = InRuns()
+    peer = opened(handler=handler).says(
+        b"".join(map(keyed, numbers(5))) + b"".join(map(identified, numbers(20)))
+    )
+    assert len(bodies(peer)) == 25
+    assert handler.runs == [8, 16]  # until it has seen that some have the same
+
+
+def test_messages_of_two_channels_by_turns_come_one_by_one() -> None:
+    handler = InRuns()
+    peer = opened(handler=handler, channels=2).says(message(b"a") + message(b"b", channel=2) + message(b"c"))
+    assert bodies(peer) == [b"a", b"b", b"c"]
+    assert handler.runs == []
 
 
 def test_messages_that_begin_to_be_alike_go_on_as_those_do() -> None:
@@ -171,7 +222,7 @@ def spoilt(sort: Callable[[bytes], bytes]) -> list[tuple[Callable[[bytes], bytes
     return [(sort, at, whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]) for at in places]
 
 
-@pytest.mark.parametrize(("sort", "at", "wrong"), [*spoilt(all_alike), *spoilt(identified)])
+@pytest.mark.parametrize(("sort", "at", "wrong"), [*spoilt(all_alike), *spoilt(identified), *spoilt(keyed)])
 def test_a_wrong_octet_in_a_run_is_what_it_is_without(
     sort: Callable[[bytes], bytes], at: int, wrong: bytes
 ) -> None:
@@ -213,6 +264,17 @@ def test_a_handler_that_halts_in_a_run_gets_the_rest_when_it_goes_on(sort: Calla
         ) -> int:
             peer.connection.halted = True
             return super().on_publishes(channel, publish, properties, bodies, first)
+
+        def on_scattered(
+            self,
+            channel: int,
+            publishes: list[bytes],
+            properties: list[bytes],
+            bodies: list[bytes],
+            first: int,
+        ) -> int:
+            peer.connection.halted = True
+            return super().on_scattered(channel, publishes, properties, bodies, first)
 
     peer = opened(handler=Halting(most=2))
     sent = [b"%d" % number for number in range(9)]
@@ -274,6 +336,42 @@ OWN = st.builds(
 )
 
 
+def fared(channel: ClientChannel, octets: list[bytes], queues: list[str]) -> object:
+    """What became of messages that came in these reads: what waits in queues, and what the client was told."""
+    peer = channel.peer
+    for piece in octets:
+        peer.send_bytes(piece)
+    confirmed: set[int] = set()
+    refused: set[int] = set()
+    answers: list[object] = []
+    for answer in channel.all():
+        if isinstance(answer, m.BasicAck) and answer.multiple:
+            confirmed |= set(range(max(confirmed, default=0) + 1, answer.delivery_tag + 1))
+        elif isinstance(answer, m.BasicAck):
+            confirmed.add(answer.delivery_tag)
+        elif isinstance(answer, m.BasicNack):
+            refused.add(answer.delivery_tag)
+        else:
+            answers.append(answer)
+    if any(isinstance(answer, m.ChannelClose) for answer in answers):
+        confirmed.clear()  # neither confirmed nor refused is what the end of the channel comes before
+        refused.clear()
+    waiting = [
+        [
+            (
+                each.message.exchange,
+                each.message.key,
+                each.message.properties,
+                each.message.body,
+                each.expires_at,
+            )
+            for each in peer.bench.queue(name).waiting()
+        ]
+        for name in queues
+    ]
+    return waiting, confirmed, refused, answers
+
+
 @given(st.lists(OWN, min_size=2, max_size=12))
 def test_messages_with_their_own_properties_fare_the_same_together_and_one_by_one(
     sent: list[BasicProperties],
@@ -284,34 +382,67 @@ def test_messages_with_their_own_properties_fare_the_same_together_and_one_by_on
             arguments={"x-max-priority": 5, "x-max-length": 8, "x-overflow": "reject-publish"}
         )
         channel.declare("other")
-        peer = channel.confirms()
+        channel.confirms()
         octets = [publishes("q", [b"%d" % number], each) for number, each in enumerate(sent)]
-        for piece in [b"".join(octets)] if together else octets:
-            peer.send_bytes(piece)
-        confirmed: set[int] = set()
-        refused: set[int] = set()
-        answers: list[object] = []
-        for answer in channel.all():
-            if isinstance(answer, m.BasicAck) and answer.multiple:
-                confirmed |= set(range(max(confirmed, default=0) + 1, answer.delivery_tag + 1))
-            elif isinstance(answer, m.BasicAck):
-                confirmed.add(answer.delivery_tag)
-            elif isinstance(answer, m.BasicNack):
-                refused.add(answer.delivery_tag)
-            else:
-                answers.append(answer)
-        bench = peer.bench
-        waiting = [
-            [
-                (each.message.properties, each.message.body, each.expires_at)
-                for each in bench.queue(name).waiting()
-            ]
-            for name in ("q", "other")
+        outcomes.append(fared(channel, [b"".join(octets)] if together else octets, ["q", "other"]))
+    assert outcomes[0] == outcomes[1]
+
+
+QUEUES: dict[str, FieldTable] = {
+    "plain": {},
+    "ranked": {"x-max-priority": 5},
+    "brief": {"x-message-ttl": 5000},
+    "full": {"x-max-length": 3, "x-overflow": "reject-publish"},
+    "long": {"x-max-length": 3},
+    "last": {"x-queue-type": "stream"},
+}
+BINDINGS = (
+    ("amq.topic", "plain", "a.#"),
+    ("amq.topic", "ranked", "a.b"),
+    ("amq.topic", "full", "c"),
+    ("amq.topic", "last", "d"),
+    ("amq.fanout", "plain", ""),
+    ("amq.fanout", "brief", ""),
+    ("amq.headers", "plain", ""),
+)
+ROUTED = st.tuples(
+    st.sampled_from(["", "amq.topic", "amq.topic", "amq.topic", "amq.fanout", "amq.headers"]),
+    st.sampled_from([*QUEUES, "full", "a.b", "a.b", "a.c", "c", "d", "nowhere"]),
+    st.booleans(),
+    st.just(BasicProperties(delivery_mode=1)) | st.just(BasicProperties(message_id="a")) | OWN,
+)
+
+
+@given(st.lists(ROUTED, min_size=2, max_size=40), st.booleans(), st.booleans())
+def test_messages_with_any_exchanges_and_keys_fare_the_same_together_and_one_by_one(
+    sent: list[tuple[str, str, bool, BasicProperties]], traced: bool, warm: bool
+) -> None:
+    outcomes = []
+    for together in (True, False):
+        channel = channel_of()
+        for name, arguments in QUEUES.items():
+            channel.call(m.QueueDeclare(name, durable=True, arguments=arguments))
+        for exchange, queue, key in BINDINGS:
+            channel.call(m.QueueBind(queue, exchange, key, arguments={"x-match": "all"}))
+        host = channel.peer.bench.host
+        host.set_tracing(traced)
+        if warm:  # routes are known
+            for exchange, key, _, _ in sent:
+                channel.peer.bench.broker.route(
+                    host.exchange(exchange), bench_message(key, exchange=exchange)
+                )
+        channel.confirms()
+        octets = [
+            method_frame(1, m.BasicPublish(exchange, key, mandatory=mandatory).encode())
+            + content(b"%d" % number, properties.encode())
+            for number, (exchange, key, mandatory, properties) in enumerate(sent)
         ]
-        if any(isinstance(answer, m.ChannelClose) for answer in answers):
-            confirmed.clear()  # neither confirmed nor refused is what the end of the channel comes before
-            refused.clear()
-        outcomes.append((waiting, confirmed, refused, answers))
+        fate = fared(channel, [b"".join(octets)] if together else octets, [*QUEUES][:-1])
+        counts = (
+            [(name, queue.published) for name, queue in host.queues.items()],
+            [(name, each.published, each.surplus, each.unroutable) for name, each in host.exchanges.items()],
+        )
+        outcomes.append((fate, counts))
     assert outcomes[0] == outcomes[1]
 
 
@@ -410,3 +541,89 @@ def test_what_is_published_in_a_run_counts_for_alarms() -> None:
     channel.peer.bench.broker.alarms.reason = "low on memory"
     channel.peer.send_bytes(publishes("q", numbers(5)))
     assert channel.peer.front.blocked
+
+
+# Publishes that differ.
+
+
+def scattered(keys: list[str], exchange: str = "", properties: BasicProperties | None = None) -> bytes:
+    raw = (properties or BasicProperties()).encode()
+    return b"".join(
+        method_frame(1, m.BasicPublish(exchange, key).encode()) + content(b"%d" % number, raw)
+        for number, key in enumerate(keys)
+    )
+
+
+def with_queues(*names: str) -> ClientChannel:
+    channel = channel_of()
+    for name in names:
+        channel.declare(name)
+    return channel
+
+
+def test_what_goes_to_several_queues_in_one_read_is_in_order_in_each_and_confirmed_with_one_ack() -> None:
+    channel = with_queues("p", "q")
+    peer = channel.confirms()
+    for _ in range(2):  # before the second read the routes are known
+        peer.send_bytes(scattered(["p", "q", "p", "q", "q", "p"]))
+    assert [answer.delivery_tag for answer in channel.all() if isinstance(answer, m.BasicAck)] == [6, 12]
+    assert (got(channel, "p"), got(channel, "q")) == ([b"0", b"2", b"5"] * 2, [b"1", b"3", b"4"] * 2)
+
+
+def test_a_key_that_is_forbidden_ends_the_channel_there() -> None:
+    bench = ClientBench()
+    bench.user("ann")
+    bench.broker.access.set_topic_permissions("ann", "/", "amq.topic", "^a", ".*")
+    channel = channel_of(bench, "ann")
+    channel.declare("q")
+    channel.call(m.QueueBind("q", "amq.topic", "#"))
+    for _ in range(2):
+        channel.peer.send_bytes(scattered(["a", "a.b", "ab"], "amq.topic"))
+    channel.peer.send_bytes(scattered(["a", "a.b", "ab", "b", "a"], "amq.topic"))
+    assert bench.queue("q").ready == 9
+    assert "403" in str(channel.next())
+
+
+def test_a_permission_that_goes_between_two_reads_stops_what_goes_to_several_queues() -> None:
+    bench = ClientBench()
+    bench.user("ann")
+    channel = channel_of(bench, "ann")
+    for name in "pq":
+        channel.declare(name)
+    keys = ["p", "q"] * 3
+    channel.peer.send_bytes(scattered(keys) * 2)
+    bench.broker.access.set_permissions("ann", "/", ".*", "", ".*")
+    channel.peer.send_bytes(scattered(keys))
+    assert (bench.queue("p").ready, bench.queue("q").ready) == (6, 6)
+    assert "403" in str(channel.next())
+
+
+def test_a_transaction_keeps_what_goes_to_several_queues_until_it_commits() -> None:
+    channel = with_queues("p", "q")
+    channel.call(m.TxSelect())
+    for _ in range(2):
+        channel.peer.send_bytes(scattered(["p", "q", "p", "q"]))
+    assert (channel.peer.bench.queue("p").ready, channel.peer.bench.queue("q").ready) == (0, 0)
+    channel.call(m.TxCommit())
+    assert (got(channel, "p"), got(channel, "q")) == ([b"0", b"2"] * 2, [b"1", b"3"] * 2)
+
+
+@plain_only
+def test_queues_that_take_no_run_are_not_tried_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = with_queues()
+    for name in "pq":
+        channel.declare(name, arguments={"x-max-length": 1000})
+    tried: list[int] = []
+    peer = channel.peer
+    broker_type = type(peer.bench.broker)
+    publish = broker_type.publish_scattered
+
+    def counted(broker: Broker, exchange: Exchange, messages: list[Message], copies_max: int) -> int:
+        tried.append(len(messages))
+        return publish(broker, exchange, messages, copies_max)
+
+    monkeypatch.setattr(broker_type, "publish_scattered", counted)
+    for _ in range(40):
+        peer.send_bytes(scattered(["p", "q"] * 5))
+    assert (peer.bench.queue("p").ready, peer.bench.queue("q").ready) == (200, 200)
+    assert len(tried) == 5  # in the reads 3, 6, 11, 20 and 37; in the first no route is known

@@ -7,7 +7,7 @@ import pytest
 from broker_core.durability.contract import LITTLE_OCTETS
 from protocols.amqp010.codec import commands as c
 from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties
+from protocols.amqp091.codec.wire import BasicProperties, append_content
 from protocols.amqp10.codec import performatives as p
 from tests.amqp010.client import SessionEnded
 from tests.amqp010.peer import session_of as session_010
@@ -46,6 +46,27 @@ def test_it_is_not_confirmed_and_what_needs_no_room_is(bench: StoredBench) -> No
     bench.store.measure_room = lambda: 2 * len(BODY)  # type: ignore[method-assign]
     assert answer(channel, "q", PERSISTENT) is m.BasicAck
     assert bench.queue("q").ready == 3
+
+
+@pytest.mark.parametrize("exchange", ["", "amq.fanout"])
+@pytest.mark.parametrize("named", [False, True], ids=["alike", "with ids"])
+def test_so_it_is_among_others_in_one_read(bench: StoredBench, exchange: str, named: bool) -> None:
+    """Also where the messages before it, which are like it but for their size, were taken together."""
+    channel = confirming(bench)
+    bench.host.declare_queue("other", durable=True)
+    for name in ("q", "other"):
+        channel.bind(name, "amq.fanout", "q")
+    sizes = [1, 1, 1, 1, len(BODY), 1, 1]
+    octets: list[bytes] = []
+    for number, size in enumerate(sizes):
+        method = m.BasicPublish(exchange, "q").encode()
+        properties = BasicProperties(delivery_mode=2, message_id=str(number) if named else None).encode()
+        append_content(octets, 1, method, properties, bytes(size), 131_072)
+    channel.peer.send_bytes(b"".join(octets))
+    assert [answer for answer in channel.all() if isinstance(answer, m.BasicNack)] == [
+        m.BasicNack(5, False, False)
+    ]
+    assert bench.queue("q").ready == 6
 
 
 def test_so_it_is_where_duplicates_are_dropped(bench: StoredBench) -> None:

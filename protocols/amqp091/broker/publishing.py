@@ -38,6 +38,7 @@ NO_PUBLISH: Final = b""  # differs from every publish
 ACK: Final = m.BasicAck.method_id
 NACK: Final = m.BasicNack.method_id
 READ_AGAIN_MAX: Final = 2  # times the messages of a run
+RESTS_MAX: Final = 64  # reads in which messages are not tried together, after that was in vain
 
 
 class Publishing:
@@ -56,6 +57,8 @@ class Publishing:
         "_nacked",
         "_peer",
         "_read_in_vain",
+        "_rests",
+        "_rests_next",
         "_returns",
         "_target",
         "_targets",
@@ -95,6 +98,8 @@ class Publishing:
         )
         self._last_facts = NO_FACTS  # theirs
         self._read_in_vain = 0  # messages of a run with properties of their own
+        # Reads in which messages with a publish of their own go one by one: now, and after the next one in vain.
+        self._rests, self._rests_next = 0, 1
         self._target = Target(self._host.default_exchange, False, -1)
         self._key = ""
         self._flags = 0
@@ -151,7 +156,8 @@ class Publishing:
         ):
             return 0
         name, key = self._target.exchange.name, self._key
-        return self._publish_all([Message(ENCODING, name, key, properties, body, facts) for body in bodies])
+        messages = [Message(ENCODING, name, key, properties, body, facts) for body in bodies]
+        return self._publish_all(self._target.exchange, messages, False)
 
     def publish_each(self, publish: bytes, properties: list[bytes], bodies: list[bytes], first: int) -> int:
         """Publish messages from number `first` on as `publish_run` does, whose properties differ, but not in what the
@@ -176,9 +182,75 @@ class Publishing:
             if messages and facts is not messages[0].facts and not facts.is_like(messages[0].facts):
                 break
             messages.append(Message(ENCODING, name, key, octets, bodies[at], facts))
-        taken = self._publish_all(messages) if messages else 0
+        taken = self._publish_all(self._target.exchange, messages, False) if messages else 0
         self._read_in_vain += len(messages) - taken
         return taken
+
+    def publish_scattered(
+        self, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        """Publish messages from number `first` on as `publish_run` does, each with a publish of its own.
+
+        They go together as long as they are for one exchange, and what the core reads of their properties is alike. If
+        nothing of a read can be taken, nothing is tried for some reads: queues with limits stay so.
+        """
+        if self.tx is not None:
+            return 0
+        if first == 0 and self._rests:
+            self._rests -= 1
+            return 0
+        messages, target = self._like_messages(publishes, properties, bodies, first)
+        taken = self._publish_all(target.exchange, messages, True) if messages else 0
+        if taken:
+            self._rests_next = 1
+        elif first == 0:
+            self._rests, self._rests_next = self._rests_next, min(2 * self._rests_next, RESTS_MAX)
+        return taken
+
+    def _like_messages(
+        self, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
+    ) -> tuple[list[Message], Target]:
+        """Return the messages from number `first` on that are for one exchange, with facts that are alike and keys
+        whose routes are known; and the exchange."""
+        messages: list[Message] = []
+        aim, target = self._known_target(publishes[first])
+        routes = None if target is None else self.broker.known_routes(target.exchange)
+        if target is None or routes is None:
+            return messages, self._target
+        key_at, name = 2 + len(aim), target.exchange.name
+        for at in range(first, len(bodies)):
+            publish, octets = publishes[at], properties[at]
+            size = len(publish)
+            if size <= key_at or publish[2:key_at] != aim or key_at + 2 + publish[key_at] != size:
+                break
+            key = publish[key_at + 1 : size - 1].decode("utf-8", "surrogateescape")
+            if publish[size - 1] & IMMEDIATE or key not in routes:
+                break
+            try:
+                facts = plain_facts(octets)
+            except PreconditionFailed:
+                break
+            if facts is None or facts.user_id is not None or facts.reply_to == REPLY_TO:
+                break
+            if messages and facts is not messages[0].facts and not facts.is_like(messages[0].facts):
+                break
+            messages.append(Message(ENCODING, name, key, octets, bodies[at], facts))
+        return messages, target
+
+    def _known_target(self, publish: bytes) -> tuple[bytes, Target | None]:
+        """Return the exchange of a publish with its length before it, and as a target if it may be published to with
+        any key, as is known already."""
+        aim = publish[2 : 3 + publish[2]] if len(publish) > 2 else b""
+        target = self._targets.by_name.get(aim[1:])
+        if (
+            target is None
+            or target.revision != self._host.revision
+            or target.access_revision != self._access.revision
+            or target.scopes is not self.client.user.scopes
+            or target.guarded
+        ):
+            return aim, None
+        return aim, target
 
     def _goes_on(self, publish: bytes) -> bool:
         """Return whether the checks of the last publish hold for this one, and its messages are published at once."""
@@ -191,13 +263,19 @@ class Publishing:
             and not self._flags & IMMEDIATE
         )
 
-    def _publish_all(self, messages: list[Message]) -> int:
-        """Publish messages with one key and like facts, as long as each is simply taken. Returns how many were."""
+    def _publish_all(self, exchange: Exchange, messages: list[Message], scattered: bool) -> int:
+        """Publish messages with like facts, and with one key if not `scattered`, as long as each is simply taken.
+
+        Returns how many were.
+        """
         durable = messages[0].facts.durable
         if self._peer is not None:
             for each in messages:
                 each.peer = self._peer
-        taken = self.broker.publish_run(self._target.exchange, messages, WORK_MAX)
+        if scattered:
+            taken = self.broker.publish_scattered(exchange, messages, WORK_MAX)
+        else:
+            taken = self.broker.publish_run(exchange, messages, WORK_MAX)
         if taken:
             self.published += taken
             self.persistent = self.persistent or durable

@@ -51,6 +51,15 @@ class Channels(Traffic):
             self._halt()
         return taken
 
+    def on_scattered(
+        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        taken = self._channels[channel].publishing.publish_scattered(publishes, properties, bodies, first)
+        self.published += taken
+        if self._broker.work > WORK_MAX:
+            self._halt()
+        return taken
+
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         try:
             acked = self._channels[channel]

@@ -116,6 +116,15 @@ class Traffic(ABC):
         """
         return 0
 
+    def on_scattered(
+        self, channel: int, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
+    ) -> int:
+        """Take messages from number `first` on, each with a publish and properties of its own.
+
+        What is said of `on_publish_run` holds here, too.
+        """
+        return 0
+
     @abstractmethod
     def on_ack(self, channel: int, delivery_tag: int, multiple: bool) -> None:
         """Called with a basic.ack."""

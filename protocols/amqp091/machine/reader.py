@@ -3,10 +3,12 @@
 Nearly all traffic is publishes whose three frames lie whole in one read, and acks: `_take_frames` handles them in
 straight code, with one call of the handler each and no other call of ours. Publishers repeat themselves: once two
 messages in a row have had the same method and properties, `_take_alike` passes the following ones on all at once, as
-long as only the body differs. Every other frame is passed on whole to `_take_frame`, also the header and the body of a
-publish that a read cuts in two, so the fast path never waits: a publish is looked up by the bytes of its whole frame,
-and either its content lies behind it or the channel is left expecting the header. Incomplete input is kept in the
-pieces in which it came and joined once; of a large body's frame only the body is kept, or it would be copied twice.
+long as only the body differs, and `_take_similar` does so with those that have properties of their own. Where the
+methods differ, too, as the routing key does for instance, `_take_scattered` passes on what there is. Every other frame
+is passed on whole to `_take_frame`, also the header and the body of a publish that a read cuts in two, so the fast path
+never waits: a publish is looked up by the bytes of its whole frame, and either its content lies behind it or the
+channel is left expecting the header. Incomplete input is kept in the pieces in which it came and joined once; of a
+large body's frame only the body is kept, or it would be copied twice.
 """
 
 from abc import abstractmethod
@@ -47,6 +49,11 @@ START_SIZE: Final = CONTENT_START.size
 HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 SIZE_AT: Final = 16  # in a header frame: the last three bytes of the body's size
 SIZE_OCTETS: Final = 3
+METHOD_KIND: Final = bytes([FRAME_METHOD])
+PUBLISH_AROUND: Final = FRAME_OVERHEAD + len(
+    BASIC_PUBLISH
+)  # bytes of a publish's frame besides its arguments
+SAME_MAX: Final = 4  # messages in a row with the same publish, after the first, before they are a run
 LARGE: Final = 16_384  # bytes of a body in one frame; to join less is quicker than to treat it on its own
 
 
@@ -154,6 +161,7 @@ class Reader(Machine):
         """Handle every whole frame from `at` on, until halted; return the offset of the first frame that is left."""
         end = len(data)
         traffic = self.traffic
+        goes_on = False  # a whole message came before: others may follow
         while at + FRAME_OVERHEAD <= end and not self.halted:
             channel = self._publishing
             if channel is not None and data[at : at + len(channel.publish_frame)] == channel.publish_frame:
@@ -203,11 +211,16 @@ class Reader(Machine):
                     if self.again:
                         self.again, self.halted, at = False, True, start
                     continue
+                self._publishing = channel
                 if data[start:after] != channel.publish_frame:
+                    if goes_on:
+                        at = self._take_scattered(channel, data, start)
+                        if at > start:
+                            continue
+                        at = after
                     channel.publish_frame = data[start:after]
                     channel.publish = data[start + 11 : after - 1]
                     channel.alike = channel.repeated = b""
-                self._publishing = channel
             # This is a publish on `channel`. If its content lies here in one header and one body, pass it on at once.
             if at + CONTENT_START.size < end:
                 kind, number, size, class_and_weight, body_size = QUICK_CONTENT.unpack_from(data, at)
@@ -229,6 +242,7 @@ class Reader(Machine):
                             data[header + START_SIZE : header + START_SIZE + len(properties)] != properties
                         ):
                             at = self._take_similar(channel, data, after, properties, data[body_at:body_end])
+                            goes_on = True
                             continue
                     else:
                         properties = channel.repeated
@@ -236,6 +250,7 @@ class Reader(Machine):
                             channel.alike = channel.publish_frame + data[at : at + SIZE_AT]
                             channel.joint = data[at + SIZE_AT + SIZE_OCTETS : body_at - SIZE_OCTETS]
                     at = body_end + 1
+                    goes_on = True
                     try:
                         traffic.on_publish(number, channel.publish, properties, data[body_at:body_end])
                     except AmqpError as error:
@@ -311,6 +326,108 @@ class Reader(Machine):
             start = body_end + 1
             ends.append(int(start))
             last = properties
+
+    def _take_scattered(self, channel: ChannelInput, data: bytes, at: int) -> int:
+        """Handle the whole messages of a channel from `at` on, whatever differs in them; return the offset of the
+        rest."""
+        publishes: list[bytes] = []
+        several: list[bytes] = []
+        bodies: list[bytes] = []
+        ends: list[int] = []
+        self._collect_scattered(channel, data, at, publishes, several, bodies, ends)
+        if not ends:
+            return at
+        number, taken, goes_on = channel.number, 0, True
+        while taken < len(bodies) and self._publishing is channel and not self.halted:
+            if goes_on and len(bodies) - taken > 1:
+                more = self.traffic.on_scattered(number, publishes, several, bodies, taken)
+                goes_on = more > 0
+                taken += more
+                if taken == len(bodies) or self.halted:
+                    break
+            taken += 1
+            try:
+                self.traffic.on_publish(number, publishes[taken - 1], several[taken - 1], bodies[taken - 1])
+            except AmqpError as error:
+                self._refuse(number, error, BASIC_PUBLISH)
+        if taken:
+            publish, last = publishes[taken - 1], several[taken - 1]
+            begin = ends[taken - 2] if taken > 1 else at
+            channel.publish = publish
+            channel.publish_frame = data[begin : begin + len(publish) + PUBLISH_AROUND]
+            channel.repeated = last if len(last) <= REPEATED_MAX else b""
+            channel.alike = b""
+        return ends[taken - 1] if taken else at
+
+    def _collect_scattered(
+        self,
+        channel: ChannelInput,
+        data: bytes,
+        at: int,
+        publishes: list[bytes],
+        several: list[bytes],
+        bodies: list[bytes],
+        ends: list[int],
+    ) -> None:
+        """Append publish, properties, body and end of each whole message of a channel from `at` on.
+
+        Messages whose publish has been the same for a while end it: `_take_similar` and `_take_alike` are quicker.
+        """
+        start: i64 = at
+        end: i64 = len(data)
+        head = channel.header_head
+        method_head = METHOD_KIND + head[1:]
+        size_max: i64 = self._whole_body_max
+        payload_max: i64 = self._payload_max
+        last = b""
+        same = 0
+        while (
+            start + PUBLISH_AROUND + 26 < end
+            and data[start : start + 3] == method_head
+            and data[start + 7 : start + 11] == BASIC_PUBLISH
+        ):
+            if data[start + 3] or data[start + 4]:
+                break  # longer than exchange and key can be
+            upper: i64 = data[start + 5]
+            lower: i64 = data[start + 6]
+            publish_size = upper << 8 | lower
+            header = start + publish_size + FRAME_OVERHEAD
+            if publish_size > payload_max or header + 26 >= end or data[header - 1] != FRAME_END:
+                break
+            if data[header : header + 3] != head or data[header + 7 : header + 15] != BASIC_START:
+                break
+            if data[header + 3] or data[header + 15]:
+                break  # larger than any frame is here
+            high: i64 = data[header + 4]
+            middle: i64 = data[header + 5]
+            low: i64 = data[header + 6]
+            size = high << 16 | middle << 8 | low
+            high = data[header + 16]
+            middle = data[header + 17]
+            low = data[header + 18]
+            body_size = high << 16 | middle << 8 | low
+            body_at = header + size + 15
+            body_end = body_at + body_size
+            if (
+                (size < HEADER_MIN or size > payload_max or body_size <= 0 or body_size > size_max)
+                or (body_end >= end or data[body_at - 8] != FRAME_END or data[body_end] != FRAME_END)
+                or (data[body_at - 7] != FRAME_BODY or data[body_at - 6 : body_at - 4] != head[1:])
+                or data[body_at - 4 : body_at] != data[header + 15 : header + 19]
+            ):
+                break
+            publish = data[start + 11 : header - 1]
+            if publish != last:
+                last = publish
+                same = 0
+            else:
+                same += 1
+                if same == SAME_MAX:
+                    break
+            publishes.append(publish)
+            several.append(data[header + 19 : body_at - 8])
+            bodies.append(data[body_at:body_end])
+            start = body_end + 1
+            ends.append(int(start))
 
     def _take_alike(self, channel: ChannelInput, data: bytes, at: int) -> int:
         """Handle the whole messages from `at` on that are like the last; return the offset of the rest.
