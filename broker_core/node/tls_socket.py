@@ -17,6 +17,7 @@ SLICE: Final = (
     131_072  # bytes encrypted at once: eight records; a connection holds as many besides its outbox
 )
 RECORD_MAX: Final = 16_384  # clear bytes of one record (RFC 8446, section 5.1), and so of one read
+SMALL: Final = 1024  # clear bytes that most records do not exceed: to allocate for a large one takes longer
 ANSWERS_MAX: Final = 16_384  # bytes of TLS's own answers that a peer may leave unread
 
 
@@ -90,10 +91,11 @@ class SecuredSocket:
     def _decrypted(self, size: int) -> bytes:
         """Return the bytes of all whole records. `SSLObject.read` returns one record, however many there are."""
         pieces: list[bytes] = []
-        more = True
+        incoming, read, pending = self._incoming, self.tls.read, self.tls.pending
+        more, asked = True, SMALL  # it allocates what it is asked for
         while more and size and not self._ended and self._failure is None:
             try:
-                piece = self.tls.read(min(size, RECORD_MAX))  # it allocates what it is asked for
+                piece = read(min(size, asked))
             except ssl.SSLWantReadError:
                 break
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
@@ -104,7 +106,8 @@ class SecuredSocket:
                 self._ended = not piece
                 size -= len(piece)
                 pieces.append(piece)
-                more = self.has_more  # learning it from an exception costs 2 us
+                asked = SMALL if len(piece) < SMALL else RECORD_MAX
+                more = bool(incoming.pending or pending())  # learning it from an exception costs 2 us
         if self._outgoing.pending and not self.flush() and self._outgoing.pending > ANSWERS_MAX:
             raise ConnectionAbortedError("it does not read what TLS answers")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
