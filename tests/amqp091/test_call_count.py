@@ -135,8 +135,8 @@ def test_messages_by_turns_for_ten_queues_cost_two_python_calls_more_at_most() -
         channel.declare(f"q{number % 10}")
         publish = m.BasicPublish("", f"q{number % 10}").encode()
         wire.append_content(out, 1, publish, BasicProperties().encode(), bytes(100), 131072)
-    for _ in range(2):
-        line._settle(line.publisher, b"".join(out))  # routes are known after the first, and used after the second
+    for _ in range(2):  # routes are known after the first, and used after the second
+        line._settle(line.publisher, b"".join(out))
     cost = calls(lambda: line._settle(line.publisher, b"".join(out)))
     assert cost.total() / MESSAGES < 4.3, cost.most_common(20)
     assert {line.bench.queue(f"q{number}").ready for number in range(10)} == {30}
