@@ -346,7 +346,7 @@ def fared(channel: ClientChannel, octets: list[bytes], queues: list[str]) -> obj
     answers: list[object] = []
     for answer in channel.all():
         if isinstance(answer, m.BasicAck) and answer.multiple:
-            confirmed |= set(range(max(confirmed, default=0) + 1, answer.delivery_tag + 1))
+            confirmed |= set(range(max({0, *confirmed, *refused}) + 1, answer.delivery_tag + 1))
         elif isinstance(answer, m.BasicAck):
             confirmed.add(answer.delivery_tag)
         elif isinstance(answer, m.BasicNack):
@@ -423,7 +423,7 @@ def test_messages_with_any_exchanges_and_keys_fare_the_same_together_and_one_by_
         for name, arguments in QUEUES.items():
             channel.call(m.QueueDeclare(name, durable=True, arguments=arguments))
         for exchange, queue, key in BINDINGS:
-            channel.call(m.QueueBind(queue, exchange, key, arguments={"x-match": "all"}))
+            channel.call(m.QueueBind(queue, exchange, key))
         host = channel.peer.bench.host
         host.set_tracing(traced)
         if warm:  # routes are known
