@@ -83,13 +83,16 @@ async def attending(node: Scripted, count: int) -> AsyncIterator[list[Said]]:
         stream = await node.connect()
         await until(lambda number=number: len(node.rounds._attending) == number + 1)  # type: ignore[misc]
         peers.append(Said(stream, Script.last))
-    yield peers
-    for peer in peers:
-        await peer.stream.aclose()
+    try:
+        yield peers
+    finally:
+        for peer in peers:
+            await trio.aclose_forcefully(peer.stream)
 
 
 def test_what_many_say_at_once_costs_a_read_each_and_is_settled_together():
     async def test(node: Scripted) -> None:
+        be_quick(node)
         async with attending(node, 10) as peers:
             for peer in peers:
                 peer.say(b"e")
@@ -105,10 +108,10 @@ def test_what_many_say_at_once_costs_a_read_each_and_is_settled_together():
 
 def test_no_more_than_so_many_wait_for_each_other():
     async def test(node: Scripted) -> None:
+        be_quick(node)
         async with attending(node, TOGETHER + 1) as peers:
             for peer in peers:
                 peer.say(b"e")
-            node.broker.clock.now = lambda: 0.0  # type: ignore[method-assign]
             assert settled(node) == 2
 
     run(test)
