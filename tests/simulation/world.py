@@ -102,6 +102,8 @@ class Place:
     ends_at: float = NEVER  # when it expires there, in the broker's seconds
     due: float = -NEVER  # when it is ready, likewise
     offset: float = 0.0  # of the wall clock, when these times were written
+    # A client had it when its queue was deleted: a start finds it until the queue's record is removed.
+    is_removed: bool = False
 
 
 @attrs.frozen
@@ -250,14 +252,16 @@ class Messaging(World):
     def _offset(self) -> float:
         return self.node.clock.wall() - self.node.clock.now()
 
-    def _move(self, record: Record, place: str, commit: int, wait_s: float = 0.0) -> None:
+    def _move(
+        self, record: Record, place: str, commit: int, wait_s: float = 0.0, is_removed: bool = False
+    ) -> None:
         if record.place:
             self.lines[record.place].remove(record)
         self._number += 1
         now = self.node.broker.now
         ends_at = now + TTL_S if place == "ageing" else NEVER
         due = now + wait_s if wait_s else -NEVER
-        record.places.append(Place(place, commit, self._number, ends_at, due, self._offset))
+        record.places.append(Place(place, commit, self._number, ends_at, due, self._offset, is_removed))
         record.holder = record.given = None
         if place:
             self.lines[place].append(record)
@@ -511,7 +515,7 @@ class Messaging(World):
         differences = []
         for each in landed:
             self.rules, self.passing = _last(rules, each.objects), _last_there(passing, each)
-            self._go_back(before, each.messages)
+            self._go_back(before, each)
             differences.append(self._difference())
             if not differences[-1]:
                 break
@@ -521,10 +525,10 @@ class Messaging(World):
         self._permit(".*")  # what was taken may be on disk, and that it was given back not yet
         self.say("the node has started")
 
-    def _go_back(self, before: Mapping[Record, list[Place]], landed: int | None) -> None:
+    def _go_back(self, before: Mapping[Record, list[Place]], reached: Reached) -> None:
         """Have every message where it was in a commit."""
         for record, places in before.items():
-            kept = [each for each in places if landed is None or each.commit <= landed]
+            kept = [each for each in places if _is_reached(each, reached)]
             record.places = [self._found(place) for place in kept[-1:]]
             record.holder = record.given = None
         for name, line in self.lines.items():
@@ -988,13 +992,16 @@ class Messaging(World):
             return
         self.say(f"{PASSING} is {'declared' if is_there else 'deleted'}")
         self.passing.append((commit, is_there))
+        waiting: set[bytes] = set()
         if is_there:
             self.node.host.declare_queue(PASSING, durable=True)
         else:
-            self.node.host.delete_queue(self.node.queue(PASSING))
+            queue = self.node.queue(PASSING)
+            waiting = {self._body(each.message) for each in queue.waiting()}
+            self.node.host.delete_queue(queue)
         self.node.settle()
         for record in list(self.lines[PASSING]):
-            self._move(record, ENDED, commit)
+            self._move(record, ENDED, commit, is_removed=record.body not in waiting)
         for client in self.clients:
             client.consumes.discard(PASSING)
 
@@ -1028,6 +1035,11 @@ class Messaging(World):
         self.say(f"{client.name} publishes {record.body.decode()} to a plug-in: {mood}")
         client.publish(mood, record.body, exchange=MOODY)
         self._move(record, "plain", commit)
+
+
+def _is_reached(place: Place, reached: Reached) -> bool:
+    landed = reached.removals if place.is_removed else reached.messages
+    return landed is None or place.commit <= landed
 
 
 def _last(states: list[tuple[int, T]], landed: int | None) -> list[tuple[int, T]]:
