@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from broker_core.broker import WORK_MAX, Broker
 from broker_core.exchanges.exchange import Exchange
-from broker_core.message import Message
+from broker_core.message import Facts, Message
+from protocols.amqp091.broker import publishing
+from protocols.amqp091.broker.encoding import plain_facts
 from protocols.amqp091.codec import methods as m
 from protocols.amqp091.codec.wire import BasicProperties, FieldTable, method_frame
 from protocols.amqp091.machine.connection import AmqpError
@@ -627,3 +629,31 @@ def test_queues_that_take_no_run_are_not_tried_again_and_again(monkeypatch: pyte
         peer.send_bytes(scattered(["p", "q"] * 5))
     assert (peer.bench.queue("p").ready, peer.bench.queue("q").ready) == (200, 200)
     assert len(tried) == 5  # in the reads 3, 6, 11, 20 and 37; in the first no route is known
+
+
+@plain_only
+def test_what_is_read_in_vain_is_in_proportion_to_what_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second message is for a queue with limits, and taken by itself: what follows is not read for each anew."""
+    channel = with_queues("p")
+    channel.declare("q", arguments={"x-max-length": 1000})
+    read: list[bytes] = []
+
+    def counted(properties: bytes) -> Facts | None:
+        read.append(properties)
+        return plain_facts(properties)
+
+    monkeypatch.setattr(publishing, "plain_facts", counted)
+    for _ in range(2):
+        channel.peer.send_bytes(scattered(["q", "p"] * 2))
+    read.clear()
+    channel.peer.send_bytes(scattered(["q", "p"] * 200))
+    assert (channel.peer.bench.queue("p").ready, channel.peer.bench.queue("q").ready) == (204, 204)
+    assert 400 < len(read) < 4 * 400
+
+
+def test_renewals_in_a_run_are_no_messages_also_where_a_queue_has_the_name_of_what_is_renewed() -> None:
+    channel = with_queues("all")
+    channel.peer.send_bytes(publishes("all", numbers(3)))
+    method = method_frame(1, m.BasicPublish("amq.leveret.renew", "all").encode())
+    channel.peer.send_bytes(b"".join(method + content(b"x") for _ in range(6)))
+    assert channel.peer.bench.queue("all").ready == 3

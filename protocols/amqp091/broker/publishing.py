@@ -97,7 +97,7 @@ class Publishing:
             None  # the last ones: the reader passes equal ones as one object
         )
         self._last_facts = NO_FACTS  # theirs
-        self._read_in_vain = 0  # messages of a run with properties of their own
+        self._read_in_vain = 0  # messages of a read that were to be taken together, and were not
         # Reads in which messages with a publish of their own go one by one: now, and after the next one in vain.
         self._rests, self._rests_next = 0, 1
         self._target = Target(self._host.default_exchange, False, -1)
@@ -192,15 +192,21 @@ class Publishing:
         """Publish messages from number `first` on as `publish_run` does, each with a publish of its own.
 
         They go together as long as they are for one exchange, and what the core reads of their properties is alike. If
-        nothing of a read can be taken, nothing is tried for some reads: queues with limits stay so.
+        nothing of a read can be taken, nothing is tried for some reads: queues with limits stay so. What is read and
+        not taken is read again as in `publish_each`.
         """
         if self.tx is not None:
             return 0
-        if first == 0 and self._rests:
-            self._rests -= 1
+        if first == 0:
+            self._read_in_vain = 0
+            if self._rests:
+                self._rests -= 1
+                return 0
+        if self._read_in_vain > READ_AGAIN_MAX * len(bodies):
             return 0
         messages, target = self._like_messages(publishes, properties, bodies, first)
         taken = self._publish_all(target.exchange, messages, True) if messages else 0
+        self._read_in_vain += len(messages) - taken
         if taken:
             self._rests_next = 1
         elif first == 0:
@@ -241,16 +247,20 @@ class Publishing:
         """Return the exchange of a publish with its length before it, and as a target if it may be published to with
         any key, as is known already."""
         aim = publish[2 : 3 + publish[2]] if len(publish) > 2 else b""
-        target = self._targets.by_name.get(aim[1:])
+        target = self._current(aim[1:])
+        return aim, None if target is None or target.guarded else target
+
+    def _current(self, name: bytes) -> Target | None:
+        """Return the target of this name, if the checks that were made of it still hold."""
+        target = self._targets.by_name.get(name)
         if (
             target is None
             or target.revision != self._host.revision
             or target.access_revision != self._access.revision
             or target.scopes is not self.client.user.scopes
-            or target.guarded
         ):
-            return aim, None
-        return aim, target
+            return None
+        return target
 
     def _goes_on(self, publish: bytes) -> bool:
         """Return whether the checks of the last publish hold for this one, and its messages are published at once."""
@@ -260,7 +270,7 @@ class Publishing:
             and target.revision == self._host.revision
             and target.access_revision == self._access.revision
             and self.tx is None
-            and not self._flags & IMMEDIATE
+            and not self._flags & APART
         )
 
     def _publish_all(self, exchange: Exchange, messages: list[Message], scattered: bool) -> int:
@@ -302,13 +312,8 @@ class Publishing:
         name = publish[3:key_at]
         if name == RENEWAL_NAME:
             return self._aim_at_renewal(publish, publish[key_at + 1 : flags_at], flags)
-        target = self._targets.by_name.get(name)
-        if (
-            target is None
-            or target.revision != self._host.revision
-            or target.access_revision != self._access.revision
-            or target.scopes is not self.client.user.scopes
-        ):
+        target = self._current(name)
+        if target is None:
             target = self._targets.check(self.client, name, name_of(name.decode("utf-8", "surrogateescape")))
         key = publish[key_at + 1 : flags_at].decode("utf-8", "surrogateescape")
         if target.guarded:
