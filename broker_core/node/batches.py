@@ -163,9 +163,5 @@ class Batches:
 
     @property
     def has_work_left(self) -> bool:
-        """True if a task of the node's has something to do now, or something waits to be committed."""
-        return (
-            self.sending > 0
-            or bool(self.broker.touched)
-            or (self.keeper is not None and self.keeper.journal.dirty)
-        )
+        """True if a task of the node's has something to do now."""
+        return self.sending > 0 or bool(self.broker.touched)

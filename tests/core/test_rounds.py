@@ -13,8 +13,10 @@ import trio
 
 from broker_core.node import transport as reading
 from broker_core.node.gathering import GATHERING, Phase
+from broker_core.node.persistence import Keeper
 from broker_core.node.poller import STAY_MAX_S, STAY_S, TOGETHER
 from broker_core.node.transport import Transport
+from broker_core.store.memory import MemoryStore
 from tests.harness.call_count import calls
 from tests.harness.plain import plain_only
 
@@ -307,6 +309,21 @@ def test_a_connection_that_does_not_read_ends_a_turn():
             node.rounds.turn()
             assert node.sending == 1
             assert rounds_in_a_turn(node, peer) == 1
+
+    run(test, owns_loop=True)
+
+
+def test_what_waits_for_the_commit_before_it_does_not_end_a_turn():
+    async def test(node: Scripted) -> None:
+        async with attending(node, 1) as (peer,):
+            keeper = Keeper(node.broker, MemoryStore(), None, ())
+            keeper.journal.put("key", "value")  # stays, as nothing is committed before the start
+            node.keeper = keeper
+            try:
+                assert rounds_in_a_turn(node, peer) == 21
+                assert keeper.journal.dirty
+            finally:
+                node.keeper = None
 
     run(test, owns_loop=True)
 
