@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from protocols.amqp10.broker.encoding import project
-from protocols.amqp10.broker.publishing import REMEMBERED_MAX, Projection
+from protocols.amqp10.broker.projection import REMEMBERED_MAX, Projection
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.wire import EMPTY_FRAME
 from tests.harness.bench import ClientBench
@@ -284,7 +284,7 @@ def test_what_was_read_of_a_message_holds_for_those_that_differ_in_their_body_on
 ) -> None:
     known = Projection(front + data(bytes(size)))
     like = front + data(b"x" * (size + 2))
-    assert known.holds_for(like)
+    assert known.properties_of(like) is known.properties
     facts, properties, body, to, subject = project(like)
     assert (facts, properties, to, subject) == (known.facts, known.properties, known.to, known.subject)
     assert body == like[known.body_at :]
@@ -299,7 +299,7 @@ def test_what_was_read_of_a_message_holds_for_no_other(front: bytes, size: int) 
     other_front = p.Header(durable=True, priority=1).encode() + data(bytes(size))
     beginnings = [whole[:end] for end in (0, len(front), len(front) + 4, len(front) + 5, len(whole) - 1)]
     for payload in (other_width, other_front, whole + data(b"y"), whole + b"\0", *beginnings):
-        assert not known.holds_for(payload)
+        assert known.properties_of(payload) is None
 
 
 @pytest.mark.parametrize(
@@ -312,4 +312,4 @@ def test_what_was_read_of_a_message_holds_for_no_other(front: bytes, size: int) 
     ids=["two sections", "without a size", "too much in front"],
 )
 def test_some_messages_are_read_each_by_itself(payload: bytes) -> None:
-    assert not Projection(payload).holds_for(payload)
+    assert Projection(payload).properties_of(payload) is None

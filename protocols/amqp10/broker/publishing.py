@@ -1,11 +1,11 @@
 """Links on which the peer publishes: a target to an exchange and a key, messages to the broker, outcomes back.
 
     attach ─> Target (addresses.py) ─> Aim: an exchange, checked ─┐
-    message ─> Projection: facts, properties, body offset ────────┴─> Broker.publish ─> answered once it has settled
+    message ─> Projection (projection.py): facts, properties, ... ┴─> Broker.publish ─> answered once it has settled
 
 This is the hot path. The checks of publishing are made once for each address, and the result is cached as long as
 neither topology nor permissions change. The sections in front of a message's body are read once for messages that begin
-alike.
+alike, or differ in their ids only.
 
 A message without a target is the sender's mistake: on a link with an address of its own the message is released and the
 link ends; on the anonymous terminus the message is rejected and the link goes on, unless the message is settled and
@@ -28,12 +28,12 @@ from broker_core.message import Facts, Message
 from broker_core.queues.queue import Queue, Watcher
 from broker_core.virtual_host import Remembered
 from protocols.amqp10.broker import addresses, dynamic_queues, node_lookup, resumption, sources
-from protocols.amqp10.broker.encoding import ENCODING, Facts10, project
+from protocols.amqp10.broker.encoding import ENCODING
 from protocols.amqp10.broker.errors import refusal
+from protocols.amqp10.broker.projection import Projection
 from protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
 from protocols.amqp10.codec import performatives as p
 from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.sections import SHAPES, WORD
 from protocols.amqp10.codec.types import Described, Symbol, Value
 from protocols.amqp10.machine.contract import IncomingOwner
 from protocols.amqp10.machine.receiving import IncomingLink
@@ -47,10 +47,8 @@ if TYPE_CHECKING:
 DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # the capability by which JMS clients ask for delivery times
 AIMS_MAX: Final = 4096  # cached `to` addresses per virtual host and user
 MISDIRECTED: Final = frozenset((p.NOT_FOUND, p.PRECONDITION_FAILED, p.INVALID_FIELD))
-REMEMBERED_MAX: Final = 1024  # bytes in front of a body; longer beginnings hardly repeat
 CAPABILITIES: Final = ("queue", "topic")  # of our targets, for senders that ask for them
 ORPHAN_PAUSE_S: Final = 0.02  # from a queue's deletion to the end of the links that publish to it
-FORM: Final = 4  # bytes: a body section's descriptor, and the format code of its value
 
 
 def attach(session: ServedSession, link: IncomingLink, attach: p.Attach) -> IncomingOwner:
@@ -166,36 +164,6 @@ def aim_at(client: Client, exchange: str, key: str) -> Aim:
         raise AmqpError(p.UNAUTHORIZED_ACCESS, why)
     target = client.publish_target(exchange, (key,))
     return Aim(target, key, client.guards_topics(target), access.revision, client.user.scopes)
-
-
-class Projection:
-    """The facts of a message, which also hold for messages that differ only in the bytes of their body."""
-
-    __slots__ = ("_begin", "_size_bytes", "body_at", "delay_ms", "facts", "properties", "subject", "to")
-
-    def __init__(self, payload: bytes) -> None:
-        """Project the message. Raises AmqpError, as `project` does."""
-        self.facts: Facts10
-        self.facts, self.properties, body, self.to, self.subject = project(payload)
-        self.delay_ms = self.facts.envelope.delay_ms
-        at = self.body_at = len(payload) - len(body)
-        self._begin = payload[: at + FORM]
-        # The width in bytes of the size of the body's only section; 0 if this holds for no other message.
-        self._size_bytes = 0
-        if at <= REMEMBERED_MAX and len(body) > FORM:
-            shape = SHAPES.get(WORD.unpack_from(body)[0])
-            if shape is not None:
-                self._size_bytes = shape[0]
-
-    def holds_for(self, payload: bytes) -> bool:
-        """Return whether a message begins like this one, and ends with the section that its body begins with."""
-        at = self.body_at + FORM
-        if not self._size_bytes or payload[:at] != self._begin:
-            return False
-        size = len(payload) - at
-        if self._size_bytes == 1:
-            return size > 0 and payload[at] == size - 1
-        return size >= 4 and WORD.unpack_from(payload, at)[0] == size - 4
 
 
 class Publishing(IncomingOwner):
@@ -317,22 +285,25 @@ class Publishing(IncomingOwner):
         known = first
         for at in range(begin, len(payloads)):
             payload = payloads[at]
-            if at > begin and not known.holds_for(payload):
-                found = self._next_of(first, payload)
+            properties = known.properties if at == begin else known.properties_of(payload)
+            if properties is None:
+                found = self._next_of(first, known, payload)
                 if found is None:
                     break
-                known = found
-            message = Message(ENCODING, name, key, known.properties, payload[known.body_at :], known.facts)
+                known, properties = found, found.properties
+            message = Message(ENCODING, name, key, properties, payload[known.body_at :], known.facts)
             message.peer = peer
             messages.append(message)
+        self._known = known if known.may_hold else None
         return self.broker.publish_run(exchange, messages, WORK_MAX)
 
-    def _next_of(self, first: Projection, payload: bytes) -> Projection | None:
+    def _next_of(self, first: Projection, last: Projection, payload: bytes) -> Projection | None:
         """Return the projection of a message, or None if it has to be published apart from the first of its run."""
         try:
             known = Projection(payload)
         except AmqpError:
             return None  # it is found again, and answered, when it is taken by itself
+        known.learn_form(last)
         facts = known.facts
         if facts is not first.facts and not (
             facts.is_like(first.facts) and facts.user_id == first.facts.user_id and not known.delay_ms
@@ -344,10 +315,17 @@ class Publishing(IncomingOwner):
 
     def _project(self, payload: bytes) -> Projection:
         """Return the projection of a message. Raises AmqpError."""
-        known = self._known
-        if known is None or not known.holds_for(payload):
+        last = self._known
+        properties = None if last is None else last.properties_of(payload)
+        if properties is not None and last is not None:
+            if properties is last.properties:
+                return last
+            known = Projection(payload, last)
+        else:
             known = Projection(payload)
-            self._known = known if known.holds_for(payload) else None  # dropped if it holds for no message
+            if last is not None:
+                known.learn_form(last)
+        self._known = known if known.may_hold else None
         return known
 
     def _aim_of(self, known: Projection) -> Aim:

@@ -59,6 +59,9 @@ PLACES: Final[list[int]] = [
     sum(1 << place for place, codes in enumerate(FIELDS) if code == 0x40 or code in codes)
     for code in range(256)
 ]
+ALL: Final = b"\xff"  # the bits of a byte that messages of one form have in common
+IS_ASCII: Final = b"\x80"
+NOTHING: Final = b"\x00"
 NONE: Final[tuple[str | None, str | None, str | None, str | None]] = (None, None, None, None)
 
 
@@ -150,6 +153,44 @@ def texts_at(data: bytes, at: i64, end: i64) -> tuple[str | None, str | None, st
     if at != end:
         return None
     return NONE if found is None else (found[0], found[1], found[2], found[3])
+
+
+def mask_of(data: bytes, properties_at: int, application_at: int, body_at: int) -> bytes | None:
+    """Return the bits of `data` that another message must have in common with this one, so that it is plain, too, and
+    the same texts are found in its properties; None if this one is not plain.
+
+    These are all bits but those of values that nobody looks at; of texts, that each byte is ASCII.
+    """
+    mask = bytearray(ALL * len(data))
+    has_properties, has_application = properties_at < application_at, application_at < body_at
+    if has_properties:
+        if texts_at(data, properties_at, application_at) is None:
+            return None
+        _leave_values_out(mask, data, properties_at, application_at, False)
+    if has_application:
+        if not is_plain_map(data, application_at, body_at):
+            return None
+        _leave_values_out(mask, data, application_at, body_at, True)
+    return bytes(mask) if has_properties or has_application else None
+
+
+def _leave_values_out(mask: bytearray, data: bytes, at: i64, end: i64, is_map: bool) -> None:
+    """Take what may differ of a plain section out of a mask: the values of a map, the unread fields of properties."""
+    at += 6
+    place: i64 = 0
+    while at < end:
+        code: i64 = data[at]
+        width: i64 = WIDTHS[code]
+        begin: i64 = at + 1
+        if width >= 0:
+            at = begin + width
+        else:
+            begin += 1 if width == SMALL else 4
+            at = begin + (data[begin - 1] if width == SMALL else size_at(data, begin - 4))
+        if place & 1 if is_map else not USER_ID <= place <= REPLY_TO:
+            kept = IS_ASCII if width < 0 and code & 3 else NOTHING
+            mask[begin:at] = kept * int(at - begin)
+        place += 1
 
 
 def size_at(data: bytes, at: i64) -> i64:
