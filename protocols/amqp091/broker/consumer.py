@@ -39,6 +39,7 @@ class ChannelConsumer(Consumer):
         "_after",
         "_before",
         "_exchange",
+        "_header",
         "_key",
         "_not_redelivered",
         "_prefix",
@@ -83,6 +84,7 @@ class ChannelConsumer(Consumer):
         self._exchange = self._key = ""
         self._properties_size = self._size = UNLIKE  # the size is that of the body
         self._target = self._start = self._not_redelivered = b""
+        self._header = b""  # the beginning of a header frame with properties of that size
         self._before = self._after = (
             b""  # around the properties; empty if the message is not joined with others
         )
@@ -175,13 +177,16 @@ class ChannelConsumer(Consumer):
             method_size = len(self._prefix) + wire.DELIVERY.size + len(self._target)
             self._start = wire.FRAME_START.pack(m.FRAME_METHOD, number, method_size) + self._prefix
             self._not_redelivered = b"\x00" + self._target + wire.END
+        if properties_size != self._properties_size:
+            self._header = wire.header_start(number, properties_size, 0)[: -SIZE.size]
         self._exchange, self._key = exchange, key
         self._properties_size, self._size = properties_size, size
         if properties_size > wire.REPEATED_MAX or not wire.is_small(size, self.channel.frame_max):
             self._before = b""
             return
-        self._before = self._not_redelivered + wire.header_start(number, properties_size, size)
-        self._after = self._tail + SIZE.pack(size)
+        octets = SIZE.pack(size)
+        self._before = self._not_redelivered + self._header + octets
+        self._after = self._tail + octets
 
     def cancelled(self) -> None:
         self.channel.consumer_cancelled(self)
