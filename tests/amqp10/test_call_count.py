@@ -87,36 +87,41 @@ def with_id(number: int) -> tuple[bytes, bytes, bytes]:
 
 
 @plain_only
-def test_a_message_unlike_the_one_before_is_read_straight_down() -> None:
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (
+            10,  # an id of another size
+            [
+                "Publishing._project",
+                "Projection.properties_of",  # what is known does not hold for this one
+                "Projection.__init__",
+                "project",
+                "bounds",
+                "texts_at",
+                "Projection.learn_form",  # it has not that of the one before
+                "Projection.may_hold",  # but what is known of it may hold for those to come
+            ],
+        ),
+        (
+            2,
+            [
+                "Publishing._project",
+                "Projection.properties_of",
+                "Projection.__init__",
+                "Projection.may_hold",
+            ],
+        ),
+    ],
+    ids=["unlike the one before", "of the form of the two before"],
+)
+def test_a_message_is_read_straight_down_or_not_at_all(number: int, expected: list[str]) -> None:
     bench, sender = one_sender()
     take_in(bench, sender, batch(sender, 1, False, *with_id(1), count=1))
-    octets = batch(sender, 2, False, *with_id(10), count=1)
+    octets = batch(sender, 2, False, *with_id(number), count=1)
     called, modules = calls_under("Publishing._project", lambda: take_in(bench, sender, octets))
-    assert called == [
-        "Publishing._project",
-        "Projection.properties_of",  # what is known does not hold for this one
-        "Projection.__init__",
-        "project",
-        "bounds",
-        "texts_at",
-        "Projection.learn_form",  # it has not that of the one before
-        "Projection.may_hold",  # but what is known of it may hold for those to come
-    ]
-    assert modules == {"publishing", "projection", "encoding", "sections", "section_scan"}
-
-
-@plain_only
-def test_a_message_with_the_form_of_the_two_before_is_not_read() -> None:
-    bench, sender = one_sender()
-    take_in(bench, sender, batch(sender, 1, False, *with_id(1), count=1))
-    octets = batch(sender, 2, False, *with_id(2), count=1)
-    called, _ = calls_under("Publishing._project", lambda: take_in(bench, sender, octets))
-    assert called == [
-        "Publishing._project",
-        "Projection.properties_of",
-        "Projection.__init__",
-        "Projection.may_hold",
-    ]
+    assert called == expected
+    assert modules <= {"publishing", "projection", "encoding", "sections", "section_scan"}
 
 
 def own(number: int) -> tuple[bytes, ...]:

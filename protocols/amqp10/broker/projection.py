@@ -44,9 +44,7 @@ class Projection:
         self.body_at: int
         self.to: str | None
         self.subject: str | None
-        self._size_bytes: (
-            int  # the width of the size of the body's only section; 0 if this holds for no other message
-        )
+        self._size_bytes: int  # of the size of the body's only section; 0: this holds for no other message
         self._mask = 0  # of the bits that messages of this form have in common; 0: the form is not known
         self._common = 0
         self._form_held = False
@@ -78,19 +76,20 @@ class Projection:
 
         That is so if it begins like this one, or has its form, and ends with the section that its body begins with.
         """
+        if not self._size_bytes:
+            return None
         at = self.body_at + TYPE_SIZE
-        begin = payload[:at]
-        if begin != self._begin:
-            if not self._mask or int.from_bytes(begin, "big") & self._mask != self._common:
-                return None
         size = len(payload) - at
         if self._size_bytes == 1:
             if size <= 0 or payload[at] != size - 1:
                 return None
-        elif not self._size_bytes or size < 4 or WORD.unpack_from(payload, at)[0] != size - 4:
+        elif size < 4 or WORD.unpack_from(payload, at)[0] != size - 4:
             return None
+        begin = payload[:at]
         if begin == self._begin:
             return self.properties
+        if not self._mask or int.from_bytes(begin, "big") & self._mask != self._common:
+            return None
         self._form_held = True
         return payload[: self.body_at]
 

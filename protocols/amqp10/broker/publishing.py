@@ -5,7 +5,7 @@
 
 This is the hot path. The checks of publishing are made once for each address, and the result is cached as long as
 neither topology nor permissions change. The sections in front of a message's body are read once for messages that begin
-alike, or differ in their ids only.
+alike, or differ in values that the broker does not look at.
 
 A message without a target is the sender's mistake: on a link with an address of its own the message is released and the
 link ends; on the anonymous terminus the message is rejected and the link goes on, unless the message is settled and
