@@ -124,6 +124,39 @@ def test_properties_are_delivered_fetched_and_returned_as_they_came(properties: 
     assert returned.raw_properties == properties
 
 
+SENT = st.tuples(
+    st.sampled_from(["amq.topic", "amq.fanout"]),
+    st.sampled_from(["", "a", "b", "ab", "a.long.key" * 20]),
+    st.sampled_from([b"\x00\x00", b"\x00\x80\x01m", b"\x00\x80\x01n", b"\x80\x00\x04text"]),
+    st.sampled_from([b"", b"x", b"y", b"xy", b"x" * 300, b"x" * 20_000]),
+)
+
+
+@given(st.lists(SENT, max_size=20), st.integers(240, 256), st.booleans())
+def test_deliveries_in_one_batch_are_as_they_were_sent_whatever_differs(
+    sent: list[tuple[str, str, bytes, bytes]], before: int, returned: bool
+) -> None:
+    channel = with_queue()
+    for exchange, key in (("amq.topic", "#"), ("amq.fanout", "")):
+        channel.bind("q", exchange, key)
+    channel.peer.front.channels[
+        1
+    ].last_tag = before  # so that more than the last byte of tags changes on the way
+    frames: list[bytes] = []
+    for exchange, key, properties, body in sent:
+        wire.append_content(frames, 1, m.BasicPublish(exchange, key).encode(), properties, body, 131_072)
+    channel.peer.send_bytes(b"".join(frames))
+    if returned and sent:
+        channel.get("q", no_ack=False)
+        channel.call(m.BasicRecover(True))
+    channel.consume("q", "u")
+    first = before + 1 + (returned and bool(sent))
+    assert [(each.method, each.raw_properties, each.body) for each in channel.deliveries()] == [
+        (m.BasicDeliver("u", first + at, returned and at == 0, exchange, key), properties, body)
+        for at, (exchange, key, properties, body) in enumerate(sent)
+    ]
+
+
 @given(property_bytes())
 def test_everything_that_dead_lettering_does_not_change_stays_as_it_was(properties: bytes) -> None:
     channel = with_queue()

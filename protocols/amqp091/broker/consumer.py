@@ -133,8 +133,10 @@ class ChannelConsumer(Consumer):
                 or len(properties) != self._properties_size
                 or len(body) != self._size
             ):
+                start = self._start
                 self._fit(message, len(properties), len(body))
-                head_of = -1
+                if self._start is not start:
+                    head_of = -1
             if not self._before:
                 octets += end_of(pieces, out)
                 method = self._prefix + wire.DELIVERY.pack(tag, delivery.redelivered) + self._target
@@ -173,9 +175,11 @@ class ChannelConsumer(Consumer):
         number = self.channel.number
         exchange, key = message.exchange, message.key
         if exchange != self._exchange or key != self._key or self._start == b"":
+            size_before = len(self._target)
             self._target = wire.deliver_target(cut(exchange), cut(key))
-            method_size = len(self._prefix) + wire.DELIVERY.size + len(self._target)
-            self._start = wire.FRAME_START.pack(m.FRAME_METHOD, number, method_size) + self._prefix
+            if len(self._target) != size_before:
+                method_size = len(self._prefix) + wire.DELIVERY.size + len(self._target)
+                self._start = wire.FRAME_START.pack(m.FRAME_METHOD, number, method_size) + self._prefix
             self._not_redelivered = b"\x00" + self._target + wire.END
         if properties_size != self._properties_size:
             self._header = wire.header_start(number, properties_size, 0)[: -SIZE.size]
