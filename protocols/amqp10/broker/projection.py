@@ -1,4 +1,4 @@
-"""What the broker knows of a message once its sections are read, and of which other messages it knows the same.
+"""A projection is what the broker knows of a message once it is read, and tells for which other messages that holds.
 
 Messages of one application differ in their ids, times and values, and have the same form: the same fields and names
 with the same types and sizes. To read the sections of such a message costs more than all else that is done with it. So
