@@ -139,9 +139,8 @@ def test_deliveries_in_one_batch_are_as_they_were_sent_whatever_differs(
     channel = with_queue()
     for exchange, key in (("amq.topic", "#"), ("amq.fanout", "")):
         channel.bind("q", exchange, key)
-    channel.peer.front.channels[
-        1
-    ].last_tag = before  # so that more than the last byte of tags changes on the way
+    # More than the last byte of the tags changes on the way.
+    channel.peer.front.channels[1].last_tag = before
     frames: list[bytes] = []
     for exchange, key, properties, body in sent:
         wire.append_content(frames, 1, m.BasicPublish(exchange, key).encode(), properties, body, 131_072)

@@ -22,22 +22,18 @@ from .peer import declared, session_of
 
 @dataclass
 class Form:
-    """The sections of a message, as an application makes them."""
+    """The sections of a message, as an application makes them. `texts` are user-id, to, subject and reply-to."""
 
     ids: list[Value] = field(default_factory=lambda: ["m-0001", "c-0001"])
-    texts: list[Value] = field(
-        default_factory=lambda: [None, None, None, None]
-    )  # user-id, to, subject, reply-to
+    texts: list[Value] = field(default_factory=lambda: [None, None, None, None])
     rest: list[Value] = field(default_factory=lambda: [Symbol("text/plain"), None, None, Timestamp(1)])
     pairs: dict[str, Value] = field(default_factory=lambda: {"trace": "0af7", "n": Int(5000)})
     front: bytes = p.Header(durable=True).encode()
 
     def payload(self, body: bytes = b"body") -> bytes:
-        texts = self.texts
-        properties = section(0x73, [self.ids[0], *texts, self.ids[1], *self.rest])
-        return (
-            self.front + properties + (application_properties(self.pairs) if self.pairs else b"") + data(body)
-        )
+        properties = section(0x73, [self.ids[0], *self.texts, self.ids[1], *self.rest])
+        headers = application_properties(self.pairs) if self.pairs else b""
+        return self.front + properties + headers + data(body)
 
 
 def learned(form: Form) -> Projection:

@@ -316,14 +316,16 @@ class Publishing(IncomingOwner):
     def _project(self, payload: bytes) -> Projection:
         """Return the projection of a message. Raises AmqpError."""
         last = self._known
-        properties = None if last is None else last.properties_of(payload)
-        if properties is not None and last is not None:
+        if last is None:
+            known = Projection(payload)
+        else:
+            properties = last.properties_of(payload)
             if properties is last.properties:
                 return last
-            known = Projection(payload, last)
-        else:
-            known = Projection(payload)
-            if last is not None:
+            if properties is not None:
+                known = Projection(payload, last)
+            else:
+                known = Projection(payload)
                 known.learn_form(last)
         self._known = known if known.may_hold else None
         return known
