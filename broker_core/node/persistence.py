@@ -53,11 +53,12 @@ def opened(config: Config) -> Store:
         from broker_core.store.postgres import opening
 
         return opening.opened(config.store.postgres, config.node.name, config.node.data_dir)
-    from broker_core.store.reserve import drain_octets  # a node in memory need not load it
+    from broker_core.store.redo_policy import REDO_OCTETS  # a node in memory need not load these
+    from broker_core.store.reserve import drain_octets
     from broker_core.store.sqlite import SqliteStore
 
     assert config.node.data_dir is not None, "a node in memory opens no store"
-    return SqliteStore(config.node.data_dir, drain_octets(config.node.data_dir))
+    return SqliteStore(config.node.data_dir, drain_octets(config.node.data_dir), REDO_OCTETS)
 
 
 class Keeper:

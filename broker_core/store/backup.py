@@ -22,10 +22,25 @@ from typing import Final
 
 import attrs
 
-from broker_core.store import salvage
+from broker_core.store import redo_log, salvage
 from broker_core.store.contract import DamagedError, Span, StoreError
-from broker_core.store.database import COPIED, PAGE_OCTETS, RUNNING, opened, say, state_of, unusable
+from broker_core.store.database import (
+    COPIED,
+    LOGGED,
+    PAGE_OCTETS,
+    RUNNING,
+    WAITING,
+    flags_of,
+    is_damage,
+    opened,
+    say,
+    set_flags,
+    state_of,
+    unusable,
+)
 from broker_core.store.folder import LOCK, MESSAGES, META, STREAMS, BadFolder, make, require
+from broker_core.store.logged_changes import LoggedChanges, define
+from broker_core.store.redo_log import ReadLog
 from broker_core.store.segments import file_of, read_file
 from broker_core.store.syncing import sync_file, sync_folder
 
@@ -91,13 +106,44 @@ class Snapshot:
         """Begin the read transaction. Raises BadFolder."""
         self.name = file.name
         self.database = opened(file, write=False)
+        self.logged = ReadLog()  # what the redo log has besides
         try:
-            self.database.execute("begin")
-            self.database.execute("select * from state").fetchone()  # it begins with the first read
+            if self.name == MESSAGES and flags_of(self.database) & LOGGED:
+                self._begin_with(redo_log.log_of(file))
+            else:
+                self._begin()
             self.octets = salvage.octets_of(self.database)
         except sqlite3.Error as error:
             self.database.close()
             raise unusable(file, error) from None
+        except OSError as error:
+            self.database.close()
+            raise BadFolder(f"{redo_log.log_of(file)} cannot be read: {error.strerror}") from None
+
+    def _begin(self) -> object:
+        """Begin the transaction, and return the folder's name."""
+        self.database.execute("begin")
+        row = self.database.execute("select folder from state").fetchone()  # it begins with the first read
+        return row[0] if row else None
+
+    def _begin_with(self, log: Path) -> None:
+        """Begin the transaction at a moment at which what the log has is what the database lacks.
+
+        Nothing else is written to the database during a round of the log. Raises OSError, sqlite3.Error.
+        """
+        folder = self._begin()
+        while isinstance(folder, bytes):
+            self.database.execute("rollback")
+            before = redo_log.read(log, folder)
+            self._begin()
+            if (
+                not before.round
+            ):  # if one has begun since, then after this moment, or with nothing of it confirmed
+                self.logged = before
+                return
+            self.logged = redo_log.read(log, folder)
+            if self.logged.round == before.round:
+                return
 
     def close(self) -> None:
         self.database.close()
@@ -111,9 +157,28 @@ class Snapshot:
         file.touch(mode=0o600)
         with closing(sqlite3.connect(file, isolation_level=None)) as copied:
             self.database.backup(copied, pages=STEP_PAGES, progress=step)
+            if self.name == MESSAGES:
+                _write_logged(copied, self.logged.changes)
             copied.execute("pragma journal_mode=delete").fetchone()  # one file, readable everywhere
             if self.name == MESSAGES:
                 _say_that_it_is_a_copy(copied)
+
+
+def _write_logged(messages: sqlite3.Connection, logged: LoggedChanges) -> None:
+    """Write to a copy what the redo log has besides. Raises sqlite3.Error."""
+    define(messages)
+    messages.execute("begin")
+    try:
+        logged.write(messages, again=True)
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        messages.execute("rollback")
+        messages.execute("begin")
+        logged.write(messages, kept=[*logged.dropped], again=True)
+        messages.executemany("insert or ignore into aside values (?)", [(first,) for first in logged.dropped])
+    messages.execute("commit")
+    set_flags(messages, flags_of(messages) & ~LOGGED | (WAITING if logged.waits else 0))
 
 
 def _say_that_it_is_a_copy(messages: sqlite3.Connection) -> None:

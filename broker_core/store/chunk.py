@@ -156,10 +156,10 @@ def written(columns: Columns) -> bytes:
     parts += [columns.sizes, columns.ends, columns.crcs]
     header = HEADER.pack(VERSION, flags, 0, len(columns), len(columns.crcs), columns.first, columns.arrived)
     octets = b"".join([header, *map(octets_of, parts)])
-    return octets + CHECKSUM.pack(_checksum(octets, 0))
+    return octets + CHECKSUM.pack(checksum_of(octets))
 
 
-def _checksum(octets: bytes, before: int) -> int:
+def checksum_of(octets: bytes, before: int = 0) -> int:
     """Like `crc32`, which releases Python's lock above 5 KiB: to regain it from a busy loop takes 50 times as long."""
     if len(octets) > UNLOCKED_OCTETS:
         return crc32(octets, before)
@@ -217,7 +217,9 @@ def _records(messages: list[Message], columns: Columns) -> bytes:
         pieces.append(body)
         end += len(prefix) + len(body)
         ends.append(end)
-        crcs.append(checksum(body, prefix_crc) if len(body) < LOCKED_OCTETS else _checksum(body, prefix_crc))
+        crcs.append(
+            checksum(body, prefix_crc) if len(body) < LOCKED_OCTETS else checksum_of(body, prefix_crc)
+        )
     columns.sizes = array("I", [message.size for message in messages])
     columns.ends, columns.crcs = array("I", ends), array("I", crcs)
     return b"".join(pieces)

@@ -27,17 +27,17 @@ FENCED: Final = "another node has opened the data folder, in spite of its lock"
 # unless its file was deleted or the file system does not support locks.
 VIEWS: Final = (
     """
-CREATE TEMP VIEW work AS SELECT
+CREATE TEMP VIEW IF NOT EXISTS work AS SELECT
   0 AS epoch, 0 AS first, 0 AS checksum, x'' AS entries, x'' AS messages,
   '' AS dropped, '' AS replaced, '' AS settled, x'' AS bits, '' AS marks,
   '' AS cut, '' AS segments, '' AS forgotten, '' AS producers, x'' AS names
 """,
-    "CREATE TEMP VIEW deletion AS SELECT '' AS dropped, '' AS replaced",
-    "CREATE TEMP VIEW change AS SELECT '' AS settled, x'' AS bits, '' AS marks",
-    "CREATE TEMP VIEW streaming AS SELECT "
+    "CREATE TEMP VIEW IF NOT EXISTS deletion AS SELECT '' AS dropped, '' AS replaced",
+    "CREATE TEMP VIEW IF NOT EXISTS change AS SELECT '' AS settled, x'' AS bits, '' AS marks",
+    "CREATE TEMP VIEW IF NOT EXISTS streaming AS SELECT "
     "'' AS cut, '' AS segments, '' AS forgotten, '' AS producers, x'' AS names",
     f"""
-CREATE TEMP TRIGGER work_is_done INSTEAD OF INSERT ON work BEGIN
+CREATE TEMP TRIGGER IF NOT EXISTS work_is_done INSTEAD OF INSERT ON work BEGIN
   SELECT raise(ABORT, '{FENCED}') WHERE new.epoch IS NOT (SELECT epoch FROM state WHERE id = 1);
   INSERT INTO deletion SELECT new.dropped, new.replaced WHERE new.dropped IS NOT NULL OR new.replaced IS NOT NULL;
   INSERT INTO chunks SELECT new.first, new.checksum, new.entries, new.messages WHERE new.first IS NOT NULL;
@@ -48,7 +48,7 @@ END
 """,
     # With the marks of the deleted entries, which are those up to the next chunk.
     """
-CREATE TEMP TRIGGER deletion_is_done INSTEAD OF INSERT ON deletion BEGIN
+CREATE TEMP TRIGGER IF NOT EXISTS deletion_is_done INSTEAD OF INSERT ON deletion BEGIN
   DELETE FROM marks WHERE entry IN (
     SELECT marks.entry FROM json_each(new.dropped) AS each CROSS JOIN marks
     WHERE marks.entry >= each.value AND marks.entry <
@@ -60,7 +60,7 @@ CREATE TEMP TRIGGER deletion_is_done INSTEAD OF INSERT ON deletion BEGIN
 END
 """,
     """
-CREATE TEMP TRIGGER change_is_done INSTEAD OF INSERT ON change BEGIN
+CREATE TEMP TRIGGER IF NOT EXISTS change_is_done INSTEAD OF INSERT ON change BEGIN
   INSERT OR REPLACE INTO settled SELECT
     json_extract(value, '$[0]'), json_extract(value, '$[1]'),
     substr(new.bits, json_extract(value, '$[2]'), json_extract(value, '$[3]')) FROM json_each(new.settled);
@@ -69,7 +69,7 @@ CREATE TEMP TRIGGER change_is_done INSTEAD OF INSERT ON change BEGIN
 END
 """,
     """
-CREATE TEMP TRIGGER streaming_is_done INSTEAD OF INSERT ON streaming BEGIN
+CREATE TEMP TRIGGER IF NOT EXISTS streaming_is_done INSTEAD OF INSERT ON streaming BEGIN
   DELETE FROM segments WHERE place IN (SELECT value FROM json_each(new.cut));
   INSERT OR REPLACE INTO segments SELECT
     json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
@@ -106,12 +106,12 @@ def rows_of(
     rows: list[Row] = []
     for number, (gone, new) in enumerate(parts or [([], None)], 1):
         is_first, is_last = number == 1, number >= len(parts)
-        dropped = _list(commit.dropped, kept) if is_first else None
-        settled, bits = _settled(commit.settled) if is_last else (None, None)
-        marks = _marks(commit.marks) if is_last else None
+        dropped = as_list(commit.dropped, kept) if is_first else None
+        settled, bits = as_settled(commit.settled) if is_last else (None, None)
+        marks = as_marks(commit.marks) if is_last else None
         octets = (None, None, None, None) if new is None else _columns(new)
         streams = NO_STREAMS if change is None or not is_last else _of_streams(change)
-        rows.append((epoch, *octets, dropped, _list(gone, kept), settled, bits, marks, *streams))
+        rows.append((epoch, *octets, dropped, as_list(gone, kept), settled, bits, marks, *streams))
     return rows
 
 
@@ -119,14 +119,14 @@ def _columns(chunk: Chunk) -> tuple[int, int, bytes, bytes]:
     return chunk.first, chunk_checksum(chunk.entries), chunk.entries, chunk.messages
 
 
-def _list(firsts: list[int], kept: set[int]) -> str | None:
+def as_list(firsts: list[int], kept: set[int]) -> str | None:
     """Return these chunks as JSON, without those kept; None if there are none, as for the other parts of a row."""
     if not firsts:
         return None
     return json.dumps([first for first in firsts if first not in kept] if kept else firsts)
 
 
-def _settled(settled: dict[int, bytes]) -> tuple[str | None, bytes | None]:
+def as_settled(settled: dict[int, bytes]) -> tuple[str | None, bytes | None]:
     """Return chunk, checksum and the place of the bits of each, as JSON; and the bits of all."""
     if not settled:
         return None, None
@@ -138,7 +138,7 @@ def _settled(settled: dict[int, bytes]) -> tuple[str | None, bytes | None]:
     return json.dumps(rows), b"".join(settled.values())
 
 
-def _marks(marks: dict[int, int]) -> str | None:
+def as_marks(marks: dict[int, int]) -> str | None:
     if not marks:
         return None
     return json.dumps([(entry, tries, mark_checksum(entry, tries)) for entry, tries in marks.items()])

@@ -26,8 +26,10 @@ from broker_core.store.reserve import RESERVE_OCTETS
 from broker_core.store.syncing import sync_folder
 
 FORMAT: Final = 1
-# Of a messages.db that has marks of entries that wait (`mark.py`), or priorities below 0 (`chunk.py`); else like 1.
-WAITING_FORMAT: Final = 2
+# Added to it in a messages.db that has marks of entries that wait (`mark.py`), or priorities below 0 (`chunk.py`),
+WAITING: Final = 1
+LOGGED: Final = 2  # and while some of its commits may be in the redo log only (`redo_log.py`)
+FORMAT_MAX: Final = FORMAT + WAITING + LOGGED
 IDS: Final = {MESSAGES: 0x4C76724D, META: 0x4C767254}  # SQLite's application_id
 PAGE_OCTETS: Final = 4096
 LEFT_OCTETS: Final = (
@@ -131,15 +133,27 @@ def _check_format(connection: sqlite3.Connection, file: Path) -> None:
     if _pragma(connection, "application_id") != IDS[file.name]:
         raise BadFolder(f"{file} is no file of Leveret's, or its beginning is damaged. {REMEDY}.")
     number = _pragma(connection, "user_version")
-    if isinstance(number, int) and number > WAITING_FORMAT:
+    if isinstance(number, int) and number > FORMAT_MAX:
         raise BadFolder(
-            f"{file} has format {number}, and this version of Leveret knows formats up to {WAITING_FORMAT}: "
+            f"{file} has format {number}, and this version of Leveret knows formats up to {FORMAT_MAX}: "
             "it was written by a newer version; use that one"
         )
     said = connection.execute("select sql from sqlite_schema where sql is not null").fetchall()
     schema = {sql.encode() for sql in SCHEMA[file.name]}
-    if number not in (FORMAT, WAITING_FORMAT) or {sql for (sql,) in said} != schema:
+    if number not in range(FORMAT, FORMAT_MAX + 1) or {sql for (sql,) in said} != schema:
         raise BadFolder(f"{file} is damaged: its tables are not those of format {FORMAT}. {REMEDY}.")
+
+
+def flags_of(messages: sqlite3.Connection) -> int:
+    """Return what is added to the format of a messages.db: `WAITING` and `LOGGED`. Raises sqlite3.Error."""
+    number = _pragma(messages, "user_version")
+    assert isinstance(number, int), "it was checked when the database was opened"
+    return number - FORMAT
+
+
+def set_flags(messages: sqlite3.Connection, flags: int) -> None:
+    """Set what is added to the format of a messages.db, in a transaction of its own. Raises sqlite3.Error."""
+    messages.execute(f"pragma user_version={FORMAT + flags}")
 
 
 def _pragma(connection: sqlite3.Connection, name: str) -> object:

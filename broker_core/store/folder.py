@@ -3,6 +3,7 @@
     lock         held as long as a store is open; text: the process that holds it
     meta.db      SQLite: exchanges, queues, bindings, users, policies
     messages.db  SQLite: messages, and their state
+    messages.db-redo   commits that are not in messages.db yet; `redo_log.py`
     streams/     the messages of streams; `segments.py` knows the files in it
     reserve, reserve-drain   room for a start and for acknowledgements on a disk that is full; `reserve.py`
 

@@ -13,6 +13,7 @@ from typing import TypeVar
 from broker_core.store.bloom import BlockRange, WantedValues
 from broker_core.store.contract import DamagedError, Reader, Span, StoreError
 from broker_core.store.database import is_trouble_of_disk
+from broker_core.store.logged_changes import LoggedChanges, LoggedChunks
 from broker_core.store.segment import Looks, Read, not_there
 from broker_core.store.segments import Segments
 
@@ -22,15 +23,25 @@ T = TypeVar("T")
 class Slices(Reader):
     """Reads chunks through one connection, and blocks from the files of segments, in one thread."""
 
-    def __init__(self, connection: sqlite3.Connection, aside: Container[object], segments: Segments) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        aside: Container[object],
+        segments: Segments,
+        logged: Callable[[], LoggedChanges] = LoggedChanges,
+    ) -> None:
+        """`aside` are damaged chunks, which are ignored; `logged` returns what is in the redo log only."""
         self._connection = connection
-        self._aside = aside  # damaged chunks, which are ignored
+        self._aside = aside
         self._segments = segments
         self._looks = Looks()
+        self._logged = logged
+        self._recent = LoggedChunks({}, {})
 
     @contextmanager
     def moment(self) -> Iterator[Reader]:
         """Return a context within which all reads see one moment. Raises StoreError."""
+        self._recent = self._logged().now()  # first: what leaves the log after it is in the database
         try:
             self._connection.execute("begin")
         except sqlite3.Error as error:
@@ -38,17 +49,20 @@ class Slices(Reader):
         try:
             yield self
         finally:
+            self._recent = LoggedChunks({}, {})
             if self._connection.in_transaction:
                 self._connection.execute("rollback")
 
     def find(self, number: int) -> tuple[int, bytes]:
+        if (recent := self._recent.find(number)) is not None:
+            return recent.first, recent.entries
         below = number
         while True:
             row = self._row("first <= ? order by first desc limit 1", below)
             if row is None:
                 raise DamagedError(f"no chunk has entry {number}")
             first, entries = row
-            if first not in self._aside:
+            if first not in self._aside and first not in self._recent.dropped:
                 break
             below = first - 1
         if not isinstance(entries, bytes):
@@ -65,6 +79,11 @@ class Slices(Reader):
         return found
 
     def messages(self, first: int, start: int, length: int) -> bytes:
+        if (recent := self._recent.chunks.get(first)) is not None:
+            octets = recent.messages[start : start + length]
+            if len(octets) != length:
+                raise DamagedError(f"chunk {first} is cut off")
+            return octets
         # Reading part of a large blob takes 30 us; a select would copy all of it, 500 us for a MiB.
         try:
             with self._connection.blobopen("chunks", "messages", first, readonly=True) as blob:

@@ -1,11 +1,12 @@
 """The store in SQLite: two databases in a folder, a thread that writes and one that reads.
 
-append ──> Writer (writer.py) ──> meta.db, messages.db       read_soon ──> ReaderThread (snapshot_reader.py)
+append ──> Writer (writer.py) ──> redo log, meta.db, messages.db   read_soon ──> ReaderThread (snapshot_reader.py)
 objects, chunks, marks <── salvage.py, before the start      backup ──> backup.py
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -16,10 +17,11 @@ from typing import TypeVar
 import attrs
 
 from broker_core.store import backup as copying
-from broker_core.store import salvage, wal_tail
+from broker_core.store import redo_log, salvage, wal_tail
 from broker_core.store.contract import (
     Commit,
     DamagedError,
+    NoSpaceError,
     Reader,
     Span,
     Stats,
@@ -29,10 +31,12 @@ from broker_core.store.contract import (
 )
 from broker_core.store.database import (
     CLOSED,
+    LOGGED,
     PAGE_OCTETS,
     REMEDY,
     RUNNING,
     DatabaseState,
+    flags_of,
     folder_of,
     opened,
     prepare,
@@ -40,6 +44,7 @@ from broker_core.store.database import (
     unusable,
 )
 from broker_core.store.folder import BadFolder, Folder
+from broker_core.store.redo_log import RedoLog
 from broker_core.store.reserve import DRAIN, Reserve
 from broker_core.store.segments import Segments
 from broker_core.store.snapshot_reader import ReaderThread, Slices
@@ -55,16 +60,19 @@ class SqliteStore(Store):
     without its queue a message would be lost.
     """
 
-    def __init__(self, path: Path, drain_octets: int = 0) -> None:
+    def __init__(self, path: Path, drain_octets: int = 0, redo_octets: int = 0) -> None:
         """Open the store. Raises BadFolder, whose text says why, and what can be done.
 
-        `drain_octets` are kept in reserve for commits that make room on a full disk.
+        `drain_octets` are kept in reserve for commits that make room on a full disk. So many `redo_octets` of commits
+        are kept in a log before they are written to the database; with 0 they are written at once.
         """
         self.damage: list[str] = []
         self._folder = Folder(path)
         self._reserve = Reserve(self._folder.path)
         self._drain = Reserve(self._folder.path, DRAIN, drain_octets)
+        self._redo_octets = redo_octets
         self._connections: list[sqlite3.Connection] = []
+        self._redo: RedoLog | None = None
         self._aside: set[int] = set()  # damaged chunks, which are ignored
         self._started = False
         self._closed_properly = False
@@ -89,11 +97,22 @@ class SqliteStore(Store):
         messages, meta = self._connected(folder.messages), self._connected(folder.meta)
         self._looked_at, self._meta = self._connected(folder.messages), self._connected(folder.meta)
         self._segments = Segments(folder.path)
-        self._slices = Slices(self._looked_at, self._aside, self._segments)
-        self._reads = ReaderThread(Slices(self._connected(folder.messages), self._aside, self._segments))
-        self._writer = Writer(messages, meta, self._aside, self._segments, self._reserve, self._drain)
+        self._slices = self._slices_of(self._looked_at)
+        self._reads = ReaderThread(self._slices_of(self._connected(folder.messages)))
         self._state = self._state_found(messages, meta, had_logs)
+        self._redo = RedoLog(folder.messages, self._state.folder)
+        self._writer = Writer(
+            messages,
+            meta,
+            self._aside,
+            self._segments,
+            self._reserve,
+            self._drain,
+            self._redo,
+            self._redo_octets,
+        )
         self._closed_properly = self._state.ended != RUNNING
+        self._recover(messages)
         self._objects = self._checked_objects(meta)
         self._marks = self._checked_messages(messages)
         self.was_clean = self._state.ended == CLOSED and not self.damage
@@ -127,6 +146,26 @@ class SqliteStore(Store):
         if state.ended == RUNNING and not had_logs:
             self._found("a log (-wal) is missing: what was committed last may be lost")
         return state
+
+    def _slices_of(self, connection: sqlite3.Connection) -> Slices:
+        return Slices(connection, self._aside, self._segments, lambda: self._writer.logged)
+
+    def _recover(self, messages: sqlite3.Connection) -> None:
+        """Write what the redo log has to messages.db. Raises BadFolder."""
+        file = redo_log.log_of(self._folder.messages)
+        if not flags_of(messages) & LOGGED:
+            return
+        if not file.exists():
+            self._note(redo_log.missing(file))
+            return
+        try:
+            found = self._writer.recover(self._state)
+        except NoSpaceError as error:
+            raise BadFolder(f"there is no room for what is in {file}: {error}") from None
+        except (OSError, StoreError) as error:
+            raise BadFolder(f"{file} cannot be written to {self._folder.messages}: {error}") from None
+        for text in found.troubles(file):
+            self._note(text)
 
     def _checked_objects(self, meta: sqlite3.Connection) -> list[tuple[str, str]]:
         """Return the objects of meta.db. Raises BadFolder if any are damaged."""
@@ -181,6 +220,8 @@ class SqliteStore(Store):
     def _let_go(self) -> None:
         for connection in self._connections:
             connection.close()
+        if self._redo is not None:
+            self._redo.close()
         self._drain.close()
         if not self._closed_properly:
             self._leave_logs()
@@ -261,16 +302,19 @@ class SqliteStore(Store):
     # Maintenance.
 
     def stats(self) -> Stats:
+        logged = self._writer.logged.now()
         chunks, octets = self._looked_at.execute(
-            "select count(*), coalesce(sum(length(messages)), 0) from chunks"
+            "select count(*), coalesce(sum(length(messages)), 0) from chunks "
+            "where first not in (select value from json_each(?))",
+            (json.dumps([*logged.dropped, *logged.chunks]),),
         ).fetchone()
         (objects,) = self._meta.execute("select count(*) from objects").fetchone()
         spans = list(self._segments.spans.values())  # at once: the writer continues
         (free,) = self._looked_at.execute("pragma freelist_count").fetchone()
         (format_,) = self._looked_at.execute("pragma user_version").fetchone()
         return Stats(
-            chunks=chunks,
-            messages_octets=octets,
+            chunks=chunks + len(logged.chunks),
+            messages_octets=octets + sum(len(each.messages) for each in logged.chunks.values()),
             objects=objects,
             file_octets=copying.octets_in(self._folder.path) + sum(span.octets for span in spans),
             free_octets=free * PAGE_OCTETS,

@@ -18,10 +18,18 @@ from zlib import crc32
 
 import attrs
 
-from broker_core.store import chunk, salvage, wal_tail
+from broker_core.store import chunk, redo_log, salvage, wal_tail
 from broker_core.store.backup import Progress, Snapshot
 from broker_core.store.contract import DamagedError, Span, StoredChunk, StoreError
-from broker_core.store.database import CLOSED, RUNNING, DatabaseState, folder_of, state_of
+from broker_core.store.database import (
+    CLOSED,
+    LOGGED,
+    RUNNING,
+    DatabaseState,
+    flags_of,
+    folder_of,
+    state_of,
+)
 from broker_core.store.folder import MESSAGES, META, STREAMS, BadFolder, holder, require
 from broker_core.store.records import (
     BRANCH,
@@ -34,6 +42,7 @@ from broker_core.store.records import (
     json_in,
     names_in,
 )
+from broker_core.store.redo_log import ReadLog
 from broker_core.store.segment import gaps
 from broker_core.store.segments import Segments
 from broker_core.store.snapshot_reader import Slices
@@ -133,6 +142,7 @@ class _Look:
     ) -> None:
         self._report = report
         self._messages = None if messages is None else messages.database
+        self._logged = ReadLog() if messages is None else messages.logged
         self._meta = None if meta is None else meta.database
         self._has_logs = has_logs
         self._owners: dict[int, Owner] = {}
@@ -199,6 +209,12 @@ class _Look:
             self._problem(f"{MESSAGES}: {error}")
             return
         self._report.closed = state.ended == CLOSED
+        if self._report.node is None:
+            log = redo_log.log_of(self._report.folder / MESSAGES)
+            for text in self._logged.troubles(log):
+                self._problem(text)
+            if flags_of(messages) & LOGGED and not log.exists():
+                self._problem(redo_log.missing(log))
         for text in self._contradictions(state, messages):
             self._problem(text)
 
@@ -217,11 +233,13 @@ class _Look:
         slices = Slices(messages, frozenset(), Segments(self._report.folder))
         (total,) = messages.execute("select coalesce(sum(length(messages)), 0) from chunks").fetchone()
         done = 0
-        for kept in salvage.kept(messages, aside, self._problem):
+        logged = self._logged.changes  # checked when it was read
+        for kept in logged.over(salvage.kept(messages, aside, self._problem)):
             self._report.chunks += 1
             if kept.entries is not None:
                 columns = chunk.read(kept.entries)
-                damaged = self._damaged_records(slices, kept, columns) if whole else ()
+                is_checked = not whole or kept.first in logged.chunks
+                damaged = () if is_checked else self._damaged_records(slices, kept, columns)
                 self._count(kept, columns, frozenset(damaged))
             done += kept.octets
             progress(done, total)

@@ -7,9 +7,12 @@ deleted. A commit with objects and messages takes a transaction for each, becaus
 messages are, and as long as they are: they may move elsewhere in the commit that removes it. A crash between two of
 them leaves objects, new ones or removed ones, and nobody was told of either.
 
-The log is copied into the database when it has grown by some MiB, or when no commits come, and then reused. Pages that
-became free are given back to the file system in small steps: when no commits come, and sparingly under load if half of
-the file is free.
+Most commits go to the redo log instead (`redo_log.py`): one write, one sync. What is left of them after some MiB is
+written to messages.db in one transaction, and before anything else is: by then most of it has been consumed.
+
+SQLite's log is copied into the database when it has grown by some MiB, or when no commits come, and then reused. Pages
+that became free are given back to the file system in small steps: when no commits come, and sparingly under load if
+half of the file is free.
 
 Where the disk has no room for a commit, or to copy the log, the reserve for draining has: what it gives up goes to the
 file that needs it (`Reserve.lend`), and the commit is written once more. From then on the store is short, until what
@@ -20,8 +23,8 @@ disk at once, the log is kept short where there is little room, and little is ga
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from queue import Empty
 from time import monotonic
 from typing import Final
@@ -32,20 +35,26 @@ from broker_core.store import chunk, commit_statement, salvage
 from broker_core.store.contract import UNLIMITED, Chunk, Commit, NoSpaceError, StoreError
 from broker_core.store.database import (
     CLOSED,
+    LOGGED,
     PAGE_OCTETS,
-    WAITING_FORMAT,
+    WAITING,
     DatabaseState,
     copied,
     cut,
     failure,
     file_of,
+    flags_of,
     is_damage,
     is_want_of_files,
     is_want_of_room,
     pages_of,
     say,
+    set_flags,
 )
+from broker_core.store.logged_changes import LoggedChanges, define
 from broker_core.store.mark import has_waiting
+from broker_core.store.redo_log import ReadLog, RedoLog, octets_of
+from broker_core.store.redo_policy import RedoPolicy
 from broker_core.store.reserve import STEP_OCTETS, Reserve
 from broker_core.store.segments import SegmentChange, Segments
 from broker_core.store.wal_tail import log_of
@@ -80,9 +89,17 @@ class Writer(WriterThread):
         segments: Segments,
         reserve: Reserve,
         drain: Reserve,
+        redo: RedoLog,
+        redo_octets: int = 0,
     ) -> None:
-        """`reserve` is room for a start, and `drain` for commits that make room."""
+        """`reserve` is room for a start, and `drain` for commits that make room.
+
+        `redo_octets` of the redo log are filled before it is written to the database; with 0 it is only read.
+        """
         super().__init__()
+        self._redo = redo
+        self._policy = RedoPolicy(redo_octets)
+        self.logged = LoggedChanges()  # that are in the redo log only; readers look into it
         self._messages = messages
         self._meta = meta
         self._aside = aside  # chunks that cannot be deleted; shared with readers
@@ -100,7 +117,8 @@ class Writer(WriterThread):
         self._removing: Commit | None = None  # all of it is written but for the removal of objects,
         self._removing_change: SegmentChange | None = None  # and this is what it did to segments
         self.shrinks = True  # whether free pages are given back
-        self._has_waiting_format = False  # the file says that it may have what `WAITING_FORMAT` is for
+        self._flags = 0  # of the format of messages.db
+        self._is_fenced = False  # each transaction checks that this node may still write
 
     # Called by the journal's thread.
 
@@ -120,19 +138,44 @@ class Writer(WriterThread):
 
     def begin(self, state: DatabaseState) -> None:
         """Write `state` to disk, and be ready to write commits. Raises StoreError."""
-        self._state = state
+        self._state, self._is_fenced = state, True
         try:
             self._messages.execute("begin immediate")
             say(self._messages, state)
             self._messages.execute("commit")
-            for statement in commit_statement.VIEWS:
-                self._messages.execute(statement)
+            define(self._messages)
             self._mend()
+            self._take_over()
+            self._flags = flags_of(self._messages)
             self._copy_logs()  # a messages.db whose log is lost tells by itself that it was in use
             if self.shrinks:  # otherwise a file without a row may be all that is left of something damaged
                 self._segments.tidy()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(str(failure(error, "the store cannot be started"))) from None
+
+    def recover(self, state: DatabaseState) -> ReadLog:
+        """Write what the redo log has to the database, before that is read, and return what it had.
+
+        Raises OSError, sqlite3.Error, NoSpaceError, StoreError.
+        """
+        self._state = state
+        define(self._messages)
+        self._flags = flags_of(self._messages)
+        with self._locked():
+            found = self._redo.take()
+        self.logged = found.changes
+        self._write_in_need(Commit(0), state)
+        return found
+
+    def _take_over(self) -> None:
+        """Find out whether another node has written to the redo log since `recover`, in spite of the folder's lock.
+
+        If it does from now on, it finds a new epoch in the database, or a new claim in the log. Raises OSError,
+        sqlite3.Error, StoreError.
+        """
+        with self._locked():
+            if self._redo.take().commits:
+                raise StoreError(commit_statement.FENCED)
 
     def _mend(self) -> None:
         """Write damaged rows again. Raises sqlite3.Error."""
@@ -205,13 +248,24 @@ class Writer(WriterThread):
         """Write the last commit, and in the same transaction the note that the store was closed properly."""
         try:
             self._remove(self._write_in_need(last, attrs.evolve(self._state, ended=CLOSED)))
+            self._end_log()
             self._copy_logs()
             cut(self._messages)
             cut(self._meta)
         except (NoSpaceError, StoreError) as error:
             self._failed = StoreError(f"the store could not be closed properly: {error}")
-        except sqlite3.Error:
+        except (OSError, sqlite3.Error):
             pass  # the commit is in the log, and durable; the next start copies it
+
+    def _end_log(self) -> None:
+        """Delete the redo log, which is empty, so that versions from before it can open the folder.
+
+        Raises OSError, sqlite3.Error.
+        """
+        if self._flags & LOGGED:
+            self._flags &= ~LOGGED
+            set_flags(self._messages, self._flags)
+        self._redo.remove()
 
     # Commit.
 
@@ -352,12 +406,123 @@ class Writer(WriterThread):
                 made, change = [], self._removing_change
             else:
                 made = [chunk.pack(entries) for entries in commit.chunks]
+                if state is self._state and self._has_logged(commit, made):
+                    return None
+                self._write_logged()
+                if state is self._state and not commit:
+                    return None
                 self._keep_room(sum(len(each.entries) + len(each.messages) for each in made))
                 change = self._write_segments(commit)
             self._write_rows(commit, made, state, change)
         except Exception as error:
             raise self._given_up(error) from error
         return change
+
+    # Redo log.
+
+    def _has_logged(self, commit: Commit, made: list[Chunk]) -> bool:
+        """Write a commit to the redo log, if it is one for that. Raises OSError, sqlite3.Error, StoreError."""
+        if not self._policy.suits(commit) or self.is_short or self._log_max < LOG_OCTETS:
+            return False
+        octets = octets_of(commit, made)
+        if not (self._fits(self.logged.octets + octets) and self._policy.is_worth_it(octets)):
+            return False
+        if self._policy.is_full(self._redo.octets + octets, self.logged):
+            self._write_logged()
+        if not self._redo.octets:
+            self._begin_round()
+        self._redo.append(commit, made)
+        self._check_claim()
+        self.logged.add(commit, made)
+        self._unseen += octets + COMMIT_OCTETS
+        return True
+
+    def _begin_round(self) -> None:
+        """Begin a round of the redo log. Raises OSError, sqlite3.Error, StoreError."""
+        if not self._flags & LOGGED:
+            with self._owning():
+                self._redo.create()
+            self._need(LOGGED)
+        with self._owning():
+            self._redo.begin()
+
+    def _write_logged(self) -> None:
+        """Write what is in the redo log to the database, and end its round.
+
+        Raises OSError, sqlite3.Error, StoreError.
+        """
+        logged = self.logged
+        if logged:
+            self._keep_room(logged.octets)
+            try:
+                self._write_changes([])
+            except sqlite3.Error as error:
+                undeletable = self._undeletable([*logged.dropped]) if is_damage(error) else []
+                if not undeletable:
+                    raise
+                self._write_changes(undeletable)
+            self._log_octets += logged.octets + COMMIT_OCTETS
+            self._unseen += logged.octets + COMMIT_OCTETS
+        if self._redo.octets:
+            with self._owning():
+                self._redo.end()
+        self._policy.learn(logged)
+        logged.clear()
+
+    def _write_changes(self, undeletable: list[int]) -> None:
+        """Write the logged changes in a transaction; `undeletable` chunks stay, ignored. Raises sqlite3.Error."""
+        logged = self.logged
+        if logged.waits:
+            self._need(WAITING)
+        self._messages.execute("begin immediate")
+        self._check_epoch()
+        logged.write(self._messages, undeletable, again=not self._is_fenced)
+        self._put_aside(undeletable)
+        self._messages.execute("commit")
+        self._aside.update(undeletable)
+
+    def _need(self, flag: int) -> None:
+        """Have the database say that it needs a version that knows this. Raises sqlite3.Error."""
+        if not self._flags & flag:
+            set_flags(self._messages, self._flags | flag)
+            self._flags |= flag
+
+    def _check_epoch(self) -> None:
+        """Check that this node may still write. Raises sqlite3.Error."""
+        if self._is_fenced:
+            self._messages.execute(
+                commit_statement.DO, commit_statement.rows_of(Commit(0), [], self._state.epoch)[0]
+            )
+
+    def _check_claim(self) -> None:
+        """Check that no other node has taken the redo log. Raises StoreError."""
+        if not self._redo.is_ours:
+            raise StoreError(commit_statement.FENCED)
+
+    @contextmanager
+    def _owning(self) -> Iterator[None]:
+        """Lock the database for other nodes, having checked that none has taken the folder.
+
+        Raises sqlite3.Error, StoreError.
+        """
+        with self._locked():
+            self._check_epoch()
+            self._check_claim()
+            yield
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Lock the database for other nodes; what is written to it meanwhile is dropped. Raises sqlite3.Error."""
+        self._messages.execute("begin immediate")
+        try:
+            yield
+        finally:
+            if self._messages.in_transaction:
+                self._messages.execute("rollback")
+
+    def _put_aside(self, undeletable: list[int]) -> None:
+        for first in undeletable:
+            self._messages.execute("insert or ignore into aside values (?)", (first,))
 
     def _write_rows(
         self, commit: Commit, made: list[Chunk], state: DatabaseState, change: SegmentChange | None
@@ -377,22 +542,21 @@ class Writer(WriterThread):
         try:
             self._write_packed(commit, made, state, [], change)
         except sqlite3.Error as error:
-            undeletable = self._undeletable(commit) if is_damage(error) else []
+            firsts = [*commit.dropped, *(first for gone, _ in commit.replaced for first in gone)]
+            undeletable = self._undeletable(firsts) if is_damage(error) else []
             if not undeletable:
                 raise
             self._write_packed(commit, made, state, undeletable, change)
         if change is not None:
             self._segments.landed(change)
         octets = sum(len(each.entries) + len(each.messages) for each in made)
-        self._log_octets += octets
+        self._log_octets += octets + COMMIT_OCTETS
         self._unseen += octets + COMMIT_OCTETS if change is None else self.room
 
     def _write_segments(self, commit: Commit) -> SegmentChange | None:
         """Write the files of segments. Raises OSError, sqlite3.Error."""
-        if commit.appends:  # files cannot be rolled back: check first that this node may still write
-            self._messages.execute(
-                commit_statement.DO, commit_statement.rows_of(Commit(0), [], self._state.epoch)[0]
-            )
+        if commit.appends:  # files cannot be rolled back
+            self._check_epoch()
         return self._segments.write(commit)
 
     def _write_packed(
@@ -404,9 +568,8 @@ class Writer(WriterThread):
         change: SegmentChange | None,
     ) -> None:
         """As `_write_kept`. `undeletable` are chunks to delete that stay, ignored."""
-        if not self._has_waiting_format and (has_waiting(commit.marks) or chunk.has_signed(made)):
-            self._messages.execute(f"pragma user_version={WAITING_FORMAT}")
-            self._has_waiting_format = True
+        if has_waiting(commit.marks) or chunk.has_signed(made):
+            self._need(WAITING)
         rows = commit_statement.rows_of(commit, made, self._state.epoch, undeletable, change)
         objects = _kept(commit)
         if len(rows) == 1 and not (objects or undeletable or state is not self._state):
@@ -414,22 +577,18 @@ class Writer(WriterThread):
             return
         self._messages.execute("begin immediate")
         if objects:
-            self._messages.execute(
-                commit_statement.DO, commit_statement.rows_of(Commit(0), [], self._state.epoch)[0]
-            )  # checks that this node may still write
+            self._check_epoch()
             self._write_objects(objects)
         self._messages.executemany(commit_statement.DO, rows)
-        for first in undeletable:
-            self._messages.execute("insert or ignore into aside values (?)", (first,))
+        self._put_aside(undeletable)
         if state is not self._state:
             say(self._messages, attrs.evolve(state, tally=salvage.tally_if_sound(self._messages)))
         self._messages.execute("commit")
         self._aside.update(undeletable)
 
-    def _undeletable(self, commit: Commit) -> list[int]:
-        """Return the chunks to be deleted that are too damaged for that. Raises sqlite3.Error."""
+    def _undeletable(self, firsts: list[int]) -> list[int]:
+        """Return those of the chunks to be deleted that are too damaged for that. Raises sqlite3.Error."""
         self._roll_back()
-        firsts = [*commit.dropped, *(first for gone, _ in commit.replaced for first in gone)]
         return [first for first in firsts if not self._can_delete(first)]
 
     def _can_delete(self, first: int) -> bool:
@@ -490,7 +649,6 @@ class Writer(WriterThread):
 
     def _keep_small(self) -> None:
         """Called after a commit: copy a log that has grown; give back a few free pages. Raises StoreError."""
-        self._log_octets += COMMIT_OCTETS
         if self._unseen > self.room // LOOK_SHARE or monotonic() - self._seen_at > IDLE_S:
             self._look_at_room()
         octets_max = self._log_max
@@ -518,6 +676,8 @@ class Writer(WriterThread):
 
     def look_after(self) -> bool:
         """Do one step of maintenance while no commits come. Returns whether there is more to do. Raises StoreError."""
+        if self._redo.octets:
+            self._empty_log()
         try:
             free = self._free_pages()
             if self.shrinks and free > FREE_PAGES:
@@ -534,6 +694,15 @@ class Writer(WriterThread):
         except sqlite3.Error as error:
             self._see_to(error)
         return False
+
+    def _empty_log(self) -> None:
+        """Write the redo log to the database, if there is room. Raises StoreError."""
+        try:
+            self._write_logged()
+        except Exception as error:
+            why = self._given_up(error)
+            if isinstance(why, StoreError):
+                raise why from error
 
     def _copy_and_cut(self, database: sqlite3.Connection) -> None:
         """Copy a log, and give back what it need not keep of its room. Raises sqlite3.Error."""

@@ -21,7 +21,7 @@ from broker_core.durability import compaction, paging, recovery
 from broker_core.durability.journal import Journal
 from broker_core.durability.paging import Paging
 from broker_core.queues import level
-from broker_core.store import chunk, database, origin, writer
+from broker_core.store import chunk, database, origin, redo_log, writer
 from broker_core.store.contract import Chunk, Commit, Entries, NoSpaceError
 from broker_core.store.segments import SegmentChange
 from broker_core.store.writer import Writer
@@ -72,6 +72,7 @@ def no_sync() -> None:
         return connection
 
     database.connected = lax
+    redo_log.sync_file = lambda file: None  # type: ignore[attr-defined]
 
 
 def no_checksums() -> None:

@@ -18,6 +18,7 @@ from .held import Disk, Reached
 
 T = TypeVar("T")
 DRAIN_OCTETS: Final = 256 << 10
+REDO_OCTETS: Final = 16 << 10
 OPERATIONS_MAX: Final = 16  # of a commit, about
 
 
@@ -31,7 +32,7 @@ class SqliteDisk(SqliteStore, Disk):
         self.is_over = False  # nothing is written any more
         self._error: StoreError | None = None
         self._doubtful: int | None = None  # the commit that failed, and may be there all the same, or in part
-        super().__init__(disk.folder, DRAIN_OCTETS)
+        super().__init__(disk.folder, DRAIN_OCTETS, disk.random.choice((0, REDO_OCTETS)))
 
     # What a thread does otherwise.
 
@@ -156,6 +157,8 @@ class SqliteDisk(SqliteStore, Disk):
     def _abandon(self) -> None:
         for connection in self._connections:
             connection.close()
+        if self._redo is not None:
+            self._redo.close()
         self._drain.close()
         self._folder.release()
 

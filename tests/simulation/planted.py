@@ -27,9 +27,10 @@ from broker_core.queues.queue import AT_ONCE
 from broker_core.queues.schedule import Schedule
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.security.access import Access
-from broker_core.store import database, writer
+from broker_core.store import database, redo_log, writer
 from broker_core.store.contract import Commit
 from broker_core.store.memory import MemoryStore
+from broker_core.store.redo_log import RedoLog
 from broker_core.store.segments import Segments
 from broker_core.transaction import Transaction
 from broker_core.virtual_host import VirtualHost
@@ -207,6 +208,22 @@ def log_not_synced() -> Iterator[None]:
         return connection
 
     with replaced(database, "connected", hasty):
+        yield
+
+
+def redo_log_not_synced() -> Iterator[None]:
+    """The redo log is not synced with each commit."""
+    with replaced(redo_log, "sync_file", lambda file: None):
+        yield
+
+
+def redo_log_not_ended() -> Iterator[None]:
+    """The redo log is written to the database, and its round goes on all the same."""
+
+    def forgetful(self: RedoLog) -> None:
+        self.octets = 0
+
+    with replaced(RedoLog, "end", forgetful):
         yield
 
 
@@ -574,6 +591,8 @@ MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
         retry_in_two,
         told_together,
         log_not_synced,
+        redo_log_not_synced,
+        redo_log_not_ended,
         removed_first,
         segments_not_synced,
         rewritten_and_lost,
@@ -636,7 +655,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "retry-in-two": 2,
     "told-together": 7,
     "log-not-synced": 4,
-    "removed-first": 1317,
+    "redo-log-not-synced": 9,
+    "redo-log-not-ended": 1,
+    "removed-first": 256,
     "segments-not-synced": 28,
     "rewritten-and-lost": 5,
     "paged-out-too-early": 200,
@@ -648,7 +669,7 @@ FOUND_BY: Final[dict[str, int]] = {
     "rolled-forward": 2,
     "settled-before-commit": 38,
     "settled-all-the-same": 66,
-    "settled-and-forgotten": 281,
+    "settled-and-forgotten": 184,
     "settled-in-another-commit": 67,
     "commit-answered-early": 2,
     "delays-not-written": 38,
@@ -662,9 +683,9 @@ FOUND_BY: Final[dict[str, int]] = {
     "exits-not-caught": 66,
     "dead-letters-without-room": 101,
     "room-unnoticed": 101,
-    "held-unwritten": 269,
+    "held-unwritten": 256,
     "policy-for-new-queues": 38,
-    "policy-unwritten": 82,
+    "policy-unwritten": 1,
     "one-over-the-limit": 38,
     "queue-not-forgotten": 10,
     "lease-for-good": 2,

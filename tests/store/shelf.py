@@ -104,8 +104,11 @@ class Found:
 class Shelf:
     """A store in memory, in SQLite in a folder, or in PostgreSQL with its copy in a folder."""
 
-    def __init__(self, store: Store, folder: Path | None = None, database: Database | None = None) -> None:
+    def __init__(
+        self, store: Store, folder: Path | None = None, database: Database | None = None, redo_octets: int = 0
+    ) -> None:
         self.store = store
+        self.redo_octets = redo_octets
         self.folder = folder
         self.database = database
         self.told: list[object] = []  # numbers of durable commits, and failures
@@ -114,8 +117,8 @@ class Shelf:
         self._commits = 0
 
     @classmethod
-    def of(cls, folder: Path) -> Shelf:
-        return cls(SqliteStore(folder), folder)
+    def of(cls, folder: Path, redo_octets: int = 0) -> Shelf:
+        return cls(SqliteStore(folder, redo_octets=redo_octets), folder, redo_octets=redo_octets)
 
     @classmethod
     def of_database(cls, database: Database, folder: Path) -> Shelf:
@@ -193,7 +196,7 @@ class Shelf:
             return self.given_up()
         copy = self.folder.with_name(f"{self.folder.name}+")
         self.kill(copy)
-        return Shelf.of(copy)
+        return Shelf.of(copy, self.redo_octets)
 
     def kill(self, copy: Path) -> None:
         """Have the files in a folder as a kill would leave them."""
@@ -214,7 +217,7 @@ class Shelf:
         assert self.folder is not None
         if self.database is not None:
             return Shelf.of_database(self.database, self.folder)
-        return Shelf.of(self.folder)
+        return Shelf.of(self.folder, self.redo_octets)
 
 
 def files(folder: Path) -> list[Path]:

@@ -10,17 +10,18 @@ import pytest
 from broker_core.store import chunk
 from broker_core.store.contract import DamagedError, NoSpaceError, Reader, Span, StoreError
 from broker_core.store.memory import MemoryStore
+from broker_core.store.redo_policy import REDO_OCTETS
 from tests.store.shelf import Found, Shelf, append, bodies_in, entries
 
 BITS = b"\5\0"
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "logged", "postgres"])
 def shelf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shelf]:
     if request.param == "memory":
         made = Shelf(MemoryStore())
-    elif request.param == "sqlite":
-        made = Shelf.of(tmp_path / "data")
+    elif request.param in ("sqlite", "logged"):
+        made = Shelf.of(tmp_path / "data", REDO_OCTETS if request.param == "logged" else 0)
     else:
         made = Shelf.of_database(request.getfixturevalue("database"), tmp_path / "copy")
     yield made

@@ -102,10 +102,10 @@ def test_a_lock_is_no_way_to_somebody_elses_file(tmp_path: Path):
 @pytest.mark.parametrize("name", [MESSAGES, META])
 def test_a_newer_format_is_refused(folder: Path, name: str):
     with sqlite3.connect(folder / name) as connection:
-        connection.execute("pragma user_version=3")
+        connection.execute("pragma user_version=5")
     connection.close()
     said = refused(folder)
-    assert f"{folder / name} has format 3, and this version of Leveret knows formats up to 2" in said
+    assert f"{folder / name} has format 5, and this version of Leveret knows formats up to 4" in said
     assert "newer version" in said
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 from pathlib import Path
+from zlib import crc32
 
 from broker_core.broker import Broker
 from broker_core.deduplication.deduplication import RecentMessages
@@ -20,10 +21,12 @@ from broker_core.security.access import Permissions, TopicPermissions, User
 from broker_core.store import block, chunk, database, records, typed_json
 from broker_core.store.bloom import filter_of
 from broker_core.store.contract import Append, Entries
+from broker_core.store.redo_policy import REDO_OCTETS
 from broker_core.xa import prepared
 from broker_core.xa.branch import Branch
 from protocols.amqp091.broker.encoding import ENCODING
 from tests.core.branching import xid
+from tests.store.shelf import Shelf, entries
 
 PAGE = (Path(__file__).parents[2] / "docs" / "store-format.md").read_text()
 OCTETS = re.compile(r"(?:[0-9a-f]{2} +)*[0-9a-f]{2}(?=\s|$)")
@@ -118,6 +121,45 @@ def test_the_fields_of_records_are_on_the_page() -> None:
         assert isinstance(record, dict)
         for field in record:
             assert f"`{field}`" in PAGE, field
+
+
+def test_a_redo_log_is_read_by_the_tables_of_the_page(tmp_path: Path) -> None:
+    shelf = Shelf.of(tmp_path / "data", REDO_OCTETS).start()
+    shelf.commit(chunks=[entries(1, b"x"), entries(2, b"y" * 600)], marks={1: 5})
+    shelf.commit(settled={2: b"\1"}, dropped=[1])
+    octets = (tmp_path / "data" / "messages.db-redo").read_bytes()
+    tables = re.findall(
+        r"^\| (\d+) \| (\d+) \| .*$",
+        PAGE.partition("## messages.db-redo")[2].partition("## streams")[0],
+        re.M,
+    )
+    fields = [(int(at), int(size)) for at, size in tables]
+    header, head = fields[:5], fields[5:]
+
+    def number(begin: int, field: tuple[int, int]) -> int:
+        at, size = field
+        return int.from_bytes(octets[begin + at : begin + at + size], "little")
+
+    assert octets[: header[0][1]] == b"LvrRedo1"
+    assert number(0, header[3]) == crc32(octets[: header[3][0]])
+    found, begin = [], 512
+    while begin < len(octets):
+        assert octets[begin : begin + 4] == b"LvrR"
+        size, chunks, dropped, bits, marks = (number(begin, head[place]) for place in (1, 4, 5, 6, 7))
+        assert number(begin, head[2]) == number(0, header[2]), "the round"
+        assert number(begin, head[9]) == crc32(octets[begin : begin + head[9][0]])
+        at = begin + head[9][0] + head[9][1]
+        numbers = [
+            int.from_bytes(octets[place : place + 8], "little")
+            for place in range(at, at + 8 * (dropped + 3 * chunks + 2 * bits + 2 * marks), 8)
+        ]
+        assert octets[begin + size - 12 : begin + size - 4] == octets[begin + 8 : begin + 16]
+        found.append((chunks, dropped, bits, marks, numbers))
+        begin = (begin + size + 511) // 512 * 512
+    made = [chunk.pack(entries(1, b"x")), chunk.pack(entries(2, b"y" * 600))]
+    sizes = [(each.first, len(each.entries), len(each.messages)) for each in made]
+    assert found == [(2, 0, 0, 1, [*sizes[0], *sizes[1], 1, 5]), (0, 1, 1, 0, [1, 2, 1])]
+    shelf.store.close(None)
 
 
 def test_the_filter_of_a_block_is_found_by_the_words_of_the_page() -> None:

@@ -10,7 +10,7 @@ import pytest
 from broker_core.message import LOWEST, Facts, Message
 from broker_core.queues.queue import Queue
 from broker_core.queues.work_queue import WorkQueue
-from broker_core.store.database import FORMAT, WAITING_FORMAT
+from broker_core.store.database import FORMAT, WAITING
 from broker_core.store.folder import BadFolder
 from broker_core.store.mark import (
     ATTEMPTS_MAX,
@@ -181,12 +181,12 @@ def test_a_database_has_format_2_from_the_first_mark_that_waits_on(tmp_path: Pat
     shelf.commit(chunks=[entries(1, b"x", b"y")], marks={0: 1 << 40, 1: 7})
     assert shelf.store.stats().format == FORMAT
     shelf.commit(marks={2: mark_of(1, False, 1_700_000_000_000)})
-    assert shelf.store.stats().format == WAITING_FORMAT
+    assert shelf.store.stats().format == FORMAT + WAITING
     shelf = getattr(shelf, how)()
     assert shelf.found().marks == {0: 1 << 40, 1: 7, 2: mark_of(1, False, 1_700_000_000_000)}
     shelf.start()
     shelf.commit(dropped=[1])
-    assert shelf.store.stats().format == WAITING_FORMAT
+    assert shelf.store.stats().format == FORMAT + WAITING
     shelf = shelf.closed()
     assert shelf.found().marks == {0: 1 << 40}
     shelf.store.close(None)
@@ -199,7 +199,7 @@ def test_a_database_has_format_2_from_the_first_priority_below_0_on(tmp_path: Pa
     lowest = entries(2, b"y")
     lowest.priorities = array("h", [LOWEST])
     shelf.commit(chunks=[entries(3, b"z"), lowest])
-    assert shelf.store.stats().format == WAITING_FORMAT
+    assert shelf.store.stats().format == FORMAT + WAITING
     shelf.store.close(None)
 
 
@@ -209,7 +209,7 @@ def test_a_version_that_does_not_know_format_2_refuses_it(
     shelf = Shelf.of(tmp_path / "data").start()
     shelf.commit(chunks=[entries(1, b"x")], marks={1: mark_of(0, True, 5)})
     shelf.store.close(shelf.new_commit())
-    monkeypatch.setattr("broker_core.store.database.WAITING_FORMAT", FORMAT)
+    monkeypatch.setattr("broker_core.store.database.FORMAT_MAX", FORMAT)
     with pytest.raises(BadFolder, match="has format 2"):
         SqliteStore(tmp_path / "data")
 

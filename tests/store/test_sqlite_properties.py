@@ -21,12 +21,14 @@ sizes = st.sampled_from([0, 1, 100, 5000, 70_000])
 class StoreMachine(RuleBasedStateMachine):
     """The same commits to both, the same ends; `chunks` is what should be there."""
 
+    redo_octets = 0
+
     @initialize()
     def begin(self) -> None:
         self.place = Path(quick_folder())
         self.next_entry = 1
         self.chunks: dict[int, list[int]] = {}  # first to the numbers of its entries
-        self.sqlite = Shelf.of(self.place / "data").start()
+        self.sqlite = Shelf.of(self.place / "data", self.redo_octets).start()
         self.memory = Shelf(MemoryStore()).start()
         self.open = Commit(0)
 
@@ -81,7 +83,10 @@ class StoreMachine(RuleBasedStateMachine):
 
     def is_spoken_of(self, first: int) -> bool:
         """Whether the commit that is being gathered says something of a chunk: the journal says one thing only."""
-        return first in self.open.settled or any(first == made.first for _, made in self.open.replaced)
+        marked = any(number in self.open.marks for number in self.chunks[first])
+        return (
+            marked or first in self.open.settled or any(first == made.first for _, made in self.open.replaced)
+        )
 
     def some_chunk(self, at: int) -> int:
         return sorted(self.chunks)[at % len(self.chunks)]
@@ -112,7 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert self.sqlite.folder is not None
             shutil.rmtree(self.place / "data")
             self.sqlite.folder.rename(self.place / "data")
-            self.sqlite = Shelf.of(self.place / "data")
+            self.sqlite = Shelf.of(self.place / "data", self.redo_octets)
         assert self.sqlite.store.damage == []
         assert self.sqlite.store.was_clean == self.memory.store.was_clean == (how == "closed")
         assert self.sqlite.found() == self.memory.found()
@@ -137,4 +142,11 @@ def read(store: Store, number: int) -> tuple[int, bytes, bytes] | None:
         return None
 
 
+class LoggedStoreMachine(StoreMachine):
+    """The same with a redo log, which is filled by a few commits."""
+
+    redo_octets = 40_000
+
+
 TestStores = StoreMachine.TestCase
+TestLoggedStores = LoggedStoreMachine.TestCase
