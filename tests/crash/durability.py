@@ -32,6 +32,7 @@ from typing import Final
 from broker_core.store.database import PAGE_OCTETS
 from broker_core.store.folder import MESSAGES, META
 from tests.store import test_damage as damage
+from tests.store import test_redo_log
 
 from . import failing, points, power, rounds
 from .tracing import why_not
@@ -110,6 +111,7 @@ def bits(place: Path, count: int, chance: random.Random) -> Iterator[Round]:
     files = [(closed, name) for name in (MESSAGES, META)] + [
         (killed, f"{name}-wal") for name in (MESSAGES, META)
     ]
+    files.append((test_redo_log.logged_in(place), test_redo_log.NAME))
     for _ in range(count):
         sample, name = chance.choice(files)
         at = chance.randrange(sample.octets(name))

@@ -79,10 +79,15 @@ def contents() -> list[Found]:
 @pytest.fixture(scope="module")
 def killed() -> Iterator[Sample]:
     place = Path(quick_folder())
-    filled(place / "running").kill(place / "killed")
-    found = contents()
-    yield Sample(place / "killed", found, [([], [])] * len(found))
+    yield logged_in(place)
     shutil.rmtree(place)
+
+
+def logged_in(place: Path) -> Sample:
+    """Killed: most of it is in the redo log."""
+    filled(place / "logging").kill(place / "logged")
+    found = contents()
+    return Sample(place / "logged", found, [([], [])] * len(found))
 
 
 # What is in it counts.
