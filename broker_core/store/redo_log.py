@@ -102,10 +102,15 @@ class RedoLog:
             return
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._file = os.open(self._path, flags, 0o600)
-        if os.fstat(self._file).st_size < SECTOR:
-            self.end()
-            sync_folder(self._path.parent)
-        self._header = mmap.mmap(self._file, SECTOR, prot=mmap.PROT_READ)
+        try:
+            if os.fstat(self._file).st_size < SECTOR:
+                self.end()
+                sync_folder(self._path.parent)
+            self._header = mmap.mmap(self._file, SECTOR, prot=mmap.PROT_READ)
+        except OSError:  # without its header it would look like the file of another node
+            with suppress(OSError):
+                self.remove()
+            raise
 
     def begin(self) -> None:
         """Begin a round. Raises OSError."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 import sqlite3
@@ -245,6 +247,27 @@ def test_it_is_not_used_where_there_is_little_room(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(writer.Writer, "ahead_max", property(lambda self: writer.LOG_OCTETS - 1))
     shelf.commit(chunks=[entries(50, b"new")])
     assert in_database(tmp_path / "data") == [1, 12, 50]
+    shelf.store.close(None)
+
+
+def test_a_log_for_which_there_is_no_room_is_made_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    folder = tmp_path / "data"
+    shelf = Shelf.of(folder, REDO_OCTETS).start()
+    write, calls = os.pwrite, []
+
+    def full(file: int, octets: bytes, at: int) -> int:
+        calls.append(at)
+        if len(calls) == 1:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return write(file, octets, at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    assert shelf.commit(chunks=[entries(1, b"x")]) == 1
+    assert shelf.commit(chunks=[entries(2, b"x")]) == 2
+    assert in_database(folder) == []
+    monkeypatch.undo()
+    shelf = shelf.killed()
+    assert (shelf.store.damage, [*shelf.found().chunks]) == ([], [1, 2])
     shelf.store.close(None)
 
 
