@@ -126,18 +126,27 @@ class RedoLog:
         self.octets = 0
 
     def take(self) -> ReadLog:
-        """Claim the log, and read it. Raises OSError."""
+        """Claim the log, and read it. Raises OSError.
+
+        The header is written once more: that a round has ended may be in the system's memory only, and is not what a
+        power cut would leave once more is written to the database.
+        """
         try:
             is_cut = self._path.stat().st_size < SECTOR
         except FileNotFoundError:
             return ReadLog()
         self.create()
-        self._claim = os.urandom(CLAIM_OCTETS)
-        _write(self._file, self._claim, CLAIM_AT)
+        magic, self._round = _header_in(os.pread(self._file, SECTOR, 0), self._folder)
+        if magic:
+            self._say(magic)
+        else:  # what is damaged is left as it is, but for the claim
+            self._claim = os.urandom(CLAIM_OCTETS)
+            _write(self._file, self._claim, CLAIM_AT)
+        sync_file(self._file)
         found = read(self._path, self._folder)
         found.is_damaged = found.is_damaged or is_cut
         if found.round or found.is_damaged:
-            self._round, self.octets = found.round, SECTOR  # it has begun, and is to end
+            self.octets = SECTOR  # of a round that has begun, and is to end
         return found
 
     def _say(self, magic: bytes) -> None:

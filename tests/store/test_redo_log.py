@@ -296,6 +296,37 @@ def test_a_round_that_was_written_to_the_database_and_not_ended_is_written_again
     shelf.store.close(None)
 
 
+def test_the_end_of_a_round_is_synced_before_more_is_written_to_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It may be in the system's memory only after a kill, and then a power cut would bring the round back.
+
+    Found by simulation (disk, seed 761471).
+    """
+    shelf = filled(tmp_path / "data")
+    shelf.commit(objects={"b": "1"})  # ends the round
+    shelf.kill(tmp_path / "killed")
+    done: list[str] = []
+    write, sync = os.pwrite, redo_log.sync_file
+
+    def writing(file: int, octets: bytes, at: int) -> int:
+        done.append(f"{Path(os.readlink(f'/proc/self/fd/{file}')).name} {at} {len(octets)}")
+        return write(file, octets, at)
+
+    def syncing(file: int) -> None:
+        done.append("sync")
+        sync(file)
+
+    monkeypatch.setattr(os, "pwrite", writing)
+    monkeypatch.setattr(redo_log, "sync_file", syncing)
+    again = Shelf.of(tmp_path / "killed")
+    assert [each for each in done if each == "sync" or each.startswith(NAME)] == [
+        f"{NAME} 0 {SECTOR}",
+        "sync",
+    ]
+    again.store.close(None)
+
+
 def test_records_of_an_earlier_round_do_not_count(tmp_path: Path):
     shelf = filled(tmp_path / "data")
     shelf.commit(objects={"b": "1"}, dropped=[12])  # ends the round
