@@ -146,7 +146,6 @@ class Writer(WriterThread):
             define(self._messages)
             self._mend()
             self._take_over()
-            self._flags = flags_of(self._messages)
             self._copy_logs()  # a messages.db whose log is lost tells by itself that it was in use
             if self.shrinks:  # otherwise a file without a row may be all that is left of something damaged
                 self._segments.tidy()
@@ -174,7 +173,10 @@ class Writer(WriterThread):
         sqlite3.Error, StoreError.
         """
         with self._locked():
-            if self._redo.take().commits:
+            self._flags = flags_of(self._messages)
+            if not self._flags & LOGGED:
+                self._redo.remove()  # a power cut has brought it back, and perhaps not all of it
+            elif self._redo.take().commits:
                 raise StoreError(commit_statement.FENCED)
 
     def _mend(self) -> None:

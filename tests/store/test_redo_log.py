@@ -271,6 +271,28 @@ def test_a_log_for_which_there_is_no_room_is_made_later(tmp_path: Path, monkeypa
     shelf.store.close(None)
 
 
+@pytest.mark.parametrize("octets", [b"", b"x" * 700])
+def test_a_log_that_is_back_after_its_deletion_is_deleted_once_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, octets: bytes
+):
+    """And a start on a full disk needs no room for that. Found by simulation (disk, seed 765018)."""
+
+    def full(file: int, octets: bytes, at: int) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    filled(tmp_path / "data").closed().store.close(None)
+    (tmp_path / "data" / NAME).write_bytes(octets)
+    shelf = Shelf.of(tmp_path / "data", REDO_OCTETS)
+    assert shelf.store.damage == []
+    monkeypatch.setattr(os, "pwrite", full)
+    shelf.start()
+    monkeypatch.undo()
+    assert shelf.commit(chunks=[entries(20, b"x")]) == 1
+    shelf = shelf.killed()
+    assert (shelf.store.damage, [*shelf.found().chunks]) == ([], [1, 12, 20])
+    shelf.store.close(None)
+
+
 # Ends between two steps.
 
 
