@@ -269,6 +269,7 @@ def test_another_turn_follows_at_once_while_the_node_stays_awake_and_there_is_in
 
 def test_turns_in_which_nothing_comes_count_for_how_long_the_node_stays_awake():
     async def test(node: Scripted) -> None:
+        be_quick(node)
         async with attending(node, 1):
             node.rounds.gathering.phase = Phase.AWAKE
             for _ in range(GATHERING - 1):
