@@ -28,7 +28,13 @@ from .worlds import WORLDS, failure_in, steps_of, world_of
 
 SEEDS = range(1, 201)
 PLANTED_SEEDS = range(1, 2001)
-OF_DISKS = ("log-not-synced", "removed-first", "segments-not-synced")
+OF_DISKS = (
+    "log-not-synced",
+    "redo-log-not-synced",
+    "redo-log-not-ended",
+    "removed-first",
+    "segments-not-synced",
+)
 
 
 @pytest.fixture(autouse=True)
