@@ -66,6 +66,7 @@ class RedoLog:
         self._claim = b""
         self._place = 0  # of the next record in the round
         self.octets = 0  # of the file, that the round takes; 0: none has begun
+        self.is_over = False  # the round is to end, and nothing may be appended to it
 
     def close(self) -> None:
         """Close the file."""
@@ -117,10 +118,11 @@ class RedoLog:
         self.create()
         self._round = os.urandom(8)
         self._say(BEGUN)
-        self._place, self.octets = 0, SECTOR
+        self._place, self.octets, self.is_over = 0, SECTOR, False
 
     def end(self) -> None:
-        """End the round: all of it is in the database. Raises OSError."""
+        """End the round: all of it is in the database. To be called again if that fails. Raises OSError."""
+        self.is_over = True
         self._say(ENDED)
         sync_file(self._file)
         self.octets = 0
@@ -150,9 +152,10 @@ class RedoLog:
         return found
 
     def _say(self, magic: bytes) -> None:
-        self._claim = os.urandom(CLAIM_OCTETS)
-        said = _sealed(HEADER, magic, self._folder, self._round).ljust(CLAIM_AT, b"\0") + self._claim
+        claim = os.urandom(CLAIM_OCTETS)
+        said = _sealed(HEADER, magic, self._folder, self._round).ljust(CLAIM_AT, b"\0") + claim
         _write(self._file, said.ljust(SECTOR, b"\0"), 0)
+        self._claim = claim  # once it is there: without room the one before stays
 
     def remove(self) -> None:
         """Delete the file, whose last round has ended. Raises OSError."""

@@ -429,7 +429,7 @@ class Writer(WriterThread):
         octets = octets_of(commit, made)
         if not (self._fits(self.logged.octets + octets) and self._policy.is_worth_it(octets)):
             return False
-        if self._policy.is_full(self._redo.octets + octets, self.logged):
+        if self._redo.is_over or self._policy.is_full(self._redo.octets + octets, self.logged):
             self._write_logged()
         if not self._redo.octets:
             self._begin_round()
@@ -465,11 +465,11 @@ class Writer(WriterThread):
                 self._write_changes(undeletable)
             self._log_octets += logged.octets + COMMIT_OCTETS
             self._unseen += logged.octets + COMMIT_OCTETS
+        self._policy.learn(logged)
+        logged.clear()  # it is in the database, even if there is no room to say that the round has ended
         if self._redo.octets:
             with self._owning():
                 self._redo.end()
-        self._policy.learn(logged)
-        logged.clear()
 
     def _write_changes(self, undeletable: list[int]) -> None:
         """Write the logged changes in a transaction; `undeletable` chunks stay, ignored. Raises sqlite3.Error."""

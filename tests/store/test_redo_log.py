@@ -271,6 +271,56 @@ def test_a_log_for_which_there_is_no_room_is_made_later(tmp_path: Path, monkeypa
     shelf.store.close(None)
 
 
+@pytest.mark.parametrize("when", [1, 2])
+def test_a_header_for_which_there_is_no_room_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: int
+):
+    """As where a file system takes new room for what is written over: it is not another node that has taken the log."""
+    shelf = filled(tmp_path / "data")
+    write, calls = os.pwrite, []
+
+    def full(file: int, octets: bytes, at: int) -> int:
+        calls.append(at)
+        if at == 0 and calls.count(0) == when:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        return write(file, octets, at)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    numbers = iter(range(20, 30))
+    assert isinstance(shelf.commit(objects={"b": "1"}), int)  # ends the round
+    assert isinstance(shelf.commit(chunks=[entries(next(numbers), b"x")]), int)  # begins another
+    assert isinstance(shelf.commit(objects={"b": "1"}), int)
+    assert isinstance(shelf.commit(chunks=[entries(next(numbers), b"x")]), int)
+    assert calls.count(0) > when, "it was tried again"
+    monkeypatch.undo()
+    shelf = shelf.killed()
+    assert (shelf.store.damage, [*shelf.found().chunks]) == ([], [1, 12, 20, 21])
+    shelf.store.close(None)
+
+
+def test_nothing_is_appended_to_a_round_that_is_in_the_database_and_could_not_be_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Read as one round, a chunk that was written and then deleted would look like one that never got there."""
+    shelf = filled(tmp_path / "data")
+    end, calls = RedoLog.end, []
+
+    def full(self: RedoLog) -> None:
+        calls.append(1)
+        self.is_over = True
+        if len(calls) == 1:
+            raise OSError(errno.ENOSPC, "no space left on device")
+        end(self)
+
+    monkeypatch.setattr(RedoLog, "end", full)
+    writer_of(shelf).look_after()  # tries it in vain
+    assert in_database(tmp_path / "data") == [1, 12]
+    assert isinstance(shelf.commit(dropped=[12]), int)
+    shelf = shelf.killed()
+    assert (shelf.store.damage, [*shelf.found().chunks]) == ([], [1])
+    shelf.store.close(None)
+
+
 @pytest.mark.parametrize("octets", [b"", b"x" * 700])
 def test_a_log_that_is_back_after_its_deletion_is_deleted_once_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, octets: bytes
