@@ -176,7 +176,6 @@ def _write_logged(messages: sqlite3.Connection, logged: LoggedChanges) -> None:
         messages.execute("rollback")
         messages.execute("begin")
         logged.write(messages, kept=[*logged.dropped], again=True)
-        messages.executemany("insert or ignore into aside values (?)", [(first,) for first in logged.dropped])
     messages.execute("commit")
     set_flags(messages, flags_of(messages) & ~LOGGED | (WAITING if logged.waits else 0))
 

@@ -343,6 +343,17 @@ def _message(prefix: bytes, body: bytes, encoding_of: EncodingOf) -> Message:
     return Message(encoding, exchange, key, properties, body, facts, notes)
 
 
+def damaged_records(columns: Columns, messages: bytes) -> list[int]:
+    """Return the records of a chunk's messages whose checksum does not match."""
+    octets = memoryview(messages)
+    ends = columns.ends
+    return [
+        record
+        for record, checksum in enumerate(columns.crcs)
+        if crc32(octets[columns.begin(record) : ends[record]]) != checksum
+    ]
+
+
 def places(columns: Columns, numbers: Iterable[int]) -> list[int]:
     """Return the places of entries in a chunk's columns, by their numbers, ascending; missing ones are left out."""
     known = columns.numbers

@@ -91,6 +91,11 @@ class Chunk:
         self.entries = entries  # columns; has its own checksum
         self.messages = messages  # one record after the other; their checksums are in `entries`
 
+    @property
+    def octets(self) -> int:
+        """Return the bytes of both."""
+        return len(self.entries) + len(self.messages)
+
 
 class Packed:
     """Messages that are encoded as a block already. Offset and time are set when it is written (`block.addressed`)."""

@@ -45,14 +45,14 @@ class LoggedChanges:
             if (gone := self.chunks.pop(first, None)) is None:
                 self.dropped[first] = None
                 continue
-            self.octets -= octets_of(gone)
+            self.octets -= gone.octets
             if self.marks:
                 for number in chunk.read(gone.entries).numbers:
                     self.marks.pop(number, None)
         for each in made:
             self.chunks[each.first] = each
-            self.octets += octets_of(each)
-            self.logged += octets_of(each)
+            self.octets += each.octets
+            self.logged += each.octets
         self.settled.update(commit.settled)
         self.marks.update(commit.marks)
 
@@ -85,8 +85,8 @@ class LoggedChanges:
     def write(self, database: sqlite3.Connection, kept: Sequence[int] = (), again: bool = False) -> None:
         """Write everything to messages.db, within a transaction. Once more, it changes nothing.
 
-        `kept` are chunks that cannot be deleted; `again`: it may have been written before. The connection has the
-        views of `define`. Raises sqlite3.Error.
+        `kept` are chunks that cannot be deleted, and are put aside; `again`: it may have been written before. The
+        connection has the views of `define`. Raises sqlite3.Error.
         """
         rows = [
             (each.first, chunk_checksum(each.entries), each.entries, each.messages)
@@ -98,6 +98,7 @@ class LoggedChanges:
             database.execute(CHANGE, (*as_settled(self.settled), as_marks(self.marks)))
         if self.dropped:  # last: with them go the marks of their entries, also those just written
             database.execute(DELETION, (as_list([*self.dropped], set(kept)),))
+        put_aside(database, kept)
 
 
 class LoggedChunks:
@@ -126,6 +127,6 @@ def define(database: sqlite3.Connection) -> None:
         database.execute(statement)
 
 
-def octets_of(made: Chunk) -> int:
-    """Return the bytes of a packed chunk."""
-    return len(made.entries) + len(made.messages)
+def put_aside(database: sqlite3.Connection, firsts: Iterable[int]) -> None:
+    """Have messages.db say of chunks that they are to be ignored. Raises sqlite3.Error."""
+    database.executemany("insert or ignore into aside values (?)", [(first,) for first in firsts])

@@ -30,7 +30,7 @@ from zlib import crc32
 from broker_core.store import chunk
 from broker_core.store.contract import Chunk, Commit, DamagedError
 from broker_core.store.logged_changes import LoggedChanges
-from broker_core.store.syncing import sync_file, sync_folder
+from broker_core.store.syncing import sync_file, sync_folder, write_all
 
 SECTOR: Final = 512  # bytes that a disk writes whole, or not at all
 HEADER: Final = Struct("<8s16s8sI")  # magic number, name of the folder, round, checksum of these
@@ -90,7 +90,7 @@ class RedoLog:
         Raises OSError.
         """
         octets = _record(self._round, self._place, commit, made)
-        _write(self._file, octets, self.octets)
+        write_all(self._file, octets, self.octets)
         sync_file(self._file)
         self._place += 1
         self.octets += _whole(len(octets))
@@ -143,7 +143,7 @@ class RedoLog:
             self._say(magic)
         else:  # what is damaged is left as it is, but for the claim
             self._claim = os.urandom(CLAIM_OCTETS)
-            _write(self._file, self._claim, CLAIM_AT)
+            write_all(self._file, self._claim, CLAIM_AT)
         sync_file(self._file)
         found = read(self._path, self._folder)
         found.is_damaged = found.is_damaged or is_cut
@@ -154,7 +154,7 @@ class RedoLog:
     def _say(self, magic: bytes) -> None:
         claim = os.urandom(CLAIM_OCTETS)
         said = _sealed(HEADER, magic, self._folder, self._round).ljust(CLAIM_AT, b"\0") + claim
-        _write(self._file, said.ljust(SECTOR, b"\0"), 0)
+        write_all(self._file, said.ljust(SECTOR, b"\0"), 0)
         self._claim = claim  # once it is there: without room the one before stays
 
     def remove(self) -> None:
@@ -175,9 +175,6 @@ class ReadLog:
         self.changes = LoggedChanges()
         self.commits = 0
         self.lost = 0  # commits that cannot be read; if it is one, it may never have been confirmed
-
-    def __bool__(self) -> bool:
-        return bool(self.commits or self.lost or self.is_damaged)
 
     def troubles(self, path: Path) -> list[str]:
         """Return messages about what is lost."""
@@ -217,16 +214,6 @@ def missing(path: Path) -> str:
 
 
 # Octets.
-
-
-def _write(file: int, octets: bytes, at: int) -> None:
-    """Write all of it. Raises OSError."""
-    written = os.pwrite(file, octets, at)
-    while written < len(octets):  # a disk that is almost full takes a part
-        more = os.pwrite(file, octets[written:], at + written)
-        if not more:
-            raise OSError("a write was cut short")
-        written += more
 
 
 def _sealed(struct: Struct, *values: bytes | int) -> bytes:
@@ -326,13 +313,12 @@ def _is_good(made: Chunk) -> bool:
         columns = chunk.read(made.entries)
     except DamagedError:
         return False
-    begin = 0
-    octets = memoryview(made.messages)
-    for end, checksum in zip(columns.ends, columns.crcs, strict=True):
-        if crc32(octets[begin:end]) != checksum:
-            return False
-        begin = end
-    return columns.first == made.first and begin == len(octets)
+    end = columns.ends[-1] if columns.ends else 0
+    return (
+        columns.first == made.first
+        and end == len(made.messages)
+        and not chunk.damaged_records(columns, made.messages)
+    )
 
 
 def _is_whole(octets: bytes, at: int, round_: bytes) -> int:

@@ -25,7 +25,7 @@ from broker_core.store import block
 from broker_core.store.contract import Append, Commit, Span, StoreError
 from broker_core.store.folder import STREAMS, BadFolder
 from broker_core.store.segment import begun_by, found_in, longer
-from broker_core.store.syncing import sync_file, sync_folder
+from broker_core.store.syncing import sync_file, sync_folder, write_all
 
 SUFFIX: Final = ".segment"
 DIGITS: Final = 20  # of an offset
@@ -190,7 +190,7 @@ class Segments:
                 for octets in block.written(append):
                     if self.written is not None:
                         self.written.append((key, end, octets))
-                    end += _write(descriptor, octets, end)
+                    end += write_all(descriptor, octets, end)
                 span = longer(span, append, end)
             if self.syncs:
                 sync_file(descriptor)
@@ -269,15 +269,6 @@ def read_file(file: Path, at: int, length: int) -> bytes:
         raise StoreError(f"{file} cannot be read: {error.strerror}") from None
     finally:
         os.close(descriptor)
-
-
-def _write(descriptor: int, octets: bytes, at: int) -> int:
-    """Write all bytes, however many calls that takes. Returns their number. Raises OSError."""
-    rest = memoryview(octets)
-    while rest:
-        written = os.pwrite(descriptor, rest, at)
-        rest, at = rest[written:], at + written
-    return len(octets)
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Sync files and folders to disk, so that a power cut loses nothing of them.
+"""Write files whole, and sync files and folders to disk, so that a power cut loses nothing of them.
 
 On macOS fsync(2) only gives the contents to the drive, which may keep them in a memory of its own; F_FULLFSYNC of
 fcntl(2) has the drive write that down. `database.py` asks SQLite for the same.
@@ -15,6 +15,18 @@ from typing import Final
 
 # The file system has no F_FULLFSYNC.
 UNKNOWN: Final = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL)
+
+
+def write_all(descriptor: int, octets: bytes, at: int) -> int:
+    """Write all bytes from a place on, however many calls that takes. Returns their number. Raises OSError.
+
+    A disk that is almost full takes a part.
+    """
+    rest = memoryview(octets)
+    while rest:
+        written = os.pwrite(descriptor, rest, at)
+        rest, at = rest[written:], at + written
+    return len(octets)
 
 
 def sync_file(descriptor: int) -> None:

@@ -14,7 +14,6 @@ from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
-from zlib import crc32
 
 import attrs
 
@@ -246,18 +245,13 @@ class _Look:
 
     def _damaged_records(self, slices: Slices, kept: StoredChunk, columns: chunk.Columns) -> Sequence[int]:
         try:
-            octets = memoryview(slices.messages(kept.first, 0, kept.octets))
+            octets = slices.messages(kept.first, 0, kept.octets)
         except (DamagedError, StoreError) as error:
             self._problem(str(error))
             return range(len(columns.crcs))
-        ends, crcs = columns.ends, columns.crcs
-        damaged = [
-            record
-            for record, checksum in enumerate(crcs)
-            if crc32(octets[columns.begin(record) : ends[record]]) != checksum
-        ]
+        damaged = chunk.damaged_records(columns, octets)
         if damaged:
-            self._problem(f"chunk {kept.first}: {len(damaged)} of {len(crcs)} messages are damaged")
+            self._problem(f"chunk {kept.first}: {len(damaged)} of {len(columns.crcs)} messages are damaged")
         return damaged
 
     def _count(self, kept: StoredChunk, columns: chunk.Columns, damaged: frozenset[int]) -> None:

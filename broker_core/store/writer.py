@@ -51,7 +51,7 @@ from broker_core.store.database import (
     say,
     set_flags,
 )
-from broker_core.store.logged_changes import LoggedChanges, define
+from broker_core.store.logged_changes import LoggedChanges, define, put_aside
 from broker_core.store.mark import has_waiting
 from broker_core.store.redo_log import ReadLog, RedoLog, octets_of
 from broker_core.store.redo_policy import RedoPolicy
@@ -413,7 +413,7 @@ class Writer(WriterThread):
                 self._write_logged()
                 if state is self._state and not commit:
                     return None
-                self._keep_room(sum(len(each.entries) + len(each.messages) for each in made))
+                self._keep_room(sum(each.octets for each in made))
                 change = self._write_segments(commit)
             self._write_rows(commit, made, state, change)
         except Exception as error:
@@ -479,7 +479,6 @@ class Writer(WriterThread):
         self._messages.execute("begin immediate")
         self._check_epoch()
         logged.write(self._messages, undeletable, again=not self._is_fenced)
-        self._put_aside(undeletable)
         self._messages.execute("commit")
         self._aside.update(undeletable)
 
@@ -522,10 +521,6 @@ class Writer(WriterThread):
             if self._messages.in_transaction:
                 self._messages.execute("rollback")
 
-    def _put_aside(self, undeletable: list[int]) -> None:
-        for first in undeletable:
-            self._messages.execute("insert or ignore into aside values (?)", (first,))
-
     def _write_rows(
         self, commit: Commit, made: list[Chunk], state: DatabaseState, change: SegmentChange | None
     ) -> None:
@@ -551,7 +546,7 @@ class Writer(WriterThread):
             self._write_packed(commit, made, state, undeletable, change)
         if change is not None:
             self._segments.landed(change)
-        octets = sum(len(each.entries) + len(each.messages) for each in made)
+        octets = sum(each.octets for each in made)
         self._log_octets += octets + COMMIT_OCTETS
         self._unseen += octets + COMMIT_OCTETS if change is None else self.room
 
@@ -582,7 +577,7 @@ class Writer(WriterThread):
             self._check_epoch()
             self._write_objects(objects)
         self._messages.executemany(commit_statement.DO, rows)
-        self._put_aside(undeletable)
+        put_aside(self._messages, undeletable)
         if state is not self._state:
             say(self._messages, attrs.evolve(state, tally=salvage.tally_if_sound(self._messages)))
         self._messages.execute("commit")

@@ -15,6 +15,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Final
 
+from broker_core.store.syncing import write_all
+
 FILE_OCTETS: Final = 16 << 20  # of a file, before the next one is begun; the last chunk may exceed it
 SPARSE: Final = 4  # a file of which less than this part is in use is emptied
 FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -62,15 +64,12 @@ class ChunkBodies:
         file = self._newest
         if file is None or file.octets >= FILE_OCTETS:
             file = self._begin()
-        rest, at = memoryview(octets), file.octets
-        while rest:
-            written = os.pwrite(file.descriptor, rest, at)
-            rest, at = rest[written:], at + written
+        end = file.octets + write_all(file.descriptor, octets, file.octets)
         with self._lock:
             self._forget(first)
             file.chunks[first] = file.octets, len(octets)
             file.used += len(octets)
-            file.octets = at
+            file.octets = end
             self._files[first] = file
 
     def drop(self, firsts: Iterable[int]) -> None:
