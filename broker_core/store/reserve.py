@@ -7,7 +7,8 @@ Both are allocated while there is plenty of room. While `reserve-drain` is not w
 store is `short`): what it held is for consumers, until enough of what they have taken is given back to the disk.
 
 Whoever fills a disk may take what is given up before the store has it. So the reserve is given up in small steps, and
-what it gives is allocated at once for the file that needs it: others get a step or two, not all of it.
+what it gives is allocated at once for the file that needs it, in pieces as large as there is room for. Those who take a
+page every few microseconds may get most of it all the same: files that will need room have it before (`grow`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ DRAIN_OCTETS: Final = 8 << 20  # at most, and
 DRAIN_SHARE: Final = 16  # this part of a small disk
 PLENTY: Final = 2  # times its size are free on the disk before a reserve is filled
 STEP_OCTETS: Final = 1 << 16  # given up at a time
+PIECE_OCTETS: Final = 1 << 12  # allocated at a time, at least
+SMALLER: Final = 4  # times is the next piece smaller than one for which there was no room
 
 
 class Reserve:
@@ -93,28 +96,27 @@ class Reserve:
     def lend(self, path: Path, size: int) -> bool:
         """Have a file grow to `size` bytes, at the reserve's expense if there is no other room.
 
-        What it grows by is zeros. The file stays open, as closing it would end the locks that SQLite has on it in this
-        process. Returns whether it has that size now.
+        What it grows by is zeros. Returns whether it has that size now.
+        """
+        while not self.grow(path, size):
+            if path not in self._borrowers or not self.give_up(STEP_OCTETS):
+                return False
+        return True
+
+    def grow(self, path: Path, size: int) -> bool:
+        """Have a file grow to `size` bytes, or as far as there is room without the reserve.
+
+        The file stays open, as closing it would end the locks that SQLite has on it in this process. Returns whether it
+        has that size now.
         """
         if not self.octets:
             return False
         try:
             if path not in self._borrowers:
                 self._borrowers[path] = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-            file = self._borrowers[path]
-            while (grown := os.fstat(file).st_size) < size:
-                self._let_grow(file, grown, min(STEP_OCTETS, size - grown))
+            return _grow(self._borrowers[path], size)
         except OSError:
             return False
-        return True
-
-    def _let_grow(self, file: int, size: int, octets: int) -> None:
-        """Have a file of a `size` grow, or give up a step, for it to be tried again. Raises OSError."""
-        try:
-            allocate(file, size, octets)
-        except OSError:
-            if not self.give_up(STEP_OCTETS):
-                raise
 
     def close(self) -> None:
         """Close the files to which room was lent; SQLite has to have closed them before."""
@@ -148,6 +150,23 @@ class Reserve:
             raise
         finally:
             os.close(file)
+
+
+def _grow(file: int, size: int) -> bool:
+    """Have a file grow to `size` bytes, or as far as there is room; return whether it has that size. Raises OSError."""
+    at = os.fstat(file).st_size
+    piece = size - at
+    while at < size:
+        octets = min(piece, size - at)
+        try:
+            allocate(file, at, octets)
+        except OSError:
+            if piece <= PIECE_OCTETS:
+                return False
+            piece = max(PIECE_OCTETS, piece // SMALLER)
+        else:
+            at += octets
+    return True
 
 
 def allocate(file: int, size: int, octets: int) -> None:

@@ -17,7 +17,8 @@ half of the file is free.
 Where the disk has no room for a commit, or to copy the log, the reserve for draining has: what it gives up goes to the
 file that needs it (`Reserve.lend`), and the commit is written once more. From then on the store is short, until what
 consumers have taken is given back and the reserve is allocated again. So that this suffices, even if others fill the
-disk at once, the log is kept short where there is little room, and little is gathered (`ahead_max`).
+disk at once, the log is kept short where there is little room, little is gathered (`ahead_max`), and log and database
+have room for it before it is written (`_take_ahead`).
 """
 
 from __future__ import annotations
@@ -251,7 +252,7 @@ class Writer(WriterThread):
         try:
             self._remove(self._write_in_need(last, attrs.evolve(self._state, ended=CLOSED)))
             self._end_log()
-            self._copy_logs()
+            self._copy_logs(is_last=True)
             cut(self._messages)
             cut(self._meta)
         except (NoSpaceError, StoreError) as error:
@@ -349,11 +350,29 @@ class Writer(WriterThread):
         self._reserve.fill()
         self._drain.fill()
 
+    def _take_ahead(self, octets: int = 0) -> bool:
+        """Allocate room for a log, and for a commit with so many bytes, where there is little.
+
+        Others may take all that is left, at any moment, and most of what the reserve gives up then. When SQLite copies
+        a log, it cuts off what the database does not use. Returns whether there was enough. Raises sqlite3.Error.
+        """
+        if self._log_max >= LOG_OCTETS:
+            return True
+        has_all = True
+        ahead = 2 * (self._drain.octets // DRAIN_SHARE + octets)
+        for database, more in ((self._messages, ahead), (self._meta, STEP_OCTETS)):
+            file = file_of(database)
+            for grows, size in ((log_of(file), more), (file, pages_of(database) * PAGE_OCTETS + more)):
+                has_all = self._drain.grow(grows, size) and has_all
+        return has_all
+
     def _keep_room(self, octets: int) -> None:
         """See to it that a commit with so many bytes can be copied from the log, too: or nothing could be any more.
 
         Raises sqlite3.Error.
         """
+        if octets and not self._take_ahead(octets):
+            self._look_at_room()
         if self._fits(octets):
             return
         self._look_at_room()
@@ -368,11 +387,13 @@ class Writer(WriterThread):
         free = self.room - self._unseen - (0 if self.is_short else self._drain.octets)
         return not octets or self._log_octets + 2 * octets <= free
 
-    def _copy_logs(self) -> bool:
+    def _copy_logs(self, is_last: bool = False) -> bool:
         """Copy the logs if there is room for that, so that they are used again. Raises StoreError."""
         try:
             for database in (self._messages, self._meta):
                 self._copy(database)
+            if not is_last:
+                self._take_ahead()
         except sqlite3.Error as error:
             self._see_to(error)
             return False
@@ -652,6 +673,7 @@ class Writer(WriterThread):
         try:
             if self._log_octets > octets_max:
                 self._copy(self._messages)
+                self._take_ahead()
                 self._log_octets = 0
                 self._fill()
             if self._meta_octets > octets_max:
@@ -688,6 +710,7 @@ class Writer(WriterThread):
                 self._log_octets = self._meta_octets = 0
                 self._fill()
                 self._look_at_room()
+                self._take_ahead()
         except sqlite3.Error as error:
             self._see_to(error)
         return False

@@ -24,6 +24,7 @@ from broker_core.store.folder import MESSAGES
 from broker_core.store.reserve import (
     DRAIN,
     DRAIN_OCTETS,
+    PIECE_OCTETS,
     RESERVE,
     RESERVE_OCTETS,
     STEP_OCTETS,
@@ -173,6 +174,26 @@ def test_room_is_lent_from_what_is_free_first(disk: Disk, tmp_path: Path):
     assert not disk.reserve.is_given_up
     assert not disk.reserve.lend(tmp_path / "missing", 1)
     disk.reserve.close()
+
+
+def test_a_file_grows_as_far_as_there_is_room_and_nothing_is_given_up_for_it(tmp_path: Path):
+    if reason := why_no_small_disk(tmp_path):
+        pytest.skip(reason)
+    with small_disk(tmp_path) as folder:
+        folder.mkdir()
+        reserve, file = Reserve(folder), folder / "file"
+        reserve.fill()
+        file.touch()
+        fill(tmp_path / "filler")
+        left = STEP_OCTETS + 3 * PIECE_OCTETS
+        os.truncate(tmp_path / "filler", (tmp_path / "filler").stat().st_size - left)
+        assert not reserve.grow(file, RESERVE_OCTETS)
+        assert file.stat().st_size == left
+        assert free_octets(folder) == 0
+        assert reserve.left == RESERVE_OCTETS
+        assert not reserve.is_given_up
+        assert reserve.grow(file, left)
+        reserve.close()
 
 
 def test_a_large_disk_keeps_eight_mib_for_draining(tmp_path: Path):
@@ -338,6 +359,7 @@ def test_a_log_is_copied_on_a_full_disk_and_a_crash_before_that_does_no_harm(
     if reason := why_no_small_disk(tmp_path):
         pytest.skip(reason)
     monkeypatch.setattr(writer_module, "IDLE_S", 3600.0)  # only the test has the files maintained
+    monkeypatch.setattr(writer_module.Writer, "_take_ahead", lambda self, octets=0: None)
     (tmp_path / "small").mkdir()
     with small_disk(tmp_path / "small") as folder:
         store = SqliteStore(folder, drain_octets(folder))
@@ -358,6 +380,38 @@ def test_a_log_is_copied_on_a_full_disk_and_a_crash_before_that_does_no_harm(
         shelf.store.close(None)
     again = Shelf.of(tmp_path / "killed")
     assert list(again.found().chunks) == numbers
+    assert again.store.damage == []
+    again.store.close(None)
+
+
+def test_what_was_gathered_before_others_took_all_room_is_written_without_any_and_so_is_what_settles_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """They take what the reserve gives up, too, before the store has any of it."""
+    if reason := why_no_small_disk(tmp_path):
+        pytest.skip(reason)
+    monkeypatch.setattr(writer_module, "IDLE_S", 3600.0)  # only the test has the files maintained
+    (tmp_path / "small").mkdir()
+    with small_disk(tmp_path / "small") as folder:
+        fillers, truncated = count(), os.truncate
+
+        def taken(path: Path, size: int) -> None:
+            truncated(path, size)
+            fill(tmp_path / "small" / f"{next(fillers)}")
+
+        monkeypatch.setattr(os, "truncate", taken)
+        shelf = Shelf(SqliteStore(folder, drain_octets(folder)), folder).start()
+        assert shelf.commit(chunks=[entries(1, b"x" * 200_000)]) == 1
+        fill(tmp_path / "small" / "filler")
+        for number in (2, 3):
+            assert shelf.commit(chunks=[entries(number, b"x" * 200_000)]) == number
+        assert shelf.store.is_short
+        assert shelf.commit(objects={"q": "{}"}, dropped=[1]) == 4
+        shutil.copytree(folder, tmp_path / "killed")
+        assert shelf.commit(dropped=[2, 3]) == 5
+        shelf.store.close(None)
+    again = Shelf.of(tmp_path / "killed")
+    assert list(again.found().chunks) == [2, 3]
     assert again.store.damage == []
     again.store.close(None)
 
