@@ -50,9 +50,10 @@ class LoggedChanges:
                 for number in chunk.read(gone.entries).numbers:
                     self.marks.pop(number, None)
         for each in made:
+            octets = each.octets
             self.chunks[each.first] = each
-            self.octets += each.octets
-            self.logged += each.octets
+            self.octets += octets
+            self.logged += octets
         self.settled.update(commit.settled)
         self.marks.update(commit.marks)
 
@@ -127,6 +128,7 @@ def define(database: sqlite3.Connection) -> None:
         database.execute(statement)
 
 
-def put_aside(database: sqlite3.Connection, firsts: Iterable[int]) -> None:
+def put_aside(database: sqlite3.Connection, firsts: Sequence[int]) -> None:
     """Have messages.db say of chunks that they are to be ignored. Raises sqlite3.Error."""
-    database.executemany("insert or ignore into aside values (?)", [(first,) for first in firsts])
+    if firsts:
+        database.executemany("insert or ignore into aside values (?)", [(first,) for first in firsts])

@@ -244,7 +244,7 @@ def _record(round_: bytes, place: int, commit: Commit, made: Sequence[Chunk]) ->
         numbers.extend(mark)
     checked = b"".join([chunk.octets_of(numbers), *(each.entries for each in made), *commit.settled.values()])
     messages = [each.messages for each in made]
-    size = octets_of(commit, made)
+    size = HEAD.size + len(checked) + sum(map(len, messages)) + TAIL.size
     counts = len(made), len(commit.dropped), len(commit.settled), len(commit.marks)
     head = _sealed(HEAD, HEAD_MAGIC, size, round_, place, *counts, chunk.checksum_of(checked))
     return b"".join([head, checked, *messages, TAIL.pack(round_, place)])

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from broker_core.flow import disk_octets, free_octets
+from broker_core.store.syncing import write_all
 
 RESERVE: Final = "reserve"
 RESERVE_OCTETS: Final = 1 << 20  # a start needs about a tenth
@@ -173,8 +174,8 @@ def allocate(file: int, size: int, octets: int) -> None:
     """Have the disk set aside so many bytes behind those of a file of a `size`. Raises OSError."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file, size, octets)  # where the file system cannot, the C library writes
-    elif os.pwrite(file, bytes(octets), size) != octets:
-        raise OSError("a write was cut short")
+    else:
+        write_all(file, bytes(octets), size)
 
 
 def drain_octets(folder: Path) -> int:

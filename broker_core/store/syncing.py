@@ -25,6 +25,8 @@ def write_all(descriptor: int, octets: bytes, at: int) -> int:
     rest = memoryview(octets)
     while rest:
         written = os.pwrite(descriptor, rest, at)
+        if not written:
+            raise OSError("a write was cut short")
         rest, at = rest[written:], at + written
     return len(octets)
 

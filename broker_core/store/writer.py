@@ -252,7 +252,7 @@ class Writer(WriterThread):
         try:
             self._remove(self._write_in_need(last, attrs.evolve(self._state, ended=CLOSED)))
             self._end_log()
-            self._copy_logs(is_last=True)
+            self._copy_logs()
             cut(self._messages)
             cut(self._meta)
         except (NoSpaceError, StoreError) as error:
@@ -379,6 +379,7 @@ class Writer(WriterThread):
         if self._fits(octets):
             return
         self._copy_logs()
+        self._take_ahead(octets)
         self._look_at_room()
         if not self._fits(octets):
             self._drain.need()
@@ -387,13 +388,11 @@ class Writer(WriterThread):
         free = self.room - self._unseen - (0 if self.is_short else self._drain.octets)
         return not octets or self._log_octets + 2 * octets <= free
 
-    def _copy_logs(self, is_last: bool = False) -> bool:
+    def _copy_logs(self) -> bool:
         """Copy the logs if there is room for that, so that they are used again. Raises StoreError."""
         try:
             for database in (self._messages, self._meta):
                 self._copy(database)
-            if not is_last:
-                self._take_ahead()
         except sqlite3.Error as error:
             self._see_to(error)
             return False

@@ -14,7 +14,7 @@ import pytest
 from broker_core.store import sqlite, wal_tail
 from broker_core.store.database import connected
 from broker_core.store.folder import MESSAGES, META
-from broker_core.store.syncing import sync_file, sync_folder
+from broker_core.store.syncing import sync_file, sync_folder, write_all
 from tests.store.shelf import Shelf, entries
 
 F_FULLFSYNC = 51  # its number on macOS
@@ -63,6 +63,22 @@ def test_a_sync_that_has_failed_is_not_tried_again(asked: Asked):
     with pytest.raises(OSError, match="Input/output error"):
         sync_file(0)
     assert asked.calls == [F_FULLFSYNC]
+
+
+def test_a_disk_that_takes_a_part_of_a_write_is_given_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write, parts = os.pwrite, iter([2, 0, 1, 3])
+
+    def cut_short(descriptor: int, octets: bytes, at: int) -> int:
+        return write(descriptor, octets[: next(parts)], at)
+
+    monkeypatch.setattr(os, "pwrite", cut_short)
+    with (tmp_path / "file").open("w+b") as file:
+        with pytest.raises(OSError, match="cut short"):
+            write_all(file.fileno(), b"abcd", 1)
+        assert write_all(file.fileno(), b"abcd", 1) == 4
+        assert file.read() == b"\0abcd"
 
 
 def test_sqlite_is_asked_for_the_same(tmp_path: Path):

@@ -12,7 +12,7 @@ from broker_core.store.contract import Chunk, Commit, Span
 from broker_core.store.database import CLOSED, COPIED, RUNNING, cut, say
 from broker_core.store.segments import WRITING, Key, SegmentChange
 from broker_core.store.sqlite import SqliteStore
-from broker_core.store.syncing import sync_file, sync_folder
+from broker_core.store.syncing import sync_file, sync_folder, write_all
 
 
 class FilledFolder(SqliteStore):
@@ -63,7 +63,7 @@ class FilledFolder(SqliteStore):
         """Take over a part of a segment's file. Raises OSError."""
         descriptor = os.open(self._segments.file(*key), WRITING, 0o600)
         try:
-            os.pwrite(descriptor, octets, at)
+            write_all(descriptor, octets, at)
         finally:
             os.close(descriptor)
 

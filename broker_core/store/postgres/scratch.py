@@ -42,6 +42,7 @@ from broker_core.store.postgres.source import ChunkRow, Source
 from broker_core.store.segment import Read
 from broker_core.store.segments import WRITING, Key, SegmentChange, Segments
 from broker_core.store.snapshot_reader import ReaderThread, Slices
+from broker_core.store.syncing import write_all
 
 T = TypeVar("T")
 
@@ -196,7 +197,7 @@ class Scratch(FilledFolder):
             descriptor = os.open(self._segments.file(*key), WRITING, 0o600)
             try:
                 for at, block in source.blocks(*key, octets):
-                    os.pwrite(descriptor, block, at)
+                    write_all(descriptor, block, at)
             finally:
                 os.close(descriptor)
         except FileNotFoundError:  # the stream has ended meanwhile
