@@ -42,15 +42,25 @@ class Actor10(Actor):
         self.line.wait(lambda: self.control.credit, "credit for transactions")
         self._asked: int | None = None  # delivery id of the request that the coordinator has not answered
         self._commit: Deed | None = None  # what it is
+        self.refused_commits = 0
 
     def act(self) -> bool:
         self.hear()
-        if self._asked is None and self.chance.random() < 0.1:
-            self._asked = self.control.send(section(VALUE, p.Declare()))
+        if self.is_idle and self.chance.random() < 0.1:
+            self.begin()
             return True
         if self.chance.random() < 0.5:
             return self._send()
         return self._answer()
+
+    @property
+    def is_idle(self) -> bool:
+        """No transaction has begun."""
+        return self._asked is None
+
+    def begin(self) -> None:
+        """Begin a transaction; the rest of it follows by itself."""
+        self._asked = self.control.send(section(VALUE, p.Declare()))
 
     def hear(self) -> None:
         """What has come since the last time."""
@@ -59,6 +69,8 @@ class Actor10(Actor):
             deed = self.unconfirmed.pop(number)
             if isinstance(outcomes.pop(number), p.Accepted):
                 self.promised(deed)
+            else:
+                self.ledger.refused(deed)
         if self._asked in outcomes:
             self._go_on(outcomes.pop(self._asked))
         while self.receiver.deliveries:
@@ -67,14 +79,22 @@ class Actor10(Actor):
             self.receiver.want(CREDIT)
 
     def _go_on(self, outcome: p.DeliveryState | None) -> None:
-        """The coordinator has answered: a transaction has begun, or is committed."""
+        """The coordinator has answered: a transaction has begun, is committed, or finds no room on the disk.
+
+        What was accepted in that one comes back, as it was settled by that."""
         if self._commit is None:
             assert isinstance(outcome, p.Declared), outcome
             self._transact(outcome.txn_id)
-        else:
-            assert isinstance(outcome, p.Accepted), outcome
+            return
+        if isinstance(outcome, p.Accepted):
             self.promised(self._commit)
-            self._asked = self._commit = None
+        else:
+            assert isinstance(outcome, p.Rejected), outcome
+            assert outcome.error is not None
+            assert "no room" in (outcome.error.description or ""), outcome
+            self.ledger.refused(self._commit)
+            self.refused_commits += 1
+        self._asked = self._commit = None
 
     def _transact(self, transaction: bytes) -> None:
         """Send some, accept some, and commit."""

@@ -63,7 +63,6 @@ class Actor091(Actor):
         self.line.handlers[CONFIRMS] = self._hear_confirm
         self.published = 0
         self.unconfirmed: dict[int, Deed | None] = {}  # None: a message that promises nothing
-        self.refusals = 0
 
     def publish(self, message: Message, exchange: str, key: str, queues: Iterable[str]) -> None:
         deed = self.deed(f"publish of {message.name}") if message.persistent else None
@@ -75,8 +74,8 @@ class Actor091(Actor):
     def _hear_confirm(self, channel: int, what: Method | Content) -> None:
         if isinstance(what, m.BasicNack):
             for tag in _tags(what, self.unconfirmed):
-                del self.unconfirmed[tag]
-                self.refusals += 1
+                if (refused := self.unconfirmed.pop(tag)) is not None:
+                    self.ledger.refused(refused)
             return
         assert isinstance(what, m.BasicAck), what
         for tag in _tags(what, self.unconfirmed):
@@ -240,15 +239,19 @@ class Clerk(Actor091):
         self.ending: Deed | None = None
         self._drafts: list[tuple[Message, str]] = []  # published in this transaction
         self._acked: dict[int, History] = {}
+        self.refused_commits = 0
+        self.line.handlers[TX] = self._hear
+        self._open()
+
+    def _open(self) -> None:
         line = self.line
-        line.channel(TX)
-        line.call(TX, m.TxSelect())
-        line.handlers[TX] = self._hear
+        line.send(TX, m.ChannelOpen())
+        line.send(TX, m.TxSelect())
         line.send(TX, m.BasicQos(0, PREFETCH))
         line.send(TX, m.BasicConsume("desk", "desk"))
 
     def act(self) -> bool:
-        if self.ending is not None:
+        if not self.is_idle:
             return False
         for _ in range(self.chance.randrange(1, STEPS_MAX)):
             if self.held and self.chance.random() < 0.5:
@@ -260,6 +263,11 @@ class Clerk(Actor091):
         else:
             self.commit()
         return True
+
+    @property
+    def is_idle(self) -> bool:
+        """The last commit or rollback has been answered."""
+        return self.ending is None
 
     def ack_in_transaction(self) -> None:
         tag = self.chance.choice(list(self.held))
@@ -296,12 +304,27 @@ class Clerk(Actor091):
             self._acked.clear()
             self._drafts.clear()
             self.ending = None
+        elif isinstance(what, m.ChannelClose):
+            self._hear_refusal(what)
         elif isinstance(what, Content):
             method = what.method
             assert isinstance(method, m.BasicDeliver)
             found = Found("desk", what.body, what.properties, method.redelivered)
             if (copy := self.ledger.delivered(found, self.name)) is not None:
                 self.held[method.delivery_tag] = copy
+
+    def _hear_refusal(self, closed: m.ChannelClose) -> None:
+        """The disk had no room for what was to be committed: the channel is gone, and all that it held comes back."""
+        assert closed.reply_code == m.PRECONDITION_FAILED, closed
+        assert "no room" in closed.reply_text, closed
+        assert self.ending is not None
+        self.ledger.refused(self.ending)
+        self.refused_commits += 1
+        self.ending = None
+        self.ledger.left(self.held.values(), self.deed("end of the channel", True))
+        self.held.clear()
+        self.line.send(TX, m.ChannelCloseOk())
+        self._open()
 
 
 class Architect(Actor091):

@@ -9,16 +9,18 @@ import os
 import resource
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 import attrs
 
+from .actor10 import TARGETS
 from .actors import Actor091
 from .load import Load
 from .node import SERVE, Node
 from .rounds import Rounds
+from .scene import HUGE
 from .tracing import injecting
 
 BEFORE: Final = 100  # promises read before the disk fails
@@ -37,6 +39,7 @@ class Failure:
     log: str = ""
     blocked: bool = False  # publishers were held back
     promises: int = 0  # read since the disk failed
+    refused_commits: list[int] = attrs.field(factory=list)  # of each client that makes them
     complaints: list[str] = attrs.field(factory=list)
 
 
@@ -72,6 +75,19 @@ class Failing:
         self.load.go_on(lambda: self._was_blocked or self.load.promises > before + UNHEARD)
         self.failure.blocked = self._was_blocked
 
+    def commit_too_much(self) -> None:
+        """Two clients commit more than there is room for, one by 0-9-1 and one by 1.0; the others are still."""
+        scene, clerk, ten = self.rounds.scene, self.load.clerk, self.load.ten
+        self.load.listen(lambda: clerk.is_idle and ten.is_idle)
+        scene.size_min = HUGE
+        for _ in TARGETS:
+            clerk.publish_in_transaction()
+        clerk.commit()
+        ten.begin()
+        self.load.listen(lambda: clerk.is_idle and ten.is_idle)
+        scene.size_min = 0
+        self.failure.refused_commits = [clerk.refused_commits, ten.refused_commits]
+
     def until_well(self) -> None:
         """Publishers are let go on, and have what they publish confirmed."""
         self.load.go_on(lambda: not self.is_blocked)
@@ -88,17 +104,17 @@ def failing(
 
     `looked` is called when that one has been looked at, before it is stopped."""
     rounds = Rounds(folder, seed)
-    node = Node(folder, program, settings=NO_WARNING)
-    try:
+    with ExitStack() as stack:
+        node = Node(folder, program, settings=NO_WARNING)
+        stack.callback(node.kill)
         rounds.look(node)
         load = Load(rounds.scene, node)
+        stack.callback(load.drop)
         load.run(BEFORE)
         case = Failing(rounds, node, load)
         yield case
         node.process.kill()
         load.end()
-    finally:
-        node.kill()
     case.failure.log = node.log
     rounds.scene.ledger.restarted(closed=True)
     rounds.last_look(looked)
@@ -107,19 +123,16 @@ def failing(
 
 def sync_fails(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Failure:
     """One fdatasync says EIO; if somebody tried again, the next would not."""
-    with failing(folder, seed, program) as case:
-        tracer = injecting(case.node, "fdatasync", "error=EIO", "1")
+    with failing(folder, seed, program) as case, closing(injecting(case.node, "fdatasync", "error=EIO", "1")):
         case.until_gone()
-        tracer.close()
     return case.failure
 
 
 def no_room(folder: Path, seed: int, program: Sequence[str] = SERVE) -> Failure:
     """Writes say ENOSPC, until publishers have been held back."""
     with failing(folder, seed, program) as case:
-        tracer = injecting(case.node, "pwrite64", "error=ENOSPC")
-        case.until_blocked()
-        tracer.close()
+        with closing(injecting(case.node, "pwrite64", "error=ENOSPC")):
+            case.until_blocked()
         case.until_well()
     return case.failure
 
@@ -131,6 +144,14 @@ def full_disk(folder: Path, seed: int) -> Failure:
         fill(filler)
         case.until_blocked()
         filler.unlink()
+        case.until_well()
+    return case.failure
+
+
+def too_large_commits(folder: Path, seed: int) -> Failure:
+    """Two clients commit more than fits on the disk; the folder is on a small file system of its own."""
+    with failing(folder, seed) as case:
+        case.commit_too_much()
         case.until_well()
     return case.failure
 

@@ -86,6 +86,12 @@ class History:
         if deed is not None and promised:
             deed.steps.append((self, len(self.steps) - 1))
 
+    def stays(self, deed: Deed) -> None:
+        """It does not go where a deed wanted it, nor on from there: that was refused."""
+        at = next(at for at, step in enumerate(self.steps) if step.deed is deed)
+        assert all(step.deed is None for step in self.steps[at + 1 :]), self
+        del self.steps[at:]
+
     def comes_back(self, deed: Deed) -> None:
         """Its consumer gave it back, or went."""
         self.holder = ""

@@ -120,6 +120,12 @@ class Ledger:
         while implied and implied[0].number < deed.number:
             implied.popleft().safe()
 
+    def refused(self, deed: Deed) -> None:
+        """The node said that nothing of a deed has happened, or will."""
+        for history, _ in deed.steps:
+            history.stays(deed)
+        deed.steps.clear()
+
     # What is given.
 
     def delivered(self, found: Found, consumer: str) -> History | None:

@@ -22,11 +22,12 @@ class Load:
     def __init__(self, scene: Scene, node: Node) -> None:
         self.scene = scene
         self.node = node
+        self.clerk = Clerk(scene, node.port, "clerk")
         self.ten = Actor10(scene, node.port, "ten")
         self.actors: list[Actor] = [
             Publisher(scene, node.port, "publisher"),
             Worker(scene, node.port, "worker"),
-            Clerk(scene, node.port, "clerk"),
+            self.clerk,
             Architect(scene, node.port, "architect"),
             self.ten,
         ]
@@ -59,10 +60,17 @@ class Load:
 
     def go_on(self, until: Callable[[], bool]) -> None:
         """Act and listen until it holds, or the node is gone."""
+        self._listen(until, self.at_once)
+
+    def listen(self, until: Callable[[], bool]) -> None:
+        """Listen until it holds, or the node is gone."""
+        self._listen(until, 0)
+
+    def _listen(self, until: Callable[[], bool], acts: int) -> None:
         deadline = time.monotonic() + TIMEOUT_S
         while not until() and not all(line.ended for line in self.lines):
             assert time.monotonic() < deadline, f"{self.promises} promises in {TIMEOUT_S} s"
-            acted = [self._choose().act() for _ in range(self.at_once)]
+            acted = [self._choose().act() for _ in range(acts)]
             came = [line.pump() for line in self.lines]
             self.ten.hear()
             if not any(acted) and not any(came):

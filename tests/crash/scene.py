@@ -49,6 +49,7 @@ INSPECTOR: Final = "inspector"
 TAKING, COUNTING, CONFIRMING, KNOWING = 1, 2, 3, 99  # channels
 SHORT: Final = 1000
 LARGE: Final = 300_000  # more than a frame; once in a while
+HUGE: Final = 6 << 20  # some of them are more than a small disk has room for
 
 
 def ledger() -> Ledger:
@@ -72,14 +73,16 @@ class Scene:
     ledger: Ledger = attrs.field(factory=ledger)
     numbers: Counter[str] = attrs.field(factory=Counter)
     random: random.Random = attrs.field(init=False)
+    size_min: int = 0  # octets of each message, at least
 
     def __attrs_post_init__(self) -> None:
         self.random = random.Random(self.seed)
 
-    def message(self, publisher: str, persistent: bool = True, size_max: int = LARGE) -> Message:
+    def message(self, publisher: str, persistent: bool = True, size_max: int = HUGE) -> Message:
         """The next message of a publisher."""
         chance = self.random
-        size = min(size_max, LARGE if chance.random() < 0.003 else chance.choice(SIZES))
+        size = LARGE if chance.random() < 0.003 else chance.choice(SIZES)
+        size = min(size_max, max(self.size_min, size))
         expiration = str(FAR_MS) if chance.random() < 0.1 else ""
         self.numbers[publisher] += 1
         return Message(

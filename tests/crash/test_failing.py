@@ -15,6 +15,7 @@ from .failing import (
     short_write,
     small_disk,
     sync_fails,
+    too_large_commits,
     why_no_small_disk,
 )
 from .ledger import kinds
@@ -58,6 +59,15 @@ def test_a_full_disk_blocks_publishers_until_there_is_room(tmp_path: Path):
     need(why_no_small_disk(tmp_path))
     with small_disk(tmp_path) as folder:
         went_on(full_disk, folder)
+
+
+def test_commits_that_do_not_fit_on_the_disk_are_refused_as_a_whole(tmp_path: Path):
+    need(why_no_small_disk(tmp_path))
+    with small_disk(tmp_path) as folder:
+        failure = too_large_commits(folder, SEED)
+    assert failure.refused_commits == [1, 1]
+    assert not failure.blocked
+    assert failure.complaints == []
 
 
 def test_a_node_starts_on_a_disk_that_is_full(tmp_path: Path):

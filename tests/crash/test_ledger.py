@@ -331,3 +331,15 @@ def test_an_offset_is_never_another_messages(books: Books):
     assert books.after_a_kill() == []
     books.publishes(A[1], "log")
     assert books.after_a_kill(found("log", A[1], False, **{"x-stream-offset": 7})) == ["OFFSET"]
+
+
+def test_nothing_of_what_was_refused_may_be_there(books: Books):
+    books.publishes(A[0], "q")
+    held = books.reads("q", A[0])
+    commit = books.deed("a", "commit")
+    books.published(A[1], ["r"], commit)
+    books.settled(held, commit)
+    books.refused(commit)
+    books.reads("q", A[0], redelivered=True)
+    assert books.complaints == []
+    assert books.after_a_kill(found("r", A[1])) == ["LOST", "MISPLACED"]
