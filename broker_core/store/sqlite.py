@@ -44,6 +44,7 @@ from broker_core.store.database import (
     unusable,
 )
 from broker_core.store.folder import BadFolder, Folder
+from broker_core.store.housekeeping import Housekeeping
 from broker_core.store.redo_log import RedoLog
 from broker_core.store.reserve import DRAIN, Reserve
 from broker_core.store.segments import Segments
@@ -101,13 +102,13 @@ class SqliteStore(Store):
         self._reads = ReaderThread(self._slices_of(self._connected(folder.messages)))
         self._state = self._state_found(messages, meta, had_logs)
         self._redo = RedoLog(folder.messages, self._state.folder)
+        self._files = Housekeeping(messages, meta, self._reserve, self._drain)
         self._writer = Writer(
             messages,
             meta,
             self._aside,
             self._segments,
-            self._reserve,
-            self._drain,
+            self._files,
             self._redo,
             self._redo_octets,
         )
@@ -269,7 +270,7 @@ class SqliteStore(Store):
     ) -> None:
         self._objects, self._marks, self._producers = [], [], []
         self._state = attrs.evolve(self._state, epoch=self._state.epoch + 1, ended=RUNNING, tally=b"")
-        self._writer.shrinks = not self.damage
+        self._files.shrinks = not self.damage
         self._closed_properly = False
         self._writer.start(self._state, soon, durable, failed)
         self._reads.start(soon)
@@ -277,18 +278,18 @@ class SqliteStore(Store):
 
     @property
     def room(self) -> int:
-        return self._writer.room
+        return self._files.room
 
     def measure_room(self) -> int:
-        return self._writer.measure_room()
+        return self._files.measure_room()
 
     @property
     def ahead_max(self) -> int:
-        return self._writer.ahead_max
+        return self._files.ahead_max
 
     @property
     def is_short(self) -> bool:
-        return self._writer.is_short
+        return self._files.is_short
 
     def append(self, commit: Commit) -> None:
         self._writer.put(commit)

@@ -1,4 +1,4 @@
-"""Write commits in a thread: each is a transaction, synced; in between the files are kept small.
+"""Write commits in a thread: each is a transaction, synced.
 
     commit ──> pack ──> segments ──> meta.db: objects ──> messages.db ──> meta.db: removed objects ──> durable
 
@@ -10,15 +10,8 @@ them leaves objects, new ones or removed ones, and nobody was told of either.
 Most commits go to the redo log instead (`redo_log.py`): one write, one sync. What is left of them after some MiB is
 written to messages.db in one transaction, and before anything else is: by then most of it has been consumed.
 
-SQLite's log is copied into the database when it has grown by some MiB, or when no commits come, and then reused. Pages
-that became free are given back to the file system in small steps: when no commits come, and sparingly under load if
-half of the file is free.
-
-Where the disk has no room for a commit, or to copy the log, the reserve for draining has: what it gives up goes to the
-file that needs it (`Reserve.lend`), and the commit is written once more. From then on the store is short, until what
-consumers have taken is given back and the reserve is allocated again. So that this suffices, even if others fill the
-disk at once, the log is kept short where there is little room, little is gathered (`ahead_max`), and log and database
-have room for it before it is written (`_take_ahead`).
+`housekeeping.py` keeps the databases small in between, and has a reserve where the disk has no room for a commit, which
+is then written once more.
 """
 
 from __future__ import annotations
@@ -27,56 +20,34 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty
-from time import monotonic
 from typing import Final
 
 import attrs
 
 from broker_core.store import chunk, commit_statement, salvage
-from broker_core.store.contract import UNLIMITED, Chunk, Commit, NoSpaceError, StoreError
+from broker_core.store.contract import Chunk, Commit, NoSpaceError, StoreError
 from broker_core.store.database import (
     CLOSED,
     LOGGED,
-    PAGE_OCTETS,
     WAITING,
     DatabaseState,
-    copied,
-    cut,
     failure,
-    file_of,
     flags_of,
     is_damage,
     is_want_of_files,
-    is_want_of_room,
-    pages_of,
     say,
     set_flags,
 )
+from broker_core.store.housekeeping import DRAIN_SHARE, Housekeeping
 from broker_core.store.logged_changes import LoggedChanges, define, put_aside
 from broker_core.store.mark import has_waiting
 from broker_core.store.redo_log import ReadLog, RedoLog, octets_of
 from broker_core.store.redo_policy import RedoPolicy
-from broker_core.store.reserve import STEP_OCTETS, Reserve
 from broker_core.store.segments import SegmentChange, Segments
-from broker_core.store.wal_tail import log_of
 from broker_core.store.writer_thread import End, Soon, WriterThread
 
-LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
-LOG_OCTETS_MAX: Final = (
-    4 * LOG_OCTETS
-)  # then it is truncated; reusing it takes half as long as letting it grow
-COMMIT_OCTETS: Final = 8 * PAGE_OCTETS  # of the log that a commit takes besides its chunks, about
 IDLE_S: Final = 1.0  # without a commit, before the files are maintained
-FREE_PAGES: Final = 1024  # not given back: they will be needed again
 PORTION_CHUNKS: Final = 64  # deleted at a time where there is no room to delete all that a commit says
-STEP_PAGES: Final = 256  # given back at a time: 25 ms
-TRICKLE_PAGES: Final = 32  # under load: 3 ms, at most every
-TRICKLE_S: Final = 0.05
-DRAIN_SHARE: Final = 8  # part of the reserve that a log may take, and a commit, which one turn may exceed,
-AT_ONCE: Final = 16  # times the reserve may be filled by others before that is noticed;
-ROOM_SHARE: Final = 32  # and this part of the room beyond
-KEPT_SHARE: Final = 4  # part of the reserve that a log keeps while the store is short
-LOOK_SHARE: Final = 16  # part of the room that is written before it is looked at again
 
 
 class Writer(WriterThread):
@@ -88,15 +59,11 @@ class Writer(WriterThread):
         meta: sqlite3.Connection,
         aside: set[int],
         segments: Segments,
-        reserve: Reserve,
-        drain: Reserve,
+        files: Housekeeping,
         redo: RedoLog,
         redo_octets: int = 0,
     ) -> None:
-        """`reserve` is room for a start, and `drain` for commits that make room.
-
-        `redo_octets` of the redo log are filled before it is written to the database; with 0 it is only read.
-        """
+        """`redo_octets` of the redo log are filled before it is written to the database; with 0 it is only read."""
         super().__init__()
         self._redo = redo
         self._policy = RedoPolicy(redo_octets)
@@ -105,19 +72,10 @@ class Writer(WriterThread):
         self._meta = meta
         self._aside = aside  # chunks that cannot be deleted; shared with readers
         self._segments = segments
-        self._reserve = reserve
-        self._drain = drain
-        self.room = (
-            UNLIMITED  # bytes that can be written, with the reserve for draining, when they were last counted
-        )
-        self._unseen = 0  # bytes written since then, about
-        self._seen_at = 0.0
+        self._files = files
         self._state: DatabaseState
-        self._log_octets = self._meta_octets = 0  # bytes in the logs since they were copied; about
-        self._trickled_at = 0.0
         self._removing: Commit | None = None  # all of it is written but for the removal of objects,
         self._removing_change: SegmentChange | None = None  # and this is what it did to segments
-        self.shrinks = True  # whether free pages are given back
         self._flags = 0  # of the format of messages.db
         self._is_fenced = False  # each transaction checks that this node may still write
 
@@ -133,8 +91,7 @@ class Writer(WriterThread):
         """Write `state` to disk, then take commits. Raises StoreError."""
         self._soon, self._durable, self._failed_with = soon, durable, failed
         self.begin(state)
-        self._fill()
-        self._look_at_room()
+        self._files.start()
         self._thread.start()
 
     def begin(self, state: DatabaseState) -> None:
@@ -147,8 +104,8 @@ class Writer(WriterThread):
             define(self._messages)
             self._mend()
             self._take_over()
-            self._copy_logs()  # a messages.db whose log is lost tells by itself that it was in use
-            if self.shrinks:  # otherwise a file without a row may be all that is left of something damaged
+            self._files.copy_logs()  # a messages.db whose log is lost tells by itself that it was in use
+            if self._files.shrinks:  # else a file without a row may be all that is left of something damaged
                 self._segments.tidy()
         except (OSError, sqlite3.Error) as error:
             raise StoreError(str(failure(error, "the store cannot be started"))) from None
@@ -208,7 +165,7 @@ class Writer(WriterThread):
             raise self._given_up(error) from error
         self.commits += 1
         self._remove(change)
-        self._keep_small()
+        self._files.keep_small()
 
     def fill(self, bodies: Sequence[tuple[bytes, int]]) -> None:
         """Write the messages of chunks that have none yet. Raises NoSpaceError, StoreError."""
@@ -220,7 +177,7 @@ class Writer(WriterThread):
             self._messages.execute("commit")
         except sqlite3.Error as error:
             raise self._given_up(error) from error
-        self._log_octets += sum(len(octets) for octets, _ in bodies)
+        self._files.wrote_messages(sum(len(octets) for octets, _ in bodies))
 
     # The thread.
 
@@ -231,7 +188,7 @@ class Writer(WriterThread):
             try:
                 return self._orders.get(timeout=wait_s)
             except Empty:
-                wait_s = 0 if self.look_after() else IDLE_S if self.is_short else None
+                wait_s = 0 if self.look_after() else IDLE_S if self._files.is_short else None
 
     def _keep(self, commit: Commit) -> None:
         """Write a commit, and report the outcome. Raises StoreError."""
@@ -245,16 +202,14 @@ class Writer(WriterThread):
         self.commits += 1
         self._soon(lambda: durable(number))
         self._remove(change)
-        self._keep_small()
+        self._files.keep_small()
 
     def _finish(self, last: Commit) -> None:
         """Write the last commit, and in the same transaction the note that the store was closed properly."""
         try:
             self._remove(self._write_in_need(last, attrs.evolve(self._state, ended=CLOSED)))
             self._end_log()
-            self._copy_logs()
-            cut(self._messages)
-            cut(self._meta)
+            self._files.cut_logs()
         except (NoSpaceError, StoreError) as error:
             self._failed = StoreError(f"the store could not be closed properly: {error}")
         except (OSError, sqlite3.Error):
@@ -270,6 +225,12 @@ class Writer(WriterThread):
             set_flags(self._messages, self._flags)
         self._redo.remove()
 
+    def look_after(self) -> bool:
+        """Do one step of maintenance while no commits come. Returns whether there is more to do. Raises StoreError."""
+        if self._redo.octets:
+            self._empty_log()
+        return self._files.look_after()
+
     # Commit.
 
     def _write_in_need(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
@@ -279,12 +240,12 @@ class Writer(WriterThread):
         except NoSpaceError as error:
             if is_want_of_files(error.__cause__):
                 raise
-            self._drain.need()
-            if self._copy_logs():
+            self._files.need()
+            if self._files.copy_logs():
                 with suppress(NoSpaceError):
                     return self._write(commit, state)
             for _ in range(DRAIN_SHARE):
-                if not self._lend_to_logs(commit):
+                if not self._files.lend(for_segments=bool(commit.appends)):
                     break
                 with suppress(NoSpaceError):
                     return self._write(commit, state)
@@ -306,117 +267,8 @@ class Writer(WriterThread):
             portion.dropped = commit.dropped[:PORTION_CHUNKS]
             self._write(portion, self._state)
             del commit.dropped[:PORTION_CHUNKS]
-            self._copy_logs()
+            self._files.copy_logs()
         return len(commit.dropped) < before
-
-    def _lend_to_logs(self, commit: Commit) -> bool:
-        """Lend a part of the reserve to the logs, and give up another for segments. Return whether there was any."""
-        if not self._drain.left:
-            return False
-        share = self._drain.octets // DRAIN_SHARE
-        if commit.appends:
-            self._drain.give_up(share)
-        self._lend_to_log(self._messages, share)
-        self._lend_to_log(self._meta, STEP_OCTETS)
-        return True
-
-    def _lend_to_log(self, database: sqlite3.Connection, octets: int) -> None:
-        """Have a log grow by some bytes, if it can."""
-        with suppress(OSError, sqlite3.Error):
-            log = log_of(file_of(database))
-            self._drain.lend(log, log.stat().st_size + octets)
-
-    def _lend_to_database(self, database: sqlite3.Connection) -> bool:
-        """Have a database grow to what it will be when its log is copied, and return whether it could.
-
-        SQLite writes the pages into that, and knows from the log how many there are, so that a crash in between does
-        no harm. Raises sqlite3.Error.
-        """
-        return self._drain.lend(file_of(database), pages_of(database) * PAGE_OCTETS)
-
-    @property
-    def is_short(self) -> bool:
-        """Return whether the reserve for draining was needed, and is not whole again."""
-        return self._drain.is_given_up
-
-    @property
-    def ahead_max(self) -> int:
-        """The most bytes that are gathered, and that the log may have."""
-        reserved = 0 if self.is_short else self._drain.octets
-        beyond = self.room - reserved - AT_ONCE * self._drain.octets
-        return reserved // DRAIN_SHARE + max(0, beyond) // ROOM_SHARE
-
-    def _fill(self) -> None:
-        self._reserve.fill()
-        self._drain.fill()
-
-    def _take_ahead(self, octets: int = 0) -> bool:
-        """Allocate room for a log, and for a commit with so many bytes, where there is little.
-
-        Others may take all that is left, at any moment, and most of what the reserve gives up then. When SQLite copies
-        a log, it cuts off what the database does not use. Returns whether there was enough. Raises sqlite3.Error.
-        """
-        if self._log_max >= LOG_OCTETS:
-            return True
-        has_all = True
-        ahead = 2 * (self._drain.octets // DRAIN_SHARE + octets)
-        for database, more in ((self._messages, ahead), (self._meta, STEP_OCTETS)):
-            file = file_of(database)
-            for grows, size in ((log_of(file), more), (file, pages_of(database) * PAGE_OCTETS + more)):
-                has_all = self._drain.grow(grows, size) and has_all
-        return has_all
-
-    def _keep_room(self, octets: int) -> None:
-        """See to it that a commit with so many bytes can be copied from the log, too: or nothing could be any more.
-
-        Raises sqlite3.Error.
-        """
-        if octets and not self._take_ahead(octets):
-            self._look_at_room()
-        if self._fits(octets):
-            return
-        self._look_at_room()
-        if self._fits(octets):
-            return
-        self._copy_logs()
-        self._take_ahead(octets)
-        self._look_at_room()
-        if not self._fits(octets):
-            self._drain.need()
-
-    def _fits(self, octets: int) -> bool:
-        free = self.room - self._unseen - (0 if self.is_short else self._drain.octets)
-        return not octets or self._log_octets + 2 * octets <= free
-
-    def _copy_logs(self) -> bool:
-        """Copy the logs if there is room for that, so that they are used again. Raises StoreError."""
-        try:
-            for database in (self._messages, self._meta):
-                self._copy(database)
-        except sqlite3.Error as error:
-            self._see_to(error)
-            return False
-        self._log_octets = self._meta_octets = 0
-        return True
-
-    def _copy(self, database: sqlite3.Connection) -> int:
-        """Copy a log, at the reserve's expense if need be, and return its bytes. Raises sqlite3.Error."""
-        try:
-            return copied(database)
-        except sqlite3.Error as error:
-            if not (is_want_of_room(error) and self._lend_to_database(database)):
-                raise
-        return copied(database)
-
-    def _look_at_room(self) -> None:
-        """Count the room that is left, if enough was written since the last time, or long enough ago."""
-        self._unseen, self._seen_at = 0, monotonic()
-        self.room = self.measure_room()
-
-    def measure_room(self) -> int:
-        """Return the bytes that can be written, with the reserve for draining. Called from any thread."""
-        free = self._drain.free()
-        return UNLIMITED if free is None else free + self._drain.left
 
     def _write(self, commit: Commit, state: DatabaseState) -> SegmentChange | None:
         """Write a commit to disk, all or nothing, and return the changes of segments. Raises NoSpaceError, StoreError.
@@ -433,7 +285,7 @@ class Writer(WriterThread):
                 self._write_logged()
                 if state is self._state and not commit:
                     return None
-                self._keep_room(sum(each.octets for each in made))
+                self._files.keep_room(sum(each.octets for each in made))
                 change = self._write_segments(commit)
             self._write_rows(commit, made, state, change)
         except Exception as error:
@@ -444,10 +296,10 @@ class Writer(WriterThread):
 
     def _has_logged(self, commit: Commit, made: list[Chunk]) -> bool:
         """Write a commit to the redo log, if it is one for that. Raises OSError, sqlite3.Error, StoreError."""
-        if not self._policy.suits(commit) or self.is_short or self._log_max < LOG_OCTETS:
+        if not self._policy.suits(commit) or self._files.is_short or self._files.is_narrow:
             return False
         octets = octets_of(commit, made)
-        if not (self._fits(self.logged.octets + octets) and self._policy.is_worth_it(octets)):
+        if not (self._files.fits(self.logged.octets + octets) and self._policy.is_worth_it(octets)):
             return False
         if self._redo.is_over or self._policy.is_full(self._redo.octets + octets, self.logged):
             self._write_logged()
@@ -456,7 +308,7 @@ class Writer(WriterThread):
         self._redo.append(commit, made)
         self._check_claim()
         self.logged.add(commit, made)
-        self._unseen += octets + COMMIT_OCTETS
+        self._files.wrote_redo_log(octets)
         return True
 
     def _begin_round(self) -> None:
@@ -475,7 +327,7 @@ class Writer(WriterThread):
         """
         logged = self.logged
         if logged:
-            self._keep_room(logged.octets)
+            self._files.keep_room(logged.octets)
             try:
                 self._write_changes([])
             except sqlite3.Error as error:
@@ -483,8 +335,7 @@ class Writer(WriterThread):
                 if not undeletable:
                     raise
                 self._write_changes(undeletable)
-            self._log_octets += logged.octets + COMMIT_OCTETS
-            self._unseen += logged.octets + COMMIT_OCTETS
+            self._files.wrote_messages(logged.octets)
         self._policy.learn(logged)
         logged.clear()  # it is in the database, even if there is no room to say that the round has ended
         if self._redo.octets:
@@ -501,6 +352,15 @@ class Writer(WriterThread):
         logged.write(self._messages, undeletable, again=not self._is_fenced)
         self._messages.execute("commit")
         self._aside.update(undeletable)
+
+    def _empty_log(self) -> None:
+        """Write the redo log to the database, if there is room. Raises StoreError."""
+        try:
+            self._write_logged()
+        except Exception as error:
+            why = self._given_up(error)
+            if isinstance(why, StoreError):
+                raise why from error
 
     def _need(self, flag: int) -> None:
         """Have the database say that it needs a version that knows this. Raises sqlite3.Error."""
@@ -564,11 +424,10 @@ class Writer(WriterThread):
             if not undeletable:
                 raise
             self._write_packed(commit, made, state, undeletable, change)
+        self._files.wrote_messages(sum(each.octets for each in made))
         if change is not None:
             self._segments.landed(change)
-        octets = sum(each.octets for each in made)
-        self._log_octets += octets + COMMIT_OCTETS
-        self._unseen += octets + COMMIT_OCTETS if change is None else self.room
+            self._files.wrote_segments()
 
     def _write_segments(self, commit: Commit) -> SegmentChange | None:
         """Write the files of segments. Raises OSError, sqlite3.Error."""
@@ -649,11 +508,8 @@ class Writer(WriterThread):
                     "do update set value = excluded.value, checksum = excluded.checksum",
                     (key, value, checksum),
                 )
-            self._meta_octets += len(key) + len(value or "")
         self._meta.execute("commit")
-        self._meta_octets += COMMIT_OCTETS
-
-    # Size of the files.
+        self._files.wrote_objects(sum(len(key) + len(value or "") for key, value in objects.items()))
 
     def _remove(self, change: SegmentChange | None) -> None:
         """Delete the files of deleted segments. Raises StoreError."""
@@ -663,110 +519,6 @@ class Writer(WriterThread):
             self._segments.remove(change)
         except OSError as error:
             raise StoreError(str(failure(error, "a segment cannot be deleted"))) from None
-
-    def _keep_small(self) -> None:
-        """Called after a commit: copy a log that has grown; give back a few free pages. Raises StoreError."""
-        if self._unseen > self.room // LOOK_SHARE or monotonic() - self._seen_at > IDLE_S:
-            self._look_at_room()
-        octets_max = self._log_max
-        try:
-            if self._log_octets > octets_max:
-                self._copy(self._messages)
-                self._take_ahead()
-                self._log_octets = 0
-                self._fill()
-            if self._meta_octets > octets_max:
-                self._copy(self._meta)
-                self._meta_octets = 0
-            if monotonic() - self._trickled_at > TRICKLE_S:
-                self._trickled_at = monotonic()
-                self._trickle()
-        except sqlite3.Error as error:
-            self._see_to(error)
-
-    def _trickle(self) -> None:
-        """Give back a few free pages under load: if half of the file is free, or where room is needed."""
-        free = self._free_pages()
-        if self.is_short and free > FREE_PAGES:
-            self._give_back(min(self._step_pages, free - FREE_PAGES))
-        elif free > 16 * FREE_PAGES and 2 * free > pages_of(self._messages):
-            self._give_back(TRICKLE_PAGES)
-
-    def look_after(self) -> bool:
-        """Do one step of maintenance while no commits come. Returns whether there is more to do. Raises StoreError."""
-        if self._redo.octets:
-            self._empty_log()
-        try:
-            free = self._free_pages()
-            if self.shrinks and free > FREE_PAGES:
-                self._give_back(min(self._step_pages, free - FREE_PAGES))
-                if self._log_octets > self._log_max:
-                    self._copy_logs()
-                return True
-            if self._log_octets or self._meta_octets or self.is_short:
-                for database in (self._messages, self._meta):
-                    self._copy_and_cut(database)
-                self._log_octets = self._meta_octets = 0
-                self._fill()
-                self._look_at_room()
-                self._take_ahead()
-        except sqlite3.Error as error:
-            self._see_to(error)
-        return False
-
-    def _empty_log(self) -> None:
-        """Write the redo log to the database, if there is room. Raises StoreError."""
-        try:
-            self._write_logged()
-        except Exception as error:
-            why = self._given_up(error)
-            if isinstance(why, StoreError):
-                raise why from error
-
-    def _copy_and_cut(self, database: sqlite3.Connection) -> None:
-        """Copy a log, and give back what it need not keep of its room. Raises sqlite3.Error."""
-        kept = self._log_kept if self.is_short else LOG_OCTETS_MAX
-        if self._copy(database) > kept:
-            cut(database)
-            if self.is_short:
-                self._lend_to_log(database, kept)
-
-    @property
-    def _log_max(self) -> int:
-        """The bytes that a log may have before it is copied."""
-        return min(LOG_OCTETS, self.ahead_max)
-
-    @property
-    def _log_kept(self) -> int:
-        """The bytes of a log that are not given back while the store is short: others would take them."""
-        return self._drain.octets // KEPT_SHARE
-
-    @property
-    def _step_pages(self) -> int:
-        """The free pages that are given back at a time: while the store is short, as many as fit into its log."""
-        if not self.is_short:
-            return STEP_PAGES
-        return min(STEP_PAGES, max(TRICKLE_PAGES, self._log_kept // (2 * PAGE_OCTETS)))
-
-    def _free_pages(self) -> int:
-        return int(self._messages.execute("pragma freelist_count").fetchone()[0])
-
-    def _give_back(self, pages: int) -> None:
-        if self.shrinks:
-            self._messages.executescript(
-                f"pragma incremental_vacuum({pages})"
-            )  # `execute` would give back one page
-            self._log_octets += 2 * pages * PAGE_OCTETS
-
-    def _see_to(self, error: sqlite3.Error) -> None:
-        """Tolerate damage: the files stay larger than they need be. Raises StoreError for errors that are fatal."""
-        if is_damage(error):
-            self.shrinks = False  # moving pages would not help
-            self._log_octets = self._meta_octets = 0  # nor trying again with each commit
-            return
-        why = failure(error, "the store's files cannot be maintained")
-        if isinstance(why, StoreError):
-            raise why from error
 
 
 def _kept(commit: Commit) -> Mapping[str, str | None]:

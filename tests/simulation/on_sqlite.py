@@ -46,7 +46,7 @@ class SqliteDisk(SqliteStore, Disk):
         self._objects, self._marks, self._producers = [], [], []
         self._state = attrs.evolve(self._state, epoch=self._state.epoch + 1, ended=RUNNING, tally=b"")
         writer = self._writer
-        writer.shrinks = not self.damage
+        self._files.shrinks = not self.damage
         self._closed_properly = False
 
         def is_durable(number: int) -> None:
@@ -56,8 +56,7 @@ class SqliteDisk(SqliteStore, Disk):
         writer._soon, writer._durable, writer._failed_with = soon, is_durable, failed
         self._failed_with = failed
         writer.begin(self._state)
-        writer._fill()
-        writer._look_at_room()
+        self._files.start()
         self._started = True
 
     def append(self, commit: Commit) -> None:

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from broker_core.store import writer
+from broker_core.store import housekeeping
 
 from .disk import SimulatedDisk
 from .held import Disk
@@ -41,7 +41,7 @@ class Stored(Messaging):
         self._until_closed = ExitStack()
         self._until_closed.callback(shutil.rmtree, self._root)
         self._until_closed.enter_context(self.hardware.installed())
-        self._until_closed.enter_context(replaced(writer, "monotonic", lambda: self._clock()))
+        self._until_closed.enter_context(replaced(housekeeping, "monotonic", lambda: self._clock()))
         try:
             super().__init__()
         except BaseException:

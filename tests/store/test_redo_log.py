@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.store import backup, chunk, redo_log, redo_policy, verification, writer
+from broker_core.store import backup, chunk, housekeeping, redo_log, redo_policy, verification, writer
 from broker_core.store.contract import Commit, StoreError
 from broker_core.store.database import FORMAT, LOGGED, WAITING
 from broker_core.store.folder import MESSAGES
@@ -244,7 +244,7 @@ def test_it_is_written_to_the_database_when_it_is_full_of_octets_or_chunks(
 
 def test_it_is_not_used_where_there_is_little_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     shelf = filled(tmp_path / "data")
-    monkeypatch.setattr(writer.Writer, "ahead_max", property(lambda self: writer.LOG_OCTETS - 1))
+    monkeypatch.setattr(housekeeping.Housekeeping, "ahead_max", housekeeping.LOG_OCTETS - 1)
     shelf.commit(chunks=[entries(50, b"new")])
     assert in_database(tmp_path / "data") == [1, 12, 50]
     shelf.store.close(None)

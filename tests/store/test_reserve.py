@@ -21,6 +21,7 @@ from broker_core.store.commit_statement import DO
 from broker_core.store.contract import NoSpaceError
 from broker_core.store.database import opened
 from broker_core.store.folder import MESSAGES
+from broker_core.store.housekeeping import Housekeeping
 from broker_core.store.reserve import (
     DRAIN,
     DRAIN_OCTETS,
@@ -36,7 +37,7 @@ from broker_core.store.sqlite import SqliteStore
 from broker_core.store.writer import PORTION_CHUNKS
 from tests.crash.failing import fill, small_disk, why_no_small_disk
 from tests.store.shelf import Shelf, entries
-from tests.store.test_writer import FULL, Faulty
+from tests.store.test_writer import FULL, Faulty, make_faulty
 
 PLENTY = TIMES * RESERVE_OCTETS
 
@@ -245,9 +246,7 @@ def no_copying(sql: str, *arguments: object) -> tuple[int, str] | None:
 def without_copying(shelf: Shelf) -> None:
     """Its log cannot be copied, for want of room."""
     assert isinstance(shelf.store, SqliteStore)
-    for name in ("_messages", "_meta"):
-        connection = getattr(shelf.store._writer, name)
-        setattr(shelf.store._writer, name, Faulty(connection, no_copying))
+    make_faulty(shelf.store, no_copying)
 
 
 def test_a_store_is_short_without_the_reserve_for_draining_until_there_is_room(
@@ -257,24 +256,24 @@ def test_a_store_is_short_without_the_reserve_for_draining_until_there_is_room(
     store = SqliteStore(tmp_path / "data", RESERVE_OCTETS)
     shelf = Shelf(store, tmp_path / "data").start()
     assert (tmp_path / "data" / DRAIN).stat().st_size == RESERVE_OCTETS
-    writer = store._writer
+    files = store._files
     full = [FULL, None]
 
     def once(sql: str, *arguments: object) -> tuple[int, str] | None:
         return full.pop(0) if full and "INSERT INTO work" in sql else None
 
-    is_idle, keep_small = Event(), writer._keep_small
+    is_idle, keep_small = Event(), files.keep_small
 
     def kept_small() -> None:
         keep_small()
         is_idle.set()
 
-    writer._messages = Faulty(writer._messages, once)  # type: ignore[assignment]
-    writer._keep_small = kept_small  # type: ignore[method-assign]
+    make_faulty(store, once)
+    files.keep_small = kept_small  # type: ignore[method-assign]
     assert shelf.commit(chunks=[entries(1, b"x")]) == 1, "it was written once more"
     assert store.is_short
     is_idle.wait()  # the thread goes on with the same connection after it has told of the commit
-    writer.look_after()
+    store._writer.look_after()
     assert not store.is_short
     shelf.store.close(shelf.new_commit())
 
@@ -359,7 +358,7 @@ def test_a_log_is_copied_on_a_full_disk_and_a_crash_before_that_does_no_harm(
     if reason := why_no_small_disk(tmp_path):
         pytest.skip(reason)
     monkeypatch.setattr(writer_module, "IDLE_S", 3600.0)  # only the test has the files maintained
-    monkeypatch.setattr(writer_module.Writer, "_take_ahead", lambda self, octets=0: None)
+    monkeypatch.setattr(Housekeeping, "_take_ahead", lambda self, octets=0: None)
     (tmp_path / "small").mkdir()
     with small_disk(tmp_path / "small") as folder:
         store = SqliteStore(folder, drain_octets(folder))
@@ -369,12 +368,12 @@ def test_a_log_is_copied_on_a_full_disk_and_a_crash_before_that_does_no_harm(
             assert shelf.commit(chunks=[entries(number, b"x" * 80_000)]) == number
         fill(tmp_path / "small" / "filler")
         before = (folder / MESSAGES).stat().st_size
-        assert store._writer._lend_to_database(store._writer._messages)
+        assert store._files._lend_to_database(store._writer._messages)
         assert store.is_short
         grown = (folder / MESSAGES).stat().st_size
         assert grown > before + 150_000
         shutil.copytree(folder, tmp_path / "killed")
-        assert store._writer._copy_logs()
+        assert store._files.copy_logs()
         assert (folder / MESSAGES).stat().st_size == grown, "as large as it had to be"
         assert shelf.commit(dropped=numbers) == len(numbers) + 1
         shelf.store.close(None)
@@ -426,7 +425,7 @@ def test_chunks_of_more_queue_than_there_is_room_to_delete_are_deleted_in_portio
     def full_for_many(sql: str, *arguments: object) -> tuple[int, str] | None:
         return FULL if sql == DO and repr(arguments).count(",") > 2 * PORTION_CHUNKS else None
 
-    store._writer._messages = Faulty(store._writer._messages, full_for_many)  # type: ignore[assignment]
+    make_faulty(store, full_for_many)
     everything = list(range(1, chunks + 1))
     with_more = shelf.commit(chunks=[entries(chunks + 1, b"y")], dropped=[*everything])
     assert isinstance(with_more, NoSpaceError), "what it brings and what it deletes belong together"

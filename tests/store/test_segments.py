@@ -13,8 +13,8 @@ import pytest
 from broker_core.store.block import pack
 from broker_core.store.contract import NoSpaceError, StoreError
 from broker_core.store.folder import STREAMS
+from broker_core.store.housekeeping import Housekeeping
 from broker_core.store.sqlite import SqliteStore
-from broker_core.store.writer import Writer
 from tests.store.shelf import Shelf, append, content_of, quick_folder
 
 
@@ -300,7 +300,7 @@ def test_wherever_there_is_no_space_nothing_is_kept_and_the_same_commit_can_come
     place: Path, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ):
     """And nothing is left to make room of: else the commit would be written after all."""
-    monkeypatch.setattr(Writer, "_copy_logs", lambda self: False)
+    monkeypatch.setattr(Housekeeping, "copy_logs", lambda self: False)
     calls, removals = calls_of_a_commit(place / "first", faults)
     assert calls > 8
     for at in range(1, calls - removals + 1):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.store import commit_statement, writer
+from broker_core.store import commit_statement, housekeeping
 from broker_core.store.contract import DamagedError, NoSpaceError, StoreError
 from broker_core.store.database import PAGE_OCTETS
 from broker_core.store.folder import MESSAGES
+from broker_core.store.housekeeping import FREE_PAGES, TRICKLE_PAGES
 from broker_core.store.sqlite import SqliteStore
-from broker_core.store.writer import FREE_PAGES, TRICKLE_PAGES
 from tests.store.shelf import Shelf, entries
 
 FULL = (sqlite3.SQLITE_FULL, "database or disk is full")
@@ -52,6 +52,15 @@ class Faulty:
             raise error
 
 
+def make_faulty(store: SqliteStore, fails: Callable[..., tuple[int, str] | None]) -> None:
+    """Have the connections that write fail when a test says so."""
+    writer = store._writer
+    for name in ("_messages", "_meta"):
+        faulty = Faulty(getattr(writer, name), fails)
+        setattr(writer, name, faulty)
+        setattr(writer._files, name, faulty)
+
+
 class Disk:
     """A store with faulty connections: a fault strikes at one statement, by its number, or at those with a word."""
 
@@ -63,9 +72,7 @@ class Disk:
         self.broken: set[int] = set()  # chunks that cannot be deleted
         self.statements: list[str] = []
         assert isinstance(self.shelf.store, SqliteStore)
-        thread = self.shelf.store._writer
-        for name in ("_messages", "_meta"):
-            setattr(thread, name, Faulty(getattr(thread, name), self._fails))
+        make_faulty(self.shelf.store, self._fails)
         self.shelf.start()
 
     def _fails(self, sql: str, *arguments: object) -> tuple[int, str] | None:
@@ -159,7 +166,7 @@ def test_wherever_it_is_found_that_there_is_no_space_the_same_commit_can_come_ag
 
 
 def test_want_of_space_for_the_log_to_be_copied_is_no_failure(disk: Disk, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(writer, "LOG_OCTETS", 0)
+    monkeypatch.setattr(housekeeping, "LOG_OCTETS", 0)
     disk.strike(FULL, word="wal_checkpoint")
     for number in range(4, 9):
         assert disk.shelf.commit(chunks=[entries(number, b"x")]) == disk.shelf._commits
@@ -319,8 +326,8 @@ def test_what_became_free_is_given_back_when_nothing_comes(tmp_path: Path):
 def test_under_load_a_little_is_given_back_as_long_as_half_of_the_file_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(writer, "TRICKLE_S", -1.0)
-    monkeypatch.setattr(writer, "FREE_PAGES", 16)  # and 16 times as many, before it is worth while
+    monkeypatch.setattr(housekeeping, "TRICKLE_S", -1.0)
+    monkeypatch.setattr(housekeeping, "FREE_PAGES", 16)  # and 16 times as many, before it is worth while
     disk = Disk(tmp_path / "data")
     disk.shelf.commit(chunks=[entries(number, b"x" * 50_000) for number in range(1, 101)])
     disk.shelf.commit(dropped=list(range(45, 101)))
@@ -341,12 +348,12 @@ def test_pages_of_a_damaged_store_are_left_where_they_are(disk: Disk):
     thread = disk.shelf.store._writer  # type: ignore[attr-defined]
     assert not thread.look_after()
     disk.strike((0, ""))
-    assert not thread.shrinks
+    assert not thread._files.shrinks
 
 
 def test_the_log_is_copied_when_it_has_grown(tmp_path: Path):
     shelf = Shelf.of(tmp_path / "data").start()
     for number in range(1, 101):
         shelf.commit(chunks=[entries(number, b"x" * 400_000)])
-    assert (tmp_path / "data" / f"{MESSAGES}-wal").stat().st_size < 2 * writer.LOG_OCTETS
+    assert (tmp_path / "data" / f"{MESSAGES}-wal").stat().st_size < 2 * housekeeping.LOG_OCTETS
     shelf.store.close(None)
