@@ -5,10 +5,10 @@ and a round of reading, confirming and delivering costs more than the messages i
 It is no use to a client that waits for its answer, nor where the node has time: so it is tried where rounds take most
 of the time, and kept as long as a round brings more and the bytes in a second do not become fewer.
 
-A client that waits for its answer, or answers what another waits for, writes again within some 100 us. To sleep so long
-costs as much again until the processor has woken up, and keeps both ends waiting: so the node stays awake, and asks
-again and again whether something has come. It is tried where rounds follow one another closely, and kept as long as
-there are more bytes in a second.
+A client that waits for its answer, or answers what another waits for, writes again soon. To sleep so long costs as much
+again until the processor has woken up, and keeps both ends waiting: so the node stays awake, and asks again and again
+whether something has come. It is tried where rounds follow one another closely, and kept as long as there are more
+bytes in a second, or until it has asked in vain a few times in a row.
 
     looks ── rounds without a pause ──> tries ── rounds with one ──> gathers, if that was better ──> looks ...
       │                                   └── otherwise ─┐
@@ -22,18 +22,20 @@ from enum import Enum
 from typing import Final
 
 PAUSE_S: Final = 0.00005  # to which the system adds as much
-SAMPLE: Final = 32  # rounds that are compared with as many
+SAMPLE: Final = 64  # rounds that are compared with as many
 GLANCE: Final = 4  # rounds with a pause that show already that nothing comes of it
-GATHERING: Final = 1024  # rounds until it is tried again whether the pause is still of use
+GATHERING: Final = 2048  # rounds until it is tried again whether the pause is still of use
 REST_MIN: Final = 512  # rounds without a pause after it was of no use
 REST_MAX: Final = 16_384
 BUSY: Final = 0.5  # the part of the time that rounds take besides waiting; below it there is nothing to win
 LARGE: Final = 8192  # bytes in a round: enough have come together already
 GROWTH: Final = 1.5  # how much more a round with a pause has to bring
 SLOWDOWN: Final = 0.9  # of the bytes in a second, which vary
-SPINS: Final = 192  # polls without sleep: they take some 150 us, as a client takes that has to wake up
-SPIN_S: Final = 0.0002  # between rounds, on average; where it is longer, those polls would find nothing
+SPIN_S: Final = 0.002  # the most awake for one input, and between rounds, on average, for that to be tried
+VAIN: Final = 8  # times in a row that nothing came while the node was awake
 SPEEDUP: Final = 1.1  # of the bytes in a second that are worth a processor's time
+SLOW_S: Final = 0.0002  # between rounds, on average: so few have to bring more, as they vary more by chance,
+SLOW_SPEEDUP: Final = 1.3
 
 
 class Phase(Enum):
@@ -58,6 +60,7 @@ class Gathering:
         "_rest",
         "_rounds",
         "_since",
+        "_vain",
         "_wakes",
         "phase",
     )
@@ -73,6 +76,7 @@ class Gathering:
         self._since = 0.0  # monotonic seconds: when the phase began
         self._plain_octets = 0  # of the last sample without a pause
         self._plain_s = 0.0
+        self._vain = 0  # rounds in a row that brought nothing
 
     @property
     def pauses(self) -> bool:
@@ -81,8 +85,12 @@ class Gathering:
 
     @property
     def is_awake(self) -> bool:
-        """Return whether to ask `SPINS` times for input before sleeping until there is some."""
+        """Return whether to ask for input again and again, for `SPIN_S` at most, instead of sleeping."""
         return self.phase is Phase.TRYING_AWAKE or self.phase is Phase.AWAKE
+
+    @property
+    def _asks_in_vain(self) -> bool:
+        return self.phase is Phase.AWAKE and self._vain >= VAIN
 
     @property
     def measures(self) -> bool:
@@ -93,6 +101,7 @@ class Gathering:
         """Note what a round has brought, at its end in monotonic seconds, and how long it took."""
         self._rounds += 1
         self._octets += octets
+        self._vain = 0 if octets else self._vain + 1
         self._busy_s += took_s
         if self.phase is Phase.LOOKING:
             self._look(now)
@@ -100,7 +109,7 @@ class Gathering:
             self._try(now)
         elif self.phase is Phase.TRYING_AWAKE:
             self._try_awake(now)
-        elif self._rounds >= (self._rest if self.phase is Phase.RESTING else GATHERING):
+        elif self._rounds >= (self._rest if self.phase is Phase.RESTING else GATHERING) or self._asks_in_vain:
             self._begin(Phase.LOOKING, now)
 
     def _look(self, now: float) -> None:
@@ -127,7 +136,8 @@ class Gathering:
     def _try_awake(self, now: float) -> None:
         if self._rounds < SAMPLE:
             return
-        if self._is_as_fast(SPEEDUP, now):
+        is_slow = self._plain_s >= SAMPLE * SLOW_S
+        if self._is_as_fast(SLOW_SPEEDUP if is_slow else SPEEDUP, now):
             self._keep(Phase.AWAKE, now)
         else:
             self._rest_longer(now)
@@ -160,6 +170,6 @@ class Gathering:
 
     def _begin(self, phase: Phase, now: float) -> None:
         self.phase = phase
-        self._rounds = self._octets = 0
+        self._rounds = self._octets = self._vain = 0
         self._busy_s = 0.0
         self._since = now

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.node.gathering import PAUSE_S, SPINS, Gathering
+from broker_core.node.gathering import PAUSE_S, SPIN_S, Gathering
 
 if TYPE_CHECKING:
     import trio
@@ -112,13 +112,14 @@ class Rounds:
 
     def _awaited(self) -> list[tuple[int, int]]:
         """Wait for input for a moment, asleep or awake. Return what is readable, perhaps nothing."""
-        readable: list[tuple[int, int]] = []
-        if self.gathering.is_awake:
-            for _ in range(SPINS):
-                readable = self._poll.poll(0, AT_ONCE)
-                if readable:
-                    return readable
-        return self._poll.poll(STAY_S, AT_ONCE)
+        if not self.gathering.is_awake:
+            return self._poll.poll(STAY_S, AT_ONCE)
+        clock = self._node.broker.clock
+        until = clock.now() + SPIN_S
+        while True:
+            readable = self._poll.poll(0, AT_ONCE)
+            if readable or clock.now() >= until:
+                return readable
 
     def _gather(self, readable: list[tuple[int, int]]) -> None:
         """Run a round, after a pause if that has turned out to be of use."""
@@ -158,7 +159,7 @@ class Rounds:
             return False
         now = node.broker.tick()
         due = node.broker.timers.next_at()
-        return due is None or now + STAY_S < due
+        return due is None or now + (SPIN_S if self.gathering.is_awake else STAY_S) < due
 
     def close(self) -> None:
         """Close the poll object; no connection attends any more, and no thread reports."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -17,6 +18,7 @@ from broker_core.node.gathering import (
     REST_MIN,
     SAMPLE,
     SPIN_S,
+    VAIN,
     Gathering,
     Phase,
 )
@@ -121,6 +123,42 @@ def test_it_sleeps_where_clients_are_no_quicker_for_it_and_tries_that_ever_more_
     loop = Loop(busy=0.4, wakes=True).go(writes_at_its_own_pace, 10 * REST_MAX)
     assert loop.gathering.phase is not Phase.AWAKE
     assert 0 < loop.awake <= 15 * SAMPLE
+
+
+def test_it_stays_awake_for_one_that_takes_long_to_wake_up():
+    """A machine may take ten times as long for that, and so the client as well as the node."""
+    loop = Loop(busy=0.4, wakes=True, plain_s=SPIN_S * 0.9).go(waits_for_its_answer, REST_MIN + 3 * SAMPLE)
+    assert loop.gathering.phase is Phase.AWAKE
+
+
+@pytest.mark.parametrize(("gain", "phase"), [(1.2, Phase.RESTING), (1.4, Phase.AWAKE)])
+def test_it_takes_more_to_stay_awake_for_few_rounds(gain: float, phase: Phase):
+    def waits(length_s: float) -> tuple[int, float]:
+        return MESSAGE, 0.001 / gain if length_s == AWAKE_S else 0.001
+
+    loop = Loop(busy=0.4, wakes=True, plain_s=0.001).go(waits, REST_MIN + 2 * SAMPLE)
+    assert loop.gathering.phase is phase
+
+
+def test_it_hardly_stays_awake_for_what_comes_by_chance():
+    """As many messages as before come in a second, but not in each sample."""
+    chance = random.Random(5)
+
+    def at_random(length_s: float) -> tuple[int, float]:
+        return MESSAGE, chance.expovariate(1 / 0.0008)
+
+    loop = Loop(busy=0.1, wakes=True).go(at_random, 1_000_000)
+    assert 0 < loop.awake < 100_000
+
+
+def test_it_is_over_when_nothing_came_a_few_times_in_a_row():
+    loop = Loop(busy=0.4, wakes=True, plain_s=ASLEEP_S).go(waits_for_its_answer, REST_MIN + 3 * SAMPLE)
+    for _ in range(VAIN - 1):
+        loop.go(lambda length_s: (0, length_s), 1).go(waits_for_its_answer, 1)
+    loop.go(lambda length_s: (0, length_s), VAIN - 1)
+    assert loop.gathering.phase is Phase.AWAKE
+    loop.go(lambda length_s: (0, length_s), 1)
+    assert loop.gathering.phase is Phase.LOOKING
 
 
 def test_it_sleeps_where_rounds_are_further_apart_than_it_could_stay_awake():

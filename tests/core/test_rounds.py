@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from broker_core.node import transport as reading
-from broker_core.node.gathering import GATHERING, Phase
+from broker_core.node.gathering import SPIN_S, VAIN, Phase
 from broker_core.node.persistence import Keeper
 from broker_core.node.poller import STAY_MAX_S, STAY_S, TOGETHER
 from broker_core.node.transport import Transport
@@ -212,7 +212,7 @@ def test_who_goes_leaves_no_turn_behind():
 # Waiting for more, instead of giving way to other tasks.
 
 
-def rounds_in_a_turn(node: Scripted, peer: Said, step_s: float = 0.0) -> int:
+def rounds_in_a_turn(node: Scripted, peer: Said, step_s: float = 0.000001) -> int:
     """Have a turn while the peer says something again whenever it is heard, up to 20 times: how often it was heard.
 
     A look at the clock takes `step_s`.
@@ -267,13 +267,12 @@ def test_another_turn_follows_at_once_while_the_node_stays_awake_and_there_is_in
     run(test, owns_loop=True)
 
 
-def test_turns_in_which_nothing_comes_count_for_how_long_the_node_stays_awake():
+def test_a_node_that_asks_in_vain_sleeps_after_a_few_turns():
     async def test(node: Scripted) -> None:
-        be_quick(node)
         async with attending(node, 1):
             node.rounds.gathering.phase = Phase.AWAKE
-            for _ in range(GATHERING - 1):
-                node.rounds.gathering.heard(1, 0.0)
+            for _ in range(VAIN - 1):
+                assert polls_in_a_turn(node) > 100
             assert node.rounds.gathering.is_awake
             node.rounds.turn()
             assert not node.rounds.gathering.is_awake
@@ -281,12 +280,33 @@ def test_turns_in_which_nothing_comes_count_for_how_long_the_node_stays_awake():
     run(test, owns_loop=True)
 
 
-def test_a_timer_that_is_due_soon_ends_a_turn():
+def polls_in_a_turn(node: Scripted) -> int:
+    """Have a turn in which nothing comes: how often the node asks."""
+    poll, asked = node.rounds._poll, []
+
+    class Asked:
+        def poll(self, timeout: float, most: int) -> list[tuple[int, int]]:
+            asked.append(timeout)
+            return poll.poll(timeout, most)
+
+    now, looks = node.broker.clock.now(), itertools.count()
+    node.broker.clock.now = lambda: now + SPIN_S / 200 * next(looks)  # type: ignore[method-assign]
+    node.rounds._poll = Asked()  # type: ignore[assignment]
+    try:
+        node.rounds.turn()
+    finally:
+        node.rounds._poll = poll
+    assert set(asked) == {0}, "it never sleeps"
+    return len(asked)
+
+
+@pytest.mark.parametrize(("phase", "stay_s"), [(Phase.RESTING, STAY_S), (Phase.AWAKE, SPIN_S)])
+def test_a_timer_that_is_due_soon_ends_a_turn(phase: Phase, stay_s: float):
     async def test(node: Scripted) -> None:
         async with attending(node, 1) as (peer,):
+            node.rounds.gathering.phase = phase
             now = node.broker.clock.now()
-            node.broker.clock.now = lambda: now  # type: ignore[method-assign]
-            node.broker.timers.at(now + STAY_S / 2, lambda now: None)
+            node.broker.timers.at(now + stay_s * 0.9, lambda now: None)
             assert rounds_in_a_turn(node, peer) == 1
 
     run(test, owns_loop=True)
