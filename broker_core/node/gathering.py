@@ -7,8 +7,8 @@ of the time, and kept as long as a round brings more and the bytes in a second d
 
 A client that waits for its answer, or answers what another waits for, writes again soon. To sleep so long costs as much
 again until the processor has woken up, and keeps both ends waiting: so the node stays awake, and asks again and again
-whether something has come. It is tried where rounds follow one another closely, and kept as long as there are more
-bytes in a second, or until it has asked in vain a few times in a row.
+whether something has come. It is tried where rounds follow one another closely, and kept if there are more bytes in a
+second: until there are fewer than the node had read asleep, or nothing came a few times in a row.
 
     looks ── rounds without a pause ──> tries ── rounds with one ──> gathers, if that was better ──> looks ...
       │                                   └── otherwise ─┐
@@ -36,6 +36,9 @@ VAIN: Final = 8  # times in a row that nothing came while the node was awake
 SPEEDUP: Final = 1.1  # of the bytes in a second that are worth a processor's time
 SLOW_S: Final = 0.0002  # between rounds, on average: so few have to bring more, as they vary more by chance,
 SLOW_SPEEDUP: Final = 1.3
+STILL: Final = (
+    0.8  # of the bytes in a second that were read asleep, for it to stay awake: clients have changed
+)
 
 
 class Phase(Enum):
@@ -89,10 +92,6 @@ class Gathering:
         return self.phase is Phase.TRYING_AWAKE or self.phase is Phase.AWAKE
 
     @property
-    def _asks_in_vain(self) -> bool:
-        return self.phase is Phase.AWAKE and self._vain >= VAIN
-
-    @property
     def measures(self) -> bool:
         """Return whether it has to be told how long the next round takes."""
         return self.phase is Phase.LOOKING
@@ -109,7 +108,9 @@ class Gathering:
             self._try(now)
         elif self.phase is Phase.TRYING_AWAKE:
             self._try_awake(now)
-        elif self._rounds >= (self._rest if self.phase is Phase.RESTING else GATHERING) or self._asks_in_vain:
+        elif self.phase is Phase.AWAKE:
+            self._stay_awake(now)
+        elif self._rounds >= (self._rest if self.phase is Phase.RESTING else GATHERING):
             self._begin(Phase.LOOKING, now)
 
     def _look(self, now: float) -> None:
@@ -141,6 +142,15 @@ class Gathering:
             self._keep(Phase.AWAKE, now)
         else:
             self._rest_longer(now)
+
+    def _stay_awake(self, now: float) -> None:
+        if self._rounds >= GATHERING or self._vain >= VAIN:
+            self._begin(Phase.LOOKING, now)
+        elif self._rounds % SAMPLE == 0:
+            if self._is_as_fast(STILL, now):
+                self._octets, self._since = 0, now
+            else:
+                self._begin(Phase.LOOKING, now)
 
     def _is_as_fast(self, share: float, now: float) -> bool:
         """Return whether this sample has so large a share of the bytes in a second of the one before it.

@@ -161,6 +161,14 @@ def test_it_is_over_when_nothing_came_a_few_times_in_a_row():
     assert loop.gathering.phase is Phase.LOOKING
 
 
+def test_it_is_over_when_clients_take_their_time_though_each_message_comes_while_it_is_awake():
+    loop = Loop(busy=0.4, wakes=True, plain_s=0.0003).go(waits_for_its_answer, REST_MIN + 3 * SAMPLE)
+    assert loop.gathering.phase is Phase.AWAKE
+    before = loop.awake
+    loop.go(lambda length_s: (MESSAGE, SPIN_S * 0.7), 20 * GATHERING)
+    assert loop.awake - before <= 12 * SAMPLE, "a sample, and one each time that it is tried"
+
+
 def test_it_sleeps_where_rounds_are_further_apart_than_it_could_stay_awake():
     loop = Loop(busy=0.1, wakes=True, plain_s=2 * SPIN_S).go(waits_for_its_answer, 4 * REST_MAX)
     assert loop.awake == 0
