@@ -24,7 +24,7 @@ from typing import Final
 PAUSE_S: Final = 0.00005  # to which the system adds as much
 SAMPLE: Final = 64  # rounds that are compared with as many
 GLANCE: Final = 4  # rounds with a pause that show already that nothing comes of it
-GATHERING: Final = 2048  # rounds until it is tried again whether the pause is still of use
+GATHERING: Final = 2048  # rounds with a pause, or awake, until it is tried again whether that is still of use
 REST_MIN: Final = 512  # rounds without a pause after it was of no use
 REST_MAX: Final = 16_384
 BUSY: Final = 0.5  # the part of the time that rounds take besides waiting; below it there is nothing to win
@@ -34,11 +34,9 @@ SLOWDOWN: Final = 0.9  # of the bytes in a second, which vary
 SPIN_S: Final = 0.002  # the most awake for one input, and between rounds, on average, for that to be tried
 VAIN: Final = 8  # times in a row that nothing came while the node was awake
 SPEEDUP: Final = 1.1  # of the bytes in a second that are worth a processor's time
-SLOW_S: Final = 0.0002  # between rounds, on average: so few have to bring more, as they vary more by chance,
-SLOW_SPEEDUP: Final = 1.3
-STILL: Final = (
-    0.8  # of the bytes in a second that were read asleep, for it to stay awake: clients have changed
-)
+SLOW_SPEEDUP: Final = 1.3  # the same for few rounds: on average, `SLOW_S` or more lie between them
+SLOW_S: Final = 0.0002
+STILL: Final = 0.8  # of the bytes in a second read asleep, below which clients have changed, and it is over
 
 
 class Phase(Enum):
