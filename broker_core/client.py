@@ -406,6 +406,12 @@ class Client:
         self._check(CONFIGURE, "queue", name)
         self.host.pause_queue(self.own_queue(name), paused)
 
+    def reread_queue(self, name: str) -> int:
+        """Have messages of a queue read again that could not be read, and return how many."""
+        self._acts()
+        self._check(CONFIGURE, "queue", name)
+        return self.own_queue(name).reread()
+
     def delete_queue(self, name: str, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete a queue and return how many messages waited; a missing one is fine in most profiles (S075, S076)."""
         self._acts()

@@ -188,6 +188,7 @@ class Alarms:
         self._interval_s = interval_s
         self._low: tuple[str, ...] = ()  # by the monitors' readings
         self._said: dict[str, None] = {}  # alarms raised by `set`
+        self.warnings: dict[str, None] = {}  # of what is wrong, and does not hold publishers back
         self._listeners: list[Listener] = []
 
     def check(self, now: float) -> float:
@@ -211,6 +212,13 @@ class Alarms:
         """Clear an alarm that was raised by hand; those of monitors stay."""
         self._said.pop(reason, None)
         self._tell()
+
+    def warn(self, reason: str) -> None:
+        """Note that something is wrong, until `end_warning`: health checks fail, and publishers are not held back."""
+        self.warnings[reason] = None
+
+    def end_warning(self, reason: str) -> None:
+        self.warnings.pop(reason, None)
 
     def listen(self, listener: Listener) -> None:
         """Call `listener(reason)` on every change from now on; it must not wait."""

@@ -43,6 +43,7 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
     "delayed": ("messages", "Show messages that wait for a time; drop them, or deliver them now."),
     "pause": ("messages", "Let the consumers of a queue wait; publishing goes on."),
     "resume": ("messages", "Let the consumers of a paused queue go on."),
+    "reread": ("messages", "Read messages of a queue again that could not be read from the store."),
     "forget-ids": ("objects", "Forget the ids by which an exchange or a queue drops duplicates."),
     "renew": ("messages", "Give a consumer more time to acknowledge what it holds."),
     "move": ("messages", "Move the messages of a queue to another."),

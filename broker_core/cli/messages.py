@@ -1,4 +1,7 @@
-"""`leveret publish`, `get`, `peek`, `purge`, `move`, `delayed`, `pause`, `resume`, `renew`: messages of a queue."""
+"""Work with the messages of a queue.
+
+`leveret publish`, `get`, `peek`, `purge`, `move`, `delayed`, `pause`, `resume`, `reread`, `renew`.
+"""
 
 from __future__ import annotations
 
@@ -154,6 +157,11 @@ def add_pause(parser: argparse.ArgumentParser, environ: Environ) -> None:
 
 def add_resume(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(resume))
+    _queue(parser)
+
+
+def add_reread(parser: argparse.ArgumentParser, environ: Environ) -> None:
+    control(parser, environ, Working(reread))
     _queue(parser)
 
 
@@ -362,6 +370,21 @@ def _paused(options: argparse.Namespace, api: Api, verb: str, words: str) -> int
     return DONE
 
 
+def reread(options: argparse.Namespace, api: Api) -> int:
+    from broker_core.cli.api import path
+
+    answer = api.put(path("queues", options.vhost, options.queue, "reread"), {})
+    count = answer.get("rereading") if isinstance(answer, Mapping) else None
+    told = {"name": options.queue, "vhost": options.vhost, "rereading": count}
+    what = counted(count, "message") if isinstance(count, int) and count else "nothing"
+    say(
+        options,
+        told,
+        f"{what} of queue '{options.queue}' is read again; `leveret list queues` shows what is left",
+    )
+    return DONE
+
+
 def renew(options: argparse.Namespace, api: Api) -> int:
     from broker_core.cli.api import own_path
 
@@ -380,5 +403,6 @@ ADD: Final[Mapping[str, Add]] = {
     "delayed": add_delayed,
     "pause": add_pause,
     "resume": add_resume,
+    "reread": add_reread,
     "renew": add_renew,
 }

@@ -49,6 +49,9 @@ class Holder(Protocol):
         called wait for a time.
         """
 
+    def reread(self) -> int:
+        """Have what could not be read read again (`Durability.read_unreadable`), and return how many entries."""
+
     def marked(self) -> Iterable[tuple[int, int]]:
         """Return number and mark of each entry that was delivered before, or waits for a time. Called at the end."""
 
@@ -166,6 +169,25 @@ class Durability(ABC):
     @abstractmethod
     def fetch_soon(self, holder: Holder, page: Page, then: Callable[[list[Stored]], None]) -> None:
         """Have a thread read the entries of a page as `fetch` does; `then` is called in the broker's thread."""
+
+    @abstractmethod
+    def missed(self, holder: Holder, page: Page, stored: Sequence[Stored]) -> None:
+        """Count the entries of a page as unreadable that `fetch` left out. Called when the page ceases to exist."""
+
+    @abstractmethod
+    def unreadable_of(self, holder: Holder) -> int:
+        """Return how many entries of a holder could not be read. They stay in the store."""
+
+    @abstractmethod
+    def read_unreadable(self, holder: Holder, then: Callable[[Page, list[Stored]], None]) -> int:
+        """Have a thread read these entries again, and return how many.
+
+        `then` is called in the broker's thread for each page of which some could be read: the holder has these again.
+        """
+
+    @abstractmethod
+    def settle_unreadable(self, holder: Holder) -> int:
+        """Settle these entries without reading them, and return how many: the holder drops all that it has."""
 
     @abstractmethod
     def is_far(self, page: Page) -> bool:

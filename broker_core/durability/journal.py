@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -37,10 +38,11 @@ from broker_core.durability.contract import (
     Stored,
 )
 from broker_core.durability.id_log import IdLog
-from broker_core.durability.page_reader import FoundPage, read_page
+from broker_core.durability.page_reader import FoundPage, read_again, read_page
 from broker_core.durability.pending_commit import GatheringMoment, gathered, given_up, octets_of
 from broker_core.durability.recovery import ALL_UP_TO, owners_of
 from broker_core.durability.segment_log import SegmentLog
+from broker_core.durability.unreadable import UnreadableEntries
 from broker_core.durability.wall_offsets import JUMP_MS, WallOffsets
 from broker_core.store.contract import Commit, NoSpaceError, Page, Store, StoreError
 
@@ -60,6 +62,7 @@ DOUBLED_MAX: Final = 6  # times that the number of commits is doubled: at most o
 AHEAD_ENTRIES: Final = 64  # in a commit that is encoded while the one before is in flight, at least
 LOW_ON_DISK: Final = "low on disk"
 STALLED: Final = "the store does not answer"
+UNREADABLE: Final = "messages cannot be read"
 
 
 class FlyingCommit:
@@ -106,6 +109,7 @@ class Journal(Durability):
         self.known = Chunks()
         self.arrival_times = ArrivalTimes(lambda: self.known.oldest)
         self.logs: dict[int, SegmentLog] = {}  # by the number of the stream
+        self.unreadable: UnreadableEntries[Holder] = UnreadableEntries(self._on_unreadable)
         self.cache = BlockCache()
         self.readings = Readings(store)
         self.on_durable: Callable[[], None] = lambda: None
@@ -465,6 +469,7 @@ class Journal(Durability):
         if cause is None:
             log.info("the store answers again")
             self.broker.alarms.clear(STALLED)
+            self._read_all_again()
         else:
             log.error("the store does not answer, and publishers are held back until it does: %s", cause)
             self.broker.alarms.set(STALLED)
@@ -511,6 +516,9 @@ class Journal(Durability):
     def fetch(self, holder: Holder, page: Page) -> list[Stored]:
         with self.store.reader() as reader:
             found = read_page(reader, page, self.encoding)
+        if missing := self._missing(page, found):
+            with self.store.reader() as reader:
+                read_again(reader, missing, found)
         return self._stored(holder, page, found)
 
     def is_far(self, page: Page) -> bool:
@@ -523,16 +531,31 @@ class Journal(Durability):
         def arrived(found: FoundPage | Exception) -> None:
             if isinstance(found, Exception):
                 self._on_failure(found)
+            elif missing := self._missing(page, found):
+                self.store.read_soon(lambda reader: read_again(reader, missing, found), arrived_again)
+            else:
+                then(self._stored(holder, page, found))
+
+        def arrived_again(found: FoundPage | Exception) -> None:
+            if isinstance(found, Exception):
+                self._on_failure(found)
             else:
                 then(self._stored(holder, page, found))
 
         self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
 
+    def _missing(self, page: Page, found: FoundPage) -> list[int]:
+        """Return the entries of a page that could not be read, without those that were settled before the read."""
+        if not found.damage:
+            return []
+        there = {row[0] for row in found.rows}
+        return [number for number in page.numbers if number not in there and self.known.needs(number)]
+
     def _stored(self, holder: Holder, page: Page, found: FoundPage) -> list[Stored]:
-        if found.damage and (lost := self._lost(page, found)):
+        if missing := self._missing(page, found):
             log.error(
                 "%d messages of %s cannot be read; they are not delivered, and stay in the store: %s",
-                lost,
+                len(missing),
                 holder.described,
                 "; ".join(dict.fromkeys(found.damage)),
             )
@@ -542,10 +565,52 @@ class Journal(Durability):
             for number, position, expires_ms, _, message in found.rows
         ]
 
-    def _lost(self, page: Page, found: FoundPage) -> int:
-        """Return how many entries of a page could not be read, without those that were settled before the read."""
-        there = {row[0] for row in found.rows}
-        return len([number for number in page.numbers if number not in there and self.known.needs(number)])
+    # What cannot be read.
+
+    def missed(self, holder: Holder, page: Page, stored: Sequence[Stored]) -> None:
+        there = {row[0] for row in stored}
+        numbers = [number for number in page.numbers if number not in there and self.known.needs(number)]
+        if numbers:
+            marks = {number: page.marks[number] for number in numbers if number in page.marks}
+            self.unreadable.note(
+                holder, Page(numbers, page.position, page.last, 0, redelivered=page.redelivered, marks=marks)
+            )
+
+    def unreadable_of(self, holder: Holder) -> int:
+        return self.unreadable.of(holder) if self.unreadable.count else 0
+
+    def read_unreadable(self, holder: Holder, then: Callable[[Page, list[Stored]], None]) -> int:
+        pages = self.unreadable.pages(holder)
+        for page in pages:
+            self.fetch_soon(holder, page, partial(self._arrived_again, holder, page, then))
+        return sum([len(page) for page in pages])
+
+    def _arrived_again(
+        self, holder: Holder, page: Page, then: Callable[[Page, list[Stored]], None], stored: list[Stored]
+    ) -> None:
+        """Give a holder what could be read of a page, unless it has dropped all of that meanwhile."""
+        if self.unreadable.remove(holder, page):
+            self.missed(holder, page, stored)
+            if stored:
+                then(page, stored)
+
+    def settle_unreadable(self, holder: Holder) -> int:
+        pages = self.unreadable.take(holder) if self.unreadable.count else ()
+        for page in pages:
+            self.settle_numbers(page.numbers)
+        return sum([len(page) for page in pages])
+
+    def _read_all_again(self) -> None:
+        """Have queues read again what they could not while the store did not answer."""
+        for holder in self.unreadable.holders():
+            holder.reread()
+
+    def _on_unreadable(self, count: int) -> None:
+        """Raise an alarm, which does not hold publishers back, while there are messages that cannot be read."""
+        if count:
+            self.broker.alarms.warn(UNREADABLE)
+        else:
+            self.broker.alarms.end_warning(UNREADABLE)
 
     # The end.
 

@@ -124,6 +124,7 @@ class NodeAdmin(Operations):
                 for each in self._node.listening
             ],
             "alarm": broker.alarms.reason,
+            "warnings": [*broker.alarms.warnings],
             "storage": "memory" if self._node.keeper is None else "durable",
             "data_dir": None if self.data_folder is None else str(self.data_folder),
             "connections": len(broker.clients),

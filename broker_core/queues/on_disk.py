@@ -103,7 +103,7 @@ class Backlog:
     def read(self, page: Page) -> list[Delivery]:
         """Read a page at once, and return its messages in order. The page ceases to exist."""
         self._asked.pop(page, None)
-        return self._taken_in(page, self._made(page, self._journal.fetch(self._queue, page)))
+        return self._taken_in(page, self._journal.fetch(self._queue, page))
 
     def read_soon(self, page: Page, then: Then) -> None:
         """Have a thread read a page; `then` gets its messages, unless it was read or given up meanwhile.
@@ -159,12 +159,15 @@ class Backlog:
     def _arrived(self, page: Page, stored: list[Stored]) -> None:
         then = self._asked.pop(page, None)
         if then is not None:
-            then(self._taken_in(page, self._made(page, stored)))
+            then(self._taken_in(page, stored))
         self._queue.touch()
 
-    def _taken_in(self, page: Page, deliveries: list[Delivery]) -> list[Delivery]:
+    def _taken_in(self, page: Page, stored: list[Stored]) -> list[Delivery]:
+        """Return the messages of a page that ceases to exist. Those that could not be read wait for another reading."""
+        deliveries = self._made(page, stored)
         self._gone(page)
-        if len(deliveries) < len(page):
+        if len(stored) < len(page):
+            self._journal.missed(self._queue, page, stored)
             self._count_off(page, deliveries)
         deliveries.sort(key=POSITION)  # store numbers follow arrival, but for messages that were stored later
         return deliveries

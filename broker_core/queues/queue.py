@@ -349,6 +349,15 @@ class Queue(Destination):
     # What is the same for all kinds.
 
     @property
+    def unreadable(self) -> int:
+        """Return how many of its messages cannot be read from the store, in which they stay."""
+        return 0 if self.journal is None else self.journal.unreadable_of(self)
+
+    def reread(self) -> int:
+        """Have messages and dead letters that could not be read be read again, and return how many."""
+        return 0
+
+    @property
     def delayed(self) -> int:
         """Return how many messages wait for a time before they are ready."""
         return 0

@@ -297,6 +297,8 @@ class Schedule:
             page = self._page_of([item])
             stored = self._queue.journal.fetch(self._queue, page)
             delivery = next(iter(read_back(self._queue, page, stored)), None)
+            if delivery is None:
+                self._queue.journal.missed(self._queue, page, stored)
         self._removed(item.position)
         item.delivery = None
         return delivery if delivery is not None else self.drop_first()
@@ -382,10 +384,10 @@ class Schedule:
                 if self._items.get(item.position) is not item:
                     continue  # it was dropped, or made due, meanwhile
                 self._removed(item.position)
-                if (
-                    delivery := found.get(item.position)
-                ) is not None:  # else it is damaged, which has been logged
+                if (delivery := found.get(item.position)) is not None:
                     self._join(item, delivery, now)
+            if len(found) < len(items):
+                journal.missed(self._queue, page, stored)
             self._watch()
             self._queue.touch()
 

@@ -27,7 +27,7 @@ import attrs
 from mypy_extensions import mypyc_attr
 
 from broker_core.clock import NEVER
-from broker_core.delivery import Consumer, Delivery
+from broker_core.delivery import Consumer, Delivery, read_back
 from broker_core.durability.contract import PENDING
 from broker_core.errors import AccessRefused
 from broker_core.limits import Overflow, QueueLimits, QueueType
@@ -65,7 +65,7 @@ from broker_core.values import Table
 
 if TYPE_CHECKING:
     from broker_core.client import Client
-    from broker_core.durability.contract import WaitingRow
+    from broker_core.durability.contract import Stored, WaitingRow
     from broker_core.message import Message
     from broker_core.queues.held_dead_letters import HeldDeadLetters
     from broker_core.store.contract import Page
@@ -551,6 +551,15 @@ class WorkQueue(Queue):
             self.came_back = True
         self.touch()
 
+    def reread(self) -> int:
+        held = 0 if self.dead_letters is None else self.dead_letters.reread()
+        return held + (0 if self.journal is None else self.journal.read_unreadable(self, self._read_again))
+
+    def _read_again(self, page: Page, stored: list[Stored]) -> None:
+        """Let messages wait at their places that could not be read before."""
+        for delivery in read_back(self, page, stored):
+            self.due(delivery)
+
     def take_back(self, delivery: Delivery) -> None:
         """Requeue a message of a lease or an XA branch. The store gets it anew, and its time to live begins again."""
         if self.journal is not None and delivery.message.facts.durable and self.number:
@@ -661,6 +670,8 @@ class WorkQueue(Queue):
                 self.forget(pile)
                 broker.discarded.add(pile, broker.now)
         self.ready = self.ready_bytes = self.expiring = 0
+        if self.journal is not None:
+            count += self.journal.settle_unreadable(self)
         if self.schedule is not None:
             count += self.schedule.purge()
         if self.awaited or self.overfull is not None:

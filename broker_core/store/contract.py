@@ -252,7 +252,7 @@ class Stats:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Reader(ABC):
-    """Reads chunks and blocks, in one thread. All reads of one job see the same moment."""
+    """Reads chunks and blocks, in one thread. All reads of one job see the same moment, but for `again`."""
 
     @abstractmethod
     def find(self, number: int) -> tuple[int, bytes]:
@@ -261,6 +261,14 @@ class Reader(ABC):
     @abstractmethod
     def messages(self, first: int, start: int, length: int) -> bytes:
         """Return some bytes of a chunk's messages. Raises DamagedError, StoreError."""
+
+    @abstractmethod
+    def again(self, number: int) -> Chunk:
+        """Read the chunk of an entry once more, at a new moment, and from where it was written first.
+
+        Called for what seems to be damaged. What is read after it is of that moment, too. Raises DamagedError,
+        StoreError.
+        """
 
     @abstractmethod
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:

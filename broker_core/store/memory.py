@@ -289,6 +289,10 @@ class ContentReader(Reader):
             raise DamagedError(f"chunk {first} is damaged, or is not there")
         return found.messages[start : start + length]
 
+    def again(self, number: int) -> Chunk:
+        first, _ = self.find(number)
+        return self.content.chunks[first]
+
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
         found = self._segment(stream, segment, until)
         return self._looks.blocks(found.span, found.read, offset, until, octets)

@@ -10,8 +10,9 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import TypeVar
 
+from broker_core.store import chunk
 from broker_core.store.bloom import BlockRange, WantedValues
-from broker_core.store.contract import DamagedError, Reader, Span, StoreError
+from broker_core.store.contract import Chunk, DamagedError, Reader, Span, StoreError
 from broker_core.store.database import is_trouble_of_disk
 from broker_core.store.logged_changes import LoggedChanges, LoggedChunks
 from broker_core.store.segment import Looks, Read, not_there
@@ -41,17 +42,23 @@ class Slices(Reader):
     @contextmanager
     def moment(self) -> Iterator[Reader]:
         """Return a context within which all reads see one moment. Raises StoreError."""
+        self._begin()
+        try:
+            yield self
+        finally:
+            self._end()
+
+    def _begin(self) -> None:
         self._recent = self._logged().now()  # first: what leaves the log after it is in the database
         try:
             self._connection.execute("begin")
         except sqlite3.Error as error:
             raise StoreError(f"messages.db cannot be read: {error}") from None
-        try:
-            yield self
-        finally:
-            self._recent = LoggedChunks({}, {})
-            if self._connection.in_transaction:
-                self._connection.execute("rollback")
+
+    def _end(self) -> None:
+        self._recent = LoggedChunks({}, {})
+        if self._connection.in_transaction:
+            self._connection.execute("rollback")
 
     def find(self, number: int) -> tuple[int, bytes]:
         if (recent := self._recent.find(number)) is not None:
@@ -94,6 +101,12 @@ class Slices(Reader):
         if len(octets) != length:
             raise DamagedError(f"chunk {first} is cut off")
         return octets
+
+    def again(self, number: int) -> Chunk:
+        self._end()
+        self._begin()
+        first, entries = self.find(number)
+        return Chunk(first, entries, self.messages(first, 0, chunk.read(entries).ends[-1]))
 
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
         span, read = self._segment(stream, segment, until)

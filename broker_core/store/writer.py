@@ -47,6 +47,7 @@ from broker_core.store.segments import SegmentChange, Segments
 from broker_core.store.writer_thread import End, Soon, WriterThread
 
 IDLE_S: Final = 1.0  # without a commit, before the files are maintained
+FILL: Final = "update chunks set messages = ? where first = ? and length(messages) = 0 and entries = ?"
 PORTION_CHUNKS: Final = 64  # deleted at a time where there is no room to delete all that a commit says
 
 
@@ -167,17 +168,22 @@ class Writer(WriterThread):
         self._remove(change)
         self._files.keep_small()
 
-    def fill(self, bodies: Sequence[tuple[bytes, int]]) -> None:
-        """Write the messages of chunks that have none yet. Raises NoSpaceError, StoreError."""
+    def fill(self, bodies: Sequence[Chunk]) -> list[int]:
+        """Write the messages of chunks that have none yet; not if their entries are others. Return which were written.
+
+        Raises NoSpaceError, StoreError.
+        """
+        filled: list[int] = []
         try:
             self._messages.execute("begin immediate")
-            self._messages.executemany(
-                "update chunks set messages = ? where first = ? and length(messages) = 0", bodies
-            )
+            for each in bodies:
+                if self._messages.execute(FILL, (each.messages, each.first, each.entries)).rowcount:
+                    filled.append(each.first)
             self._messages.execute("commit")
         except sqlite3.Error as error:
             raise self._given_up(error) from error
-        self._files.wrote_messages(sum(len(octets) for octets, _ in bodies))
+        self._files.wrote_messages(sum(len(each.messages) for each in bodies))
+        return filled
 
     # The thread.
 

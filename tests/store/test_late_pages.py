@@ -53,6 +53,8 @@ class LatePages(RuleBasedStateMachine):
         self.arrived: list[int] = []  # for each in the log, how many messages there were when it was given
         self.messages = 0
         self.gone: set[int] = set()  # accepted or purged
+        self.is_known = True  # which messages were purged
+        self.late: set[int] = set()  # may have come back after others that were behind them
         self.fetched: list[Delivery] = []
 
     def teardown(self) -> None:
@@ -102,6 +104,16 @@ class LatePages(RuleBasedStateMachine):
     def damage(self, which: int) -> None:
         chunks = self.disk.chunks()
         self.disk.store.damaged.add(chunks[which % len(chunks)])
+
+    @precondition(lambda self: self.disk.store.damaged)
+    @rule(is_mended=st.booleans())
+    def read_again(self, is_mended: bool) -> None:
+        """What could not be read is read again, in vain or not. It comes back to its place, late."""
+        if is_mended:
+            self.disk.store.damaged.clear()
+        self.late |= set(range(self.messages)) - {number(each) for each in self.content()}
+        assert self.queue.reread() == self.queue.unreadable
+        self.settle()
 
     @rule()
     def fetch(self) -> None:
@@ -167,8 +179,11 @@ class LatePages(RuleBasedStateMachine):
         ready = self.queue.ready
         content = {number(each) for each in self.content()}
         damaged = ready - len(content)
-        assert self.queue.purge() == ready
+        unreadable = self.queue.unreadable
+        assert self.queue.purge() == ready + unreadable
         assert damaged >= 0
+        assert self.queue.unreadable == 0
+        self.is_known = self.is_known and not (damaged or unreadable)
         self.gone |= content
         self.settle()
 
@@ -202,9 +217,9 @@ class LatePages(RuleBasedStateMachine):
             later = [
                 each for other, each in log[nth + 1 :] if other is consumer and number(each) < arrived[nth]
             ]
-            assert not any(comes_before(each, delivery) for each in later)
+            assert not any(comes_before(each, delivery) for each in later if number(each) not in self.late)
             for each in left:
-                if number(each) >= arrived[nth] or each.expires_at < now:
+                if number(each) >= arrived[nth] or each.expires_at < now or number(each) in self.late:
                     continue
                 if comes_before(each, delivery) and wants(consumer, each):
                     raise AssertionError(f"{number(each)} waits, and {number(delivery)} was given")
@@ -235,6 +250,10 @@ class LatePages(RuleBasedStateMachine):
         queue, pages, here = self.queue, pages_of(self.queue), in_memory(self.queue)
         assert queue.ready == len(here) + sum(map(len, pages))
         assert queue.ready_bytes == octets(here) + sum(page.octets for page in pages)
+        journal = self.disk.journal
+        assert (journal.unreadable.count > 0) == bool(self.bench.broker.alarms.warnings)
+        if journal.unreadable.count:
+            assert journal.unreadable.count == queue.unreadable
         expiring = sum(each.expires_at != NEVER for each in here) + sum(page.expiring for page in pages)
         assert queue.expiring == expiring
         for each in queue.lanes:
@@ -248,7 +267,8 @@ class LatePages(RuleBasedStateMachine):
         there = [number(each) for each in (*self.content(), *held, *self.fetched)]
         counted = Counter([*there, *dead, *self.gone])
         assert all(count == 1 for count in counted.values())
-        if not self.disk.store.damaged and self.queue.limits.dead_letter_exchange is not None:
+        is_whole = self.is_known and not (self.disk.store.damaged or self.queue.unreadable)
+        if is_whole and self.queue.limits.dead_letter_exchange is not None:
             assert counted.keys() == set(range(self.messages))
 
 

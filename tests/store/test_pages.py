@@ -10,14 +10,16 @@ from collections.abc import Callable
 import pytest
 
 from broker_core.durability import recovery
-from broker_core.durability.journal import Journal
+from broker_core.durability.journal import UNREADABLE, Journal
+from broker_core.errors import PreconditionFailed
 from broker_core.limits import QueueLimits
 from broker_core.message import Facts, Message
 from broker_core.queues import on_disk
 from broker_core.queues.level import Lane
 from broker_core.queues.searchable_level import SearchedLane
 from broker_core.queues.work_queue import WorkQueue
-from broker_core.store.contract import Page
+from broker_core.store.contract import DamagedError, Page
+from broker_core.store.memory import ContentReader
 from tests.core.fakes import DEAD, FakeConsumer, Only, fetched, letters, reasons, waiting
 from tests.harness.bench import ENCODING, CoreBench
 from tests.harness.call_count import calls
@@ -409,6 +411,87 @@ def test_messages_that_cannot_be_read_are_counted_off_and_the_others_are_given(b
     consumer = FakeConsumer(queue)
     bench.read_all()
     assert (consumer.bodies(), counts(queue)) == ("a b c d e", (0, 0, 0))
+
+
+def unread(bench: PagedBench) -> WorkQueue:
+    """A queue with three messages that cannot be read, and one that was given to a consumer that has left."""
+    queue = bench.queue()
+    bench.put(*letters(3))
+    bench.put(b"d")
+    paged_out(queue)
+    bench.disk.store.damaged.add(bench.disk.chunks()[0])
+    consumer = FakeConsumer(queue)
+    bench.read_all()
+    assert consumer.bodies() == "d"
+    consumer.leave()
+    assert (queue.ready, queue.unreadable, bench.broker.alarms.warnings) == (0, 3, {UNREADABLE: None})
+    return queue
+
+
+def test_what_could_not_be_read_is_given_once_it_can_be_read_again(bench: PagedBench) -> None:
+    queue = unread(bench)
+    assert queue.reread() == 3
+    bench.read_all()
+    assert (queue.ready, queue.unreadable) == (0, 3), "it is damaged still"
+    bench.disk.store.damaged.clear()
+    assert queue.reread() == 3
+    bench.read_all()
+    assert (queue.ready, queue.unreadable, bench.broker.alarms.warnings) == (3, 0, {})
+    consumer = FakeConsumer(queue)
+    bench.settle()
+    assert (consumer.bodies(), queue.reread()) == ("a b c", 0)
+
+
+def test_what_could_not_be_read_goes_with_what_is_purged_also_while_it_is_read_again(
+    bench: PagedBench,
+) -> None:
+    queue = unread(bench)
+    bench.disk.store.damaged.clear()
+    queue.reread()
+    assert queue.purge() == 3
+    bench.settle()
+    bench.read_all()
+    assert (queue.ready, queue.unreadable, bench.broker.alarms.warnings) == (0, 0, {})
+    assert [bench.disk.journal.known.needs(number) for number in range(1, 4)] == [False] * 3
+
+
+def test_a_queue_with_messages_that_cannot_be_read_is_not_empty_and_its_deletion_ends_the_alarm(
+    bench: PagedBench,
+) -> None:
+    queue = unread(bench)
+    with pytest.raises(PreconditionFailed, match="not empty"):
+        bench.host.delete_queue(queue, if_empty=True)
+    bench.host.delete_queue(queue)
+    bench.settle()
+    assert (bench.broker.alarms.warnings, bench.disk.journal.unreadable.count) == ({}, 0)
+
+
+def test_queues_read_again_by_themselves_when_the_store_answers_again(bench: PagedBench) -> None:
+    queue = unread(bench)
+    bench.disk.store.damaged.clear()
+    bench.disk.journal._on_stalled("the database is away")
+    assert not bench.disk.reads
+    bench.disk.journal._on_stalled(None)
+    bench.read_all()
+    assert (queue.ready, queue.unreadable) == (3, 0)
+
+
+def test_a_page_of_an_older_moment_is_read_again_before_it_counts_as_damaged(
+    bench: PagedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = filled(bench, 4)
+    find, tries = ContentReader.find, []
+
+    def older(reader: ContentReader, number: int) -> tuple[int, bytes]:
+        tries.append(number)
+        if len(tries) == 1:
+            raise DamagedError("chunk 1 is cut off")
+        return find(reader, number)
+
+    monkeypatch.setattr(ContentReader, "find", older)
+    consumer = FakeConsumer(queue)
+    bench.read_all()
+    assert (consumer.bodies(), queue.unreadable) == ("a b c d", 0)
 
 
 @pytest.mark.parametrize("settled", [False, True])

@@ -11,7 +11,7 @@ import pytest
 from broker_core.store import segment
 from broker_core.store.block import HEADER_OCTETS, pack
 from broker_core.store.bloom import BlockRange, WantedValues
-from broker_core.store.contract import Reader, Span
+from broker_core.store.contract import Chunk, Reader, Span
 from broker_core.store.segment import Looks, gaps
 from tests.store.shelf import append, bodies_in, content_of
 
@@ -77,6 +77,9 @@ class OneSegment(Reader):
         raise NotImplementedError
 
     def messages(self, first: int, start: int, length: int) -> bytes:
+        raise NotImplementedError
+
+    def again(self, number: int) -> Chunk:
         raise NotImplementedError
 
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:

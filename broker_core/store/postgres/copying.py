@@ -74,11 +74,8 @@ def to_folder(
                 for at in range(0, len(rows), 16):
                     part = found[at : at + 16]
                     if bodies:
-                        messages = dict(source.many_bodies([each.first for each, _ in part]))
-                        part = [
-                            (Chunk(each.first, each.entries, messages[each.first]), bits)
-                            for each, bits in part
-                        ]
+                        whole = source.bodies([each.first for each, _ in part])
+                        part = [(each, bits) for each, (_, bits) in zip(whole, part, strict=True)]
                         done += sum(len(each.messages) for each, _ in part)
                         progress(done, total)
                     target.take_chunks(part)

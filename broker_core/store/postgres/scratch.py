@@ -4,13 +4,15 @@
                  └─ messages, segments ──> when they are wanted, or a moment later
 
 So the event loop reads locally, as from any data folder, and what is paged out only to save memory is here alone. The
-messages of a chunk that was there at the start are empty until they are brought; large ones are beside the database, in
-plain files (`bodies.py`). A reader that sees an older moment than
-the database is told so, and reads again.
+messages of a chunk that was there at the start are empty until they are brought. Large ones are beside the database, in
+plain files (`bodies.py`): the row has their key in the place of the messages, so that a reader sees those of its own
+moment. The database may have merged a chunk already, or not yet, that a reader wants to bring: then it is said to be
+damaged, as far as that moment goes, and read once more (`Reader.again`) from the database itself.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sqlite3
@@ -19,16 +21,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from struct import Struct
 from threading import Event, Lock, Thread
 from time import monotonic
-from typing import Final, TypeVar
+from typing import Final
 
 import attrs
 
+from broker_core.store import chunk
 from broker_core.store.contract import (
     Chunk,
     Commit,
     DamagedError,
+    NoSpaceError,
     Reader,
     Span,
     Stats,
@@ -41,19 +46,18 @@ from broker_core.store.postgres.filling import FilledFolder
 from broker_core.store.postgres.source import ChunkRow, Source
 from broker_core.store.segment import Read
 from broker_core.store.segments import WRITING, Key, SegmentChange, Segments
-from broker_core.store.snapshot_reader import ReaderThread, Slices
+from broker_core.store.snapshot_reader import ReaderThread, Slices, unread
 from broker_core.store.syncing import write_all
 
-T = TypeVar("T")
+log: Final = logging.getLogger("leveret.store")
 
 SCRATCH: Final = "scratch"
 BODIES: Final = "bodies"  # the folder of large chunks' messages
 LARGE: Final = 8192  # bytes of a chunk's messages that are kept beside the database
+KEY: Final = Struct(
+    "<Q"
+)  # of those, in the place of the messages, which are always longer: a record takes 16 bytes
 BROUGHT_OCTETS: Final = 1 << 20  # of messages fetched at a time without being asked for
-
-
-class StaleError(Exception):
-    """The database is further than the moment that a reader sees: it has to take a new one."""
 
 
 class Scratch(FilledFolder):
@@ -67,11 +71,11 @@ class Scratch(FilledFolder):
         super().__init__(path)
         self._lock = Lock()  # of the connections that write
         self.bodies = ChunkBodies(path / BODIES)
+        self._beside: dict[int, int] = {}  # keys of their messages, by chunk
         self._lacking: dict[int, int] = {}  # chunks without their messages, to the bytes of these
         self._firsts: list[int] = []  # of all chunks that lacked them at the start, ascending
-        self._asked: set[int] = (
-            set()
-        )  # chunks whose messages are being brought because somebody waits for them
+        # Chunks whose messages are being brought because a reader waits for them.
+        self._asked: set[int] = set()
         self._short_of: dict[Key, int] = {}  # segments whose files lack their first so many bytes
         self._segments.written = []
         self._over = Event()
@@ -113,21 +117,38 @@ class Scratch(FilledFolder):
         """Write the rest of a commit. Raises NoSpaceError, StoreError."""
         gone = [*commit.dropped, *(first for each, _ in commit.replaced for first in each)]
         with self._lock:
-            self._writer.write_rows(commit, [self._slim(each) for each in made], change)
+            with self._kept_beside(made) as (slim, keys):
+                self._writer.write_rows(commit, slim, change)
             for first in gone:
                 self._lacking.pop(first, None)
-            if gone:
-                self._writing(lambda: self.bodies.drop(gone))
+            old = [self._beside.pop(first) for first in gone if first in self._beside]
+            self._beside.update(keys)
+            if old:
+                self._writing(lambda: self.bodies.drop(old))
             if change is not None:
                 for key in change.cut:
                     self._short_of.pop(key, None)
 
-    def _slim(self, made: Chunk) -> Chunk:
-        """Return a chunk without its messages, which are kept beside the database, if they are large."""
-        if len(made.messages) < LARGE:
-            return made
-        self._writing(lambda: self.bodies.put(made.first, made.messages))
-        return Chunk(made.first, made.entries, b"")
+    @contextmanager
+    def _kept_beside(self, made: Sequence[Chunk]) -> Iterator[tuple[list[Chunk], dict[int, int]]]:
+        """Put large messages beside the database, unless its rows are not written after all.
+
+        Returns a context with the chunks as they go into rows, and the keys of those messages, by chunk.
+        Raises NoSpaceError, StoreError.
+        """
+        keys: dict[int, int] = {}
+        try:
+            for each in made:
+                if len(each.messages) >= LARGE:
+                    self._writing(partial(self._put, keys, each))
+            yield [_slim(each, keys) for each in made], keys
+        except (NoSpaceError, StoreError):
+            with suppress(OSError):
+                self.bodies.drop([*keys.values()])
+            raise
+
+    def _put(self, keys: dict[int, int], made: Chunk) -> None:
+        keys[made.first] = self.bodies.put(made.messages)
 
     def _writing(self, work: Callable[[], None]) -> None:
         """Write to files. Raises NoSpaceError, StoreError."""
@@ -139,6 +160,7 @@ class Scratch(FilledFolder):
     def look_after(self) -> bool:
         """Do one step of maintenance while no commits come. Return whether there is more to do."""
         with self._lock:
+            self._writing(self.bodies.tidy)
             return self._writer.look_after()
 
     # What is lacking.
@@ -167,26 +189,30 @@ class Scratch(FilledFolder):
     def _bring(self, firsts: Sequence[int], reader: Reader) -> None:
         """Bring the messages of chunks that may be here by now. Raises StoreError."""
         wanted = [first for first in firsts if first in self._lacking]
-        self._keep(self._sources[1].many_bodies(wanted) if wanted else ())
+        self._keep(self._sources[1].bodies(wanted) if wanted else ())
         self._asked.difference_update(firsts)
 
     def bring_chunk(self, first: int, entries: bytes, source: Source) -> bytes:
-        """Return the messages of a chunk whose entries are known. Raises DamagedError, StoreError, StaleError."""
-        if (found := source.bodies(first)) is None or found[0] != entries:
-            raise StaleError
-        self._keep([(first, found[1])])
-        return found[1]
+        """Return the messages of a chunk whose entries are known. Raises DamagedError, StoreError."""
+        found = source.bodies([first])
+        if not found or found[0].entries != entries:
+            raise DamagedError(f"chunk {first} is not in the database as it is in the local copy")
+        self._keep(found)
+        return found[0].messages
 
-    def _keep(self, bodies: Sequence[tuple[int, bytes]]) -> None:
+    def _keep(self, found: Sequence[Chunk]) -> None:
+        """Write messages that are lacking; not those of chunks that the database has merged, and this copy has not."""
         with self._lock:
-            lacking = [(first, octets) for first, octets in bodies if first in self._lacking]
-            for first, octets in lacking:
-                if len(octets) >= LARGE:
-                    self._writing(partial(self.bodies.put, first, octets))
-            if small := [(octets, first) for first, octets in lacking if len(octets) < LARGE]:
-                self._writer.fill(small)
-            for first, _ in lacking:
+            lacking = [each for each in found if each.first in self._lacking]
+            if not lacking:
+                return
+            with self._kept_beside(lacking) as (slim, keys):
+                filled = self._writer.fill(slim)
+            for first in filled:
                 del self._lacking[first]
+            self._beside.update((first, keys[first]) for first in filled if first in keys)
+            if vain := [key for first, key in keys.items() if first not in self._beside]:
+                self._writing(lambda: self.bodies.drop(vain))
 
     def bring_segment(self, key: Key, source: Source) -> None:
         """Bring the part of a segment's file that was there at the start. Raises StoreError."""
@@ -214,7 +240,7 @@ class Scratch(FilledFolder):
                 began, commits = monotonic(), self._writer.commits
                 wanted = [first for first in firsts if first in self._lacking]
                 if wanted:
-                    self._keep(source.many_bodies(wanted))
+                    self._keep(source.bodies(wanted))
                 if self._writer.commits != commits and self._over.wait(monotonic() - began):
                     break
         source.close()
@@ -225,22 +251,13 @@ class Scratch(FilledFolder):
         """Return the segments that there are now, in order."""
         return [span for _, span in sorted(self._segments.spans.items())]
 
-    def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
-        def arrived(found: T | Exception) -> None:
-            if isinstance(found, StaleError):
-                self.read_soon(job, then)
-            else:
-                then(found)
-
-        self._reads.put(job, arrived)
-
     def stats(self) -> Stats:
         found = super().stats()
         lacking = sum(list(self._lacking.values()))
         beside = self.bodies.octets
         return attrs.evolve(
             found,
-            messages_octets=found.messages_octets + beside + lacking,
+            messages_octets=found.messages_octets - KEY.size * len(self._beside) + beside + lacking,
             file_octets=found.file_octets + beside,
         )
 
@@ -274,24 +291,47 @@ class CachedSlices(Slices):
             yield reader
 
     def messages(self, first: int, start: int, length: int) -> bytes:
-        octets = self._scratch.bodies.read(first, start, length)
-        if octets is None:
-            try:
-                return super().messages(first, start, length)
-            except DamagedError:
-                found = self._connection.execute(
-                    "select entries from chunks where first = ? and length(messages) = 0", (first,)
-                ).fetchone()
-                if found is None or not length:
-                    raise
-            octets = self._scratch.bring_chunk(first, found[0], self._source)[start : start + length]
+        octets = self._kept(first, start, length)
         if len(octets) != length:
             raise DamagedError(f"chunk {first} is cut off")
         return octets
 
+    def _kept(self, first: int, start: int, length: int) -> bytes:
+        """Return bytes of a chunk's messages, from where the row says they are. Raises DamagedError, StoreError."""
+        try:
+            with self._connection.blobopen("chunks", "messages", first, readonly=True) as blob:
+                if len(blob) > KEY.size:
+                    blob.seek(start)
+                    return blob.read(length)
+                key = blob.read()
+        except (sqlite3.Error, ValueError) as error:  # ValueError: beyond the end
+            raise unread(f"chunk {first}", error) from None
+        if key:
+            return self._scratch.bodies.read(KEY.unpack(key)[0], start, length) or b""
+        found = self._connection.execute("select entries from chunks where first = ?", (first,)).fetchone()
+        return self._scratch.bring_chunk(first, found[0], self._source)[start : start + length]
+
+    def again(self, number: int) -> Chunk:
+        try:
+            found = self._source.chunk_of(number)
+        except StoreError as error:
+            log.warning("entry %d is not read from the database: %s", number, error)
+            found = None
+        if (
+            found is None or number not in chunk.read(found.entries).numbers
+        ):  # it is here only, to save memory
+            return super().again(number)
+        return found
+
     def _segment(self, stream: int, first: int, until: int) -> tuple[Span, Read]:
         self._scratch.bring_segment((stream, first), self._source)
         return super()._segment(stream, first, until)
+
+
+def _slim(made: Chunk, keys: dict[int, int]) -> Chunk:
+    """Return a chunk as its row has it: with the key of its messages in their place, if they are kept beside."""
+    key = keys.get(made.first)
+    return made if key is None else Chunk(made.first, made.entries, KEY.pack(key))
 
 
 def portions(sizes: Sequence[tuple[int, int]]) -> Sequence[list[int]]:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import attrs
 
-from broker_core.store.contract import NoSpaceError, Span, StoreError
+from broker_core.store.contract import Chunk, NoSpaceError, Span, StoreError
 from broker_core.store.postgres import schema
 from broker_core.store.postgres.session import Database, Session, UnreachableError
 
@@ -37,10 +37,12 @@ select c.first, c.octets, c.entries, s.bits from {s}.chunks c
 left join {s}.settled s on s.shard = c.shard and s.chunk = c.first
 where c.shard = %s and c.first > %s order by c.first limit %s
 """
-BODIES: Final = "select entries, messages from {s}.chunks where shard = %s and first = %s"
-MANY_BODIES: Final = (
-    "select first, messages from {s}.chunks where shard = %s and first = any(%s) order by first"
+BODIES: Final = (
+    "select first, entries, messages from {s}.chunks where shard = %s and first = any(%s) order by first"
 )
+CHUNK_OF: Final = """
+select first, entries, messages from {s}.chunks where shard = %s and first <= %s order by first desc limit 1
+"""
 BLOCKS: Final = """
 select at, octets from {s}.blocks where shard = %s and stream = %s and segment = %s and at >= %s and at < %s order by at
 """
@@ -98,14 +100,21 @@ class Source:
             yield found
             last = found[-1].first
 
-    def bodies(self, first: int) -> tuple[bytes, bytes] | None:
-        """Return the entries and the messages of a chunk; None: it is not there any more. Raises StoreError."""
-        rows = self._rows(BODIES, first)
-        return (_bytes(rows[0][0]), _bytes(rows[0][1])) if rows else None
+    def bodies(self, firsts: Sequence[int]) -> list[Chunk]:
+        """Return some chunks with their messages, without those that are not there any more. Raises StoreError."""
+        return [_chunk(row) for row in self._rows(BODIES, list(firsts))]
 
-    def many_bodies(self, firsts: Sequence[int]) -> list[tuple[int, bytes]]:
-        """Return the messages of some chunks, without those that are not there any more. Raises StoreError."""
-        return [(_int(first), _bytes(messages)) for first, messages in self._rows(MANY_BODIES, list(firsts))]
+    def chunk_of(self, number: int) -> Chunk | None:
+        """Return the chunk that has an entry, or had it. Raises StoreError, also if the database does not answer."""
+        if self._closing.is_set():
+            raise StoreError("the store is closed")
+        with self._lock:
+            try:
+                rows = self._opened().rows(CHUNK_OF, self._shard, number)
+            except (UnreachableError, NoSpaceError) as error:
+                self._drop()
+                raise StoreError(str(error)) from None
+        return _chunk(rows[0]) if rows else None
 
     def blocks(self, stream: int, segment: int, octets: int) -> Iterator[tuple[int, bytes]]:
         """Yield the places and bytes of a segment's blocks up to its size in `octets`. Raises StoreError."""
@@ -178,6 +187,10 @@ class SnapshotSource(Source):
             schema.check(session)
             session.connection.execute("begin isolation level repeatable read, read only")
         return super()._opened()
+
+
+def _chunk(row: Sequence[object]) -> Chunk:
+    return Chunk(_int(row[0]), _bytes(row[1]), _bytes(row[2]))
 
 
 def _int(value: object) -> int:

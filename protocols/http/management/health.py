@@ -44,12 +44,31 @@ def failed(reason: str, **more: Json) -> Response:
 
 
 def alarms(asked: Asked) -> Json | Response:
-    """Check that no alarm holds publishers back."""
-    reason = asked.broker.alarms.reason
-    if reason is None:
+    """Check that no alarm holds publishers back, and that nothing else is wrong."""
+    raised = asked.broker.alarms
+    return alarms_in_effect(asked, [*([] if raised.reason is None else [raised.reason]), *raised.warnings])
+
+
+def alarms_in_effect(asked: Asked, resources: list[str]) -> Json | Response:
+    if not resources:
         return OK
     node = "" if asked.broker.operations is None else asked.broker.operations.name
-    return failed("There are alarms in effect in the cluster", alarms=[{"node": node, "resource": reason}])
+    return failed(
+        "There are alarms in effect in the cluster",
+        alarms=[{"node": node, "resource": resource} for resource in resources],
+    )
+
+
+def unreadable_messages(asked: Asked) -> Json | Response:
+    """Check that each message that was wanted so far could be read from the store."""
+    journal = asked.broker.journal
+    if journal is None or not journal.unreadable.count:
+        return OK
+    holders: list[Json] = [
+        {"holder": holder.described, "messages": journal.unreadable.of(holder)}
+        for holder in journal.unreadable.holders()
+    ]
+    return failed("Messages cannot be read; they stay in the store", unreadable=holders)
 
 
 def certificate_expiration(asked: Asked) -> Json | Response:
@@ -133,7 +152,8 @@ def below_connection_limit(asked: Asked) -> Json | Response:
 
 
 def ready_to_serve(asked: Asked) -> Json | Response:
-    problem = alarms(asked)
+    reason = asked.broker.alarms.reason
+    problem = alarms_in_effect(asked, [] if reason is None else [reason])
     return problem if isinstance(problem, Response) else below_connection_limit(asked)
 
 
@@ -158,13 +178,15 @@ def node(asked: Asked) -> Json:
     """
     if asked.arguments.get("name", asked.operations.name) != asked.operations.name:
         raise not_there()
-    reason = asked.broker.alarms.reason
-    return OK if reason is None else {"status": "failed", "reason": f"alarms in effect: {reason}"}
+    raised = asked.broker.alarms
+    reasons = [*([] if raised.reason is None else [raised.reason]), *raised.warnings]
+    return {"status": "failed", "reason": f"alarms in effect: {' & '.join(reasons)}"} if reasons else OK
 
 
 ROUTES: Final = (
     Route("GET", PATH + "/alarms", Level.MANAGEMENT, alarms),
     Route("GET", PATH + "/local-alarms", Level.MANAGEMENT, alarms),
+    Route("GET", PATH + "/unreadable-messages", Level.MANAGEMENT, unreadable_messages),
     Route("GET", PATH + "/certificate-expiration/{within}/{unit}", Level.MANAGEMENT, certificate_expiration),
     Route("GET", PATH + "/port-listener/{port}", Level.MANAGEMENT, port_listener),
     Route("GET", PATH + "/protocol-listener/{protocol}", Level.MANAGEMENT, protocol_listener),

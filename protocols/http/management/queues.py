@@ -99,6 +99,11 @@ def dead_letter_octets(queue: Queue) -> int:
     return 0 if queue.dead_letters is None else queue.dead_letters.octets
 
 
+def unreadable(queue: Queue) -> int:
+    """Return how many messages of the queue, and dead letters that it holds, cannot be read from the store."""
+    return queue.unreadable + (0 if queue.dead_letters is None else queue.dead_letters.unreadable)
+
+
 def why_held(queue: Queue) -> str | None:
     """Return why the first of its dead letters is held; None if none is."""
     return None if queue.dead_letters is None else queue.dead_letters.why or None
@@ -128,13 +133,14 @@ QUEUE: Final[Fields[Queue]] = {
     "message_bytes_delayed": lambda queue: queue.delayed_bytes,
     "message_bytes_paged_out": away_octets,
     "message_bytes_ready": lambda queue: queue.ready_bytes,
-    "messages": lambda queue: queue.ready + queue.unsettled + queue.delayed,
+    "messages": lambda queue: queue.ready + queue.unsettled + queue.delayed + queue.unreadable,
     "messages_dlx": dead_letters,
     "messages_delayed": lambda queue: queue.delayed,
     "messages_paged_out": away,
     "messages_ram": lambda queue: queue.ready - away(queue),
     "messages_ready": lambda queue: queue.ready,
     "messages_unacknowledged": lambda queue: queue.unsettled,
+    "messages_unreadable": unreadable,
     "name": lambda queue: queue.name,
     "next_delayed_at": next_delayed_at,
     "operator_policy": lambda queue: named(policies_of(queue)[1]),
@@ -291,6 +297,11 @@ def paused(asked: Asked, on: bool) -> Response:
     return changed(asked, False)
 
 
+def reread(asked: Asked) -> Json:
+    """Have messages of a queue read again that could not be read, and answer how many. Raises NotFound."""
+    return {"rereading": client_of(asked, own_host_of(asked)).reread_queue(asked.arguments["name"])}
+
+
 ROUTES: Final = (
     Route("GET", PATH, Level.MANAGEMENT, queues),
     Route("GET", DETAILED, Level.MANAGEMENT, queues),
@@ -300,4 +311,5 @@ ROUTES: Final = (
     Route("DELETE", ONE, Level.MANAGEMENT, delete_queue),
     Route("PUT", ONE + "/pause", Level.MANAGEMENT, pause),
     Route("PUT", ONE + "/resume", Level.MANAGEMENT, resume),
+    Route("PUT", ONE + "/reread", Level.MANAGEMENT, reread),
 )

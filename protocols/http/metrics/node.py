@@ -267,6 +267,9 @@ def _alarms(broker: Broker) -> Iterator[Found]:
     ):
         family = Family(f"rabbitmq_alarms_{name}", UNTYPED, text)
         yield NODE, family, int(monitor.reason in raised)
+    unreadable = 0 if broker.journal is None else broker.journal.unreadable.count
+    text = "Messages of all queues that cannot be read from the store."
+    yield NODE, Family("leveret_messages_unreadable", GAUGE, text), unreadable
     limit = None if memory is None else memory.limit()
     yield NODE, Family("rabbitmq_resident_memory_limit_bytes", GAUGE, "Memory that raises the alarm."), limit
     limit = None if disk is None else disk.limit()

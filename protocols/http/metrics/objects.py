@@ -73,12 +73,13 @@ def read_queue(queue: Queue) -> Numbers:
     dead = (0, 0, 0) if held is None else (held.count, held.octets, held.confirmed)
     return (
         *read,
-        read[0] + read[1] + queue.delayed,
+        read[0] + read[1] + queue.delayed + queue.unreadable,
         len(queue.consumers),
         queue.ready_bytes,
         queue.refused,
         *dead,
         queue.delayed,
+        queue.unreadable,
         ids_of(queue),
         *((0, 0) if (watch := queue.slow_consumers) is None else (len(watch.slow), watch.found)),
     )
@@ -100,6 +101,7 @@ QUEUES: Final = Subject(
         "dlx_bytes",
         "dlx_confirmed",
         "delayed",
+        "unreadable",
         "ids",
         "slow",
         "slow_found",
@@ -117,13 +119,19 @@ QUEUES: Final = Subject(
             COARSE,
             "rabbitmq_queue_messages",
             "messages",
-            "Messages in queues: waiting, for later, or with consumers.",
+            "Messages in queues: waiting, for later, with consumers, or unreadable.",
         ),
         gauge(
             QUEUE,
             "leveret_queue_messages_delayed",
             "delayed",
             "Messages that wait for a time before they are ready.",
+        ),
+        gauge(
+            QUEUE,
+            "leveret_queue_messages_unreadable",
+            "unreadable",
+            "Messages that cannot be read from the store, in which they stay.",
         ),
         gauge("queue_consumer_count", "rabbitmq_queue_consumers", "consumers", "Consumers of queues."),
         gauge(

@@ -28,7 +28,7 @@ SHAPES: Final = {
         "message_bytes_persistent message_bytes_ram message_bytes_unacknowledged messages_persistent "
         "messages_ready_ram messages_unacknowledged_ram recoverable_slaves",
         "dead_letters_wait message_bytes_delayed message_bytes_dlx messages_delayed messages_dlx next_delayed_at "
-        "warnings",
+        "messages_unreadable warnings",
     ),
     "message_stats of a queue": (
         "ack ack_details deliver deliver_details deliver_get deliver_get_details deliver_no_ack "

@@ -16,6 +16,7 @@ import trio
 
 from broker_core.config.load import parse
 from broker_core.node.node import Node
+from broker_core.store.contract import Chunk
 from broker_core.store.postgres.scratch import Scratch
 from broker_core.store.postgres.session import Database
 from broker_core.store.postgres.shard import Shard
@@ -45,19 +46,14 @@ QUEUES: dict[str, dict[str, object]] = {
 def gate(monkeypatch: pytest.MonkeyPatch) -> Event:
     """Until it is open, no message comes from the database; none may ever be read by the loop."""
     opened = Event()
-    many, one = Source.many_bodies, Source.bodies
+    bodies = Source.bodies
 
-    def later(source: Source, firsts: list[int]) -> list[tuple[int, bytes]]:
-        opened.wait()
-        return many(source, firsts)
-
-    def wanted(source: Source, first: int) -> tuple[bytes, bytes] | None:
+    def later(source: Source, firsts: list[int]) -> list[Chunk]:
         assert not source._name.endswith(":loop"), "the loop waits"
         opened.wait()
-        return one(source, first)
+        return bodies(source, firsts)
 
-    monkeypatch.setattr(Source, "many_bodies", later)
-    monkeypatch.setattr(Source, "bodies", wanted)
+    monkeypatch.setattr(Source, "bodies", later)
     monkeypatch.setattr(Scratch, "_bring_all", lambda scratch: None)  # nothing comes by itself
     return opened
 

@@ -10,9 +10,8 @@ import pytest
 
 from broker_core.store import chunk
 from broker_core.store.contract import Chunk, DamagedError, Reader
-from broker_core.store.postgres.scratch import Scratch, StaleError
+from broker_core.store.postgres.scratch import Scratch
 from broker_core.store.postgres.session import Database, Session
-from broker_core.store.postgres.source import Source
 from broker_core.store.postgres.store import PostgresStore
 from tests.store.shelf import Shelf, append, bodies_in, entries
 
@@ -116,23 +115,52 @@ def test_what_was_rewritten_before_it_was_brought_is_not_written_over(shelf: She
     shelf.store.close(None)
 
 
-def test_a_reader_of_an_older_moment_than_the_database_reads_again(
-    shelf: Shelf, gate: Event, monkeypatch: pytest.MonkeyPatch
-):
-    shelf.commit(chunks=[entries(1, b"a")])
+def test_a_reader_of_an_older_moment_than_the_database_reads_again(shelf: Shelf, gate: Event):
+    shelf.commit(chunks=[entries(1, b"a", b"b"), entries(3, b"c")])
     shelf = shelf.killed().start()
-    bring = Scratch.bring_chunk
-    tries: list[int] = []
+    merged = merged_of(chunk.pack(entries(1, b"a", b"b")), [2], chunk.pack(entries(3, b"c")), [3])
+    with shelf.store.reader() as reader:
+        assert reader.find(2)[0] == 1
+        shelf.commit(replaced=[([1, 3], merged)])
+        with pytest.raises(DamagedError, match="not in the database as it is in the local copy"):
+            reader.messages(1, 0, 10)
+        for number in (2, 3):
+            made = reader.again(number)
+            assert (made.first, made.entries, made.messages) == (1, merged.entries, merged.messages)
+    shelf.store.close(None)
 
-    def stale(scratch: Scratch, first: int, columns: bytes, source: Source) -> bytes:
-        tries.append(first)
-        if len(tries) == 1:
-            raise StaleError
-        return bring(scratch, first, columns, source)
 
-    monkeypatch.setattr(Scratch, "bring_chunk", stale)
-    assert shelf.read(messages_of(1)) == chunk.pack(entries(1, b"a")).messages
-    assert tries == [1, 1]
+def merged_of(*parts: Chunk | list[int]) -> Chunk:
+    """Return one chunk with what is left of some, each followed by the numbers of its entries that are needed."""
+    made = chunk.rewritten(
+        [
+            (each.entries, each.messages, needed)
+            for each, needed in zip(parts[::2], parts[1::2], strict=True)
+            if isinstance(each, Chunk) and isinstance(needed, list)
+        ]
+    )
+    return Chunk(made.first, made.entries, made.messages)
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True])
+def test_a_merged_chunk_is_read_while_a_reader_still_has_those_that_it_replaced(
+    shelf: Shelf, gate: Event, is_taken_over: bool
+):
+    """It has the number of the first, of which the messages are kept as long as that reader is there."""
+    old, other = chunk.pack(entries(1, BODY * 10, BODY * 10)), chunk.pack(entries(3, BODY * 20))
+    shelf.commit(chunks=[entries(1, BODY * 10, BODY * 10), entries(3, BODY * 20)])
+    if is_taken_over:
+        shelf = shelf.killed().start()
+    merged = merged_of(old, [1], other, [3])
+    with shelf.store.reader() as reader:
+        assert messages_of(1)(reader) == old.messages
+        shelf.commit(replaced=[([1, 3], merged)])
+        assert shelf.read(messages_of(3)) == shelf.read(messages_of(1)) == merged.messages
+        if (
+            not is_taken_over
+        ):  # else it would have to bring them once more, and the database has them no longer
+            assert messages_of(1)(reader) == old.messages
+    assert shelf.read(messages_of(3)) == merged.messages
     shelf.store.close(None)
 
 

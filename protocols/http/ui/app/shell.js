@@ -70,7 +70,7 @@ function health({ problem, unreachable, status }) {
     ? ["Unreachable", "failed"]
     : problem
       ? ["Not up to date", "failed"]
-      : status?.alarm
+      : status?.alarm || status?.warnings?.length
         ? ["Alarm", "warning"]
         : ["Running", "good"];
   return h("a", { href: link(["alarms"]), class: `badge health ${kind}` }, text);
@@ -142,6 +142,10 @@ function banners({ problem, status, unreachable }) {
         { class: "banner warning" },
         `Alarm: ${status.alarm}. Publishers are held up. `,
         h("a", { href: link(["alarms"]) }, "More"),
+      ),
+    !unreachable &&
+      status?.warnings?.map((text) =>
+        h("p", { class: "banner warning" }, `Alarm: ${text}. `, h("a", { href: link(["alarms"]) }, "More")),
       ),
   );
 }

@@ -57,6 +57,19 @@ export const queue = {
 const held = (found) =>
   `${count(found.messages_dlx)} (${octets(found.message_bytes_dlx)}): ${found.dead_letters_wait ?? "on their way"}`;
 
+const unreadable = (found, host, name) => [
+  h("b", { class: "dropped" }, `${count(found.messages_unreadable)}; they stay in the store `),
+  h("button", { type: "button", onclick: () => reread(host, name) }, "Read again"),
+];
+
+async function reread(host, name) {
+  await attempt(async () => {
+    const { rereading } = await put(path`queues/${host}/${name}/reread`, {});
+    return `${plural(rereading, "message")} of “${name}” is read again`;
+  });
+  document.dispatchEvent(new Event("leveret:changed"));
+}
+
 const details = (found, host, name) =>
   facts([
     ["State", found.state],
@@ -64,6 +77,7 @@ const details = (found, host, name) =>
     ["Unacknowledged", count(found.messages_unacknowledged)],
     ["For later", found.messages_delayed > 0 && count(found.messages_delayed)],
     ["Dead letters held", found.messages_dlx > 0 && held(found)],
+    ["Cannot be read", found.messages_unreadable > 0 && unreadable(found, host, name)],
     ["Bodies", Number.isFinite(found.message_bytes) && octets(found.message_bytes)],
     ["In memory", Number.isFinite(found.message_bytes_ram) && octets(found.message_bytes_ram)],
     ["Policy", found.policy],
