@@ -429,7 +429,9 @@ class Writer(WriterThread):
             undeletable = self._undeletable(firsts) if is_damage(error) else []
             if not undeletable:
                 raise
-            self._write_packed(commit, made, state, undeletable, change)
+            _leave_apart(commit, undeletable)
+            left = {*commit.dropped, *(first for gone, _ in commit.replaced for first in gone)}
+            self._write_packed(commit, made, state, [each for each in undeletable if each in left], change)
         self._files.wrote_messages(sum(each.octets for each in made))
         if change is not None:
             self._segments.landed(change)
@@ -525,6 +527,17 @@ class Writer(WriterThread):
             self._segments.remove(change)
         except OSError as error:
             raise StoreError(str(failure(error, "a segment cannot be deleted"))) from None
+
+
+def _leave_apart(commit: Commit, undeletable: Sequence[int]) -> None:
+    """Take back merges whose chunk would have the number of one that cannot be deleted: all of them stay as they are.
+
+    What of the merged chunk is settled from now on does not fit to them, and is delivered again after a restart.
+    """
+    apart = {new.first for _, new in commit.replaced if new.first in undeletable}
+    commit.replaced = [each for each in commit.replaced if each[1].first not in apart]
+    for first in apart:
+        commit.settled.pop(first, None)
 
 
 def _kept(commit: Commit) -> Mapping[str, str | None]:

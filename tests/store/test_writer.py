@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.store import commit_statement, housekeeping
-from broker_core.store.contract import DamagedError, NoSpaceError, StoreError
+from broker_core.store import chunk, commit_statement, housekeeping
+from broker_core.store.contract import Chunk, DamagedError, NoSpaceError, StoreError
 from broker_core.store.database import PAGE_OCTETS
 from broker_core.store.folder import MESSAGES
 from broker_core.store.housekeeping import FREE_PAGES, TRICKLE_PAGES
@@ -77,11 +78,12 @@ class Disk:
 
     def _fails(self, sql: str, *arguments: object) -> tuple[int, str] | None:
         self.statements.append(sql)
-        goes = "delete" in sql or sql == commit_statement.DO
-        if goes and any(
-            text in repr(arguments) for each in self.broken for text in (f"'[{each}]'", f"({each},)")
-        ):
-            return CORRUPT
+        if "delete" in sql or sql == commit_statement.DO:
+            listed = re.findall(r"'\[([\d, ]+)\]'|\((\d+),\)", repr(arguments))
+            if self.broken.intersection(
+                int(each) for pair in listed for text in pair for each in re.findall(r"\d+", text)
+            ):
+                return CORRUPT
         self.at -= 1
         return self.fault if self.at == 0 or (self.word and self.word in sql) else None
 
@@ -302,6 +304,24 @@ def test_a_chunk_that_is_too_damaged_to_be_deleted_is_set_aside(disk: Disk):
         with pytest.raises(DamagedError, match="no chunk has entry 3"):
             reader.find(3)
     shelf.store.close(None)
+
+
+@pytest.mark.parametrize("broken", [1, 2])
+def test_a_merged_chunk_does_not_take_the_number_of_one_that_is_too_damaged_to_be_deleted(
+    disk: Disk, broken: int
+):
+    """Then all of them stay as they are: an ignored number would hide the merged one."""
+    parts = [chunk.pack(entries(1, b"x")), chunk.pack(entries(2, b"y"))]
+    merged = chunk.rewritten([(each.entries, each.messages, [each.first]) for each in parts])
+    disk.broken = {broken}
+    made = Chunk(merged.first, merged.entries, merged.messages)
+    assert disk.shelf.commit(replaced=[([1, 2], made)], settled={1: b"\0"}) == 2
+    with disk.shelf.store.reader() as reader:
+        for part in parts:
+            first, columns = reader.find(part.first)
+            messages = reader.messages(first, 0, chunk.read(columns).ends[-1])
+            assert (first, messages) == ((1, merged.messages) if broken == 2 else (part.first, part.messages))
+    assert disk.shelf.store.damage == []
 
 
 # Keeping the files small.
