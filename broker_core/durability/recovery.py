@@ -211,7 +211,9 @@ def _take(
         columns = chunk.read(kept.entries)
     except DamagedError as error:
         recovered.damaged += 1
-        journal.next_entry = max(journal.next_entry, kept.first + 1)
+        journal.next_entry = max(
+            journal.next_entry, kept.first + journal.chunk_entries
+        )  # it may be whole again
         log.error(
             "chunk %d cannot be read, its messages are not recovered; it stays in the store: %s",
             kept.first,

@@ -79,6 +79,9 @@ class Writer(WriterThread):
         self._removing_change: SegmentChange | None = None  # and this is what it did to segments
         self._flags = 0  # of the format of messages.db
         self._is_fenced = False  # each transaction checks that this node may still write
+        self._apart: set[int] = (
+            set()
+        )  # chunks whose merging was taken back: what is settled of them is not written
 
     # Called by the journal's thread.
 
@@ -281,6 +284,8 @@ class Writer(WriterThread):
 
         Where only the removal of objects found no room, the rest is there, and is not written again.
         """
+        for first in self._apart.intersection(commit.settled):
+            del commit.settled[first]
         try:
             if commit is self._removing:
                 made, change = [], self._removing_change
@@ -429,13 +434,25 @@ class Writer(WriterThread):
             undeletable = self._undeletable(firsts) if is_damage(error) else []
             if not undeletable:
                 raise
-            _leave_apart(commit, undeletable)
+            self._leave_apart(commit, undeletable)
             left = {*commit.dropped, *(first for gone, _ in commit.replaced for first in gone)}
             self._write_packed(commit, made, state, [each for each in undeletable if each in left], change)
         self._files.wrote_messages(sum(each.octets for each in made))
         if change is not None:
             self._segments.landed(change)
             self._files.wrote_segments()
+
+    def _leave_apart(self, commit: Commit, undeletable: Sequence[int]) -> None:
+        """Take back merges whose chunk would have the number of one that cannot be deleted: all stay as they are.
+
+        Bits of the merged chunk would stand for other entries of its first part: they are left out from now on, and
+        what they settle is delivered again after a restart.
+        """
+        apart = {new.first for _, new in commit.replaced if new.first in undeletable}
+        commit.replaced = [each for each in commit.replaced if each[1].first not in apart]
+        self._apart |= apart
+        for first in apart.intersection(commit.settled):
+            del commit.settled[first]
 
     def _write_segments(self, commit: Commit) -> SegmentChange | None:
         """Write the files of segments. Raises OSError, sqlite3.Error."""
@@ -527,17 +544,6 @@ class Writer(WriterThread):
             self._segments.remove(change)
         except OSError as error:
             raise StoreError(str(failure(error, "a segment cannot be deleted"))) from None
-
-
-def _leave_apart(commit: Commit, undeletable: Sequence[int]) -> None:
-    """Take back merges whose chunk would have the number of one that cannot be deleted: all of them stay as they are.
-
-    What of the merged chunk is settled from now on does not fit to them, and is delivered again after a restart.
-    """
-    apart = {new.first for _, new in commit.replaced if new.first in undeletable}
-    commit.replaced = [each for each in commit.replaced if each[1].first not in apart]
-    for first in apart:
-        commit.settled.pop(first, None)
 
 
 def _kept(commit: Commit) -> Mapping[str, str | None]:

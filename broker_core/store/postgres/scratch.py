@@ -189,16 +189,23 @@ class Scratch(FilledFolder):
     def _bring(self, firsts: Sequence[int], reader: Reader) -> None:
         """Bring the messages of chunks that may be here by now. Raises StoreError."""
         wanted = [first for first in firsts if first in self._lacking]
-        self._keep(self._sources[1].bodies(wanted) if wanted else ())
-        self._asked.difference_update(firsts)
+        try:
+            self._keep_if_possible(self._sources[1].bodies(wanted) if wanted else ())
+        finally:
+            self._asked.difference_update(firsts)
 
     def bring_chunk(self, first: int, entries: bytes, source: Source) -> bytes:
         """Return the messages of a chunk whose entries are known. Raises DamagedError, StoreError."""
         found = source.bodies([first])
         if not found or found[0].entries != entries:
             raise DamagedError(f"chunk {first} is not in the database as it is in the local copy")
-        self._keep(found)
+        self._keep_if_possible(found)
         return found[0].messages
+
+    def _keep_if_possible(self, found: Sequence[Chunk]) -> None:
+        """Write messages that are lacking, if there is room for them; else they are brought another time."""
+        with suppress(NoSpaceError):
+            self._keep(found)
 
     def _keep(self, found: Sequence[Chunk]) -> None:
         """Write messages that are lacking; not those of chunks that the database has merged, and this copy has not."""
@@ -240,7 +247,7 @@ class Scratch(FilledFolder):
                 began, commits = monotonic(), self._writer.commits
                 wanted = [first for first in firsts if first in self._lacking]
                 if wanted:
-                    self._keep(source.bodies(wanted))
+                    self._keep_if_possible(source.bodies(wanted))
                 if self._writer.commits != commits and self._over.wait(monotonic() - began):
                     break
         source.close()
@@ -317,15 +324,20 @@ class CachedSlices(Slices):
         except StoreError as error:
             log.warning("entry %d is not read from the database: %s", number, error)
             found = None
-        if (
-            found is None or number not in chunk.read(found.entries).numbers
-        ):  # it is here only, to save memory
-            return super().again(number)
-        return found
+        # What the database has not is here only, to save memory.
+        return found if found is not None and is_of(found, number) else super().again(number)
 
     def _segment(self, stream: int, first: int, until: int) -> tuple[Span, Read]:
         self._scratch.bring_segment((stream, first), self._source)
         return super()._segment(stream, first, until)
+
+
+def is_of(found: Chunk, number: int) -> bool:
+    """Return whether a chunk has this number, or an entry with it."""
+    try:
+        return found.first == number or number in chunk.read(found.entries).numbers
+    except DamagedError:
+        return False
 
 
 def _slim(made: Chunk, keys: dict[int, int]) -> Chunk:
