@@ -15,8 +15,7 @@ from contextlib import nullcontext
 from broker_core.testing.simulation import LENGTH, history, shrunk
 
 from .planted import MISTAKES, planted
-from .world import Messaging
-from .worlds import WORLDS, failure_in, steps_of, world_of
+from .worlds import WORLDS, Simulated, failure_in, steps_of, world_of
 
 
 def main(arguments: list[str]) -> int:
@@ -35,7 +34,7 @@ def main(arguments: list[str]) -> int:
         return searched(chosen.seed, chosen.seeds, chosen.steps, world)
 
 
-def told(seed: int, steps: int, world: type[Messaging]) -> int:
+def told(seed: int, steps: int, world: type[Simulated]) -> int:
     """Print what happens with one seed. Return the exit code: 1 if it fails."""
     if failure_in([seed], steps, world) is not None:
         return searched(seed, 1, steps, world)
@@ -43,7 +42,7 @@ def told(seed: int, steps: int, world: type[Messaging]) -> int:
     return 0
 
 
-def searched(first: int, seeds: int, steps: int, world: type[Messaging] | None) -> int:
+def searched(first: int, seeds: int, steps: int, world: type[Simulated] | None) -> int:
     """Run so many seeds, and print what came of them. Return the exit code: 1 if one of them fails."""
     began = time.monotonic()
     found = failure_in(range(first, first + seeds), steps, world)

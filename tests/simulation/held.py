@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from broker_core.store.contract import Commit, NoSpaceError, Store, StoreError
+from broker_core.store.contract import Commit, NoSpaceError, Reader, Store, StoreError
 from broker_core.store.memory import MemoryStore
+
+T = TypeVar("T")
 
 
 class Reached(NamedTuple):
@@ -26,6 +29,7 @@ class Disk(Store):
     """A store whose commits reach the disk when the simulation says so."""
 
     landed: int  # number of the last commit that is on disk
+    late: list[Callable[[], None]] | None = None  # reads that are done when these are called; None: at once
 
     @property
     @abstractmethod
@@ -66,6 +70,18 @@ class MemoryDisk(MemoryStore, Disk):
         super().land()
 
     def look_after(self) -> None: ...
+
+    def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
+        """Read at once: what is read is of this moment, whenever it arrives."""
+        late = self.late
+
+        def arrived(found: T | Exception) -> None:
+            if late is None:
+                then(found)
+            else:
+                late.append(lambda: then(found))
+
+        super().read_soon(job, arrived)
 
     def cut(self, random: Random) -> tuple[Reached, ...]:
         for commit in self.given:

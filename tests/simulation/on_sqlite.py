@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from random import Random
 from typing import Final, TypeVar
 
@@ -90,12 +90,27 @@ class SqliteDisk(SqliteStore, Disk):
                 self._failed_with(error)
 
     def read_soon(self, job: Callable[[Reader], T], then: Callable[[T | Exception], None]) -> None:
+        if self.late is None:
+            self._done(self._slices.moment(), job, then)
+            return
+        moment = self._slices_of(self._connected(self._folder.messages)).moment()
+        reader = moment.__enter__()
+        self.late.append(lambda: self._done(moment, job, then, reader))
+
+    def _done(
+        self,
+        moment: AbstractContextManager[Reader],
+        job: Callable[[Reader], T],
+        then: Callable[[T | Exception], None],
+        begun: Reader | None = None,
+    ) -> None:
+        """Do a job at a moment, which may have begun before."""
         found: T | Exception
         try:
-            with self._slices.moment() as reader:
-                found = job(reader)
+            found = job(begun if begun is not None else moment.__enter__())
         except Exception as error:
             found = error
+        moment.__exit__(None, None, None)
         self._writer._soon(lambda: then(found))
 
     def close(self, last: Commit | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,10 +28,14 @@ from broker_core.queues.schedule import Schedule
 from broker_core.queues.work_queue import WorkQueue
 from broker_core.security.access import Access
 from broker_core.store import database, redo_log, writer
-from broker_core.store.contract import Commit
+from broker_core.store.contract import Chunk, Commit
+from broker_core.store.logged_changes import LoggedChunks
 from broker_core.store.memory import MemoryStore
+from broker_core.store.postgres.bodies import ChunkBodies
+from broker_core.store.postgres.scratch import CachedSlices, Scratch
 from broker_core.store.redo_log import RedoLog
 from broker_core.store.segments import Segments
+from broker_core.store.snapshot_reader import Slices
 from broker_core.transaction import Transaction
 from broker_core.virtual_host import VirtualHost
 from protocols.amqp10.broker.transactions import Transactions
@@ -574,6 +578,60 @@ def late_commits_count() -> Iterator[None]:
         yield
 
 
+# Readers.
+
+
+def bodies_by_number() -> Iterator[None]:
+    """Messages beside the local copy are found by the number of their chunk, which a merged one takes over."""
+    put, kept = Scratch._put, CachedSlices._kept
+
+    def putting(self: Scratch, keys: dict[int, int], made: Chunk) -> None:
+        put(self, keys, made)
+        named[self, made.first] = keys[made.first]
+
+    def found(self: CachedSlices, first: int, start: int, length: int) -> bytes:
+        key = named.get((self._scratch, first), 0)
+        there = self._scratch.bodies.read(key, start, length)
+        return kept(self, first, start, length) if there is None else there
+
+    named: dict[tuple[Scratch, int], int] = {}
+    with replaced(Scratch, "_put", putting), replaced(CachedSlices, "_kept", found):
+        yield
+
+
+def bodies_not_held() -> Iterator[None]:
+    """Messages beside the local copy are deleted although a reader is there that began before."""
+    with replaced(ChunkBodies, "held", lambda self: nullcontext()):
+        yield
+
+
+def filled_with_others() -> Iterator[None]:
+    """What comes from the database is kept for a chunk that has been merged there, and not yet here."""
+    with replaced(writer, "FILL", writer.FILL.replace("entries = ?", "? is not null")):
+        yield
+
+
+def looked_at_the_log_late() -> Iterator[None]:
+    """A reader looks into the redo log after its moment of the database."""
+    begin, find, not_looked = Slices._begin, Slices.find, LoggedChunks({}, {})
+
+    def early(self: Slices) -> None:
+        if isinstance(self, CachedSlices):  # which has no log
+            begin(self)
+            return
+        self._recent = not_looked
+        self._connection.execute("begin")
+        self._connection.execute("select first from chunks limit 1").fetchone()
+
+    def late(self: Slices, number: int) -> tuple[int, bytes]:
+        if self._recent is not_looked:
+            self._recent = self._logged().now()
+        return find(self, number)
+
+    with replaced(Slices, "_begin", early), replaced(Slices, "find", late):
+        yield
+
+
 MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
     each.__name__.replace("_", "-"): each
     for each in (
@@ -628,6 +686,10 @@ MISTAKES: Final[dict[str, Callable[[], Iterator[None]]]] = {
         impatient,
         beats_unseen,
         late_commits_count,
+        bodies_by_number,
+        bodies_not_held,
+        filled_with_others,
+        looked_at_the_log_late,
     )
 }
 
@@ -692,4 +754,8 @@ FOUND_BY: Final[dict[str, int]] = {
     "impatient": 14,
     "beats-unseen": 2,
     "late-commits-count": 2,
+    "bodies-by-number": 23,
+    "bodies-not-held": 23,
+    "filled-with-others": 71,
+    "looked-at-the-log-late": 84,
 }

@@ -88,6 +88,14 @@ LEASE: Final = "the lease of plain"
 READER: Final = "reader"
 ENDED: Final = ""  # the place of what was settled
 CLIENTS_MAX: Final = 4
+MEANWHILE: Final = (
+    "accept",
+    "publish",
+    "land",
+    "land",
+    "consume",
+    "reject",
+)  # steps while reads are on their way
 
 T = TypeVar("T")
 
@@ -633,19 +641,41 @@ class Messaging(World):
             if record.holder is None and record.ends_at <= self.node.broker.now:
                 self._move(record, DEAD, commit)
 
-    def step_page_out(self, random: Random) -> None:
+    def step_page_out(self, random: Random, name: str = "") -> None:
         """Memory is short: messages that are on disk leave it."""
-        queue = self.node.queue(random.choice(list(QUEUES)))
+        queue = self.node.queue(name or random.choice(list(QUEUES)))
         assert isinstance(queue, WorkQueue)
         queue.page_out(random.choice((0, 0, 1, 3)))
         self.node.settle()
 
     def step_rewrite(self, random: Random) -> None:
-        """Chunks of which little is left are rewritten, as if there were many of them; looked for between commits."""
-        if self.node.disk.flying is not None:
+        """Chunks of which little is left are rewritten, as if there were many of them; looked for between commits.
+
+        Where the thread that reads is slow, other things happen between the moments of what it reads and the results.
+        """
+        disk = self.node.disk
+        if disk.flying is not None:
             return
+        if is_slow := random.random() < 0.5:
+            if "page_out" in self.weights:
+                for name in QUEUES:
+                    self.step_page_out(Random(0), name)
+            self._land_all()
+            disk.late = []
         with replaced(compaction, "YOUNG_MS", 0), replaced(chunks, "SMALL_MANY", 2):
             self.node.rewrite()
+        if is_slow:
+            self._read_late(random)
+
+    def _read_late(self, random: Random) -> None:
+        self.say("the thread that reads is slow")
+        for _ in range(random.randint(2, 8)):
+            getattr(self, f"step_{random.choice(MEANWHILE)}")(random)
+        late, self.node.disk.late = self.node.disk.late or [], None
+        self.say(f"{len(late)} reads are done")
+        for each in late:
+            each()
+            self.node.settle()
 
     # Clients.
 

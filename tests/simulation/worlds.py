@@ -1,36 +1,52 @@
-"""Which world a seed leads: most of them a store in memory, some SQLite on a simulated disk, some a cluster."""
+"""Which world a seed leads: a store in memory, SQLite on a simulated disk, a cluster, or readers beside merges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from broker_core.testing.simulation import LENGTH, BrokenRun, Move, plan, run
 
 from .clustered import Clustered
 from .disk import is_possible
+from .local_copy import LocalCopy
+from .reading import Reading
+from .reading_sqlite import ReadingSqlite
 from .stored import Stored
 from .world import Messaging
 
-WORLDS: Final[Mapping[str, type[Messaging]]] = {
+Simulated: TypeAlias = Messaging | Reading
+
+WORLDS: Final[Mapping[str, type[Simulated]]] = {
     "memory": Messaging,
     "disk": Stored if is_possible() else Messaging,  # elsewhere SQLite's functions are out of reach
     "cluster": Clustered,
+    "readers": ReadingSqlite,
+    "readers-copy": LocalCopy,
 }
-ROUND: Final = 12  # of so many seeds, three are for disks and two for clusters
+ROUND: Final = 12  # seeds
+PLACES: Final = {
+    1: "disk",
+    4: "disk",
+    9: "disk",
+    2: "cluster",
+    7: "cluster",
+    0: "readers",
+    11: "readers-copy",
+}  # in a round, of the worlds that are not in memory
 
 
-def world_of(seed: int) -> type[Messaging]:
+def world_of(seed: int) -> type[Simulated]:
     """Return the world of a seed."""
-    return WORLDS[{1: "disk", 4: "disk", 9: "disk", 2: "cluster", 7: "cluster"}.get(seed % ROUND, "memory")]
+    return WORLDS[PLACES.get(seed % ROUND, "memory")]
 
 
-def steps_of(seed: int, world: type[Messaging], length: int = LENGTH) -> tuple[Move, ...]:
+def steps_of(seed: int, world: type[Simulated], length: int = LENGTH) -> tuple[Move, ...]:
     return plan(seed, world.weights, length)
 
 
 def failure_in(
-    seeds: Iterable[int], length: int = LENGTH, world: type[Messaging] | None = None
+    seeds: Iterable[int], length: int = LENGTH, world: type[Simulated] | None = None
 ) -> tuple[int, BrokenRun] | None:
     """Return the first of these seeds whose run fails, with its failure; in one world, or in that of each seed."""
     for seed in seeds:
