@@ -126,7 +126,8 @@ fuzz: $(VENV)/.ready-to-test ## feed codecs, connections and files with bytes th
 suites: $(VENV)/.ready-to-test ## run the own tests of nine client libraries, here and on RabbitMQ (ARGS="amqp kombu ...")
 	$(BIN)/python -m tests.suites $(ARGS)
 
-rounds: $(VENV)/.ready-to-test ## kill Spark and the broker in mid-batch, 20 times (ARGS="--rounds N --seed N --folder DIR --minutes N")
+rounds: $(VENV)/.ready-to-test ## have nodes live on with a backlog (LIVING="--rounds N --seed N"), and kill Spark and the broker in mid-batch (ARGS="--rounds N --seed N --folder DIR --minutes N")
+	$(BIN)/python -m tests.living.rounds $(LIVING)
 	$(BIN)/python -m tests.pipeline.rounds $(ARGS)
 
 docs: $(VENV)/.ready-to-run ## print the pages that are generated from the code

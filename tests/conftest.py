@@ -33,9 +33,9 @@ HERE: Final = Path(__file__).parent
 # A third of the tests, and most of the time: processes, browsers, clients, servers, Spark. Their results rarely depend
 # on how the code was built, so that only `make nightly` runs them twice.
 EXPENSIVE: Final = (
-    "browser", "cluster/test_commands.py", "cluster/test_member.py", "crash", "ha", "interop", "perf/test_loads.py",
-    "perf/test_loads10.py", "pipeline", "security/test_strangers.py", "store/postgres", "store/test_damage.py",
-    "store/test_synced.py", "system", "tls", "test_install.py",
+    "browser", "cluster/test_commands.py", "cluster/test_member.py", "crash", "ha", "interop", "living",
+    "perf/test_loads.py", "perf/test_loads10.py", "pipeline", "security/test_strangers.py", "store/postgres",
+    "store/test_damage.py", "store/test_synced.py", "system", "tls", "test_install.py",
 )  # fmt: skip
 # What looks at the source, its pages and charts says the same, however that was built.
 SOURCE: Final = (

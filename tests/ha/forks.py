@@ -1,6 +1,6 @@
 """Nodes forked from a process that has imported what they need, which takes a second of processor time for each else.
 
-start ──> "start", folder, log, arguments ──> fork ──> its id              code ──> "code", id ──> exit code, or null
+start ──> "start", folder, log, program ──> fork ──> its id              code ──> "code", id ──> exit code, or null
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import runpy
 import subprocess
 import sys
 import time
@@ -62,9 +63,9 @@ class Forks:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, cwd=ROOT, env=environ, stdin=pipe, stdout=pipe)
 
-    def start(self, folder: Path, log: Path, *arguments: str) -> Fork:
-        """Run `leveret` with these arguments in a folder; what it prints goes to the log."""
-        pid = self.ask("start", str(folder), str(log), *arguments)
+    def start(self, folder: Path, log: Path, module: str, *arguments: str) -> Fork:
+        """Run a module with these arguments in a folder, as `python -m` does; what it prints goes to the log."""
+        pid = self.ask("start", str(folder), str(log), module, *arguments)
         assert pid is not None
         return Fork(self, pid)
 
@@ -84,7 +85,7 @@ class Forks:
         self._process.stdout.close()
 
 
-def started(folder: str, log: str, arguments: list[str]) -> int:
+def started(folder: str, log: str, program: list[str]) -> int:
     """Return the id of a fork, in which this function does not return."""
     if pid := os.fork():
         return pid
@@ -93,15 +94,16 @@ def started(folder: str, log: str, arguments: list[str]) -> int:
     for number in (1, 2):
         os.dup2(opened, number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    from broker_core.cli import main
-
-    code = 1
+    sys.argv = program
+    code: object = 1
     try:
-        code = main(arguments)
+        runpy.run_module(program[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        code = end.code
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()
-    os._exit(code)
+    os._exit(code if isinstance(code, int) else code is not None)
 
 
 def code_of(pid: int) -> int | None:

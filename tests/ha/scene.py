@@ -61,8 +61,17 @@ class HaNode:
     """One node, which reaches a database on its own machine through a relay that can be frozen."""
 
     def __init__(
-        self, folder: Path, name: str, schema_name: str, ports: list[int], machine: Machine, forks: Forks
+        self,
+        folder: Path,
+        name: str,
+        schema_name: str,
+        ports: list[int],
+        machine: Machine,
+        forks: Forks,
+        ttl_s: float = TTL_S,
+        settings: str = "",
     ) -> None:
+        """`ttl_s` is that of its lease; `settings` are more sections of its configuration, as TOML."""
         self.name = name
         self._forks = forks
         self.machine = machine
@@ -87,7 +96,7 @@ class HaNode:
             name = "ha"
             node = "{name}"
             address = "{machine.host}:{free_port()}"
-            lease_ttl = {TTL_S}
+            lease_ttl = {ttl_s}
             [[listeners]]
             address = "{self.amqp}"
             [http]
@@ -98,15 +107,19 @@ class HaNode:
             http = "error"
             [security]
             loopback_users = []
+            {settings}
             """
         )
         self.process: subprocess.Popen[bytes] | Fork | None = None
 
-    def start(self, program: tuple[str, ...] = NODE) -> None:
-        """Start it with the code that is tested, compiled or not."""
+    def start(self, program: Sequence[str] = NODE, is_forked: bool = False) -> None:
+        """Start it with the code that is tested, compiled or not.
+
+        Without a program of its own it is forked, and else if that is said: `HA_CLOCK` is nothing to it then.
+        """
         arguments = ("serve", "--config", str(self._file))
-        if program == NODE and not self.machine.command:
-            self.process = self._forks.start(self._file.parent, self.log, *arguments)
+        if (program == NODE or is_forked) and not self.machine.command:
+            self.process = self._forks.start(self._file.parent, self.log, *program[1:], *arguments)
             return
         command = [*self.machine.command, sys.executable, *program, *arguments]
         path = [each for each in (os.environ.get("PYTHONPATH"), str(ROOT)) if each]
@@ -210,7 +223,12 @@ class HaScene:
     """The pair, the nodes and the clients."""
 
     def __init__(
-        self, folder: Path, pair: Pair, machines: Sequence[Machine] = (Machine(), Machine())
+        self,
+        folder: Path,
+        pair: Pair,
+        machines: Sequence[Machine] = (Machine(), Machine()),
+        ttl_s: float = TTL_S,
+        settings: str = "",
     ) -> None:
         self.pair = pair
         self.database = Database(pair.dsn, f"ha_{os.getpid()}_{next(SCHEMAS)}")
@@ -220,7 +238,7 @@ class HaScene:
         ports = [pair.primary.port, pair.standby.port]
         self._forks = Forks()
         self.nodes = [
-            HaNode(folder, name, self.database.schema, ports, machine, self._forks)
+            HaNode(folder, name, self.database.schema, ports, machine, self._forks, ttl_s, settings)
             for name, machine in zip("ab", machines, strict=True)
         ]
         self.shard = Shard(self.database, "test")
