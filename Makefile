@@ -6,7 +6,10 @@ NPM := tests/interop
 INPUTS := pyproject.toml constraints.txt scripts/setup.sh
 # The packages with their hot modules compiled; first on the path, they take the place of the source folder.
 COMPILED := build/compiled
-SOURCES := $(shell find broker_core protocols plugins pipeline perf -type f -not -name '*.pyc')
+PACKAGES := broker_core durable features server testing protocols plugins pipeline perf ui
+SOURCES := $(shell find $(PACKAGES) -type f -not -name '*.pyc')
+# The folders as the one package that they are where they are installed, for those who read the source.
+LINKED := build/linked
 CHECKED := lint $(COMPILED)/.ready $(NPM)/node_modules/.ready
 PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
@@ -53,10 +56,12 @@ checked: $(VENV)/.ready-to-test ## the checks, the compiled modules and the clie
 lint: $(VENV)/.ready-to-test ## the checks of `make test` without the tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(BIN)/python setup.py -q link
 	$(BIN)/mypy
-	$(BIN)/lint-imports
+	PYTHONPATH=$(LINKED) $(BIN)/lint-imports
 
 lint-macos: $(VENV)/.ready-to-test ## check the types with what Python has on macOS
+	$(BIN)/python setup.py -q link
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 compile: $(COMPILED)/.ready ## compile the hot modules into build/compiled, if there is a C compiler
@@ -131,9 +136,9 @@ rounds: $(VENV)/.ready-to-test ## have nodes live on with a backlog (LIVING="--r
 	$(BIN)/python -m tests.pipeline.rounds $(ARGS)
 
 docs: $(VENV)/.ready-to-run ## print the pages that are generated from the code
-	$(BIN)/python -m broker_core.config.docs > docs/configuration.md
-	$(BIN)/python -m broker_core.arguments.docs > docs/arguments.md
-	$(BIN)/python -m protocols.http.docs > docs/http.md
+	$(BIN)/python -m leveret.config.docs > docs/configuration.md
+	$(BIN)/python -m leveret.arguments.docs > docs/arguments.md
+	$(BIN)/python -m leveret.protocols.http.docs > docs/http.md
 
 clean: ## remove what was set up or built
 	rm -rf $(VENV) $(NPM)/node_modules $(NPM)/.fetched build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -4,9 +4,12 @@
     LEVERET_COMPILE=never    install plain Python
     LEVERET_COMPILE=always   fail where it cannot be compiled
 
-The outcome is written into `broker_core/built.txt` beside the code, for `leveret --version`
-(`broker_core/node/build_info.py`). An editable install is always plain, and nothing is ever compiled into the source
+The outcome is written into `leveret/built.txt` beside the code, for `leveret --version`
+(`server/node/build_info.py`). An editable install is always plain, and nothing is ever compiled into the source
 tree: a compiled module that lies beside its `.py` file would be imported instead of it, whatever is edited afterwards.
+
+Folders of the repository are one package where they are installed (`[tool.setuptools.package-dir]`). mypyc, mypy and
+import-linter have to see it as such, too: `python setup.py link` makes build/linked, a tree of links to the folders.
 """
 
 from __future__ import annotations
@@ -22,8 +25,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import ClassVar
 
-from setuptools import Extension, setup
+from setuptools import Command, Extension, find_namespace_packages, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.command.build_py import build_py
 
@@ -32,9 +36,12 @@ MODES = ("auto", "always", "never")
 MODE = os.environ.get("LEVERET_COMPILE") or "auto"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LISTED = PROJECT["tool"]["leveret"]["compiled"]
-BUILT = "broker_core/built.txt"
+FOLDERS = PROJECT["tool"]["setuptools"]["package-dir"]  # by the names of their packages
+LINKED = ROOT / "build/linked"
+BUILT = "leveret/built.txt"
 SITE = ROOT / "build/site/html"  # made by `make site`
-HANDBOOK = "broker_core/handbook"  # where `leveret docs` finds it
+HANDBOOK = "leveret/handbook"  # where `leveret docs` finds it
+GROUP = "leveret.compiled"  # the code of all modules is in leveret/compiled__mypyc
 MYPY = "mypy>=2.1,<3"  # requested only where it is needed: it has no wheels for rare machines
 # Debug information doubles the time, and is of no use without the C files. Hidden symbols let modules call each
 # other without the linker's table.
@@ -83,9 +90,48 @@ def say(text: str) -> None:
 
 
 def note(target: str, how: str) -> None:
-    """Write the file that `broker_core/node/build_info.py` reads: the outcome, and which modules would be compiled."""
-    modules = [each.removesuffix(".py").replace("/", ".") for each in LISTED]
+    """Write the file that `server/node/build_info.py` reads: the outcome, and which modules would be compiled."""
+    modules = [installed(each).removesuffix(".py").replace("/", ".") for each in LISTED]
     Path(target, BUILT).write_text("\n".join([how, *modules, ""]))
+
+
+def packages() -> list[str]:
+    """Return all packages, and the folders with data, by their names when installed."""
+    inside = [
+        f"{package}.{name}"
+        for package, folder in FOLDERS.items()
+        for name in find_namespace_packages(str(ROOT / folder), exclude=("__pycache__", "*.__pycache__"))
+    ]
+    return [*FOLDERS, *inside]
+
+
+def installed(path: str) -> str:
+    """Return where a file of the repository is installed."""
+    folder, _, rest = path.partition("/")
+    (package,) = [package for package, source in FOLDERS.items() if source == folder]
+    return f"{package.replace('.', '/')}/{rest}"
+
+
+def link() -> None:
+    """Make the installed package of links to what is in the repository; what is right already stays."""
+    wanted = {}
+    for package, folder in FOLDERS.items():
+        place = LINKED / package.replace(".", "/")
+        if "." in package:
+            wanted[place] = ROOT / folder
+        else:  # other folders have their links in it
+            wanted |= {
+                place / each.name: each for each in (ROOT / folder).iterdir() if each.name != "__pycache__"
+            }
+    for place in {each.parent for each in wanted}:
+        place.mkdir(parents=True, exist_ok=True)
+        for found in set(place.iterdir()) - wanted.keys():
+            found.unlink()
+    for place, target in wanted.items():
+        aim = os.path.relpath(target, place.parent)
+        if not place.is_symlink() or os.readlink(place) != aim:
+            place.unlink(missing_ok=True)
+            place.symlink_to(aim)
 
 
 def add_handbook(library: Path) -> None:
@@ -94,6 +140,19 @@ def add_handbook(library: Path) -> None:
     pages = [str(page) for page in ROOT.glob("docs/**/*.md")]
     if pages and is_fresh(str(SITE / "index.html"), pages):
         shutil.copytree(SITE, library / HANDBOOK)
+
+
+class Link(Command):
+    """Makes build/linked, which has what is installed for those who read the source."""
+
+    user_options: ClassVar[list[tuple[str, str, str]]] = []
+
+    def initialize_options(self) -> None: ...
+
+    def finalize_options(self) -> None: ...
+
+    def run(self) -> None:
+        link()
 
 
 class Copy(build_py):
@@ -151,15 +210,19 @@ class Compile(build_ext):
 
         say(f"compiling {len(LISTED)} modules, about a minute")
         os.makedirs(self.build_temp, exist_ok=True)
+        link()
         extensions = mypycify(
-            [*CHECKS, *LISTED],
+            [*CHECKS, *(str(LINKED.relative_to(ROOT) / installed(each)) for each in LISTED)],
             opt_level="2",
             multi_file=True,
-            group_name="leveret",
+            group_name=GROUP,
             target_dir=self.build_temp,
         )
         for extension in extensions:
             extension.extra_compile_args += FLAGS
+            extension.include_dirs.append(
+                os.path.join(self.build_temp, *GROUP.split(".")[:-1])
+            )  # of its own headers
         return extensions
 
     def build_extensions(self) -> None:
@@ -192,10 +255,11 @@ SETTINGS = [__file__, str(ROOT / "pyproject.toml")]
 WHY = reason()
 # mypyc reads the types of modules that are not compiled, too: what they import has to be installed.
 NEEDED = [] if WHY or find_spec("mypyc") else [MYPY, *PROJECT["project"]["dependencies"]]
-PLACEHOLDER = Extension("leveret__mypyc", [])  # tells setuptools early that a wheel is for one platform
+PLACEHOLDER = Extension(f"{GROUP}__mypyc", [])  # tells setuptools early that a wheel is for one platform
 
 setup(
-    cmdclass={"build_py": Copy, "build_ext": Compile},
+    packages=packages(),
+    cmdclass={"build_py": Copy, "build_ext": Compile, "link": Link},
     ext_modules=[] if WHY else [PLACEHOLDER],
     setup_requires=NEEDED,
 )

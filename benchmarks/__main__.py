@@ -39,8 +39,8 @@ from benchmarks.applications import cells, measured
 from benchmarks.brokers import has_rabbitmq, leveret, peak_kib, rabbitmq, resident_kib
 from benchmarks.flood import Wire, flood, publish_frames
 from benchmarks.tables import head, row
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 
 LOADS_010: tuple[tuple[str, Callable[[int], float]], ...] = (
     ("0-9-1, confirms and acks", partial(flood, messages=100_000, size=256)),

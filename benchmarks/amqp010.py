@@ -16,9 +16,9 @@ import socket
 import time
 
 from benchmarks.flood import BLOCK, READ
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import HEAD, HEAD_SIZE, append_frames, control_frame
-from protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import HEAD, HEAD_SIZE, append_frames, control_frame
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
 
 HEADER = b"AMQP\x01\x01\x00\x0a"
 CHANNEL = 1

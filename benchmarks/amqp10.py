@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.brokers import Running, family_processor_s
 from benchmarks.flood import Wire
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 
 HERE = Path(__file__).parent
 QUEUE = "flood10"

@@ -26,7 +26,7 @@ import attrs
 from benchmarks.brokers import Running, family_processor_s, has_rabbitmq, leveret, rabbitmq
 from benchmarks.flood import Wire
 from benchmarks.tables import BREATH_S, head, spread
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 
 SOURCE: Final = Path(__file__).with_name("peer091.c")
 EXCHANGE: Final = "applications"

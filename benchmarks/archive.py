@@ -33,15 +33,15 @@ from benchmarks.brokers import Running, free_port, leveret, resident_kib
 from benchmarks.bulk import QUEUE, fill
 from benchmarks.round_trips import round_trips
 from benchmarks.tables import spread
-from pipeline.jobs import delta
-from pipeline.jobs.archive import Target, archive_messages
-from pipeline.jobs.archive_columns import columns as archive_columns
-from pipeline.jobs.archive_local import local_archive
-from pipeline.jobs.checkpoints import QueryCheckpoint
-from pipeline.jobs.data_files import Layout
-from pipeline.jobs.run import Report, Stop
-from pipeline.options import Use, read_options
-from pipeline.session import session
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.archive import Target, archive_messages
+from leveret.pipeline.jobs.archive_columns import columns as archive_columns
+from leveret.pipeline.jobs.archive_local import local_archive
+from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
+from leveret.pipeline.jobs.data_files import Layout
+from leveret.pipeline.jobs.run import Report, Stop
+from leveret.pipeline.options import Use, read_options
+from leveret.pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,11 +37,11 @@ from benchmarks.brokers import ROOT
 from benchmarks.flood import Wire, publish_frames
 from benchmarks.latency import confirm_latency
 from benchmarks.scale import Bounds, attached, conditions, opened, post
-from broker_core.config.load import parse
-from broker_core.node.node import Node
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.config.load import parse
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.server.node.node import Node
 
 RATE: Final = 500
 MEASURED_S: Final = 3.0

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import attrs
 
-import broker_core
+import leveret as package
 
 DESCRIBE = [sys.executable, "-c", "from setuptools import setup; setup()", "-q", "egg_info", "--egg-base"]
 START_S = 600.0  # for a broker to accept connections, perhaps with 100,000 queues, on a busy machine
 STOP_S = 300.0  # for it to end
 ROOT = Path(__file__).resolve().parents[1]
-TREE = Path(broker_core.__file__).resolve().parents[1]  # what is measured, perhaps compiled
+TREE = Path(package.__file__).resolve().parents[1]  # what is measured, perhaps compiled
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # what Debian's script runs as a user of its own
-SERVE = "import sys; from broker_core.cli import main; sys.exit(main())"
+SERVE = "import sys; from leveret.server.cli import main; sys.exit(main())"
 
 
 @attrs.frozen
@@ -76,7 +76,8 @@ def _path(tree: Path) -> Iterator[str]:
         return
     with tempfile.TemporaryDirectory() as told:
         subprocess.run([*DESCRIBE, told], cwd=tree, capture_output=True, check=True)
-        yield f"{tree}{os.pathsep}{told}"
+        subprocess.run([sys.executable, "setup.py", "-q", "link"], cwd=tree, capture_output=True, check=True)
+        yield f"{tree / 'build/linked'}{os.pathsep}{told}"
 
 
 def has_rabbitmq() -> bool:

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from benchmarks.brokers import Running, free_port, leveret
 from benchmarks.flood import Publisher, Wire, flood, turn
 from benchmarks.tables import spread
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 
 MESSAGES = 300_000
 SIZE = 100  # bytes of a body

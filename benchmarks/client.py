@@ -16,14 +16,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.tables import spread
-from perf.amqp091 import Connection091, publish_pattern
-from perf.block import Block
-from perf.connection import Inbox
-from perf.ends import Source, Subscription, Tally
-from perf.plan import Plan, Url
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.perf.amqp091 import Connection091, publish_pattern
+from leveret.perf.block import Block
+from leveret.perf.connection import Inbox
+from leveret.perf.ends import Source, Subscription, Tally
+from leveret.perf.plan import Plan, Url
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 
 MESSAGES = 1_000_000
 SIZE = 100

@@ -27,10 +27,10 @@ from benchmarks.brokers import Running, family_processor_s, has_rabbitmq, lavinm
 from benchmarks.charts import bars
 from benchmarks.crowd import all_descriptors
 from benchmarks.tables import BREATH_S, spread
-from perf import cli
-from perf.command import measure, plan_of
-from perf.conductor import Second
-from perf.errors import PerfError
+from leveret.perf import cli
+from leveret.perf.command import measure, plan_of
+from leveret.perf.conductor import Second
+from leveret.perf.errors import PerfError
 
 FIRST: Final = 2_000  # messages, to see how fast a broker is
 SETTINGS = {"rabbitmq": ("rabbitmq_amqp1_0",)}

@@ -20,10 +20,10 @@ from collections.abc import Callable
 from itertools import cycle
 from struct import pack
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
 
 AT_ONCE = 100
 QUIET_S = 10.0  # without a byte, a client gives up

@@ -18,9 +18,9 @@ from benchmarks.brokers import Running, free_port, leveret
 from benchmarks.flood import fill, flood
 from benchmarks.latency import confirm_latency
 from benchmarks.tables import head, row, spread
-from broker_core.cluster.trial import DatabasePair
-from broker_core.store.postgres.copying import made
-from broker_core.store.postgres.session import Database
+from leveret.durable.store.postgres.copying import made
+from leveret.durable.store.postgres.session import Database
+from leveret.server.cluster.trial import DatabasePair
 
 Measure = Callable[[Running], float]
 WAITING = 1_000_000  # messages, for a start

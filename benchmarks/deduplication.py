@@ -18,12 +18,12 @@ from statistics import median
 
 from benchmarks.brokers import leveret
 from benchmarks.flood import Consumer, Publisher, Wire, delivery_size, publish_frames, turn
-from broker_core.deduplication.digests import DIGEST_OCTETS
-from broker_core.deduplication.recent_ids import RecentIds
-from broker_core.node.build_info import built
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.fields import FieldTable
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.features.deduplication.digests import DIGEST_OCTETS
+from leveret.features.deduplication.recent_ids import RecentIds
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.fields import FieldTable
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.server.node.build_info import built
 
 SIZE = 100  # bytes of a body
 WINDOW = 1000

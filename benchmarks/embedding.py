@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import pika
 
-from broker_core import ThreadedNode
-from broker_core.testing.observed import LeveretBroker, fresh_broker
+from leveret import ThreadedNode
+from leveret.testing.observed import LeveretBroker, fresh_broker
 
 ROUNDS = 50
 
@@ -59,7 +59,7 @@ def row(title: str, durations: list[float]) -> None:
 def main() -> None:
     """Print milliseconds: median, 95th of 100, worst."""
     print("| ms | median | p95 | worst |\n|---|---:|---:|---:|")
-    start = "import broker_core; node = broker_core.ThreadedNode(); node.start(); node.stop()"
+    start = "import leveret; node = leveret.ThreadedNode(); node.start(); node.stop()"
     row("a process that imports Leveret, starts a node and stops it", [
         seconds(lambda: subprocess.run([sys.executable, "-c", start], check=True)) for _ in range(5)
     ])  # fmt: skip

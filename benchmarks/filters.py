@@ -9,13 +9,13 @@ import statistics
 import time
 from typing import Final
 
-from broker_core.message import Facts, Message
-from broker_core.store import block
-from broker_core.store.bloom import FILTER_OCTETS, WantedValues
-from broker_core.store.contract import Append, Span
-from broker_core.store.segment import Looks
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.durable.store import block
+from leveret.durable.store.contract import Append, Span
+from leveret.durable.store.segment import Looks
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.selectors.bloom import FILTER_OCTETS, WantedValues
 
 BLOCKS: Final = 1000
 VALUES: Final = 100  # of the stream; a block has messages of one

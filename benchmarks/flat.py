@@ -13,17 +13,17 @@ import random
 import time
 
 from benchmarks.flood import publish_frames
-from broker_core.broker import Broker
-from broker_core.config.load import Config
-from broker_core.exchanges.exchange import Exchange
-from broker_core.frontend import Peer
-from broker_core.memory_tuning import spare_the_collector
-from broker_core.outbox import Outbox
-from broker_core.virtual_host import VirtualHost
-from protocols.amqp091.broker.adapter import Connection091
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.broker import Broker
+from leveret.config.load import Config
+from leveret.exchanges.exchange_type import Exchange
+from leveret.frontend import Peer
+from leveret.memory_tuning import spare_the_collector
+from leveret.outbox import Outbox
+from leveret.protocols.amqp091.broker.adapter import Connection091
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.virtual_host import VirtualHost
 
 MESSAGES = 50_000
 BATCH = 500  # messages in one read

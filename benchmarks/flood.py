@@ -16,9 +16,9 @@ import socket
 import time
 from struct import Struct, pack
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties, Method
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties, Method
 
 FRAME = wire.FRAME_START
 ACK_FRAME = Struct(">7x4sQ?x")  # a whole frame of basic.ack: method, tag, multiple

@@ -18,13 +18,13 @@ from typing import Final
 import attrs
 
 from benchmarks.flat import connection
-from broker_core.broker import Broker
-from broker_core.memory_tuning import spare_the_collector
-from broker_core.virtual_host import VirtualHost
-from protocols.amqp091.broker.adapter import Connection091
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.broker import Broker
+from leveret.memory_tuning import spare_the_collector
+from leveret.protocols.amqp091.broker.adapter import Connection091
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.virtual_host import VirtualHost
 
 MESSAGES: Final = 40_000  # of a measurement
 PREFETCH: Final = 200

@@ -25,8 +25,8 @@ import pika
 from benchmarks.archive import PIKA_MESSAGES, Shop, by_pika, by_process, by_tasks, descendants
 from benchmarks.brokers import free_port, leveret
 from benchmarks.bulk import QUEUE, fill
-from pipeline.jobs.run import patiently
-from pipeline.session import session
+from leveret.pipeline.jobs.run import patiently
+from leveret.pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

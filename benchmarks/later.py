@@ -18,12 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from broker_core.flow import resident_octets
-from broker_core.memory_tuning import give_back_memory
-from broker_core.message import Facts, Message
-from broker_core.node.threaded import ThreadedNode, embedded
-from broker_core.queues.work_queue import WorkQueue
-from protocols.amqp091.broker.encoding import ENCODING
+from leveret.flow import resident_octets
+from leveret.memory_tuning import give_back_memory
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.queues.work_queue import WorkQueue
+from leveret.server.node.threaded import ThreadedNode, embedded
 
 SIZE: Final = 100  # bytes of a body
 BATCH: Final = 2000  # messages that are published in one call

@@ -22,7 +22,7 @@ from benchmarks.applications import QUEUE, Line, client, command_of, prepare, ra
 from benchmarks.brokers import Running, family, free_port, has_rabbitmq, leveret, rabbitmq, resident_kib
 from benchmarks.flood import Wire
 from benchmarks.tables import spread
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 
 LINE: Final = Line("outrun", 100_000, confirms=1000, prefetch=10, ack_every=1)
 CREDIT: Final = 1000

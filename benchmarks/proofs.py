@@ -29,8 +29,8 @@ from benchmarks.crowd import GUEST, all_descriptors, tell
 from benchmarks.flood import Wire, flood
 from benchmarks.latency import Latencies, confirm_latency
 from benchmarks.tables import spread
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
 
 AT_REST_S = 5.0
 SETTLED_S = 3.0  # after a crowd has gone

@@ -18,15 +18,21 @@ from typing import Final
 import proton
 from cproton_ffi import ffi, lib
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import wire
-from protocols.amqp10.codec.types import Value
-from protocols.amqp10.machine.connection import Connection
-from protocols.amqp10.machine.contract import Handler, IncomingOwner, OutgoingOwner, SessionOwner, Tuning
-from protocols.amqp10.machine.receiving import IncomingLink
-from protocols.amqp10.machine.sending import OutgoingLink
-from protocols.amqp10.machine.session import Session
-from protocols.shared.machine.contract import Writer
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import wire
+from leveret.protocols.amqp10.codec.types import Value
+from leveret.protocols.amqp10.machine.connection import Connection
+from leveret.protocols.amqp10.machine.contract import (
+    Handler,
+    IncomingOwner,
+    OutgoingOwner,
+    SessionOwner,
+    Tuning,
+)
+from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.sending import OutgoingLink
+from leveret.protocols.amqp10.machine.session import Session
+from leveret.protocols.shared.machine.contract import Writer
 
 SENDER, RECEIVER = False, True  # roles
 CREDIT: Final = 10

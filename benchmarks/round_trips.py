@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from subprocess import PIPE, Popen
 
 from benchmarks.flood import Wire, delivery_size, properties, publish_frames
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 
 SIZE = 100  # bytes of the body
 PAUSE_S = 0.005  # between two of them

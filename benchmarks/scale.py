@@ -34,10 +34,10 @@ from benchmarks import paging, proofs
 from benchmarks.brokers import Running, free_port, leveret, peak_kib, resident_kib
 from benchmarks.crowd import GUEST, LAST_WORDS, all_descriptors, connected, frame_10, login_10
 from benchmarks.flood import Wire, flood
-from broker_core.node.build_info import built
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.server.node.build_info import built
 
 QUEUES: Final = 100_000
 LINKS: Final = 65_535

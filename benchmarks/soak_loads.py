@@ -28,7 +28,7 @@ from benchmarks import amqp010, crowd
 from benchmarks.flood import READ, Consumer, Publisher, Wire, declare_afresh, fill, turn
 from benchmarks.proofs import PAGE, ask
 from benchmarks.scale import post
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 
 PATIENCE_S: Final = 120.0
 DURABLE: Final = pika.BasicProperties(delivery_mode=2)

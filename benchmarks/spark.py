@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING
 
 import pika
 
-from pipeline.session import session
+from leveret.pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SERVE = (sys.executable, "-m", "broker_core.cli", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
+SERVE = (sys.executable, "-m", "leveret", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 # The reads: title, the schema given, and what Spark computes from each batch.
 READS = (
     ("body and offset", "body binary, offset bigint", ("sum(octet_length(body))", "sum(offset)")),

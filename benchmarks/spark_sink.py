@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pika
 
 from benchmarks.spark import served
-from pipeline.session import session
+from leveret.pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

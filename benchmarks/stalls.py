@@ -17,9 +17,9 @@ from pathlib import Path
 import trio
 
 from benchmarks import crowd
-from broker_core.config.load import parse
-from broker_core.memory_tuning import spare_the_collector
-from broker_core.node.node import Node
+from leveret.config.load import parse
+from leveret.memory_tuning import spare_the_collector
+from leveret.server.node.node import Node
 
 QUEUES = 10_000
 CONNECTIONS = 1000

@@ -1,4 +1,4 @@
-"""The core of Leveret. Programs that embed a broker import what they need from here: `from broker_core import Node`.
+"""The core of Leveret. Programs that embed a broker import what they need from here: `from leveret import Node`.
 
 The names below are loaded on first use, so that importing a part of the core costs that part only.
 """
@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker_core.config.load import Config, ConfigError, load, parse
-    from broker_core.node.node import Node
-    from broker_core.node.threaded import ThreadedNode, embedded
+    from leveret.config.load import Config, ConfigError, load, parse
+    from leveret.server.node.node import Node
+    from leveret.server.node.threaded import ThreadedNode, embedded
 
 __all__ = ["Config", "ConfigError", "Node", "ThreadedNode", "embedded", "load", "parse"]
 
 HOMES: Final = {
-    "Config": "broker_core.config.load",
-    "ConfigError": "broker_core.config.load",
-    "Node": "broker_core.node.node",
-    "ThreadedNode": "broker_core.node.threaded",
-    "embedded": "broker_core.node.threaded",
-    "load": "broker_core.config.load",
-    "parse": "broker_core.config.load",
+    "Config": "leveret.config.load",
+    "ConfigError": "leveret.config.load",
+    "Node": "leveret.server.node.node",
+    "ThreadedNode": "leveret.server.node.threaded",
+    "embedded": "leveret.server.node.threaded",
+    "load": "leveret.config.load",
+    "parse": "leveret.config.load",
 }
 
 

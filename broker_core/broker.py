@@ -18,52 +18,52 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.arguments.row import Row
-from broker_core.clock import Clock, LongWork, SystemClock, Timers
-from broker_core.config.compat import Compat
-from broker_core.definitions.file_objects import FileObjects
-from broker_core.delivery import UNLIMITED
-from broker_core.durability.contract import LITTLE_OCTETS
-from broker_core.errors import NotFound, PreconditionFailed
-from broker_core.exchanges.answer import WrongAnswer, described, source_file
-from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType, Selected
-from broker_core.exchanges.routing import Route, identity_at, is_duplicate, route, walk
-from broker_core.exchanges.standard import STANDARD
-from broker_core.flow import Alarms
-from broker_core.global_parameters import Parameters
-from broker_core.limits import NodeLimits, QueueType, VirtualHostLimits
-from broker_core.message import Encoding, Message
-from broker_core.observability import event_exchange
-from broker_core.observability.events import Events
-from broker_core.observability.retired_counters import Bygone
-from broker_core.policy import Policies
-from broker_core.publish_rate import PublishRates
-from broker_core.publisher import Publisher as Publisher
-from broker_core.queues.dead_letters import bury
-from broker_core.queues.deferred_free import Discarded
-from broker_core.queues.delays import due_ms_of
-from broker_core.queues.held_dead_letters import hold
-from broker_core.queues.queue import DELETED, Queue
-from broker_core.security.access import Access
-from broker_core.virtual_host import VirtualHost
+from leveret.arguments.row import Row
+from leveret.clock import Clock, LongWork, SystemClock, Timers
+from leveret.config.compat import Compat
+from leveret.config.file_objects import FileObjects
+from leveret.delivery import UNLIMITED
+from leveret.durability import LITTLE_OCTETS
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.exchanges.answer import WrongAnswer, described, source_file
+from leveret.exchanges.exchange_type import Destination, Exchange, ExchangeType, Selected
+from leveret.exchanges.routing import Route, identity_at, is_duplicate, route, walk
+from leveret.exchanges.standard import STANDARD
+from leveret.flow import Alarms
+from leveret.global_parameters import Parameters
+from leveret.limits import NodeLimits, QueueType, VirtualHostLimits
+from leveret.message import Encoding, Message
+from leveret.observability import event_exchange
+from leveret.observability.events import Events
+from leveret.observability.retired_counters import Bygone
+from leveret.policy import Policies
+from leveret.publish_rate import PublishRates
+from leveret.publisher import Publisher as Publisher
+from leveret.queues.dead_letters import bury
+from leveret.queues.deferred_free import Discarded
+from leveret.queues.delays import due_ms_of
+from leveret.queues.held_dead_letters import hold
+from leveret.queues.queue import DELETED, Queue
+from leveret.security.access import Access
+from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.deduplication.deduplication import Identity
-    from broker_core.durability.journal import Journal
-    from broker_core.durability.paging import Paging
-    from broker_core.durable_objects import Catalogue
-    from broker_core.exchanges.decorator import ExchangeDecorator
-    from broker_core.federation.federation import Federation
-    from broker_core.interceptors.chain import Chain
-    from broker_core.observability.audit import Audit
-    from broker_core.observability.history import History
-    from broker_core.observability.tracer import SpanRecorder
-    from broker_core.operations import Operations
-    from broker_core.queues.overfull import Overfull
-    from broker_core.recording.recordings import Recordings
-    from broker_core.shovels.ends import RemoteEnds
-    from broker_core.shovels.shovels import Shovels
+    from leveret.catalogue import Catalogue
+    from leveret.client import Client
+    from leveret.durable.journal import Journal
+    from leveret.durable.paging import Paging
+    from leveret.exchanges.decorator import ExchangeDecorator
+    from leveret.features.deduplication.deduplication import Identity
+    from leveret.features.federation.federation import Federation
+    from leveret.features.recording.recordings import Recordings
+    from leveret.features.shovels.ends import RemoteEnds
+    from leveret.features.shovels.shovels import Shovels
+    from leveret.interceptors.chain import Chain
+    from leveret.observability.audit import Audit
+    from leveret.observability.history import History
+    from leveret.observability.tracer import SpanRecorder
+    from leveret.operations import Operations
+    from leveret.queues.overfull import Overfull
 
 log: Final = logging.getLogger("leveret.broker")
 

@@ -20,24 +20,24 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from broker_core.arguments.checks import text
-from broker_core.arguments.server_names import prefix_in, without_prefix
-from broker_core.config.compat import BindDefault
-from broker_core.delivery import Unanswered
-from broker_core.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
-from broker_core.exchanges.exchange import Binding, Destination, Exchange
-from broker_core.limits import NAME_MAX, QueueType
-from broker_core.queues.queue import Queue
-from broker_core.security.access import DEFAULT_EXCHANGE, Permission, User
-from broker_core.values import Table
-from broker_core.virtual_host import VirtualHost, generated_name
+from leveret.arguments.checks import text
+from leveret.arguments.server_names import prefix_in, without_prefix
+from leveret.config.compat import BindDefault
+from leveret.delivery import Unanswered
+from leveret.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange
+from leveret.limits import NAME_MAX, QueueType
+from leveret.queues.queue import Queue
+from leveret.security.access import DEFAULT_EXCHANGE, Permission, User
+from leveret.values import Table
+from leveret.virtual_host import VirtualHost, generated_name
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.delivery import Consumer, Delivery
-    from broker_core.publish_rate import Meter
-    from broker_core.queues.overfull import Overfull
-    from broker_core.selectors.parser import Selector
+    from leveret.broker import Broker
+    from leveret.delivery import Consumer, Delivery
+    from leveret.publish_rate import Meter
+    from leveret.queues.overfull import Overfull
+    from leveret.selectors.parser import Selector
 
 CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
 

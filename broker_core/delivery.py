@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.durability.contract import Entry
-from broker_core.observability.connection_stats import ConsumerFacts
-from broker_core.values import Table
+from leveret.durability import Entry
+from leveret.observability.connection_stats import ConsumerFacts
+from leveret.values import Table
 
 if TYPE_CHECKING:
-    from broker_core.durability.contract import Stored
-    from broker_core.message import Message
-    from broker_core.queues.queue import Queue
-    from broker_core.selectors.parser import Selector
-    from broker_core.store.contract import Page
+    from leveret.durability import Page, Stored
+    from leveret.message import Message
+    from leveret.queues.queue import Queue
+    from leveret.selectors.parser import Selector
 
 UNLIMITED: Final = 1 << 62  # credit that does not run out
 FIRST: Final = 1 << 62  # the priority of browsers: they should see a message before another takes it

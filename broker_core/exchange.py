@@ -1,9 +1,9 @@
 """The contracts of exchange types and decorators under a stable name for plug-ins; `exchanges/` defines them."""
 
-from broker_core.arguments.exchange_arguments import ExchangeArgument
-from broker_core.arguments.row import Effect, Row
-from broker_core.exchanges.decorator import Attention, ExchangeDecorator
-from broker_core.exchanges.exchange import (
+from leveret.arguments.exchange_arguments import ExchangeArgument
+from leveret.arguments.row import Effect, Row
+from leveret.exchanges.decorator import Attention, ExchangeDecorator
+from leveret.exchanges.exchange_type import (
     HANDLED,
     Binding,
     Destination,

@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar, Final
 
-from broker_core.config.types import Octets
-from broker_core.memory_tuning import give_back_memory, reusable_octets
+from leveret.config.types import Octets
+from leveret.memory_tuning import give_back_memory, reusable_octets
 
 MIB: Final = 1 << 20
 ASSUMED_TOTAL: Final = 1024 * MIB  # X044

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 if TYPE_CHECKING:
-    from broker_core.arguments.row import Row, Section
-    from broker_core.broker import Broker
-    from broker_core.config.load import Config
-    from broker_core.delivery import Delivery
-    from broker_core.message import Encoding
-    from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-    from broker_core.outbox import Outbox
-    from broker_core.security.password_checks import Waiting
-    from broker_core.shovels.ends import RemoteEnds
-    from broker_core.shovels.uri import Uri
+    from leveret.arguments.row import Row, Section
+    from leveret.broker import Broker
+    from leveret.config.load import Config
+    from leveret.delivery import Delivery
+    from leveret.features.shovels.ends import RemoteEnds
+    from leveret.features.shovels.uri import Uri
+    from leveret.message import Encoding
+    from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+    from leveret.outbox import Outbox
+    from leveret.security.password_checks import Waiting
 
 READ_ALL: Final = 1 << 30
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import TooMany
-from broker_core.observability.events import Events
-from broker_core.values import Json
+from leveret.errors import TooMany
+from leveret.observability.events import Events
+from leveret.values import Json
 
 if TYPE_CHECKING:
-    from broker_core.durable_objects import Catalogue
+    from leveret.catalogue import Catalogue
 
 PARAMETERS_MAX: Final = 1000
 

@@ -1,6 +1,6 @@
-"""The contract of interceptors under a stable name for plug-ins; it is defined in `interceptors/interceptor.py`."""
+"""The contract of interceptors under a stable name for plug-ins; it is defined in `interceptors/contract.py`."""
 
-from broker_core.errors import PreconditionFailed
-from broker_core.interceptors.interceptor import Interceptor
+from leveret.errors import PreconditionFailed
+from leveret.interceptors.contract import Interceptor
 
 __all__ = ["Interceptor", "PreconditionFailed"]

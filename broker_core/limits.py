@@ -11,7 +11,7 @@ from typing import Final
 
 import attrs
 
-from broker_core.errors import LimitReached, TooMany
+from leveret.errors import LimitReached, TooMany
 
 FLOW_RESUME_PERCENT: Final = 80  # where nothing else is asked for
 TTL_MAX_MS: Final = 315_360_000_000  # ten years, RabbitMQ's bound
@@ -95,7 +95,7 @@ class QueueLimits:
     retry_max_ms: int | None = None
     retry_multiplier: int | None = None  # of the wait, for each further attempt; None: it grows linearly
     keeps_persistent: bool = False  # overflow drops no persistent messages
-    deduplicates: bool | None = None  # drop duplicates (deduplication/settings.py)
+    deduplicates: bool | None = None  # drop duplicates (arguments/deduplication_settings.py)
     id_header: str | None = None  # the header with the id by which duplicates are told
     cache_size: int | None = None  # how many ids are known
     cache_ttl_ms: int | None = None  # and for how long

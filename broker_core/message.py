@@ -13,9 +13,9 @@ from typing import ClassVar, Final
 import attrs
 from mypy_extensions import mypyc_attr
 
-from broker_core.arguments.checks import text
-from broker_core.errors import PreconditionFailed, Unsupported
-from broker_core.values import Properties, Table, Value, printed, type_name
+from leveret.arguments.checks import text
+from leveret.errors import PreconditionFailed, Unsupported
+from leveret.values import Properties, Table, Value, printed, type_name
 
 RECEIVED: Final = "timestamp_in_ms"  # the header with the time of arrival
 LOWEST: Final = -1  # the priority of a message that was given the priority 0

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
-from broker_core.errors import PreconditionFailed
-from broker_core.values import Json, Value, printed
+from leveret.errors import PreconditionFailed
+from leveret.values import Json, Value, printed
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from broker_core.frontend import Dial, FrontEnd, Peer
-    from broker_core.recording.recordings import Plan, Recordings
+    from leveret.features.recording.recordings import Plan, Recordings
+    from leveret.frontend import Dial, FrontEnd, Peer
 
 T = TypeVar("T")
 

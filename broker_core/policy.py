@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from broker_core.arguments.checks import text, whole
-from broker_core.arguments.merging import Limit, lower
-from broker_core.arguments.names import meant
-from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS, PolicyKey
-from broker_core.arguments.queue_arguments import bounds_fault
-from broker_core.arguments.warnings import Notices, policy_warnings
-from broker_core.errors import PreconditionFailed
-from broker_core.limits import QueueLimits, QueueType
-from broker_core.observability.events import Events
-from broker_core.selectors.expressions import Expression
-from broker_core.values import Table, Value
+from leveret.arguments.checks import text, whole
+from leveret.arguments.merging import Limit, lower
+from leveret.arguments.names import meant
+from leveret.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS, PolicyKey
+from leveret.arguments.queue_arguments import bounds_fault
+from leveret.arguments.warnings import Notices, policy_warnings
+from leveret.errors import PreconditionFailed
+from leveret.limits import QueueLimits, QueueType
+from leveret.observability.events import Events
+from leveret.selectors.expressions import Expression
+from leveret.values import Table, Value
 
 if TYPE_CHECKING:
-    from broker_core.durable_objects import Catalogue
+    from leveret.catalogue import Catalogue
 
 REPETITIONS: Final = re.compile(r"\)?(?:[*+{]|(?<!\()\?)")
 Definition: TypeAlias = Table

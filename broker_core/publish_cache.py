@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.virtual_host import Remembered
+from leveret.virtual_host import Remembered
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.security.scopes import Grants
+    from leveret.client import Client
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.security.scopes import Grants
 
 TARGETS_MAX: Final = 4096  # for each protocol, virtual host and user
 

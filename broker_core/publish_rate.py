@@ -20,11 +20,11 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.client import Client
-    from broker_core.clock import Timer, Timers
-    from broker_core.security.access import User
-    from broker_core.virtual_host import VirtualHost
+    from leveret.broker import Broker
+    from leveret.client import Client
+    from leveret.clock import Timer, Timers
+    from leveret.security.access import User
+    from leveret.virtual_host import VirtualHost
 
 BURST_S: Final = 1.0  # a full bucket holds the messages of so many seconds, and at least one
 TICK_S: Final = 0.01  # the least time between releases

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core.exchanges.routing import Route, identity_at, walk
+from leveret.exchanges.routing import Route, identity_at, walk
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.deduplication.deduplication import Identity
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.message import Message
-    from broker_core.queues.queue import Queue
+    from leveret.broker import Broker
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.features.deduplication.deduplication import Identity
+    from leveret.message import Message
+    from leveret.queues.queue import Queue
 
 
 class Transaction:

@@ -16,40 +16,40 @@ from weakref import WeakValueDictionary
 import attrs
 from mypy_extensions import mypyc_attr
 
-from broker_core.arguments.checks import text
-from broker_core.arguments.queue_declaration import inequivalent_argument, parse_queue_arguments, shared
-from broker_core.arguments.warnings import queue_warnings
-from broker_core.deduplication.deduplication import fits, new_deduplication
-from broker_core.deduplication.settings import (
+from leveret.arguments.checks import text
+from leveret.arguments.deduplication_settings import (
     CHECKS,
     DeduplicationSettings,
     refuse_faulty,
     settings_in,
     settings_of,
 )
-from broker_core.errors import MISTAKES, AccessRefused, PreconditionFailed, no_exchange, no_queue
-from broker_core.exchanges.answer import mistakes_refused
-from broker_core.exchanges.decorator import decorate, told
-from broker_core.exchanges.default import ByQueueName
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, inequivalent
-from broker_core.limits import Overflow, QueueType, VirtualHostLimits, with_credit
-from broker_core.observability.tracer import Traced
-from broker_core.policy import effective_alternate, effective_limits
-from broker_core.queues import default_type
-from broker_core.queues.factory import new_queue
-from broker_core.queues.queue import DELETED, PAUSED, REJECTED, Queue, locked
-from broker_core.queues.undelivered import Undelivered
-from broker_core.values import Table, described, type_name
-from broker_core.xa.branches import Branches
+from leveret.arguments.queue_declaration import inequivalent_argument, parse_queue_arguments, shared
+from leveret.arguments.warnings import queue_warnings
+from leveret.errors import MISTAKES, AccessRefused, PreconditionFailed, no_exchange, no_queue
+from leveret.exchanges.answer import mistakes_refused
+from leveret.exchanges.decorator import decorate, told
+from leveret.exchanges.default import ByQueueName
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, inequivalent
+from leveret.features.deduplication.deduplication import fits, new_deduplication
+from leveret.features.xa.branches import Branches
+from leveret.limits import Overflow, QueueType, VirtualHostLimits, with_credit
+from leveret.observability.tracer import Traced
+from leveret.policy import effective_alternate, effective_limits
+from leveret.queues import default_type
+from leveret.queues.factory import new_queue
+from leveret.queues.queue import DELETED, PAUSED, REJECTED, Queue, locked
+from leveret.queues.undelivered import Undelivered
+from leveret.values import Table, described, type_name
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.client import Client
-    from broker_core.deduplication.deduplication import Deduplication
-    from broker_core.leases.lease import Lease
-    from broker_core.links.unsettled_map import LinkNames, UnsettledMap
-    from broker_core.selectors.parser import Selector
-    from broker_core.staging.staging import Staging
+    from leveret.broker import Broker
+    from leveret.client import Client
+    from leveret.features.deduplication.deduplication import Deduplication
+    from leveret.features.leases.lease import Lease
+    from leveret.features.staging.staging import Staging
+    from leveret.features.unsettled_map import LinkNames, UnsettledMap
+    from leveret.selectors.parser import Selector
 
 PREDECLARED: Final = (
     ("amq.direct", "direct", False),

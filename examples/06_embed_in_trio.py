@@ -6,7 +6,7 @@ Run `python examples/06_embed_in_trio.py`; nothing else has to run.
 import pika
 import trio
 
-from broker_core import Node, embedded
+from leveret import Node, embedded
 
 
 def greet(url: str) -> str:

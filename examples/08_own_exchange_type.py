@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pika
 
-from broker_core import ThreadedNode, embedded
+from leveret import ThreadedNode, embedded
 
 FOLDER = Path(__file__).parent / "plugins"
 

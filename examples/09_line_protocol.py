@@ -19,17 +19,17 @@ from collections.abc import Callable
 from typing import Final, ParamSpec
 from urllib.parse import parse_qsl, urlencode
 
-from broker_core.broker import Broker, Publisher
-from broker_core.client import Client
-from broker_core.config.load import Config
-from broker_core.delivery import Consumer, Delivery, Window
-from broker_core.errors import AccessRefused, Failure, PreconditionFailed
-from broker_core.frontend import FrontEnd, Peer, Protocol
-from broker_core.message import Encoding, Facts, Message
-from broker_core.outbox import Outbox
-from broker_core.queues.queue import Queue
-from broker_core.security.sasl import Answer, Pending, Plain, Success
-from broker_core.values import Properties, Table, printed
+from leveret.broker import Broker, Publisher
+from leveret.client import Client
+from leveret.config.load import Config
+from leveret.delivery import Consumer, Delivery, Window
+from leveret.errors import AccessRefused, Failure, PreconditionFailed
+from leveret.frontend import FrontEnd, Peer, Protocol
+from leveret.message import Encoding, Facts, Message
+from leveret.outbox import Outbox
+from leveret.queues.queue import Queue
+from leveret.security.sasl import Answer, Pending, Plain, Success
+from leveret.values import Properties, Table, printed
 
 P = ParamSpec("P")
 LINE_MAX: Final = 65_536  # bytes
@@ -266,8 +266,8 @@ def converse() -> None:
 
     import pika
 
-    from broker_core import ThreadedNode
-    from broker_core.plugins import register_protocol
+    from leveret import ThreadedNode
+    from leveret.server.plugin_loader import register_protocol
 
     register_protocol(PROTOCOL)
     with ThreadedNode() as node, pika.BlockingConnection(pika.URLParameters(node.url)) as connection:

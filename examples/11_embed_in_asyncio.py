@@ -7,7 +7,7 @@ import asyncio
 
 import aio_pika
 
-from broker_core import ThreadedNode
+from leveret import ThreadedNode
 
 
 async def greet(url: str) -> None:

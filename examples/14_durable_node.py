@@ -11,7 +11,7 @@ import tempfile
 
 import pika
 
-SERVE = [sys.executable, "-m", "broker_core.cli", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+SERVE = [sys.executable, "-m", "leveret", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
 QUIET = {**os.environ, "LEVERET_LOG__LEVEL": "error"}
 PERSISTENT = pika.BasicProperties(delivery_mode=pika.DeliveryMode.Persistent)
 

@@ -11,7 +11,7 @@ from http.client import HTTPConnection
 import pika
 import polars
 
-from broker_core import ThreadedNode, embedded
+from leveret import ThreadedNode, embedded
 
 STREAM = {"x-queue-type": "stream"}
 LOGIN = {"Authorization": "Basic " + base64.b64encode(b"guest:guest").decode()}

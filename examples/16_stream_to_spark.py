@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pika
 
-from pipeline.listener import LagListener
-from pipeline.session import session
+from leveret.pipeline.listener import LagListener
+from leveret.pipeline.session import session
 
-SERVE = [sys.executable, "-m", "broker_core.cli", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+SERVE = [sys.executable, "-m", "leveret", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
 STREAM = {"x-queue-type": "stream"}
 ARTICLES = ("carrot", "turnip", "clover")
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pika
 
-from pipeline.session import session
+from leveret.pipeline.session import session
 
-SERVE = [sys.executable, "-m", "broker_core.cli", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+SERVE = [sys.executable, "-m", "leveret", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
 STREAM = {"x-queue-type": "stream"}
 PRICES = {"carrot": 0.2, "turnip": 0.8, "clover": 0.05}
 QUEUES = {"parcels": "order.small.*", "pallets": "order.large.*"}

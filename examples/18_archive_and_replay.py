@@ -15,14 +15,14 @@ from pathlib import Path
 
 import pika
 
-from broker_core import ThreadedNode, embedded
-from pipeline.jobs.archive import Target, archive, checkpoint_of
-from pipeline.jobs.endpoint import BrokerEndpoint
-from pipeline.jobs.lag import measure
-from pipeline.jobs.replay import Asked
-from pipeline.jobs.replay_batches import Pace, replay
-from pipeline.jobs.table import table
-from pipeline.session import session
+from leveret import ThreadedNode, embedded
+from leveret.pipeline.jobs.archive import Target, archive, checkpoint_of
+from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.jobs.lag import measure
+from leveret.pipeline.jobs.replay import Asked
+from leveret.pipeline.jobs.replay_batches import Pace, replay
+from leveret.pipeline.jobs.table import table
+from leveret.pipeline.session import session
 
 STREAM = {"x-queue-type": "stream"}
 ARTICLES = {"carrot": 0.2, "turnip": 0.8, "clover": 0.05}

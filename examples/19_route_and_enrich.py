@@ -15,10 +15,10 @@ import tempfile
 
 import pika
 
-from broker_core import ThreadedNode, embedded
-from pipeline.jobs.endpoint import BrokerEndpoint
-from pipeline.jobs.route import route, routed
-from pipeline.session import session
+from leveret import ThreadedNode, embedded
+from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.jobs.route import route, routed
+from leveret.pipeline.session import session
 
 STREAM = {"x-queue-type": "stream"}
 SENSORS = [("a1", "hall-1", 60.0), ("a2", "hall-1", 80.0), ("b1", "hall-2", 60.0)]

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pika
 
-from broker_core import ThreadedNode, embedded
-from pipeline.jobs.dead_letters import by_kind, collected, counted, deaths
-from pipeline.jobs.endpoint import BrokerEndpoint
-from pipeline.jobs.picture import draw
-from pipeline.session import session
+from leveret import ThreadedNode, embedded
+from leveret.pipeline.jobs.dead_letters import by_kind, collected, counted, deaths
+from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.jobs.picture import draw
+from leveret.pipeline.session import session
 
 STREAM = {"x-queue-type": "stream"}
 COUNTRIES = ("fi", "pt", "ie")

@@ -11,9 +11,9 @@ import pika
 from proton import Message
 from proton.utils import BlockingConnection
 
-from broker_core import ThreadedNode, embedded
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import append_frames, control_frame
+from leveret import ThreadedNode, embedded
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import append_frames, control_frame
 
 HEADER = b"AMQP\x01\x01\x00\x0a"
 SWITCHED_ON = {"protocols": {"amqp010": {"enabled": True}}}

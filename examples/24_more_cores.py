@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pika
 
-SERVE = [sys.executable, "-m", "broker_core.cli", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+SERVE = [sys.executable, "-m", "leveret", "serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
 HOSTS = ["shop", "warehouse"]
 EVERYTHING = '{ configure = ".*", write = ".*", read = ".*" }'
 

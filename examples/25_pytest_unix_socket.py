@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.config.load import Config
-from broker_core.node.threaded import ThreadedNode, embedded
+from leveret.config.load import Config
+from leveret.server.node.threaded import ThreadedNode, embedded
 
 AMQP_0_9_1 = b"AMQP\x00\x00\x09\x01"
 

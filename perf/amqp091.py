@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from struct import Struct, error
 from typing import Final
 
-from perf.block import APPLICATION_HEADERS, DIGITS, Pattern, digits_at
-from perf.connection import Connection, Inbox, set_up
-from perf.deliveries import Run, Shape, Strides
-from perf.dial import connected, heard
-from perf.ends import Source, Subscription, Tally, count_run
-from perf.errors import REFUSED, UNREACHABLE, PerfError
-from perf.plan import Plan, Url
-from perf.shares import SeenBy, body_of, cycle_of, source, subscription
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties, Method
+from leveret.perf.block import APPLICATION_HEADERS, DIGITS, Pattern, digits_at
+from leveret.perf.connection import Connection, Inbox, set_up
+from leveret.perf.deliveries import Run, Shape, Strides
+from leveret.perf.dial import connected, heard
+from leveret.perf.ends import Source, Subscription, Tally, count_run
+from leveret.perf.errors import REFUSED, UNREACHABLE, PerfError
+from leveret.perf.plan import Plan, Url
+from leveret.perf.shares import SeenBy, body_of, cycle_of, source, subscription
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties, Method
 
 HEADER: Final = b"AMQP\x00\x00\x09\x01"
 FRAME: Final = wire.FRAME_START

@@ -11,21 +11,21 @@ from struct import Struct
 from typing import Final
 from urllib.parse import quote
 
-from perf.amqp10_setup import WINDOW, Talk10, refuse
-from perf.block import APPLICATION_HEADERS, DIGITS, Pattern, digits_at
-from perf.connection import Connection, Inbox, set_up
-from perf.deliveries import Run, Shape, Strides
-from perf.ends import Source, Subscription, Tally, count_run
-from perf.errors import PerfError
-from perf.pace import SECOND
-from perf.plan import Plan
-from perf.shares import SeenBy, body_of, cycle_of, source, subscription
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import wire
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import DecodeError, Symbol, skip_at
-from protocols.amqp10.codec.values import Described, Timestamp, ULong, Value
-from protocols.amqp10.codec.writing import encode
+from leveret.perf.amqp10_setup import WINDOW, Talk10, refuse
+from leveret.perf.block import APPLICATION_HEADERS, DIGITS, Pattern, digits_at
+from leveret.perf.connection import Connection, Inbox, set_up
+from leveret.perf.deliveries import Run, Shape, Strides
+from leveret.perf.ends import Source, Subscription, Tally, count_run
+from leveret.perf.errors import PerfError
+from leveret.perf.pace import SECOND
+from leveret.perf.plan import Plan
+from leveret.perf.shares import SeenBy, body_of, cycle_of, source, subscription
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import wire
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import DecodeError, Symbol, skip_at
+from leveret.protocols.amqp10.codec.values import Described, Timestamp, ULong, Value
+from leveret.protocols.amqp10.codec.writing import encode
 
 HEADERS: Final[dict[Value, Value]] = dict(APPLICATION_HEADERS)
 APPLICATION_PROPERTIES: Final = encode(Described(ULong(p.APPLICATION_PROPERTIES), HEADERS))

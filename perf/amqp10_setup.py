@@ -6,13 +6,13 @@ import os
 from itertools import count
 from typing import Final, TypeVar
 
-from perf.dial import connected, heard
-from perf.errors import REFUSED, UNREACHABLE, PerfError
-from perf.plan import Url
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import wire
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import DecodeError, Symbol
+from leveret.perf.dial import connected, heard
+from leveret.perf.errors import REFUSED, UNREACHABLE, PerfError
+from leveret.perf.plan import Url
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import wire
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import DecodeError, Symbol
 
 FRAME_MAX: Final = 1 << 20  # bytes that we accept
 WINDOW: Final = 0x7FFF_FFFF  # transfers

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from itertools import count
 from typing import Final
 
-from perf import report
-from perf.amqp091 import Talk
-from perf.ends import ENDLESS
-from perf.errors import PerfError
-from perf.histogram import Histogram
-from perf.pace import SECOND, Pacing
-from perf.plan import Plan
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
+from leveret.perf import report
+from leveret.perf.amqp091 import Talk
+from leveret.perf.ends import ENDLESS
+from leveret.perf.errors import PerfError
+from leveret.perf.histogram import Histogram
+from leveret.perf.pace import SECOND, Pacing
+from leveret.perf.plan import Plan
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
 
 LOOK_S: Final = 0.1  # between two looks whether to end
 

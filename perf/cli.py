@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from perf.plan import Sizes, Url
+    from leveret.perf.plan import Sizes, Url
 
 TEXT: Final = "Load a broker over AMQP 0-9-1 or 1.0, and measure rates and latencies."
 EXAMPLES: Final = """\
@@ -57,7 +57,7 @@ COMMAND: Final = Perf()
 
 
 def _run(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-    from perf.command import perf
+    from leveret.perf.command import perf
 
     return perf(options)
 
@@ -255,7 +255,7 @@ def _add_length(parser: argparse.ArgumentParser) -> None:
 
 
 def _url(text: str) -> Url:
-    from perf.plan import Url
+    from leveret.perf.plan import Url
 
     try:
         return Url.read(text)
@@ -264,7 +264,7 @@ def _url(text: str) -> Url:
 
 
 def _sizes(text: str) -> Sizes:
-    from perf.plan import Sizes
+    from leveret.perf.plan import Sizes
 
     if not re.fullmatch(r"[0-9]{1,9}(-[0-9]{1,9})?(,[0-9]{1,9}(-[0-9]{1,9})?)*", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not such as 100, 100,1000 or 100-2000")

@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from perf import report
-from perf.block import HEAD, STAMP
-from perf.conductor import Conductor, Second
-from perf.errors import PerfError
-from perf.plan import Plan
-from perf.topology import Topology
-from perf.workers import run
+from leveret.perf import report
+from leveret.perf.block import HEAD, STAMP
+from leveret.perf.conductor import Conductor, Second
+from leveret.perf.errors import PerfError
+from leveret.perf.plan import Plan
+from leveret.perf.topology import Topology
+from leveret.perf.workers import run
 
 
 def perf(options: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     try:
         if options.churn:
-            from perf.churn import churn
+            from leveret.perf.churn import churn
 
             told, code = churn(plan_of(options), options.churn)
         else:

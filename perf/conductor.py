@@ -7,10 +7,10 @@ from typing import Final
 
 import attrs
 
-from perf.histogram import Histogram
-from perf.pace import SECOND
-from perf.plan import Plan
-from perf.worker import Order, Sample
+from leveret.perf.histogram import Histogram
+from leveret.perf.pace import SECOND
+from leveret.perf.plan import Plan
+from leveret.perf.worker import Order, Sample
 
 COUNTS: Final = ("sent", "received", "confirmed", "refused", "returned")
 

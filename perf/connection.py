@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
-from perf.ends import Source, Subscription
-from perf.errors import UNREACHABLE, PerfError
+from leveret.perf.ends import Source, Subscription
+from leveret.perf.errors import UNREACHABLE, PerfError
 
 READ: Final = 256 << 10  # bytes at a time
 TURNS: Final = 8  # blocks, before another connection has its turn

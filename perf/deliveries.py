@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from perf.block import HEAD, LITTLE, STAMP
+from leveret.perf.block import HEAD, LITTLE, STAMP
 
 ALIKE: Final = 8  # how many more are compared after a delivery without alike ones
 

@@ -6,8 +6,8 @@ import socket
 import ssl
 from typing import Final
 
-from perf.errors import UNREACHABLE, PerfError
-from perf.plan import Url
+from leveret.perf.errors import UNREACHABLE, PerfError
+from leveret.perf.plan import Url
 
 TIMEOUT_S: Final = 30.0
 READ: Final = 65536  # bytes at a time, while setting up

@@ -7,11 +7,11 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from typing import Final
 
-from perf.block import Block
-from perf.deliveries import Run
-from perf.histogram import Histogram
-from perf.pace import Pacing
-from perf.sequence_check import Seen
+from leveret.perf.block import Block
+from leveret.perf.deliveries import Run
+from leveret.perf.histogram import Histogram
+from leveret.perf.pace import Pacing
+from leveret.perf.sequence_check import Seen
 
 ENDLESS: Final = 1 << 62
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 import attrs
 
-from perf.block import HEAD, STAMP
+from leveret.perf.block import HEAD, STAMP
 
 PORTS: Final = {"amqp": 5672, "amqps": 5671}
 RANDOM_SIZES: Final = 64  # drawn from a range, and then repeated

@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import IO, Final
 
-from perf.conductor import Outcome, Second
-from perf.histogram import Histogram
-from perf.plan import Plan
-from perf.sequence_check import Account
-from perf.worker import Sight
+from leveret.perf.conductor import Outcome, Second
+from leveret.perf.histogram import Histogram
+from leveret.perf.plan import Plan
+from leveret.perf.sequence_check import Account
+from leveret.perf.worker import Sight
 
 Told = Mapping[str, object]
 PERCENTILES: Final = (50, 75, 95, 99, 99.9)

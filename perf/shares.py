@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from itertools import islice, product
 from typing import Final
 
-from perf.block import Block, Pattern
-from perf.ends import ENDLESS, Source, Subscription, Tally
-from perf.pace import Pacing
-from perf.plan import Plan
-from perf.sequence_check import Seen
+from leveret.perf.block import Block, Pattern
+from leveret.perf.ends import ENDLESS, Source, Subscription, Tally
+from leveret.perf.pace import Pacing
+from leveret.perf.plan import Plan
+from leveret.perf.sequence_check import Seen
 
 SeenBy = list[tuple[str, Seen]]  # of each subscription, with the queue
 CYCLE_MAX: Final = 1024  # kinds of messages of one publisher

@@ -5,11 +5,11 @@ This is done over AMQP 0-9-1, also for a load in 1.0. A queue that existed befor
 
 from __future__ import annotations
 
-from perf.amqp091 import Closed, Talk
-from perf.errors import PerfError
-from perf.plan import Plan
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
+from leveret.perf.amqp091 import Closed, Talk
+from leveret.perf.errors import PerfError
+from leveret.perf.plan import Plan
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
 
 NOT_FOUND = 404
 PRECONDITION_FAILED = 406

@@ -12,14 +12,14 @@ from typing import Final, cast
 
 import attrs
 
-from perf import amqp091, amqp10
-from perf.connection import Connection, Inbox
-from perf.dial import TIMEOUT_S
-from perf.ends import Subscription, Tally
-from perf.histogram import Histogram
-from perf.pace import SECOND
-from perf.plan import Plan
-from perf.shares import SeenBy
+from leveret.perf import amqp091, amqp10
+from leveret.perf.connection import Connection, Inbox
+from leveret.perf.dial import TIMEOUT_S
+from leveret.perf.ends import Subscription, Tally
+from leveret.perf.histogram import Histogram
+from leveret.perf.pace import SECOND
+from leveret.perf.plan import Plan
+from leveret.perf.shares import SeenBy
 
 TICK_NS: Final = 50_000_000
 REST_NS: Final = 200_000  # at least, between two looks at what is due, so that messages are sent together

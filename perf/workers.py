@@ -12,10 +12,10 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Final
 
-from perf.conductor import Conductor
-from perf.errors import REFUSED, PerfError
-from perf.plan import Plan
-from perf.worker import Order, Sample, Sight, Worker
+from leveret.perf.conductor import Conductor
+from leveret.perf.errors import REFUSED, PerfError
+from leveret.perf.plan import Plan
+from leveret.perf.worker import Order, Sample, Sight, Worker
 
 END_S: Final = 30.0  # for a process to end
 

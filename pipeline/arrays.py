@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from pipeline.arrow import Array, Kind
+from leveret.pipeline.arrow import Array, Kind
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from broker_core.store.block import Column
+from leveret.durable.store.block import Column
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType, VariantVal

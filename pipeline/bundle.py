@@ -12,9 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from pipeline.errors import PipelineError
+from leveret.pipeline.errors import PipelineError
 
-CONTENTS: Final = ("broker_core", "pipeline", "protocols", "pyspark_amqp", "attr", "attrs", "mypy_extensions")
+WINGS: Final = ("durable", "features", "server", "testing", "protocols", "plugins", "pipeline", "perf", "ui")
+# In a copy of the repository the parts of the package are in folders of their own.
+LEVERET: Final = ("leveret", *(f"leveret.{wing}" for wing in WINGS))
+CONTENTS: Final = (*LEVERET, "pyspark_amqp", "attr", "attrs", "mypy_extensions")
 LICENSED: Final = ("attrs", "mypy-extensions")
 MADE: Final = (1980, 1, 1, 0, 0, 0)  # the same contents give the same zip
 
@@ -41,7 +44,7 @@ def _sources(module: str) -> Iterator[tuple[str, Path]]:
         yield source.name, source
     for folder in folders:
         for path in folder.rglob("*.py"):
-            yield f"{module}/{path.relative_to(folder).as_posix()}", path
+            yield f"{module.replace('.', '/')}/{path.relative_to(folder).as_posix()}", path
 
 
 def _licences() -> Iterator[tuple[str, Path]]:

@@ -20,10 +20,10 @@ from typing import Final
 
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from pipeline import schema as schemas
-from pipeline.errors import BadOption
-from pipeline.options import CHOICES, Use, read_options
-from pipeline.sink_options import read_sink_options
+from leveret.pipeline import schema as schemas
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.options import CHOICES, Use, read_options
+from leveret.pipeline.sink_options import read_sink_options
 
 READ, WRITE = "amqp.read", "amqp.write"  # keys of the metadata of a column
 PREFIX: Final = (

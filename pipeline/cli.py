@@ -343,7 +343,7 @@ def _add(
 
 def _loaded(name: str, module: str) -> Run:
     def run(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
-        job: Run = getattr(import_module(f"pipeline.jobs.{module}"), name)
+        job: Run = getattr(import_module(f"leveret.pipeline.jobs.{module}"), name)
         return job(options, environ)
 
     return run

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import attrs
 
-from pipeline.errors import Ahead, Expired, Fenced, Missing, NoStream, PipelineError, Refused, Remade
-from pipeline.options import Options
-from pipeline.requests import TEXT_MAX, Answer, Asker
+from leveret.pipeline.errors import Ahead, Expired, Fenced, Missing, NoStream, PipelineError, Refused, Remade
+from leveret.pipeline.options import Options
+from leveret.pipeline.requests import TEXT_MAX, Answer, Asker
 
 Json: TypeAlias = Mapping[str, object]
 

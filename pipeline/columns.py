@@ -18,9 +18,9 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pipeline.errors import BadRow
-from pipeline.schema import ANNOTATIONS, PROPERTIES, SCHEMAS
-from pipeline.sink_options import SinkOptions
+from leveret.pipeline.errors import BadRow
+from leveret.pipeline.schema import ANNOTATIONS, PROPERTIES, SCHEMAS
+from leveret.pipeline.sink_options import SinkOptions
 
 
 @attrs.frozen

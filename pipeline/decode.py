@@ -1,4 +1,4 @@
-"""Decode blocks of a stream as Arrow record batches (broker_core/store/block.py has the format).
+"""Decode blocks of a stream as Arrow record batches (durable/store/block.py has the format).
 
     bytes ── pieces ──> rows of one block ── gathered ──> runs ── a column at a time ──> batches
 
@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
 
-from broker_core.message import Encoding, Message
-from broker_core.store.block import Block, header
-from broker_core.store.contract import DamagedError
-from broker_core.store.origin import Origin, facts_of, notes_of
-from broker_core.values import Properties, Table
-from pipeline import properties091, shapes091, shapes10
-from pipeline.arrow import (
+from leveret.durable.store.block import Block, header
+from leveret.durable.store.contract import DamagedError
+from leveret.durable.store.origin import Origin, facts_of, notes_of
+from leveret.message import Encoding, Message
+from leveret.pipeline import properties091, shapes091, shapes10
+from leveret.pipeline.arrow import (
     Array,
     Batch,
     Kind,
@@ -46,20 +45,21 @@ from pipeline.arrow import (
     struct_of,
     variants_of,
 )
-from pipeline.shapes import OCTETS_MAX, ROWS_MIN, Joined, Shape, Shapes, Walker, shapes_of
-from pipeline.shapes10 import Bodies
-from pipeline.texts import CONVERTED, readable, said, variant
-from protocols.amqp010.broker.encoding import ENCODING as AMQP010
-from protocols.amqp091.broker.encoding import ENCODING as AMQP091
-from protocols.amqp091.broker.encoding import rendered
-from protocols.amqp10.broker.conversion import message_annotations
-from protocols.amqp10.broker.encoding import AS_SECTIONS
-from protocols.amqp10.broker.encoding import ENCODING as AMQP10
-from protocols.amqp10.codec.sections import octets_of
+from leveret.pipeline.shapes import OCTETS_MAX, ROWS_MIN, Joined, Shape, Shapes, Walker, shapes_of
+from leveret.pipeline.shapes10 import Bodies
+from leveret.pipeline.texts import CONVERTED, readable, said, variant
+from leveret.protocols.amqp010.broker.encoding import ENCODING as AMQP010
+from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from leveret.protocols.amqp091.broker.encoding import rendered
+from leveret.protocols.amqp10.broker.conversion import message_annotations
+from leveret.protocols.amqp10.broker.encoding import AS_SECTIONS
+from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.protocols.amqp10.codec.sections import octets_of
+from leveret.values import Properties, Table
 
 if TYPE_CHECKING:
-    from pipeline.filters import Conditions
-    from pipeline.row_filter import RowFilter
+    from leveret.pipeline.filters import Conditions
+    from leveret.pipeline.row_filter import RowFilter
 
 MANY_ROWS: Final = (
     8  # of a block, on average; from here on its bodies are one slice, 10 us, not copied one by one
@@ -255,7 +255,7 @@ class Decoder:
         """Return 1 for each row of a piece that may be wanted, and 0 for the others; nothing if none is."""
         flags = array("B", (1,)) * len(piece)
         if self._conditions is not None:
-            from pipeline.filters import rows_of  # which needs PySpark, as its conditions do
+            from leveret.pipeline.filters import rows_of  # which needs PySpark, as its conditions do
 
             origins = self._conditions.origins(piece.block)
             if not any(origins):

@@ -1,4 +1,4 @@
-"""Encode Arrow record batches as blocks of messages for the broker (broker_core/store/block.py has the format).
+"""Encode Arrow record batches as blocks of messages for the broker (durable/store/block.py has the format).
 
     batch ── equal addresses, equal properties ──> groups ── pieces of about 1 MiB ──> blocks
 
@@ -18,9 +18,9 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core.store.block import BLOCK_MESSAGES, SAME, WHICH, sealed
-from broker_core.store.chunk import BIG_ENDIAN, octets_of
-from pipeline.arrays import (
+from leveret.durable.store.block import BLOCK_MESSAGES, SAME, WHICH, sealed
+from leveret.durable.store.chunk import BIG_ENDIAN, octets_of
+from leveret.pipeline.arrays import (
     Groups,
     Octets,
     as_octets,
@@ -34,12 +34,12 @@ from pipeline.arrays import (
     running_sum,
     taken,
 )
-from pipeline.arrow import Batch
-from pipeline.columns import Columns
-from pipeline.errors import BadRow
-from pipeline.row_properties import Fields, Pairs, from_pairs, from_variant, written
-from pipeline.sink_options import SHORT_MAX, SinkOptions
-from protocols.amqp091.broker.encoding import ENCODING
+from leveret.pipeline.arrow import Batch
+from leveret.pipeline.columns import Columns
+from leveret.pipeline.errors import BadRow
+from leveret.pipeline.row_properties import Fields, Pairs, from_pairs, from_variant, written
+from leveret.pipeline.sink_options import SHORT_MAX, SinkOptions
+from leveret.protocols.amqp091.broker.encoding import ENCODING
 
 REQUEST_OCTETS: Final = 1 << 20  # bytes of blocks in a request, unless one row has more
 ORIGINS_OCTETS: Final = 64 << 10  # bytes of origins; if there are more, they are counted for each row

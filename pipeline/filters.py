@@ -34,11 +34,11 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from pipeline.offsets import Partition
-from pipeline.texts import readable
+from leveret.pipeline.offsets import Partition
+from leveret.pipeline.texts import readable
 
 if TYPE_CHECKING:
-    from broker_core.store.block import Block
+    from leveret.durable.store.block import Block
 
 OFFSET_MAX: Final = (1 << 63) - 1
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,15 +15,15 @@ from typing import Final, Protocol
 
 import attrs
 
-from pipeline.client import NO_FENCE, Fetched, Lease, Stream
-from pipeline.errors import Ahead, Missing
-from pipeline.offsets import Mark
+from leveret.pipeline.client import NO_FENCE, Fetched, Lease, Stream
+from leveret.pipeline.errors import Ahead, Missing
+from leveret.pipeline.offsets import Mark
 
 MESSAGES_MAX: Final = 1_000_000  # of a queue reserved at a time: the broker's own limits
 OCTETS_MAX: Final = 1 << 30
 NOTHING_RESERVED: Final = (
     "spark.read gives the messages of a queue that are reserved under readerName: reserve them with"
-    " pipeline.queue_batch.QueueBatch, or read with spark.readStream and trigger(availableNow=True)"
+    " leveret.pipeline.queue_batch.QueueBatch, or read with spark.readStream and trigger(availableNow=True)"
 )
 
 

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pipeline.progress import ProgressReporter, QueryProgress, progress_in
+from leveret.pipeline.progress import ProgressReporter, QueryProgress, progress_in
 
 log: Final = logging.getLogger("leveret.pipeline")
 

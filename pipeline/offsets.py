@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, cast
 
 import attrs
 
-from pipeline.errors import PipelineError
+from leveret.pipeline.errors import PipelineError
 
 Json: TypeAlias = dict[str, object]
 Partition: TypeAlias = tuple[str, int]  # stream and number, 0 unless it is a super stream

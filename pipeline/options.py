@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from pipeline.errors import BadOption
-from pipeline.option_hints import KAFKAS, READING
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.option_hints import KAFKAS, READING
 
 T = TypeVar("T")
 Numbers: TypeAlias = Mapping[str, Mapping[int, int]]  # by stream and partition
@@ -156,8 +156,8 @@ def column_names(given: str) -> tuple[str, ...]:
 
 
 def selector(given: str) -> str:
-    from broker_core.errors import PreconditionFailed
-    from broker_core.selectors.parser import compile_selector
+    from leveret.errors import PreconditionFailed
+    from leveret.selectors.parser import compile_selector
 
     try:
         compile_selector(given)

@@ -13,14 +13,24 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import attrs
 
-from pipeline.client import Listed, Stream
-from pipeline.errors import BadOption, DataLoss, Missing, NoStream
-from pipeline.leases import OCTETS_MAX, Leases
-from pipeline.offsets import Mark, Marks, Partition, Range, admitted, read_between, split
-from pipeline.options import EARLIEST, LATEST, Edge, Numbers, Offsets, Options, Position, Since, SinceEach
+from leveret.pipeline.client import Listed, Stream
+from leveret.pipeline.errors import BadOption, DataLoss, Missing, NoStream
+from leveret.pipeline.leases import OCTETS_MAX, Leases
+from leveret.pipeline.offsets import Mark, Marks, Partition, Range, admitted, read_between, split
+from leveret.pipeline.options import (
+    EARLIEST,
+    LATEST,
+    Edge,
+    Numbers,
+    Offsets,
+    Options,
+    Position,
+    Since,
+    SinceEach,
+)
 
 if TYPE_CHECKING:
-    from pipeline.filters import Conditions
+    from leveret.pipeline.filters import Conditions
 
 log: Final = logging.getLogger("leveret.pipeline")
 Streams: TypeAlias = dict[Partition, Stream]

@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import attrs
 
-from pipeline.errors import PipelineError
-from pipeline.offsets import from_json
-from pipeline.options import Connection, Use, read_options
-from pipeline.requests import Asker
+from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.offsets import from_json
+from leveret.pipeline.options import Connection, Use, read_options
+from leveret.pipeline.requests import Asker
 
 log: Final = logging.getLogger("leveret.pipeline")
 

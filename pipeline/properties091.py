@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.values import Properties, Value
-from protocols.amqp091.broker.core_values import core_value
-from protocols.amqp091.broker.encoding import DURABLE, ENCODING, ttl_ms
-from protocols.amqp091.codec.fields import MalformedError, value_at
+from leveret.errors import PreconditionFailed
+from leveret.protocols.amqp091.broker.core_values import core_value
+from leveret.protocols.amqp091.broker.encoding import DURABLE, ENCODING, ttl_ms
+from leveret.protocols.amqp091.codec.fields import MalformedError, value_at
+from leveret.values import Properties, Value
 
 SHORT, TABLE, OCTET, LONGLONG = range(4)
 FIELDS: Final = (

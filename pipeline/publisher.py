@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import attrs
 
-from pipeline.errors import Missing, PipelineError, Refused, Unreachable
-from pipeline.requests import Answer, Asker
-from pipeline.sink_options import SinkOptions
+from leveret.pipeline.errors import Missing, PipelineError, Refused, Unreachable
+from leveret.pipeline.requests import Answer, Asker
+from leveret.pipeline.sink_options import SinkOptions
 
 Part: TypeAlias = tuple[int, int, int]  # partition, attempt, rows
 

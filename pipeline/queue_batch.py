@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pipeline.client import Client
-from pipeline.errors import BadOption
-from pipeline.leases import MESSAGES_MAX, OCTETS_MAX, Leases
-from pipeline.offsets import Mark
-from pipeline.options import Use, read_options
+from leveret.pipeline.client import Client
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.leases import MESSAGES_MAX, OCTETS_MAX, Leases
+from leveret.pipeline.offsets import Mark
+from leveret.pipeline.options import Use, read_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from broker_core.store.contract import DamagedError
-from pipeline.arrow import Batch, Schema
-from pipeline.client import Client, Fetched
-from pipeline.decode import Decoder
-from pipeline.errors import Ahead, Expired, Missing, PipelineError, Remade
-from pipeline.leases import LeasedBlocks
-from pipeline.offsets import Range
-from pipeline.options import Options
-from pipeline.planner import lost
-from pipeline.row_filter import row_filter
+from leveret.durable.store.contract import DamagedError
+from leveret.pipeline.arrow import Batch, Schema
+from leveret.pipeline.client import Client, Fetched
+from leveret.pipeline.decode import Decoder
+from leveret.pipeline.errors import Ahead, Expired, Missing, PipelineError, Remade
+from leveret.pipeline.leases import LeasedBlocks
+from leveret.pipeline.offsets import Range
+from leveret.pipeline.options import Options
+from leveret.pipeline.planner import lost
+from leveret.pipeline.row_filter import row_filter
 
 if TYPE_CHECKING:
-    from pipeline.filters import Conditions
+    from leveret.pipeline.filters import Conditions
 
 
 class Blocks(Protocol):

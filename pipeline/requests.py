@@ -19,7 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 import attrs
 
-from pipeline.errors import BadOption, PipelineError, Unreachable
+from leveret.pipeline.errors import BadOption, PipelineError, Unreachable
 
 SOON: Final = frozenset((408, 429, 502, 503, 504))  # statuses that may be temporary
 PAUSE_S, PAUSE_MAX_S = 0.1, 5.0

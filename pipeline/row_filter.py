@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, cast
 
-from broker_core.message import Encoding, Message
-from broker_core.selectors.parser import compile_selector
-from broker_core.store.origin import Origin, facts_of, notes_of
-from pipeline.decode import NOTES, bodies_of, is_plain
-from pipeline.options import Options
+from leveret.durable.store.origin import Origin, facts_of, notes_of
+from leveret.message import Encoding, Message
+from leveret.pipeline.decode import NOTES, bodies_of, is_plain
+from leveret.pipeline.options import Options
+from leveret.selectors.parser import compile_selector
 
 if TYPE_CHECKING:
-    from pipeline.decode import Piece
+    from leveret.pipeline.decode import Piece
 
 REMEMBERED_MAX: Final = 1 << 16  # distinct properties whose outcome is kept
 REMEMBERED_SIZE_MAX: Final = 1024  # bytes

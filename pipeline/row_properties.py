@@ -10,11 +10,11 @@ from typing import Final, TypeAlias, cast
 
 from pyspark.sql.types import VariantVal
 
-from broker_core.limits import TTL_MAX_MS
-from broker_core.values import Properties, Table, Timestamp, Value
-from pipeline.errors import BadRow
-from pipeline.sink_options import SHORT_MAX
-from protocols.amqp091.broker.encoding import ENCODING, WRITTEN_MAX
+from leveret.limits import TTL_MAX_MS
+from leveret.pipeline.errors import BadRow
+from leveret.pipeline.sink_options import SHORT_MAX
+from leveret.protocols.amqp091.broker.encoding import ENCODING, WRITTEN_MAX
+from leveret.values import Properties, Table, Timestamp, Value
 
 LEAST_AND_MOST: Final = {"priority": (0, 255), "ttl_ms": (0, TTL_MAX_MS)}
 MICROSECONDS: Final = 1_000_000  # in a second

@@ -23,8 +23,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from pipeline.errors import BadOption
-from pipeline.options import Options
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.options import Options
 
 
 def record(**fields: DataType) -> StructType:

@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final
 
-from pipeline import bundle
-from pipeline.errors import PipelineError
+from leveret.pipeline import bundle
+from leveret.pipeline.errors import PipelineError
 
 log: Final = logging.getLogger("leveret.pipeline")
 
@@ -94,7 +94,7 @@ def _plan_with(spark: SparkSession, zipped: Path) -> None:
 
 def register(spark: SparkSession, push: bool = True) -> None:
     """Make `format("amqp")` known to a session, and, unless `push` is False, let it hand over conditions of WHERE."""
-    from pipeline.source import AmqpSource
+    from leveret.pipeline.source import AmqpSource
 
     zipped = bundle.where()
     if is_classic(spark) and zipped is None:

@@ -22,10 +22,20 @@ import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from broker_core.store.contract import DamagedError
-from pipeline.arrays import Buffered, Encoded
-from pipeline.arrow import Array, Kind, array_of, counted, fields_of, item_of, numbers_of, repeated, struct_of
-from pipeline.texts import SECONDS_MAX, readable
+from leveret.durable.store.contract import DamagedError
+from leveret.pipeline.arrays import Buffered, Encoded
+from leveret.pipeline.arrow import (
+    Array,
+    Kind,
+    array_of,
+    counted,
+    fields_of,
+    item_of,
+    numbers_of,
+    repeated,
+    struct_of,
+)
+from leveret.pipeline.texts import SECONDS_MAX, readable
 
 ROWS_MIN: Final = 64  # of one shape; fewer are decoded one by one, which is quicker then
 WALKS_MAX: Final = 32  # in one batch; what has not found its shape then is decoded one by one

@@ -10,13 +10,24 @@ import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from pipeline.arrow import Array
-from pipeline.properties091 import FIELDS, INT, LONGLONG, OCTET, REST, SHORT, TABLE, TEXT
-from pipeline.shapes import Joined, Shape, Span, Walk, by_value, item, short_text, short_texts, texts, times
-from pipeline.texts import CONVERTED, readable, said
-from protocols.amqp091.broker.core_values import core_value
-from protocols.amqp091.broker.encoding import DURABLE, ttl_ms
-from protocols.amqp091.codec.fields import value_at
+from leveret.pipeline.arrow import Array
+from leveret.pipeline.properties091 import FIELDS, INT, LONGLONG, OCTET, REST, SHORT, TABLE, TEXT
+from leveret.pipeline.shapes import (
+    Joined,
+    Shape,
+    Span,
+    Walk,
+    by_value,
+    item,
+    short_text,
+    short_texts,
+    texts,
+    times,
+)
+from leveret.pipeline.texts import CONVERTED, readable, said
+from leveret.protocols.amqp091.broker.core_values import core_value
+from leveret.protocols.amqp091.broker.encoding import DURABLE, ttl_ms
+from leveret.protocols.amqp091.codec.fields import value_at
 
 LONG = b"l"[0]  # the type of a header that is a number of 64 bits
 WIDTHS: Final = {  # bytes of a header's value, by its type

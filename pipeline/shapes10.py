@@ -16,16 +16,27 @@ from typing import Final, cast
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from pipeline.arrays import Buffered
-from pipeline.arrow import Array, array_of, counted, repeated
-from pipeline.shapes import Column, Joined, Shape, Walk, by_value, item, merged, short_text, texts, times
-from pipeline.texts import CONVERTED, readable, said
-from protocols.amqp10.broker import addresses, conversion
-from protocols.amqp10.broker.core_values import neutral
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.reading import WIDTHS
-from protocols.amqp10.codec.sections import APPLICATION, BODY, DATA, PROPERTIES, bounds
-from protocols.amqp10.codec.types import Value, value_at
+from leveret.pipeline.arrays import Buffered
+from leveret.pipeline.arrow import Array, array_of, counted, repeated
+from leveret.pipeline.shapes import (
+    Column,
+    Joined,
+    Shape,
+    Walk,
+    by_value,
+    item,
+    merged,
+    short_text,
+    texts,
+    times,
+)
+from leveret.pipeline.texts import CONVERTED, readable, said
+from leveret.protocols.amqp10.broker import addresses, conversion
+from leveret.protocols.amqp10.broker.core_values import neutral
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.reading import WIDTHS
+from leveret.protocols.amqp10.codec.sections import APPLICATION, BODY, DATA, PROPERTIES, bounds
+from leveret.protocols.amqp10.codec.types import Value, value_at
 
 # Types, and lists and maps, by their format codes.
 NULL, INT, LONG, ULONG, TIMESTAMP, UUID, EMPTY_LIST = 0x40, 0x71, 0x81, 0x80, 0x83, 0x98, 0x45

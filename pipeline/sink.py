@@ -20,12 +20,12 @@ import attrs
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from pipeline.arrow import Batch
-from pipeline.columns import Columns
-from pipeline.encode import Encoder, together
-from pipeline.errors import PipelineError
-from pipeline.publisher import Published, Publisher
-from pipeline.sink_options import AT_LEAST_ONCE, SinkOptions
+from leveret.pipeline.arrow import Batch
+from leveret.pipeline.columns import Columns
+from leveret.pipeline.encode import Encoder, together
+from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.publisher import Published, Publisher
+from leveret.pipeline.sink_options import AT_LEAST_ONCE, SinkOptions
 
 log: Final = logging.getLogger("leveret.pipeline")
 

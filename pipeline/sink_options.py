@@ -8,8 +8,8 @@ from typing import Final
 
 import attrs
 
-from pipeline.option_hints import WRITING
-from pipeline.options import Connection, Use, flag, one_of, option, require_known, values_of
+from leveret.pipeline.option_hints import WRITING
+from leveret.pipeline.options import Connection, Use, flag, one_of, option, require_known, values_of
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 SHORT_MAX: Final = 255  # bytes of a name in AMQP 0-9-1

@@ -26,20 +26,20 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pipeline import catalogue
-from pipeline import schema as schemas
-from pipeline.arrow import Batch, schema_of
-from pipeline.client import Client
-from pipeline.columns import columns_of
-from pipeline.errors import BadOption
-from pipeline.filters import Conditions
-from pipeline.leases import HeldLeases, Leases
-from pipeline.offsets import Json, Range, from_json, to_json
-from pipeline.options import Options, Use, read_options
-from pipeline.planner import Limit, Planner
-from pipeline.reader import rows_of
-from pipeline.sink import BatchWriter, StreamWriter, Writing
-from pipeline.sink_options import read_sink_options
+from leveret.pipeline import catalogue
+from leveret.pipeline import schema as schemas
+from leveret.pipeline.arrow import Batch, schema_of
+from leveret.pipeline.client import Client
+from leveret.pipeline.columns import columns_of
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.filters import Conditions
+from leveret.pipeline.leases import HeldLeases, Leases
+from leveret.pipeline.offsets import Json, Range, from_json, to_json
+from leveret.pipeline.options import Options, Use, read_options
+from leveret.pipeline.planner import Limit, Planner
+from leveret.pipeline.reader import rows_of
+from leveret.pipeline.sink import BatchWriter, StreamWriter, Writing
+from leveret.pipeline.sink_options import read_sink_options
 
 IDLE_S: Final = 0.05  # pause if nothing is new: Spark asks again within 10 ms, a hundred times a second
 

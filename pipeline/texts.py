@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from broker_core.values import Table, Value, printed
+from leveret.values import Table, Value, printed
 
 if TYPE_CHECKING:
     from pyspark.sql.types import VariantVal

@@ -17,12 +17,12 @@ from hashlib import blake2b
 from math import log
 from typing import Final
 
-from broker_core.arguments.checks import one_of, text_fault
-from broker_core.arguments.exchange_arguments import ExchangeArgument
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
-from broker_core.message import Message
-from broker_core.values import Table, Value, printed, type_name
+from leveret.arguments.checks import one_of, text_fault
+from leveret.arguments.exchange_arguments import ExchangeArgument
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+from leveret.message import Message
+from leveret.values import Table, Value, printed, type_name
 
 WEIGHT_MAX: Final = 2**31 - 1
 PROPERTIES: Final = ("message_id", "correlation_id", "timestamp")

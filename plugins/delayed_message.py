@@ -19,18 +19,18 @@ from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.arguments.checks import text_fault
-from broker_core.arguments.exchange_arguments import ExchangeArgument
-from broker_core.clock import Timer
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
-from broker_core.exchanges.held_messages import Held
-from broker_core.message import Message
-from broker_core.queues import delays
-from broker_core.values import Table
+from leveret.arguments.checks import text_fault
+from leveret.arguments.exchange_arguments import ExchangeArgument
+from leveret.clock import Timer
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from leveret.exchanges.held_messages import Held
+from leveret.message import Message
+from leveret.queues import delays
+from leveret.values import Table
 
 if TYPE_CHECKING:
-    from broker_core.selectors.parser import Selector
+    from leveret.selectors.parser import Selector
 
 DELAYED_TYPE: Final = "x-delayed-type"
 

@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar
 
-from broker_core.arguments.checks import text, text_fault, whole, whole_fault
-from broker_core.arguments.exchange_arguments import ExchangeArgument
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
-from broker_core.federation.hops import DOWNSTREAM_HOST, DOWNSTREAM_NAME, INTERNAL_TYPE, MAX_HOPS, may_go_on
-from broker_core.message import Message
-from broker_core.values import Table
+from leveret.arguments.checks import text, text_fault, whole, whole_fault
+from leveret.arguments.exchange_arguments import ExchangeArgument
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+from leveret.features.federation.hops import (
+    DOWNSTREAM_HOST,
+    DOWNSTREAM_NAME,
+    INTERNAL_TYPE,
+    MAX_HOPS,
+    may_go_on,
+)
+from leveret.message import Message
+from leveret.values import Table
 
 
 class FederationUpstream(ExchangeType):

@@ -16,17 +16,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.arguments.checks import text_fault
-from broker_core.arguments.exchange_arguments import ExchangeArgument
-from broker_core.arguments.row import Row
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Destination, ExchangeType, LooksAt
-from broker_core.message import Message
-from broker_core.selectors.erlang_term import compile_term
-from broker_core.values import Table, type_name
+from leveret.arguments.checks import text_fault
+from leveret.arguments.exchange_arguments import ExchangeArgument
+from leveret.arguments.row import Row
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Destination, ExchangeType, LooksAt
+from leveret.message import Message
+from leveret.selectors.erlang_term import compile_term
+from leveret.values import Table, type_name
 
 if TYPE_CHECKING:
-    from broker_core.selectors.parser import Selector
+    from leveret.selectors.parser import Selector
 
 TERM: Final = "rjms_erlang_selector"
 VERSION: Final = "rjms_version"

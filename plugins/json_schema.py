@@ -16,15 +16,15 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.interceptors.interceptor import Interceptor
-from broker_core.values import Table
+from leveret.errors import PreconditionFailed
+from leveret.interceptors.contract import Interceptor
+from leveret.values import Table
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
 
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.message import Message
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.message import Message
 
 OPTIONS: Final = ("exchange", "virtual_host", "keys", "schema", "size_max")
 SIZE_MAX: Final = 1 << 20  # bytes of a body that is looked at: it is parsed while nothing else runs

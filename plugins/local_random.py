@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
-from broker_core.limits import QueueType
-from broker_core.message import Message
-from broker_core.queues.queue import Queue
-from broker_core.values import Table, printed
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+from leveret.limits import QueueType
+from leveret.message import Message
+from leveret.queues.queue import Queue
+from leveret.values import Table, printed
 
 
 class LocalRandom(ExchangeType):

@@ -1,8 +1,8 @@
 """`x-message-deduplication`: to every bound queue, like a fanout, unless a message with the same id was there before.
 
 The argument `x-cache-size` says how many ids are known at most, and is required; `x-cache-ttl`, `x-cache-persistence`
-and `x-deduplication-header` may be added (`broker_core/deduplication/settings.py`). Names and arguments are those of
-the community plug-in for RabbitMQ (noxdafox/rabbitmq-message-deduplication). Here any other exchange can drop
+and `x-deduplication-header` may be added (`broker_core/arguments/deduplication_settings.py`). Names and arguments are
+those of the community plug-in for RabbitMQ (noxdafox/rabbitmq-message-deduplication). Here any other exchange can drop
 duplicates, too, with the argument `x-message-deduplication`.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker_core.deduplication.settings import SIZE
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Destination, ExchangeType, LooksAt
-from broker_core.message import Message
-from broker_core.values import Table
+from leveret.arguments.deduplication_settings import SIZE
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Destination, ExchangeType, LooksAt
+from leveret.message import Message
+from leveret.values import Table
 
 
 class MessageDeduplication(ExchangeType):

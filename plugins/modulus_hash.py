@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from zlib import crc32
 
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
-from broker_core.message import Message
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, LooksAt
+from leveret.message import Message
 
 
 class ModulusHash(ExchangeType):

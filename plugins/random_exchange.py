@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from broker_core.exchanges.exchange import Destination, Exchange, ExchangeType
-from broker_core.message import Message
+from leveret.exchanges.exchange_type import Destination, Exchange, ExchangeType
+from leveret.message import Message
 
 
 class RandomExchange(ExchangeType):

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
-from broker_core.arguments.checks import between
-from broker_core.arguments.exchange_arguments import ExchangeArgument
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
-from broker_core.message import Message
-from broker_core.values import Table, printed
+from leveret.arguments.checks import between
+from leveret.arguments.exchange_arguments import ExchangeArgument
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, LooksAt
+from leveret.message import Message
+from leveret.values import Table, printed
 
 LENGTH: Final = "x-recent-history-length"
 LENGTH_DEFAULT: Final = 20

@@ -14,10 +14,10 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
-from broker_core.message import Message
-from broker_core.values import Table, printed
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, LooksAt
+from leveret.message import Message
+from leveret.values import Table, printed
 
 SEED: Final = 104729
 NUMBER: Final = re.compile(r"[+-]?[0-9]{1,9}")

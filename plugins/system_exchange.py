@@ -24,16 +24,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from broker_core.arguments.checks import text_fault
-from broker_core.arguments.exchange_arguments import ExchangeArgument
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import HANDLED, Destination, Exchange, ExchangeType, Handled, LooksAt
-from broker_core.message import Facts, Message
-from broker_core.values import Id, Properties, Table, printed
+from leveret.arguments.checks import text_fault
+from leveret.arguments.exchange_arguments import ExchangeArgument
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import HANDLED, Destination, Exchange, ExchangeType, Handled, LooksAt
+from leveret.message import Facts, Message
+from leveret.values import Id, Properties, Table, printed
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.contract import Host
-    from broker_core.queues.queue import Queue
+    from leveret.exchanges.contract import Host
+    from leveret.queues.queue import Queue
 
 PREFIX: Final = "x-reply-to-prefix"
 STATS_S: Final = 1.0  # for which the totals are reused

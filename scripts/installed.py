@@ -21,7 +21,7 @@ from pathlib import Path
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
 HERE = Path(sysconfig.get_path("platlib"))
-LIBRARY = "leveret__mypyc"  # has the code of all modules; the others name it
+LIBRARY = "compiled__mypyc"  # has the code of all modules; the others name it
 
 
 @contextmanager
@@ -55,15 +55,14 @@ def loaded(pid: int) -> list[Path]:
     if not maps.exists():
         return []
     paths = {Path(line.split()[-1]) for line in maps.read_text().splitlines() if ".so" in line}
-    ours = ("broker_core", "protocols", LIBRARY)
-    return [path for path in paths if any(part.startswith(ours) for part in path.parts)]
+    return [path for path in paths if "leveret" in path.parts]
 
 
 def main(how: str) -> None:
-    from broker_core.node.build_info import NOTE, built
+    from leveret.server.node.build_info import NOTE, built
 
     assert built().is_compiled == (how == "compiled"), built()
-    package = Path(import_module("broker_core").__file__ or "").parent
+    package = Path(import_module("leveret").__file__ or "").parent
     assert package.parent == HERE, f"imported from {package}, not installed in {HERE}"
     modules = (package / NOTE).read_text("utf-8").splitlines()[1:]
     files = [import_module(module).__file__ or "" for module in modules]

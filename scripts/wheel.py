@@ -27,7 +27,7 @@ def pack(compiled: Path, source: Path, out: Path) -> None:
         library = Path(folder, "library")
         shutil.copytree(compiled, library, ignore=shutil.ignore_patterns("__pycache__", ".*"))
         if SITE.exists():
-            shutil.copytree(SITE, library / "broker_core/handbook", dirs_exist_ok=True)
+            shutil.copytree(SITE, library / "leveret/handbook", dirs_exist_ok=True)
         settings = Path(folder, "settings.cfg")
         settings.write_text(f"[build]\nbuild_lib = {library}\n[bdist_wheel]\nskip_build = 1\n")
         environ = {name: value for name, value in os.environ.items() if name not in OURS}
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--source", type=Path, default=ROOT)
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     options = parser.parse_args()
-    if not (options.compiled / "broker_core/built.txt").exists():
+    if not (options.compiled / "leveret/built.txt").exists():
         sys.exit(f"leveret: {options.compiled} has nothing compiled; make compile")
     pack(options.compiled, options.source, options.out)
 

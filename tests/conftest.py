@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from broker_core.observability.log_levels import CATEGORIES, ROOT
+from leveret.observability.log_levels import CATEGORIES, ROOT
 from tests.harness.postgres import database, own_pair, pair_alone, postgres_pair, schema_of_worker, turn
 
 __all__ = ["database", "own_pair", "pair_alone", "postgres_pair", "schema_of_worker", "turn"]
@@ -33,9 +33,9 @@ HERE: Final = Path(__file__).parent
 # A third of the tests, and most of the time: processes, browsers, clients, servers, Spark. Their results rarely depend
 # on how the code was built, so that only `make nightly` runs them twice.
 EXPENSIVE: Final = (
-    "browser", "cluster/test_commands.py", "cluster/test_member.py", "crash", "ha", "interop", "living",
-    "perf/test_loads.py", "perf/test_loads10.py", "pipeline", "security/test_strangers.py", "store/postgres",
-    "store/test_damage.py", "store/test_synced.py", "system", "tls", "test_install.py",
+    "browser", "server/cluster/test_commands.py", "server/cluster/test_member.py", "crash", "ha", "interop", "living",
+    "perf/test_loads.py", "perf/test_loads10.py", "pipeline", "security/test_strangers.py", "durable/store/postgres",
+    "durable/store/test_damage.py", "durable/store/test_synced.py", "system", "tls", "test_install.py",
 )  # fmt: skip
 # What looks at the source, its pages and charts says the same, however that was built.
 SOURCE: Final = (

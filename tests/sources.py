@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
+SETTINGS: Final = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
+PACKAGES: Final[dict[str, str]] = {
+    folder: package for package, folder in SETTINGS["setuptools"]["package-dir"].items()
+}
+"""Folders with what is installed, and the packages that they are there."""
+FOLDERS: Final = tuple(PACKAGES)
+
+
+def module_of(path: str) -> str:
+    """The name by which a file of the repository is imported."""
+    folder, *rest = path.removesuffix(".py").removesuffix("/__init__").split("/")
+    return ".".join([PACKAGES.get(folder, folder), *rest])
 
 
 def sources(root: Path = ROOT) -> list[Path]:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = ("broker_core", "protocols", "plugins", "pipeline", "perf")
-FOLDERS: Final = (*PACKAGES, "tests", "examples", "benchmarks", "scripts", "docs", "deploy")
+from leveret.observability.log_levels import CATEGORIES
+from leveret.server.plugin_loader import GROUPS
+from tests.sources import FOLDERS, PACKAGES, ROOT, module_of
+
+ALL_FOLDERS: Final = (*FOLDERS, "tests", "examples", "benchmarks", "scripts", "docs", "deploy")
 MAP: Final = ROOT / "docs/architecture.md"
 FOLLOWED: Final = sorted(ROOT.glob("docs/follow-a-message-*.md"))
 PAGES: Final = [
@@ -22,11 +24,19 @@ PAGES: Final = [
 ]
 QUOTED: Final = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 A_FILE: Final = re.compile(r"[\w./-]+\.py")
-A_FOLDER: Final = re.compile(rf"(?:{'|'.join(FOLDERS)})/(?:[\w.-]+/)*")
-A_MODULE: Final = re.compile(
-    r"broker_core(?:\.\w+)+"
-)  # `protocols.…` and `plugins.…` are keys of the configuration, too
-AN_IMPORT: Final = re.compile(rf"^from ((?:{'|'.join(PACKAGES)})[.\w]*) import \(?([\w, ]+)", re.MULTILINE)
+A_FOLDER: Final = re.compile(rf"(?:{'|'.join(ALL_FOLDERS)})/(?:[\w.-]+/)*")
+A_MODULE: Final = re.compile(r"leveret(?:\.\w+)+")
+# Loggers, groups of entry points and files are called like modules.
+NO_MODULES: Final = frozenset(
+    f"leveret.{name}" for name in (*CATEGORIES, "commands", "redelivered", "service", "socket", "toml", "zip")
+) | frozenset(GROUPS)
+AN_IMPORT: Final = re.compile(r"^from (leveret[.\w]*) import \(?([\w, ]+)", re.MULTILINE)
+MODULES: Final = {  # by the names by which they are imported
+    module_of(str(path.relative_to(ROOT))): path
+    for folder in FOLDERS
+    for path in (ROOT / folder).rglob("*.py")
+}
+CIRCLE_MAX: Final = 117  # modules; whoever breaks the circle up lowers it
 READERS_OWN: Final[dict[str, set[str]]] = {  # by page: files that its readers write themselves
     "docs/tutorial.md": {"publish.py", "consume.py", "plugins/nearest.py", "test_orders.py"},
 }
@@ -83,8 +93,8 @@ def test_every_module_is_on_the_map_in_its_room() -> None:
         room = first.strip("`") or room
         said[room] += QUOTED.findall(modules)
     there: dict[str, list[str]] = defaultdict(list)
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*.py"):
             if path.name != "__init__.py":
                 there[f"{path.parent.relative_to(ROOT)}/"].append(path.name)
     assert {room: sorted(names) for room, names in said.items()} == {
@@ -117,7 +127,7 @@ def test_there_is_a_message_to_follow_in_each_protocol() -> None:
 
 @cache
 def tree() -> frozenset[str]:
-    inside = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    inside = [path for folder in ALL_FOLDERS for path in (ROOT / folder).rglob("*.py")]
     return frozenset(f"/{path.relative_to(ROOT)}" for path in [*inside, *ROOT.glob("*.py")])
 
 
@@ -128,14 +138,10 @@ def files_of(name: str) -> int:
 
 def is_known(module: str) -> bool:
     """Return whether a dotted name leads to a package, a module, or something at the top of one."""
-    parts = module.split(".")
-    for size in range(len(parts), 0, -1):
-        path = "/".join(parts[:size])
-        if (ROOT / path).is_dir():
-            return size == len(parts) or parts[size] in defined_in(f"{path}/__init__.py")
-        if (ROOT / f"{path}.py").exists():
-            return size == len(parts) or parts[size] in defined_in(f"{path}.py")
-    return False
+    if module in MODULES:
+        return True
+    package, _, name = module.rpartition(".")
+    return package in MODULES and name in defined_in(str(MODULES[package].relative_to(ROOT)))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
@@ -147,7 +153,9 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
     if page != MAP:  # whose tables say which room they mean
         assert [name for name in files if files_of(name) != 1] == []
     assert [name for name in quoted if A_FOLDER.fullmatch(name) and not (ROOT / name).is_dir()] == []
-    assert [name for name in quoted if A_MODULE.fullmatch(name) and not is_known(name)] == []
+    assert [
+        name for name in quoted if A_MODULE.fullmatch(name) and name not in NO_MODULES and not is_known(name)
+    ] == []
     imported = [
         f"{module}.{name.split()[0]}"
         for module, names in AN_IMPORT.findall(text)
@@ -159,10 +167,10 @@ def test_every_file_that_a_page_names_exists(page: Path) -> None:
 def test_a_package_has_one_class_of_each_name() -> None:
     """A search for a name finds one thing. Each protocol counts as a package."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).rglob("*.py")):
             place = path.relative_to(ROOT)
-            home = "/".join(place.parts[:2]) if package == "protocols" else package
+            home = "/".join(place.parts[:2]) if folder == "protocols" else folder
             for node in ast.parse(path.read_text()).body:
                 if isinstance(node, ast.ClassDef):
                     found[home, node.name].append(str(place))
@@ -171,4 +179,86 @@ def test_a_package_has_one_class_of_each_name() -> None:
 
 def test_the_root_of_the_core_stays_small() -> None:
     """What belongs to a room goes there; the root has what every room stands on."""
-    assert len(list((ROOT / "broker_core").glob("[!_]*.py"))) <= 25
+    assert len(list((ROOT / "broker_core").glob("[!_]*.py"))) <= 26
+
+
+def test_the_folders_are_one_package_and_no_code_says_otherwise() -> None:
+    """From the root of the repository `import protocols` would find a second copy of each module."""
+    assert {package.partition(".")[0] for package in PACKAGES.values()} == {"leveret"}
+    places = [
+        path
+        for folder in ALL_FOLDERS
+        for path in (ROOT / folder).rglob("*.py")
+        if "node_modules" not in path.parts
+    ]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in places
+        for module in modules_in(path)
+        if module.partition(".")[0] in FOLDERS
+    ]
+    assert wrong == []
+
+
+def modules_in(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and not node.level:
+            yield node.module or ""
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+
+
+def imports_of(path: Path) -> set[str]:
+    """Return the modules of ours that a file imports, for types only as well."""
+    named = [
+        (f"{node.module}", f"{node.module}.{each.name}")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+        for each in node.names
+    ]
+    return {whole if whole in MODULES else module for module, whole in named} & MODULES.keys()
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[set[str]]:
+    """Return the largest sets of modules of which each leads to each (R. Tarjan, 1972; with a stack of its own)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    path: dict[str, None] = {}  # those whose set is not known yet, in the order in which they were found
+    found = []
+    for start in graph:
+        walk = [] if start in order else [(start, iter(graph[start]))]
+        order.setdefault(start, len(order))
+        if walk:
+            lowest[start], path[start] = order[start], None
+        while walk:
+            module, following = walk[-1]
+            for each in following:
+                if each not in order:
+                    order[each] = lowest[each] = len(order)
+                    path[each] = None
+                    walk.append((each, iter(graph[each])))
+                    break
+                if each in path:
+                    lowest[module] = min(lowest[module], order[each])
+            else:
+                walk.pop()
+                if walk:
+                    lowest[walk[-1][0]] = min(lowest[walk[-1][0]], lowest[module])
+                if lowest[module] == order[module]:
+                    members = [name for name in path if order[name] >= order[module]]
+                    found.append(set(members))
+                    for name in members:
+                        del path[name]
+    return found
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c", "d"}, "c": {"a"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
+    assert sorted(map(sorted, circles(graph))) == [["a", "b", "c"], ["d", "e"], ["f"]]
+
+
+def test_the_largest_circle_of_modules_does_not_grow() -> None:
+    """Imports for types count: whoever changes one of these modules has to know all the others."""
+    graph = {name: imports_of(path) for name, path in MODULES.items()}
+    assert max(map(len, circles(graph))) <= CIRCLE_MAX

@@ -17,16 +17,17 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker_core import cli
-from broker_core.config.load import parse
-from broker_core.node.assembly import welcome
-from broker_core.node.build_info import COMPILED, FOR_ANOTHER, FROM_SOURCE, NOTE, Built, built
-from broker_core.node.node import Node
-from broker_core.version import VERSION
+from leveret.config.load import parse
+from leveret.server import cli
+from leveret.server.node.assembly import welcome
+from leveret.server.node.build_info import COMPILED, FOR_ANOTHER, FROM_SOURCE, NOTE, Built, built
+from leveret.server.node.node import Node
+from leveret.version import VERSION
+from tests.sources import FOLDERS, module_of
 
 ROOT = Path(__file__).parents[1]
 LISTED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["leveret"]["compiled"]
-MODULES = [each.removesuffix(".py").replace("/", ".") for each in LISTED]
+MODULES = [module_of(each) for each in LISTED]
 TESTED = os.environ.get("LEVERET_TESTED")
 compiled_only = pytest.mark.skipif(TESTED != "compiled", reason="runs with `make test-compiled`")
 SUFFIX = EXTENSION_SUFFIXES[0]
@@ -38,7 +39,7 @@ def install(tmp_path: Path) -> Install:
     """Something installed: the note that was written, and the modules that are compiled in it."""
 
     def make(how: str, modules: list[str], compiled: list[str], suffix: str = SUFFIX) -> Path:
-        folder = tmp_path / "broker_core"
+        folder = tmp_path / "leveret"
         folder.mkdir()
         (folder / NOTE).write_text("\n".join([how, *modules, ""]))
         for module in modules:
@@ -52,7 +53,7 @@ def install(tmp_path: Path) -> Install:
     return make
 
 
-TWO = ["broker_core.queues.queue", "protocols.amqp091.codec.wire"]
+TWO = ["leveret.queues.queue", "leveret.protocols.amqp091.codec.wire"]
 
 
 def test_a_build_with_all_its_modules_is_compiled(install: Install):
@@ -106,8 +107,7 @@ def test_a_node_that_starts_says_how_it_was_built():
 
 def test_nothing_compiled_lies_in_the_source_tree():
     """It would be imported in place of the file beside it, whatever is edited there afterwards."""
-    packages = ["broker_core", "protocols", "plugins", "pipeline"]
-    binaries = [path for folder in packages for path in (ROOT / folder).rglob("*.so")]
+    binaries = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.so")]
     assert [*binaries, *ROOT.glob("*.so")] == []
 
 
@@ -135,8 +135,8 @@ def test_the_module_that_is_tested_is_compiled(module: str):
     "command",
     [
         [str(Path(sys.executable).with_name("leveret"))],
-        [sys.executable, "-m", "broker_core.cli"],
-        [sys.executable, "-c", "from broker_core.cli import main; main()"],
+        [sys.executable, "-m", "leveret"],
+        [sys.executable, "-c", "from leveret.server.cli import main; main()"],
     ],
     ids=["leveret", "python -m", "python -c"],
 )

@@ -17,10 +17,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from broker_core.config.load import Config, parse
-from broker_core.version import VERSION
-from protocols.http.server.request import Level
-from protocols.http.server.routes import find
+from leveret.config.load import Config, parse
+from leveret.protocols.http.server.request import Level
+from leveret.protocols.http.server.routes import find
+from leveret.version import VERSION
 from tests.interop.conftest import missing
 from tests.sources import ROOT
 

@@ -10,7 +10,7 @@ from importlib import import_module
 
 import pytest
 
-from tests.sources import ROOT, sources
+from tests.sources import ROOT, module_of, sources
 
 LISTED = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["leveret"]["compiled"]
 
@@ -22,10 +22,6 @@ def tree_of(name: str) -> ast.Module:
 
 def classes(module: ast.Module) -> Iterator[ast.ClassDef]:
     return (node for node in ast.walk(module) if isinstance(node, ast.ClassDef))
-
-
-def module_of(name: str) -> str:
-    return name.removesuffix(".py").replace("/", ".")
 
 
 def is_open(found: ast.ClassDef) -> bool:
@@ -69,7 +65,7 @@ def test_plain_classes_stand_under_compiled_ones_that_say_so():
         for child, module, base in bases(ast.parse((ROOT / name).read_text()))
         if (module, base) in COMPILED
     }
-    assert {("broker_core.exchanges.exchange", "ExchangeType"), ("broker_core.clock", "Clock")} <= set(
+    assert {("leveret.exchanges.exchange_type", "ExchangeType"), ("leveret.clock", "Clock")} <= set(
         children.values()
     )
     assert [child for child, base in children.items() if not is_open(COMPILED[base])] == []

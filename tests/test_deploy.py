@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.config.load import Config, parse
-from protocols.http.server.request import Level
-from protocols.http.server.routes import find
+from leveret.config.load import Config, parse
+from leveret.protocols.http.server.request import Level
+from leveret.protocols.http.server.routes import find
+from tests.sources import FOLDERS, ROOT
 
-ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
 CONTAINER = (DEPLOY / "Containerfile").read_text()
 SERVICE = (DEPLOY / "leveret.service").read_text()
@@ -60,9 +60,8 @@ def test_the_settings_of_a_clusters_nodes_are_those_of_one(name: str, tmp_path: 
 
 
 def test_what_the_container_is_built_from_is_there_and_let_through():
-    packages = {path.parent.name for path in ROOT.glob("*/py.typed")}
     copied = [word for line in re.findall(r"^COPY (?!--)(.*) \S+$", CONTAINER, re.M) for word in line.split()]
-    assert packages | {"setup.py"} <= set(copied)
+    assert {*FOLDERS, "setup.py"} <= set(copied)
     let_through = (DEPLOY / "Containerfile.dockerignore").read_text().split()
     for path in copied:
         assert (ROOT / path).exists()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[1]
-PACKAGES: Final = ("broker_core", "protocols", "plugins", "pipeline", "perf")
-MODULES: Final = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+from tests.sources import FOLDERS, ROOT
+
+MODULES: Final = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 # A clause is no sentence: "Whether it is empty" documents nothing that does or is something.
 A_CLAUSE: Final = re.compile(r"(?:What|Who|Whose|Whom|Whether|Where|How|When|Which|Why|Until|Since)\b")
 ALONE: Final = re.compile(r"Raises\b[^.]*\.?")

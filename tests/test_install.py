@@ -19,17 +19,19 @@ from zipfile import ZipFile
 
 import pytest
 
-import broker_core
-from broker_core.version import VERSION
+import leveret
+from leveret.version import VERSION
 
-from .sources import sources
+from .sources import FOLDERS, sources
 
 ROOT = Path(__file__).parents[1]
 COPIED = ["LICENSE", "README.md", "pyproject.toml", "pyspark_amqp.py", "setup.py"]
-PACKAGES = ["broker_core", "perf", "pipeline", "plugins", "protocols"]
-HANDBOOK = "broker_core/handbook/index.html"
-# They import little, and nor do their packages, so that mypy has little to check: `broker_core` names half of the core.
+HANDBOOK = "leveret/handbook/index.html"
+# They import little, and nor do their packages, so that mypy has little to check: `leveret` names half of the core.
 COMPILED = ["protocols/shared/machine/contract.py", "protocols/shared/machine/heartbeat.py"]
+
+# PySpark finds the source by the name of the second (docs/spark.md): it looks for modules `pyspark_*`, not in packages.
+ALONE = {"leveret", "pyspark_amqp.py"}
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
@@ -39,7 +41,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("project")
     for name in COPIED:
         shutil.copy(ROOT / name, folder)
-    for name in PACKAGES:
+    for name in FOLDERS:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for page in ("docs/index.md", "build/site/html/index.html"):  # the second is newer, as `make site` has it
         (folder / page).parent.mkdir(parents=True)
@@ -74,7 +76,7 @@ def version(wheel: Path, folder: Path) -> str:
     """What an installed node says of itself."""
     with ZipFile(wheel) as packed:
         packed.extractall(folder)
-    code = "import sys; from broker_core.cli import main; main(['--version'], {})"
+    code = "import sys; from leveret.server.cli import main; main(['--version'], {})"
     said = subprocess.run(
         [sys.executable, "-P", "-c", code],
         env={**environ(), "PYTHONPATH": str(folder)},
@@ -84,6 +86,12 @@ def version(wheel: Path, folder: Path) -> str:
         check=True,
     )
     return said.stdout.strip()
+
+
+def top_level(wheel: Path) -> set[str]:
+    """Return what an installation adds where all packages are, its metadata left out."""
+    names = {name.partition("/")[0] for name in ZipFile(wheel).namelist()}
+    return names - {f"leveret-{VERSION}.dist-info"}
 
 
 def the_wheel(folder: Path) -> Path:
@@ -98,8 +106,8 @@ def test_a_wheel_is_compiled_where_there_is_a_compiler(project: Path, tmp_path: 
     assert not wheel.name.endswith("-py3-none-any.whl")
     assert version(wheel, tmp_path / "installed").endswith("(compiled)")
     names = ZipFile(wheel).namelist()
-    assert {"broker_core/clock.py", "perf/cli.py", "pyspark_amqp.py"} <= set(names)
-    assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+    assert {"leveret/clock.py", "leveret/perf/cli.py", "leveret/ui/app/main.js"} <= set(names)
+    assert top_level(wheel) == ALONE
 
 
 @pytest.mark.parametrize(
@@ -120,6 +128,7 @@ def test_without_a_compiler_a_wheel_is_plain_and_says_so(
     wheel = the_wheel(tmp_path)
     assert wheel.name.endswith("-py3-none-any.whl")
     assert HANDBOOK in ZipFile(wheel).namelist()
+    assert top_level(wheel) == ALONE
     said = version(wheel, tmp_path / "installed")
     assert said.endswith(f"(plain Python, several times slower: {why} when it was built)")
 
@@ -198,7 +207,7 @@ def test_a_source_distribution_is_all_of_the_project_and_a_plain_wheel_of_it_ser
 
 @pytest.mark.skipif(os.environ.get("LEVERET_TESTED") != "compiled", reason="runs with `make test-compiled`")
 def test_a_wheel_of_what_is_compiled_serves_with_what_is_in_it(whole: Path, tmp_path: Path):
-    compiled = Path(broker_core.__file__).parents[1]
+    compiled = Path(leveret.__file__).parents[1]
     (whole / "build/site/html").mkdir(parents=True)
     (whole / "build/site/html/index.html").write_text("Leveret")
     script = [sys.executable, whole / "scripts/wheel.py", "--source", whole]
@@ -208,6 +217,7 @@ def test_a_wheel_of_what_is_compiled_serves_with_what_is_in_it(whole: Path, tmp_
     assert f"-{tags}-{tags}-" in wheel.name
     names = ZipFile(wheel).namelist()
     assert HANDBOOK in names
+    assert top_level(wheel) == ALONE
     assert [name for name in names if "__pycache__" in name or name.startswith(".")] == []
     assert tried(wheel, tmp_path / "venv", "compiled") == f"leveret {VERSION} (compiled)\n"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -12,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import cli
-from broker_core.arguments import docs
-from broker_core.config.docs import documentation
-from broker_core.version import VERSION
-from protocols.http import docs as routes
+import leveret
+from leveret.arguments import docs
+from leveret.config.docs import documentation
+from leveret.protocols.http import docs as routes
+from leveret.server import cli
+from leveret.version import VERSION
 from tests.sources import ROOT, sources
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -44,7 +46,7 @@ def test_the_page_of_arguments_is_fresh():
 
 def test_the_page_of_routes_is_fresh():
     fresh = (ROOT / "docs/http.md").read_text() == routes.documentation()
-    assert fresh, "run `make docs`, or python -m protocols.http.docs > docs/http.md"
+    assert fresh, "run `make docs`, or python -m leveret.protocols.http.docs > docs/http.md"
 
 
 def test_every_page_has_one_place_in_the_navigation_and_is_named_in_the_index():
@@ -151,6 +153,69 @@ def test_nothing_unfinished_or_private_is_in_the_sources():
 
 @pytest.mark.system
 def test_the_imports_keep_to_the_layout():
+    """One way between the wings, for instance (`[tool.importlinter]` in pyproject.toml)."""
+    subprocess.run([sys.executable, "setup.py", "-q", "link"], cwd=ROOT, capture_output=True, check=True)
     linter = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "build/linked")}
+    done = subprocess.run(
+        [linter, "--no-cache"], cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout
+
+
+ALIKE = ("durable", "features", "perf", "pipeline", "server", "testing", "ui")
+OWN = {
+    "plugins/__init__.py": "",
+    "plugins/nearest.py": """
+from leveret.exchange import ExchangeType
+
+class Nearest(ExchangeType):
+    name = "x-nearest"
+
+    def route(self, message):
+        return self.exchange.destinations[:1]
+""",
+    "protocols/__init__.py": "WORDS = ['carrot']\n",
+    **dict.fromkeys([f"{name}.py" for name in ALIKE], "WHOSE = 'mine'\n"),
+    "tests/__init__.py": "",
+    "tests/names.py": "SHOP = 'shop'\n",
+    "tests/test_shop.py": """
+import durable, features, perf, pipeline, server, testing, ui
+import leveret.pipeline, leveret.server.cli
+from leveret import ThreadedNode, embedded
+from plugins.nearest import Nearest
+from protocols import WORDS
+from tests.names import SHOP
+
+def test_what_is_mine_is_imported():
+    assert {each.WHOSE for each in (durable, features, perf, pipeline, server, testing, ui)} == {"mine"}
+    assert WORDS == ["carrot"]
+    assert leveret.pipeline is not pipeline
+
+def test_a_broker_is_there(leveret_broker):
+    assert leveret_broker.url.startswith("amqp://")
+    assert leveret_broker.virtual_host != SHOP
+
+def test_a_node_starts_and_has_my_plugin():
+    with ThreadedNode(embedded({"plugins": {"folders": ["plugins"]}})) as node:
+        assert node.port
+        assert Nearest.name in node.node.broker.exchange_types
+""",
+}  # fmt: skip
+
+
+@pytest.mark.system
+def test_a_project_may_call_its_own_modules_as_ours_are_called(tmp_path: Path):
+    """Of ours, one name is installed. What is imported is the project's, and not a folder of this repository."""
+    for name, text in OWN.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "PYTHON"))}
+    package = Path(leveret.__file__).parent
+    if package.name == "leveret":  # compiled, not installed
+        environ["PYTHONPATH"] = str(package.parent)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"]
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout

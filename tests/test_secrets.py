@@ -13,17 +13,17 @@ import attrs
 import pytest
 import trio
 
-from broker_core.cli import main
-from broker_core.config.load import ConfigError, load, parse
-from broker_core.definitions.reader import read_files
-from broker_core.frontend import TlsFacts
-from broker_core.node.assembly import populate, welcome
-from broker_core.node.node import Node
-from broker_core.security.sasl import STANDARD
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.broker.sasl import AmqPlain
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.fields import encode_table
+from leveret.config.load import ConfigError, load, parse
+from leveret.frontend import TlsFacts
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.broker.sasl import AmqPlain
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.fields import encode_table
+from leveret.security.sasl import STANDARD
+from leveret.server.cli import main
+from leveret.server.definitions.reader import read_files
+from leveret.server.node.assembly import populate, welcome
+from leveret.server.node.node import Node
 from tests.amqp010 import client as of_010
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer, start_ok

@@ -18,8 +18,8 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import sync_playwright
 
-from broker_core import cli
-from broker_core.cli import docs
+from leveret.server import cli
+from leveret.server.cli import docs
 from tests.harness.chromium import REMEDY, chromium
 from tests.sources import ROOT, sources
 
@@ -92,7 +92,7 @@ def heeds_ctrl_c() -> None:
 @contextmanager
 def served(*arguments: str) -> Iterator[str]:
     """Run `leveret docs`; yield the address that it prints."""
-    command = [sys.executable, "-m", "broker_core.cli", "docs", "--no-browser", *arguments]
+    command = [sys.executable, "-m", "leveret", "docs", "--no-browser", *arguments]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=heeds_ctrl_c
     ) as process:
@@ -163,7 +163,7 @@ def test_the_search_finds_a_page_without_a_network(site: Path):
 def test_an_installation_without_pages_tells_how_to_get_them(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    package = tmp_path / "lib/python/site-packages/broker_core"
+    package = tmp_path / "lib/python/site-packages/leveret"
     monkeypatch.setattr(docs, "pages", lambda find=docs.pages: find(package))
     assert cli.main(["docs"], {}) == 1
     assert "`make site`" in capsys.readouterr().err

@@ -13,8 +13,8 @@ from typing import Final
 
 import attrs
 
-from broker_core.config.compat import Compat
-from tests.sources import ROOT, sources
+from leveret.config.compat import Compat
+from tests.sources import FOLDERS, ROOT, sources
 
 NAMED: Final = re.compile(r"(?<![a-z0-9])([sx][0-9]{3})(?![0-9])", re.IGNORECASE)
 ON_PAGE: Final = re.compile(r'^\* <a id="([sx][0-9]{3})"></a>\*\*([SX][0-9]{3})\*\* \S', re.MULTILINE)
@@ -60,9 +60,7 @@ def test_every_statement_is_named_by_a_test() -> None:
 
 
 def test_the_code_names_no_other_statements() -> None:
-    files = [
-        path for folder in ("broker_core", "protocols", "plugins") for path in (ROOT / folder).rglob("*.py")
-    ]
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     named = {number for path in files for number in re.findall(r"\b([SX][0-9]{3})\b", path.read_text())}
     assert named - set(STATED) == set()
 

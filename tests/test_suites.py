@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.config.compat import PROFILES
+from leveret.config.compat import PROFILES
 from tests.suites.catalogue import SUITES
 from tests.suites.outcomes import Outcome, missing, outcome_in
 from tests.suites.sources import NAMED, NotFetchedError, fetched

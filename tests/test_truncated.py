@@ -16,22 +16,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.errors import PreconditionFailed
-from broker_core.store import chunk
-from broker_core.store.contract import DamagedError
-from protocols.amqp091.broker import encoding as encoding091
-from protocols.amqp091.codec.fields import AmqpError as AmqpError091
-from protocols.amqp091.codec.wire import edit_headers, method_at, property_fields
-from protocols.amqp10.broker import encoding as encoding10
-from protocols.amqp10.broker.publishing import Projection
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import sections, wire
-from protocols.amqp10.codec.errors import AmqpError as AmqpError10
-from protocols.amqp10.machine.repeats import pattern_at
+from leveret.durable.store import chunk
+from leveret.durable.store.contract import DamagedError
+from leveret.errors import PreconditionFailed
+from leveret.protocols.amqp091.broker import encoding as encoding091
+from leveret.protocols.amqp091.codec.fields import AmqpError as AmqpError091
+from leveret.protocols.amqp091.codec.wire import edit_headers, method_at, property_fields
+from leveret.protocols.amqp10.broker import encoding as encoding10
+from leveret.protocols.amqp10.broker.publishing import Projection
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import sections, wire
+from leveret.protocols.amqp10.codec.errors import AmqpError as AmqpError10
+from leveret.protocols.amqp10.machine.repeats import pattern_at
 from tests.amqp091.samples import METHODS, PROPERTIES
 from tests.amqp10.messages import messages
+from tests.durable.store.test_chunk import entries
 from tests.harness.mutation import mutated, mutations
-from tests.store.test_chunk import entries
 
 PERFORMATIVES: Final = st.sampled_from(
     [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.checks import text_fault, whole_fault
-from broker_core.arguments.row import Row, by_name
+from leveret.arguments.checks import text_fault, whole_fault
+from leveret.arguments.row import Row, by_name
 
 BINDING_ARGUMENTS: Final = by_name(
     Row(

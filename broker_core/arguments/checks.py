@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from broker_core.limits import MULTIPLIER_MAX, NAME_MAX, PRIORITY_MAX, RETRY_TYPES, TTL_MAX_MS, Overflow
-from broker_core.values import Timestamp, Value, printed, type_name
+from leveret.limits import MULTIPLIER_MAX, NAME_MAX, PRIORITY_MAX, RETRY_TYPES, TTL_MAX_MS, Overflow
+from leveret.values import Timestamp, Value, printed, type_name
 
 Check: TypeAlias = Callable[[Value], str | None]
 

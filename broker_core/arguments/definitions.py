@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.row import Effect, Row, by_name
+from leveret.arguments.row import Effect, Row, by_name
 
 DEFINITIONS: Final = by_name(
     *(

@@ -1,6 +1,6 @@
 """Prints docs/arguments.md from the tables: everything that clients and operators can ask for by name.
 
-`python -m broker_core.arguments.docs` prints the page. Exchange types and protocols bring rows of their own.
+`python -m leveret.arguments.docs` prints the page. Exchange types and protocols bring rows of their own.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
-from broker_core.arguments.binding_arguments import BINDING_ARGUMENTS
-from broker_core.arguments.definitions import DEFINITIONS
-from broker_core.arguments.exchange_arguments import EXCHANGE_ARGUMENTS
-from broker_core.arguments.parameters import PARAMETERS
-from broker_core.arguments.policy_keys import POLICY_KEYS
-from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS, QueueArgument
-from broker_core.arguments.row import Effect, Row, Section
-from broker_core.arguments.server_names import NAME_PREFIX
-from broker_core.exchanges.exchange import ExchangeType
-from broker_core.exchanges.standard import STANDARD
-from broker_core.frontend import Protocol
-from broker_core.limits import QueueType
+from leveret.arguments.binding_arguments import BINDING_ARGUMENTS
+from leveret.arguments.definitions import DEFINITIONS
+from leveret.arguments.exchange_arguments import EXCHANGE_ARGUMENTS
+from leveret.arguments.parameters import PARAMETERS
+from leveret.arguments.policy_keys import POLICY_KEYS
+from leveret.arguments.queue_arguments import QUEUE_ARGUMENTS, QueueArgument
+from leveret.arguments.row import Effect, Row, Section
+from leveret.arguments.server_names import NAME_PREFIX
+from leveret.exchanges.exchange_type import ExchangeType
+from leveret.exchanges.standard import STANDARD
+from leveret.frontend import Protocol
+from leveret.limits import QueueType
 
 INTRODUCTION = """\
-<!-- Printed by `python -m broker_core.arguments.docs` (or `make docs`); edit the tables in broker_core/arguments/, the
+<!-- Printed by `python -m leveret.arguments.docs` (or `make docs`); edit the tables in broker_core/arguments/, the
 classes of exchange types and the tables of the protocols instead. -->
 
 # Arguments, policies, filters: what can be asked for

@@ -6,10 +6,10 @@ from typing import Final
 
 import attrs
 
-from broker_core.arguments.checks import text_fault, truth_fault
-from broker_core.arguments.row import Row, by_name
-from broker_core.deduplication import settings as deduplication
-from broker_core.values import Value
+from leveret.arguments import deduplication_settings as deduplication
+from leveret.arguments.checks import text_fault, truth_fault
+from leveret.arguments.row import Row, by_name
+from leveret.values import Value
 
 
 @attrs.frozen(kw_only=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import TypeAlias
 
-from broker_core.limits import Overflow
+from leveret.limits import Overflow
 
 Limit: TypeAlias = int | str | bool | Overflow | tuple[int, ...] | None
 """The values of the fields of `QueueLimits`."""

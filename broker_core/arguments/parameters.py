@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.row import Effect, Row, by_name
+from leveret.arguments.row import Effect, Row, by_name
 
 PARAMETERS: Final = by_name(
     Row(name="vhost-limits", about="The limits of a virtual host."),

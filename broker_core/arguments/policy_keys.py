@@ -6,10 +6,10 @@ from typing import Final
 
 import attrs
 
-from broker_core.arguments.checks import count_fault, expression_fault, text_fault
-from broker_core.arguments.exchange_arguments import EXCHANGE_ARGUMENTS, ExchangeArgument
-from broker_core.arguments.merging import Merge, first
-from broker_core.arguments.queue_arguments import (
+from leveret.arguments.checks import count_fault, expression_fault, text_fault
+from leveret.arguments.exchange_arguments import EXCHANGE_ARGUMENTS, ExchangeArgument
+from leveret.arguments.merging import Merge, first
+from leveret.arguments.queue_arguments import (
     CLASSIC,
     QUEUE_ARGUMENTS,
     SETTLING,
@@ -17,8 +17,8 @@ from broker_core.arguments.queue_arguments import (
     Read,
     nothing,
 )
-from broker_core.arguments.row import Effect, Row, by_name
-from broker_core.limits import QueueType
+from leveret.arguments.row import Effect, Row, by_name
+from leveret.limits import QueueType
 
 ONE_NODE: Final = "there is one node, and no mirrors"
 

@@ -16,7 +16,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core.arguments.checks import (
+from leveret.arguments import deduplication_settings as deduplication
+from leveret.arguments.checks import (
     Check,
     age_fault,
     age_ms,
@@ -39,11 +40,10 @@ from broker_core.arguments.checks import (
     whole,
     whole_fault,
 )
-from broker_core.arguments.merging import Limit, Merge, either, first, lower, lower_above_zero, said_first
-from broker_core.arguments.row import Effect, Row, by_name
-from broker_core.deduplication import settings as deduplication
-from broker_core.limits import PRIORITY_MAX, SLOW_POLICIES, Overflow, QueueType
-from broker_core.values import Table, Value
+from leveret.arguments.merging import Limit, Merge, either, first, lower, lower_above_zero, said_first
+from leveret.arguments.row import Effect, Row, by_name
+from leveret.limits import PRIORITY_MAX, SLOW_POLICIES, Overflow, QueueType
+from leveret.values import Table, Value
 
 Read: TypeAlias = Callable[[Value, Table], Limit]
 """Return the limit that a value means, with all arguments at hand; a value of the wrong type means none."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.checks import text, text_fault
-from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS, QueueArgument
-from broker_core.errors import InvalidProperty, PreconditionFailed
-from broker_core.limits import QueueLimits, QueueType
-from broker_core.values import Table, Value, described, frozen, type_name
+from leveret.arguments.checks import text, text_fault
+from leveret.arguments.queue_arguments import QUEUE_ARGUMENTS, QueueArgument
+from leveret.errors import InvalidProperty, PreconditionFailed
+from leveret.limits import QueueLimits, QueueType
+from leveret.values import Table, Value, described, frozen, type_name
 
 KINDS_MAX: Final = 256
 known: Final[dict[QueueLimits, QueueLimits]] = {}

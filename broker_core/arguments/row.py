@@ -7,8 +7,8 @@ from typing import TypeVar
 
 import attrs
 
-from broker_core.arguments.checks import Check, anything
-from broker_core.values import Value
+from leveret.arguments.checks import Check, anything
+from leveret.values import Value
 
 
 class Effect(Enum):

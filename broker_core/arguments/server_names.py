@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.checks import text
-from broker_core.arguments.row import Row
-from broker_core.errors import PreconditionFailed
-from broker_core.values import Table
+from leveret.arguments.checks import text
+from leveret.arguments.row import Row
+from leveret.errors import PreconditionFailed
+from leveret.values import Table
 
 SIZE_MAX: Final = 64  # bytes
 

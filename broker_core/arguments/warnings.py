@@ -15,15 +15,15 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from broker_core.arguments.binding_arguments import BINDING_ARGUMENTS
-from broker_core.arguments.exchange_arguments import EXCHANGE_ARGUMENTS
-from broker_core.arguments.names import meant, shown
-from broker_core.arguments.parameters import PARAMETERS
-from broker_core.arguments.policy_keys import POLICY_KEYS
-from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS
-from broker_core.arguments.row import Effect, Row
-from broker_core.arguments.server_names import NAME_PREFIX
-from broker_core.values import Table
+from leveret.arguments.binding_arguments import BINDING_ARGUMENTS
+from leveret.arguments.exchange_arguments import EXCHANGE_ARGUMENTS
+from leveret.arguments.names import meant, shown
+from leveret.arguments.parameters import PARAMETERS
+from leveret.arguments.policy_keys import POLICY_KEYS
+from leveret.arguments.queue_arguments import QUEUE_ARGUMENTS
+from leveret.arguments.row import Effect, Row
+from leveret.arguments.server_names import NAME_PREFIX
+from leveret.values import Table
 
 log: Final = logging.getLogger("leveret.arguments")
 

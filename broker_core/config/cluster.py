@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
-from broker_core.config.records import Record, key
-from broker_core.config.types import (
+from leveret.config.records import Record, key
+from leveret.config.types import (
     MANY,
     Address,
     AnyAddress,

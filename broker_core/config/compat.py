@@ -14,9 +14,9 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
-from broker_core.arguments.queue_declaration import queue_type
-from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.types import (
+from leveret.arguments.queue_declaration import queue_type
+from leveret.config.records import Record, RecordOf, key
+from leveret.config.types import (
     MANY,
     MIB,
     Flag,
@@ -29,10 +29,10 @@ from broker_core.config.types import (
     Whole,
     printed,
 )
-from broker_core.errors import Failure, NotAllowed, PreconditionFailed, Unsupported
-from broker_core.limits import Overflow, QueueLimits, QueueType
-from broker_core.values import Table
-from broker_core.version import VERSION
+from leveret.errors import Failure, NotAllowed, PreconditionFailed, Unsupported
+from leveret.limits import Overflow, QueueLimits, QueueType
+from leveret.values import Table
+from leveret.version import VERSION
 
 NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{0,127}")  # AMQP 0-9-1, domain exchange-name
 LOW_PRIORITY_MAX: Final = (

@@ -1,6 +1,6 @@
 """Prints docs/configuration.md from the records of the configuration: keys, accepted values, defaults, variables.
 
-`python -m broker_core.config.docs` prints the page.
+`python -m leveret.config.docs` prints the page.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import inspect
 import sys
 from collections.abc import Iterator
 
-from broker_core.config.compat import Compat
-from broker_core.config.load import PREFIX, Config
-from broker_core.config.records import UNSET, Key, Record, RecordOf, keys_of, written
-from broker_core.config.sections import CompatSettings
-from broker_core.config.types import Kind, ListOf, TableOf
+from leveret.config.compat import Compat
+from leveret.config.load import PREFIX, Config
+from leveret.config.records import UNSET, Key, Record, RecordOf, keys_of, written
+from leveret.config.sections import CompatSettings
+from leveret.config.types import Kind, ListOf, TableOf
 
 INTRODUCTION = """\
-<!-- Printed by `python -m broker_core.config.docs` (or `make docs`); edit broker_core/config/ instead. -->
+<!-- Printed by `python -m leveret.config.docs` (or `make docs`); edit broker_core/config/ instead. -->
 
 # Configuration
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import attrs
 
-from broker_core.config.records import Record, key
-from broker_core.config.types import FilePath, Flag, OneOf, Problem, Whole
-from broker_core.config.urls import HttpUrl
+from leveret.config.records import Record, key
+from leveret.config.types import FilePath, Flag, OneOf, Problem, Whole
+from leveret.config.urls import HttpUrl
 
 
 @attrs.frozen(kw_only=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import attrs
 
-from broker_core.config.records import Record, key
-from broker_core.config.types import FilePath, Problem, Text
+from leveret.config.records import Record, key
+from leveret.config.types import FilePath, Problem, Text
 
 
 @attrs.frozen(kw_only=True)

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import attrs
 
-from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.types import (
+from leveret.config.records import Record, RecordOf, key
+from leveret.config.types import (
     FilePath,
     Flag,
     ListOf,
@@ -23,7 +23,7 @@ from broker_core.config.types import (
     Whole,
     printed,
 )
-from broker_core.config.urls import is_this_machine
+from leveret.config.urls import is_this_machine
 
 USERNAME: Final = "{username}"
 DN: Final = "{dn}"

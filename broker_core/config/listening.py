@@ -10,8 +10,8 @@ from typing import Final
 
 import attrs
 
-from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.types import (
+from leveret.config.records import Record, RecordOf, key
+from leveret.config.types import (
     Address,
     AnyAddress,
     FileMode,

@@ -15,15 +15,15 @@ from typing import Final
 
 import attrs
 
-from broker_core.config.cluster import ClusterSettings
-from broker_core.config.compat import FlowMechanism
-from broker_core.config.http_auth import HttpAuthSettings
-from broker_core.config.kerberos import KerberosSettings
-from broker_core.config.ldap_auth import LdapSettings
-from broker_core.config.listening import HttpSettings, ListenerEntry, PrometheusSettings
-from broker_core.config.oauth import OAuthSettings
-from broker_core.config.protocols import ProtocolsSettings
-from broker_core.config.records import (
+from leveret.config.cluster import ClusterSettings
+from leveret.config.compat import FlowMechanism
+from leveret.config.http_auth import HttpAuthSettings
+from leveret.config.kerberos import KerberosSettings
+from leveret.config.ldap_auth import LdapSettings
+from leveret.config.listening import HttpSettings, ListenerEntry, PrometheusSettings
+from leveret.config.oauth import OAuthSettings
+from leveret.config.protocols import ProtocolsSettings
+from leveret.config.records import (
     Raw,
     Record,
     RecordOf,
@@ -33,7 +33,7 @@ from broker_core.config.records import (
     nested,
     with_environment,
 )
-from broker_core.config.sections import (
+from leveret.config.sections import (
     GUEST,
     CompatSettings,
     DefinitionsSettings,
@@ -54,8 +54,8 @@ from broker_core.config.sections import (
     UserEntry,
     VirtualHostEntry,
 )
-from broker_core.config.store import POSTGRES, StoreSettings
-from broker_core.config.types import REFUSED, Address, AnyAddress, ListOf, Place, Problem, printed
+from leveret.config.store import POSTGRES, StoreSettings
+from leveret.config.types import REFUSED, Address, AnyAddress, ListOf, Place, Problem, printed
 
 PREFIX: Final = "LEVERET_"
 EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})

@@ -9,8 +9,8 @@ from typing import Final
 
 import attrs
 
-from broker_core.config.records import Record, RecordOf, key, keys_of
-from broker_core.config.types import (
+from leveret.config.records import Record, RecordOf, key, keys_of
+from leveret.config.types import (
     FilePath,
     Flag,
     ListOf,
@@ -22,7 +22,7 @@ from broker_core.config.types import (
     Whole,
     printed,
 )
-from broker_core.config.urls import HttpUrl, parted
+from leveret.config.urls import HttpUrl, parted
 
 ASYMMETRIC: Final = (
     *("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),

@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
-from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.types import (
+from leveret.config.records import Record, RecordOf, key
+from leveret.config.types import (
     FREE_TABLE,
     GIB,
     KIB,
@@ -22,7 +22,7 @@ from broker_core.config.types import (
     Whole,
     printed,
 )
-from broker_core.values import Table
+from leveret.values import Table
 
 NO_TABLES: Final[Mapping[str, Table]] = {}
 

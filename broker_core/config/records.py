@@ -17,7 +17,7 @@ from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 import attrs
 
-from broker_core.config.types import (
+from leveret.config.types import (
     REFUSED,
     AnyValue,
     Kind,
@@ -68,7 +68,7 @@ class Key:
     rest: bool  # the field takes the keys that the record does not name
 
 
-KEY: Final = "broker_core.config.records.Key"
+KEY: Final = "leveret.config.records.Key"
 
 
 def key(

@@ -9,9 +9,9 @@ from typing import Final
 
 import attrs
 
-from broker_core.config.compat import PROFILES, ROWS, Compat, compat
-from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.types import (
+from leveret.config.compat import PROFILES, ROWS, Compat, compat
+from leveret.config.records import Record, RecordOf, key
+from leveret.config.types import (
     FREE_TABLE,
     GIB,
     KIB,
@@ -34,12 +34,12 @@ from broker_core.config.types import (
     Whole,
     printed,
 )
-from broker_core.config.urls import HttpUrl
-from broker_core.errors import PreconditionFailed
-from broker_core.policy import ApplyTo, Policy, check, check_operator
-from broker_core.security import passwords
-from broker_core.security.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
-from broker_core.values import Table
+from leveret.config.urls import HttpUrl
+from leveret.errors import PreconditionFailed
+from leveret.policy import ApplyTo, Policy, check, check_operator
+from leveret.security import passwords
+from leveret.security.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
+from leveret.values import Table
 
 NO_ROWS: Final[Table] = {}
 
@@ -372,8 +372,8 @@ class ShovelEntry(Record):
     )
 
     def contradictions(self) -> Iterator[Problem]:
-        from broker_core.operations import as_json
-        from broker_core.shovels.definition import definition_of  # not needed in a node without shovels
+        from leveret.features.shovels.definition import definition_of  # not needed in a node without shovels
+        from leveret.operations import as_json
 
         try:
             definition_of(as_json(self.definition))

@@ -9,8 +9,8 @@ from typing import Final
 
 import attrs
 
-from broker_core.config.records import Record, RecordOf, key
-from broker_core.config.types import FilePath, Flag, OneOf, Problem, Secret, Text
+from leveret.config.records import Record, RecordOf, key
+from leveret.config.types import FilePath, Flag, OneOf, Problem, Secret, Text
 
 POSTGRES: Final = "postgres"
 

@@ -19,7 +19,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from broker_core.values import Table, Value
+from leveret.values import Table, Value
 
 MANY: Final = (1 << 31) - 1
 KIB: Final = 1 << 10

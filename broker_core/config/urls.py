@@ -6,7 +6,7 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from broker_core.config.types import Place, RefusedValue, SingleValue
+from leveret.config.types import Place, RefusedValue, SingleValue
 
 PORTS: Final = {"http": 80, "https": 443}
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
-from broker_core.errors import MISTAKES, Failure, PreconditionFailed
-from broker_core.exchanges.exchange import Destination, Exchange, Selected
-from broker_core.queues.queue import Queue
+from leveret.errors import MISTAKES, Failure, PreconditionFailed
+from leveret.exchanges.exchange_type import Destination, Exchange, Selected
+from leveret.queues.queue import Queue
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.exchange import ExchangeType
+    from leveret.exchanges.exchange_type import ExchangeType
 
 log: Final = logging.getLogger("leveret.broker")
 

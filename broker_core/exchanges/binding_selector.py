@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.selectors.conditions import Literal
-from broker_core.selectors.parser import Selector, compile_selector
-from broker_core.values import Table, type_name
+from leveret.errors import PreconditionFailed
+from leveret.selectors.conditions import Literal
+from leveret.selectors.parser import Selector, compile_selector
+from leveret.values import Table, type_name
 
 SELECTOR: Final = "x-filter-jms-selector"
 NOTHING: Final = Selector("FALSE", Literal(False))  # of a restored binding whose selector cannot be read

@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from broker_core.clock import Clock, Timers
-    from broker_core.durability.contract import Durability
-    from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
-    from broker_core.exchanges.routing import Route
-    from broker_core.message import Message
-    from broker_core.policy import Policies
-    from broker_core.queues.queue import Queue
+    from leveret.clock import Clock, Timers
+    from leveret.durability import Durability
+    from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+    from leveret.exchanges.routing import Route
+    from leveret.message import Message
+    from leveret.policy import Policies
+    from leveret.queues.queue import Queue
 
 
 class Host(Protocol):

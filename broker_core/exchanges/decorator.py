@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.errors import MISTAKES
+from leveret.errors import MISTAKES
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.exchange import Binding, Destination, Exchange
-    from broker_core.message import Message
-    from broker_core.values import Table
+    from leveret.exchanges.exchange_type import Binding, Destination, Exchange
+    from leveret.message import Message
+    from leveret.values import Table
 
 
 class Attention(Enum):

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, LooksAt
-from broker_core.message import Message
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, LooksAt
+from leveret.message import Message
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -16,17 +16,17 @@ from typing import Final
 
 import attrs
 
-from broker_core.client import Client, require_not_internal
-from broker_core.errors import AccessRefused
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, LooksAt
-from broker_core.exchanges.routing import Trace, is_duplicate, walk
-from broker_core.exchanges.standard import STANDARD
-from broker_core.message import Encoding, Facts, Message, further_keys
-from broker_core.operations import as_json
-from broker_core.queues.queue import Queue
-from broker_core.security.access import User
-from broker_core.values import Json, Properties, Table, printed
-from broker_core.virtual_host import VirtualHost
+from leveret.client import Client, require_not_internal
+from leveret.errors import AccessRefused
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, LooksAt
+from leveret.exchanges.routing import Trace, is_duplicate, walk
+from leveret.exchanges.standard import STANDARD
+from leveret.message import Encoding, Facts, Message, further_keys
+from leveret.operations import as_json
+from leveret.queues.queue import Queue
+from leveret.security.access import User
+from leveret.values import Json, Properties, Table, printed
+from leveret.virtual_host import VirtualHost
 
 NO_HEADERS: Final[Table] = {}
 NO_PROPERTIES: Final = Properties()

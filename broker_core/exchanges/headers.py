@@ -20,13 +20,13 @@ from typing import Final, TypeAlias
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.arguments.checks import one_of
-from broker_core.arguments.row import Row
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.binding_selector import SELECTOR
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType
-from broker_core.message import Message
-from broker_core.values import Table, Value, printed, type_name
+from leveret.arguments.checks import one_of
+from leveret.arguments.row import Row
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.binding_selector import SELECTOR
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+from leveret.message import Message
+from leveret.values import Table, Value, printed, type_name
 
 #                    any criterion?  count names with `x-`?
 MODES: Final = {

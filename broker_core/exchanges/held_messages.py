@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from broker_core.durability.contract import PENDING, Entry
+from leveret.durability import PENDING, Entry
 
 if TYPE_CHECKING:
-    from broker_core.durability.contract import WaitingRow
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.message import Message
-    from broker_core.store.contract import Page
+    from leveret.durability import Page, WaitingRow
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.message import Message
 
 
 class Held(Entry):

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from broker_core.errors import PreconditionFailed, Unsupported
-from broker_core.exchanges.exchange import ExchangeType
-from broker_core.exchanges.held_messages import Held
-from broker_core.message import Message
-from broker_core.values import Table
+from leveret.errors import PreconditionFailed, Unsupported
+from leveret.exchanges.exchange_type import ExchangeType
+from leveret.exchanges.held_messages import Held
+from leveret.message import Message
+from leveret.values import Table
 
 
 class Missing(ExchangeType):

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.errors import MISTAKES
-from broker_core.exchanges.answer import destinations
-from broker_core.exchanges.exchange import HANDLED, Destination, Exchange, ExchangeType, LooksAt
-from broker_core.exchanges.selection import Selection, ends, has_selectors
-from broker_core.queues.queue import Queue
+from leveret.errors import MISTAKES
+from leveret.exchanges.answer import destinations
+from leveret.exchanges.exchange_type import HANDLED, Destination, Exchange, ExchangeType, LooksAt
+from leveret.exchanges.selection import Selection, ends, has_selectors
+from leveret.queues.queue import Queue
 
 if TYPE_CHECKING:
-    from broker_core.deduplication.deduplication import Identity
-    from broker_core.message import Message
+    from leveret.features.deduplication.deduplication import Identity
+    from leveret.message import Message
 
 ROUTES_MAX: Final = 131_072  # cached keys in a virtual host (0.5 KiB each at most); then the cache is cleared
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from broker_core.exchanges.exchange import Destination, Selected
-from broker_core.message import Message
+from leveret.exchanges.exchange_type import Destination, Selected
+from leveret.message import Message
 
 
 class Selection:

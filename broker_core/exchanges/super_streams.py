@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.checks import whole
-from broker_core.errors import NotFound, PreconditionFailed
-from broker_core.exchanges.exchange import Exchange
-from broker_core.queues.stream import StreamQueue
-from broker_core.virtual_host import VirtualHost
+from leveret.arguments.checks import whole
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.exchanges.exchange_type import Exchange
+from leveret.queues.stream import StreamQueue
+from leveret.virtual_host import VirtualHost
 
 SUPER: Final = "x-super-stream"  # argument of the exchange
 ORDER: Final = "x-stream-partition-order"  # argument of its bindings

@@ -6,15 +6,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import MISTAKES, Failure, PreconditionFailed
-from broker_core.exchanges.answer import file_of
-from broker_core.interceptors.interceptor import Interceptor
-from broker_core.message import Message
-from broker_core.values import Table
+from leveret.errors import MISTAKES, Failure, PreconditionFailed
+from leveret.exchanges.answer import file_of
+from leveret.interceptors.contract import Interceptor
+from leveret.message import Message
+from leveret.values import Table
 
 if TYPE_CHECKING:
-    from broker_core.clock import Clock
-    from broker_core.exchanges.exchange import Exchange
+    from leveret.clock import Clock
+    from leveret.exchanges.exchange_type import Exchange
 
 log: Final = logging.getLogger("leveret.broker")
 

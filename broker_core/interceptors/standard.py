@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.interceptors.interceptor import Interceptor
-from broker_core.values import Table
+from leveret.interceptors.contract import Interceptor
+from leveret.values import Table
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.message import Message
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.message import Message
 
 OVERWRITE: Final = "overwrite"
 ROUTED_BY: Final = "x-routed-by"

@@ -15,13 +15,13 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from broker_core.observability.events import Event, EventListener
-from broker_core.operations import as_json
-from broker_core.security.guards import Bucket
+from leveret.observability.events import Event, EventListener
+from leveret.operations import as_json
+from leveret.security.guards import Bucket
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.values import Json, Table, Value
+    from leveret.broker import Broker
+    from leveret.values import Json, Table, Value
 
 log: Final = logging.getLogger("leveret.audit")
 

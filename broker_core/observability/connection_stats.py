@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import attrs
 
-from broker_core.values import Table
+from leveret.values import Table
 
 NOTHING: Table = {}
 

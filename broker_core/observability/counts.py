@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.observability.connection_stats import ChannelFacts
-    from broker_core.operations import Connected
-    from broker_core.queues.queue import Queue
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.observability.connection_stats import ChannelFacts
+    from leveret.operations import Connected
+    from leveret.queues.queue import Queue
 
 LENGTHS: Final = ("messages_ready", "messages_unacknowledged")
 DELIVERIES: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")

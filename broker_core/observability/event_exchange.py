@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.exchanges.exchange import Exchange
-from broker_core.observability.events import Event, EventListener
-from broker_core.observability.system_messages import as_message
-from broker_core.values import Int64, Table, Value
+from leveret.exchanges.exchange_type import Exchange
+from leveret.observability.events import Event, EventListener
+from leveret.observability.system_messages import as_message
+from leveret.values import Int64, Table, Value
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.message import Message
-    from broker_core.virtual_host import VirtualHost
+    from leveret.broker import Broker
+    from leveret.message import Message
+    from leveret.virtual_host import VirtualHost
 
 EVENTS: Final = "amq.rabbitmq.event"
 CONNECTED: Final = "connection.created"

@@ -14,7 +14,7 @@ from collections import Counter
 
 import attrs
 
-from broker_core.values import Table
+from leveret.values import Table
 
 
 @attrs.frozen

@@ -11,16 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.exchanges.routing import Route
-from broker_core.observability.system_messages import as_message, said_of
+from leveret.exchanges.routing import Route
+from leveret.observability.system_messages import as_message, said_of
 
 if TYPE_CHECKING:
-    from broker_core.delivery import Delivery
-    from broker_core.message import Message
-    from broker_core.observability.connection_stats import ConsumerFacts
-    from broker_core.observability.tracer import Asking, Traced
-    from broker_core.queues.queue import Queue
-    from broker_core.values import Value
+    from leveret.delivery import Delivery
+    from leveret.message import Message
+    from leveret.observability.connection_stats import ConsumerFacts
+    from leveret.observability.tracer import Asking, Traced
+    from leveret.queues.queue import Queue
+    from leveret.values import Value
 
 TRACE: Final = "amq.rabbitmq.trace"
 

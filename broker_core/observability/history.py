@@ -17,8 +17,8 @@ from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from operator import add
 from typing import TYPE_CHECKING, Final
 
-from broker_core.clock import Turn
-from broker_core.observability.counts import (
+from leveret.clock import Turn
+from leveret.observability.counts import (
     CHANNEL,
     CHURN,
     CONNECTION,
@@ -32,13 +32,13 @@ from broker_core.observability.counts import (
     exchange_counts,
     queue_counts,
 )
-from broker_core.observability.resource_usage import measured
+from leveret.observability.resource_usage import measured
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.clock import Timer
-    from broker_core.operations import Connected
-    from broker_core.virtual_host import VirtualHost
+    from leveret.broker import Broker
+    from leveret.clock import Timer
+    from leveret.operations import Connected
+    from leveret.virtual_host import VirtualHost
 
 INTERVAL_S: Final = 5.0
 SERIES_MAX: Final = 4000

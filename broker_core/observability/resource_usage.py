@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.flow import free_octets, resident_octets
+from leveret.flow import free_octets, resident_octets
 
 if TYPE_CHECKING:
-    from broker_core.operations import Operations
+    from leveret.operations import Operations
 
 DESCRIPTORS: Final = "/proc/self/fd"
 THREADS: Final = "/proc/self/task"

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from broker_core.observability.counts import EXCHANGE, LENGTHS, QUEUE, exchange_counts, queue_counts
+from leveret.observability.counts import EXCHANGE, LENGTHS, QUEUE, exchange_counts, queue_counts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.queues.queue import Queue
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.queues.queue import Queue
 
 
 class Bygone:

@@ -22,19 +22,19 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from broker_core.arguments.checks import text
-from broker_core.version import VERSION
+from leveret.arguments.checks import text
+from leveret.version import VERSION
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.sdk.trace import SpanProcessor
     from opentelemetry.util.types import AttributeValue
 
-    from broker_core.clock import Clock
-    from broker_core.delivery import Delivery
-    from broker_core.message import Message
-    from broker_core.observability.connection_stats import ConsumerFacts
-    from broker_core.queues.queue import Queue
+    from leveret.clock import Clock
+    from leveret.delivery import Delivery
+    from leveret.message import Message
+    from leveret.observability.connection_stats import ConsumerFacts
+    from leveret.queues.queue import Queue
 
 PARENT: Final = "traceparent"
 STATE: Final = "tracestate"

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import Failure
-from broker_core.message import Facts, Message
-from broker_core.values import Properties, Table, Value
+from leveret.errors import Failure
+from leveret.message import Facts, Message
+from leveret.values import Properties, Table, Value
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
+    from leveret.broker import Broker
 
 SPOKEN: Final = "amqp091"
 DURABLE: Final = 2  # the delivery mode

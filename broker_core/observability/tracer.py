@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from broker_core.exchanges.routing import Route
-from broker_core.observability.connection_stats import ConsumerFacts
-from broker_core.observability.firehose import Firehose
+from leveret.exchanges.routing import Route
+from leveret.observability.connection_stats import ConsumerFacts
+from leveret.observability.firehose import Firehose
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.delivery import Delivery
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.message import Message
-    from broker_core.queues.queue import Queue
+    from leveret.broker import Broker
+    from leveret.delivery import Delivery
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.message import Message
+    from leveret.queues.queue import Queue
 
 USERS_MAX: Final = 1000  # connections whose users are cached
 

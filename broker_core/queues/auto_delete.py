@@ -11,8 +11,8 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer
-    from broker_core.queues.work_queue import WorkQueue
+    from leveret.clock import Timer
+    from leveret.queues.work_queue import WorkQueue
 
 log: Final = logging.getLogger("leveret.broker")
 

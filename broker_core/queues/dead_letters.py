@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from broker_core.exchanges.routing import Route, identity_at
-from broker_core.message import Death, Message, Notes
-from broker_core.queues.queue import DELETED, REJECTED, Queue
+from leveret.exchanges.routing import Route, identity_at
+from leveret.message import Death, Message, Notes
+from leveret.queues.queue import DELETED, REJECTED, Queue
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
+    from leveret.broker import Broker
 
 log: Final = logging.getLogger("leveret.broker")
 

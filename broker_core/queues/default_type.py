@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.limits import QueueType
-from broker_core.values import Table
+from leveret.errors import PreconditionFailed
+from leveret.limits import QueueType
+from leveret.values import Table
 
 ARGUMENT: Final = "x-queue-type"
 NONE: Final = (None, "undefined")  # what tools of RabbitMQ write where no type is set

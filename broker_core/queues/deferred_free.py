@@ -6,9 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timers
-    from broker_core.delivery import Delivery
-    from broker_core.message import Message
+    from leveret.clock import Timers
+    from leveret.delivery import Delivery
+    from leveret.message import Message
 
 PORTION: Final = 20_000  # messages: 4 ms
 PAUSE_S: Final = 0.001  # between portions, for the broker's other work

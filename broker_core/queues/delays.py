@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker_core.values import Timestamp, Value
+from leveret.values import Timestamp, Value
 
 DELAY: Final = "x-delay"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"

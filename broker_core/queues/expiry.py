@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.clock import NEVER
-from broker_core.queues.deferred_free import PAUSE_S, PORTION
+from leveret.clock import NEVER
+from leveret.queues.deferred_free import PAUSE_S, PORTION
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer
-    from broker_core.queues.work_queue import WorkQueue
+    from leveret.clock import Timer
+    from leveret.queues.work_queue import WorkQueue
 
 
 class Expiry:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.arguments.queue_declaration import queue_type
-from broker_core.config.compat import QuorumPriorities
-from broker_core.limits import QueueLimits, QueueType
-from broker_core.queues.filtered import Sieve
-from broker_core.queues.queue import Queue
-from broker_core.queues.quorum_levels import StrictQueue, TwoLevelQueue
-from broker_core.queues.sequenced import work_queue_kind
-from broker_core.queues.stream import StreamQueue
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.values import Table
+from leveret.arguments.queue_declaration import queue_type
+from leveret.config.compat import QuorumPriorities
+from leveret.limits import QueueLimits, QueueType
+from leveret.queues.filtered import Sieve
+from leveret.queues.queue import Queue
+from leveret.queues.quorum_levels import StrictQueue, TwoLevelQueue
+from leveret.queues.sequenced import work_queue_kind
+from leveret.queues.stream import StreamQueue
+from leveret.queues.work_queue import WorkQueue
+from leveret.values import Table
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.selectors.parser import Selector
-    from broker_core.virtual_host import VirtualHost
+    from leveret.client import Client
+    from leveret.selectors.parser import Selector
+    from leveret.virtual_host import VirtualHost
 
 KINDS: Final[dict[QueueType, type[Queue]]] = {
     QueueType.CLASSIC: WorkQueue,

@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker_core.outbox import OVERHEAD
-from broker_core.queues.search import Search
-from broker_core.queues.work_queue import WorkQueue
+from leveret.outbox import OVERHEAD
+from leveret.queues.search import Search
+from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.delivery import Consumer, Delivery
-    from broker_core.queues.level import Lane
-    from broker_core.queues.searchable_level import Cursor, SearchedLane
+    from leveret.delivery import Consumer, Delivery
+    from leveret.queues.level import Lane
+    from leveret.queues.searchable_level import Cursor, SearchedLane
 
 ALL: Final = 1 << 62  # the share of a level that has none
 

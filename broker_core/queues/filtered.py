@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.queues.search import TEST_OCTETS
-from broker_core.queues.work_queue import WorkQueue
+from leveret.queues.search import TEST_OCTETS
+from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.message import Message
-    from broker_core.selectors.parser import Selector
+    from leveret.message import Message
+    from leveret.selectors.parser import Selector
 
 
 class Sieve(WorkQueue):

@@ -24,21 +24,21 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.delivery import Delivery
-from broker_core.errors import MISTAKES
-from broker_core.exchanges.exchange import Exchange
-from broker_core.exchanges.routing import Route, identity_at, kept_by
-from broker_core.limits import QueueLimits
-from broker_core.message import Message, Notes
-from broker_core.queues.dead_letters import addressed, is_cycle, notes_of_death
-from broker_core.queues.deferred_free import PAUSE_S
-from broker_core.queues.queue import REJECTED, Queue
-from broker_core.queues.work_queue import WorkQueue
+from leveret.delivery import Delivery
+from leveret.errors import MISTAKES
+from leveret.exchanges.exchange_type import Exchange
+from leveret.exchanges.routing import Route, identity_at, kept_by
+from leveret.limits import QueueLimits
+from leveret.message import Message, Notes
+from leveret.queues.dead_letters import addressed, is_cycle, notes_of_death
+from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.queue import REJECTED, Queue
+from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.clock import Timer
-    from broker_core.deduplication.deduplication import Identity
+    from leveret.broker import Broker
+    from leveret.clock import Timer
+    from leveret.features.deduplication.deduplication import Identity
 
 log: Final = logging.getLogger("leveret.broker")
 

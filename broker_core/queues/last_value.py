@@ -16,18 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import Delivery
-from broker_core.message import said_in
-from broker_core.queues.on_disk import PAGE_MESSAGES
-from broker_core.queues.overflow import refuses, turned_away
-from broker_core.queues.queue import BY_BACKOFF
-from broker_core.queues.schedule import put_off
-from broker_core.queues.work_queue import WorkQueue
+from leveret.delivery import Delivery
+from leveret.message import said_in
+from leveret.queues.on_disk import PAGE_MESSAGES
+from leveret.queues.overflow import refuses, turned_away
+from leveret.queues.queue import BY_BACKOFF
+from leveret.queues.schedule import put_off
+from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.message import Message
-    from broker_core.queues.level import Lane
-    from broker_core.store.contract import Page
+    from leveret.durability import Page
+    from leveret.message import Message
+    from leveret.queues.level import Lane
 
 REPLACED: Final = float("-inf")  # the expiry time of a replaced message
 DEAD_MAX: Final = 64  # entries of replaced messages that are not worth removing

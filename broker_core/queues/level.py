@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.clock import NEVER
-from broker_core.delivery import Delivery
-from broker_core.queues.on_disk import PAGE_MESSAGES, POSITION, first_run, last_run
+from leveret.clock import NEVER
+from leveret.delivery import Delivery
+from leveret.queues.on_disk import PAGE_MESSAGES, POSITION, first_run, last_run
 
 if TYPE_CHECKING:
-    from broker_core.queues.on_disk import Backlog
-    from broker_core.store.contract import Page
+    from leveret.durability import Page
+    from leveret.queues.on_disk import Backlog
 
 AHEAD_MIN: Final = 128  # messages left in the head when the next page is requested; more if that was late
 RETURNED_MAX: Final = PAGE_MESSAGES  # messages that came back and stay in memory, however short it is

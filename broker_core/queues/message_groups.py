@@ -17,16 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from broker_core.delivery import Consumer, Delivery, Window
-from broker_core.message import said_in
-from broker_core.queues.queue import BY_BACKOFF
-from broker_core.queues.search import Search
-from broker_core.queues.work_queue import WorkQueue
+from leveret.delivery import Consumer, Delivery, Window
+from leveret.message import said_in
+from leveret.queues.queue import BY_BACKOFF
+from leveret.queues.search import Search
+from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.message import Message
-    from broker_core.queues.round_robin import Ring
-    from broker_core.queues.searchable_level import Cursor, SearchedLane
+    from leveret.message import Message
+    from leveret.queues.round_robin import Ring
+    from leveret.queues.searchable_level import Cursor, SearchedLane
 
 LOOK_AHEAD: Final = 2_000  # messages of other consumers' groups that a cursor passes by: 2 ms
 NAMES_MAX: Final = 100_000  # waiting messages whose group is cached

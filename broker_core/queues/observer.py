@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
-    from broker_core.delivery import Delivery
-    from broker_core.message import Message
+    from leveret.delivery import Delivery
+    from leveret.message import Message
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -14,15 +14,15 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.clock import NEVER
-from broker_core.delivery import Delivery, read_back
-from broker_core.store.contract import Page
+from leveret.clock import NEVER
+from leveret.delivery import Delivery, read_back
+from leveret.durability import Page
 
 if TYPE_CHECKING:
     from collections import deque
 
-    from broker_core.durability.contract import Durability, Stored
-    from broker_core.queues.work_queue import WorkQueue
+    from leveret.durability import Durability, Stored
+    from leveret.queues.work_queue import WorkQueue
 
 PAGE_MESSAGES: Final = 4096
 PAGE_OCTETS: Final = 1 << 20  # bytes of bodies and properties; the last message may exceed it

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.limits import Overflow
-from broker_core.queues.deferred_free import PAUSE_S, PORTION
-from broker_core.queues.overfull import FLOWING
-from broker_core.queues.queue import MAXLEN
+from leveret.limits import Overflow
+from leveret.queues.deferred_free import PAUSE_S, PORTION
+from leveret.queues.overfull import FLOWING
+from leveret.queues.queue import MAXLEN
 
 if TYPE_CHECKING:
-    from broker_core.message import Message
-    from broker_core.queues.level import Lane
-    from broker_core.queues.work_queue import WorkQueue
+    from leveret.message import Message
+    from leveret.queues.level import Lane
+    from leveret.queues.work_queue import WorkQueue
 
 NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT, *FLOWING)  # queues that take every message
 

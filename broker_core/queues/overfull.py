@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.limits import FLOW_RESUME_PERCENT, Overflow
-from broker_core.queues.deferred_free import PAUSE_S, PORTION
+from leveret.limits import FLOW_RESUME_PERCENT, Overflow
+from leveret.queues.deferred_free import PAUSE_S, PORTION
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.clock import Timer
-    from broker_core.queues.work_queue import WorkQueue
+    from leveret.client import Client
+    from leveret.clock import Timer
+    from leveret.queues.work_queue import WorkQueue
 
 SOON_S: Final = 0.05  # from the first message over the limit to the writing of what is over it
 FLOWING: Final = (Overflow.FLOW_TO_DISK, Overflow.PRODUCER_FLOW_CONTROL)

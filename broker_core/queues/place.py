@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.clock import NEVER
-from broker_core.delivery import Delivery
-from broker_core.message import Message
-from broker_core.queues.queue import Queue
+from leveret.clock import NEVER
+from leveret.delivery import Delivery
+from leveret.message import Message
+from leveret.queues.queue import Queue
 
 ATTEMPTS_AT: Final = 48
 ATTEMPTS_MAX: Final = (1 << 15) - 1

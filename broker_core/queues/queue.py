@@ -15,25 +15,24 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.clock import NEVER
-from broker_core.deduplication.deduplication import PresentMessages
-from broker_core.delivery import Consumer, Delivery, Unanswered, weight
-from broker_core.errors import Locked, Unsupported
-from broker_core.exchanges.exchange import Destination
-from broker_core.limits import QueueLimits, QueueType
-from broker_core.queues.observer import QueueObserver, joined
-from broker_core.queues.slow_consumers import SlowConsumers
-from broker_core.values import Table
+from leveret.clock import NEVER
+from leveret.delivery import Consumer, Delivery, Unanswered, weight
+from leveret.errors import Locked, Unsupported
+from leveret.exchanges.exchange_type import Destination
+from leveret.features.deduplication.deduplication import PresentMessages
+from leveret.limits import QueueLimits, QueueType
+from leveret.queues.observer import QueueObserver, joined
+from leveret.queues.slow_consumers import SlowConsumers
+from leveret.values import Table
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.deduplication.deduplication import Deduplication
-    from broker_core.durability.contract import Durability, WaitingRow
-    from broker_core.message import Message
-    from broker_core.queues.held_dead_letters import HeldDeadLetters
-    from broker_core.queues.schedule import Scheduled
-    from broker_core.store.contract import Page
-    from broker_core.virtual_host import VirtualHost
+    from leveret.client import Client
+    from leveret.durability import Durability, Page, WaitingRow
+    from leveret.features.deduplication.deduplication import Deduplication
+    from leveret.message import Message
+    from leveret.queues.held_dead_letters import HeldDeadLetters
+    from leveret.queues.schedule import Scheduled
+    from leveret.virtual_host import VirtualHost
 
 # Reasons of death, as every protocol shows them (X030).
 REJECTED: Final = "rejected"

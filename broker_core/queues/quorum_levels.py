@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.outbox import OVERHEAD
-from broker_core.queues.level import Lane
-from broker_core.queues.search import Search
-from broker_core.queues.work_queue import WorkQueue
+from leveret.outbox import OVERHEAD
+from leveret.queues.level import Lane
+from leveret.queues.search import Search
+from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.delivery import Delivery
-    from broker_core.store.contract import Page
+    from leveret.delivery import Delivery
+    from leveret.durability import Page
 
 LEVEL_MAX: Final = 31
 USUAL_LEVEL: Final = 4  # of messages without a priority

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.arguments.checks import text, whole
-from broker_core.errors import PreconditionFailed
-from broker_core.values import type_name
+from leveret.arguments.checks import text, whole
+from leveret.errors import PreconditionFailed
+from leveret.values import type_name
 
 if TYPE_CHECKING:
-    from broker_core.delivery import Consumer
-    from broker_core.queues.stream import StreamQueue
-    from broker_core.values import Table
+    from leveret.delivery import Consumer
+    from leveret.queues.stream import StreamQueue
+    from leveret.values import Table
 
 GROUP: Final = "x-stream-group"  # argument of consumers
 NAME_MAX: Final = 255  # bytes

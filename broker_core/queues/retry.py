@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.limits import QueueLimits
+from leveret.limits import QueueLimits
 
 LONGEST_S: Final = (1 << 32) / 1000  # 49.7 days
 

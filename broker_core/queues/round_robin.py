@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, final
 
-from broker_core.delivery import Consumer
+from leveret.delivery import Consumer
 
 
 @final

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.clock import NEVER
-from broker_core.delivery import Delivery
-from broker_core.durability.contract import PENDING
-from broker_core.outbox import OVERHEAD
+from leveret.clock import NEVER
+from leveret.delivery import Delivery
+from leveret.durability import PENDING
+from leveret.outbox import OVERHEAD
 
 if TYPE_CHECKING:
-    from broker_core.message import Message
-    from broker_core.queues.level import Lane
-    from broker_core.queues.queue import Queue
-    from broker_core.queues.work_queue import WorkQueue
+    from leveret.message import Message
+    from leveret.queues.level import Lane
+    from leveret.queues.queue import Queue
+    from leveret.queues.work_queue import WorkQueue
 
 FEW: Final = 4  # messages; a run that is not longer is taken as quickly one by one
 

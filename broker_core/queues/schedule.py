@@ -8,9 +8,10 @@ set to the first. Messages that are put off again after a failed delivery and th
 treated alike. Nothing that waits here is a ready message: it is not delivered, browsed or counted as one, but limits of
 length count it.
 
-A durable message is an entry of its queue in the store like any other, and its due time is in a mark (`store/mark.py`),
-which is in the same commit. When memory is short, messages that the store has are dropped from memory; what stays takes
-about 200 bytes for each, and a thread reads them when they are due. After a start all are on disk only.
+A durable message is an entry of its queue in the store like any other, and its due time is in a mark
+(`broker_core/mark.py`), which is in the same commit. When memory is short, messages that the store has are dropped from
+memory; what stays takes about 200 bytes for each, and a thread reads them when they are due. After a start all are on
+disk only.
 """
 
 from __future__ import annotations
@@ -21,20 +22,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from broker_core.clock import NEVER
-from broker_core.delivery import Delivery, read_back
-from broker_core.durability.contract import PENDING
-from broker_core.queues.deferred_free import PAUSE_S
-from broker_core.queues.delays import due_ms_of
-from broker_core.queues.queue import EXPIRED
-from broker_core.store.contract import Page
-from broker_core.store.mark import mark_of
+from leveret.clock import NEVER
+from leveret.delivery import Delivery, read_back
+from leveret.durability import PENDING, Page
+from leveret.mark import mark_of
+from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.delays import due_ms_of
+from leveret.queues.queue import EXPIRED
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer
-    from broker_core.durability.contract import Stored, WaitingRow
-    from broker_core.message import Message
-    from broker_core.queues.work_queue import WorkQueue
+    from leveret.clock import Timer
+    from leveret.durability import Stored, WaitingRow
+    from leveret.message import Message
+    from leveret.queues.work_queue import WorkQueue
 
 PORTION: Final = 4096  # messages that become ready at once: 10 ms
 READ_OCTETS: Final = 1 << 20  # bytes of bodies that are read at once; the last message may exceed it

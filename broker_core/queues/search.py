@@ -21,17 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import Consumer, Delivery
-from broker_core.outbox import OVERHEAD
-from broker_core.queues.deferred_free import PAUSE_S
-from broker_core.queues.queue import Queue
-from broker_core.queues.searchable_level import Cursor, SearchedLane
+from leveret.delivery import Consumer, Delivery
+from leveret.outbox import OVERHEAD
+from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.queue import Queue
+from leveret.queues.searchable_level import Cursor, SearchedLane
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer
-    from broker_core.message import Message
-    from broker_core.queues.round_robin import Ring
-    from broker_core.queues.work_queue import WorkQueue
+    from leveret.clock import Timer
+    from leveret.message import Message
+    from leveret.queues.round_robin import Ring
+    from leveret.queues.work_queue import WorkQueue
 
 TESTS: Final = 500  # messages of one queue that are tested in one batch: 2 to 8 ms
 SLOTS: Final = 500  # waiting messages that are put into slots, and back, in the time of copying one

@@ -25,11 +25,11 @@ from heapq import heappop, heappush, merge
 from itertools import accumulate, chain
 from typing import Final
 
-from broker_core.clock import NEVER
-from broker_core.delivery import Delivery
-from broker_core.queues.level import Lane, Pages, marked
-from broker_core.queues.on_disk import PAGE_MESSAGES, PAGE_OCTETS, POSITION, Backlog, first_run
-from broker_core.store.contract import Page
+from leveret.clock import NEVER
+from leveret.delivery import Delivery
+from leveret.durability import Page
+from leveret.queues.level import Lane, Pages, marked
+from leveret.queues.on_disk import PAGE_MESSAGES, PAGE_OCTETS, POSITION, Backlog, first_run
 
 GAPS: Final = 64  # empty slots, or old entries of a heap, that are not worth removing
 BEYOND: Final = 1 << 62  # a position that no message has

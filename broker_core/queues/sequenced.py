@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.arguments.checks import whole
-from broker_core.limits import QueueLimits
-from broker_core.queues.fair_share import FairQueue
-from broker_core.queues.last_value import LastValueQueue
-from broker_core.queues.message_groups import GroupedQueue
-from broker_core.queues.overflow import refuses, turned_away
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.values import Int64
+from leveret.arguments.checks import whole
+from leveret.limits import QueueLimits
+from leveret.queues.fair_share import FairQueue
+from leveret.queues.last_value import LastValueQueue
+from leveret.queues.message_groups import GroupedQueue
+from leveret.queues.overflow import refuses, turned_away
+from leveret.queues.work_queue import WorkQueue
+from leveret.values import Int64
 
 if TYPE_CHECKING:
-    from broker_core.message import Message
+    from leveret.message import Message
 
 NUMBERED: Final = "numbered"  # a key of the queue's notes: the last number that was assigned
 

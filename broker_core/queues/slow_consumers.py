@@ -18,12 +18,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from broker_core.limits import CLOSE
+from leveret.limits import CLOSE
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer
-    from broker_core.delivery import Consumer
-    from broker_core.queues.queue import Queue
+    from leveret.clock import Timer
+    from leveret.delivery import Consumer
+    from leveret.queues.queue import Queue
 
 CHECK_PERIOD_MS: Final = 60_000
 

@@ -30,26 +30,26 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from broker_core.arguments.checks import age_ms, text, whole
-from broker_core.clock import NEVER
-from broker_core.delivery import UNLIMITED, Consumer, Delivery
-from broker_core.errors import PreconditionFailed, Unsupported
-from broker_core.limits import QueueLimits, QueueType
-from broker_core.message import Message
-from broker_core.queues.queue import BY_BACKOFF, REJECTED, Queue
-from broker_core.queues.reader_groups import ReaderGroup, group_name, partition_of
-from broker_core.queues.search import Portions, takes_now
-from broker_core.queues.stream_filter import stream_filter
-from broker_core.queues.stream_log import Log, MemoryLog
-from broker_core.values import Table, Timestamp, Value, printed
+from leveret.arguments.checks import age_ms, text, whole
+from leveret.clock import NEVER
+from leveret.delivery import UNLIMITED, Consumer, Delivery
+from leveret.errors import PreconditionFailed, Unsupported
+from leveret.limits import QueueLimits, QueueType
+from leveret.message import Message
+from leveret.queues.queue import BY_BACKOFF, REJECTED, Queue
+from leveret.queues.reader_groups import ReaderGroup, group_name, partition_of
+from leveret.queues.search import Portions, takes_now
+from leveret.queues.stream_filter import stream_filter
+from leveret.queues.stream_log import Log, MemoryLog
+from leveret.values import Table, Timestamp, Value, printed
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.clock import Timer
-    from broker_core.durability.contract import Durability
-    from broker_core.selectors.parser import Selector
-    from broker_core.store.contract import Packed
-    from broker_core.virtual_host import VirtualHost
+    from leveret.client import Client
+    from leveret.clock import Timer
+    from leveret.durability import Durability
+    from leveret.durable.store.contract import Packed
+    from leveret.selectors.parser import Selector
+    from leveret.virtual_host import VirtualHost
 
 OFFSET: Final = "x-stream-offset"  # consumer argument: where to begin
 PRODUCER: Final = "x-producer"  # message headers: the name of a producer that numbers its messages,

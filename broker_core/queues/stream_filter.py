@@ -3,9 +3,9 @@
     x-stream-filter: "emea", or a list: any of these      publishers set the header x-stream-filter-value
     x-stream-match-unfiltered: true                       also messages without a value
 
-A block on disk has a Bloom filter of the values of its messages (`store/bloom.py`), so that the log passes over blocks
-that have none of the wanted ones. Messages of the others are tested one by one: the reader gets what it asked for and
-nothing else. RabbitMQ delivers all messages of a block, and has clients test again.
+A block on disk has a Bloom filter of the values of its messages (`selectors/bloom.py`), so that the log passes over
+blocks that have none of the wanted ones. Messages of the others are tested one by one: the reader gets what it asked
+for and nothing else. RabbitMQ delivers all messages of a block, and has clients test again.
 
 Source: RabbitMQ's documentation of stream filtering.
 """
@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.checks import text, truth_fault
-from broker_core.errors import PreconditionFailed
-from broker_core.message import filter_value
-from broker_core.selectors.conditions import AnyOf, ConditionNode, In, IsNull, Known, Reading
-from broker_core.selectors.parser import Selector
-from broker_core.store.bloom import WantedValues
-from broker_core.values import Table, Value, type_name
+from leveret.arguments.checks import text, truth_fault
+from leveret.errors import PreconditionFailed
+from leveret.message import filter_value
+from leveret.selectors.bloom import WantedValues
+from leveret.selectors.conditions import AnyOf, ConditionNode, In, IsNull, Known, Reading
+from leveret.selectors.parser import Selector
+from leveret.values import Table, Value, type_name
 
 FILTER: Final = "x-stream-filter"  # consumer arguments
 UNFILTERED: Final = "x-stream-match-unfiltered"

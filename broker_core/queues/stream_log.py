@@ -4,7 +4,7 @@
                                   │  read: messages at hand; fetch, and read again: messages on disk only
 
 Offsets are consecutive from 0 on, and none is assigned twice. Readers see committed messages: with a store, those on
-disk (`durability/segment_log.py`); without one, all of them.
+disk (`durable/segment_log.py`); without one, all of them.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.message import Message, Notes
-from broker_core.outbox import OVERHEAD
+from leveret.message import Message, Notes
+from leveret.outbox import OVERHEAD
 
 if TYPE_CHECKING:
-    from broker_core.limits import QueueLimits
-    from broker_core.store.bloom import WantedValues
-    from broker_core.store.contract import Packed
+    from leveret.durable.store.contract import Packed
+    from leveret.limits import QueueLimits
+    from leveret.selectors.bloom import WantedValues
 
 PRODUCERS_MAX: Final = 10_000  # of a stream whose sequence numbers are kept; the least recent are forgotten
 FORGOTTEN: Final = -1  # stands for a sequence number that is forgotten
@@ -228,8 +228,8 @@ class MemoryLog(Log):
             self._gone = 0
 
     def raw(self, offset: int, until: int, octets: int, then: Raw) -> None:
-        from broker_core.store import block  # a node without a store loads it only if it is needed
-        from broker_core.store.contract import Append
+        from leveret.durable.store import block  # a node without a store loads it only if it is needed
+        from leveret.durable.store.contract import Append
 
         _, messages = self.read(offset, max(0, until - max(offset, self.first)), octets)
         blocks: list[bytes] = []

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer, Timers
-    from broker_core.queues.held_dead_letters import HeldDeadLetters
+    from leveret.clock import Timer, Timers
+    from leveret.queues.held_dead_letters import HeldDeadLetters
 
 QUEUES: Final = 64  # queues whose dead letters are routed in one step: up to 10 ms
 STEP_S: Final = 0.1  # between steps, so that topology that changes all the time costs a tenth of it

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.limits import QueueLimits
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.virtual_host import generated_name
+from leveret.limits import QueueLimits
+from leveret.queues.work_queue import WorkQueue
+from leveret.virtual_host import generated_name
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.message import Message
+    from leveret.client import Client
+    from leveret.message import Message
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"  # the names of such queues begin with it and a dot
 

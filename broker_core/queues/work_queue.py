@@ -26,18 +26,18 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import attrs
 from mypy_extensions import mypyc_attr
 
-from broker_core.clock import NEVER
-from broker_core.delivery import Consumer, Delivery, read_back
-from broker_core.durability.contract import PENDING
-from broker_core.errors import AccessRefused
-from broker_core.limits import Overflow, QueueLimits, QueueType
-from broker_core.outbox import OVERHEAD
-from broker_core.queues import runs
-from broker_core.queues.auto_delete import Disuse
-from broker_core.queues.expiry import Expiry
-from broker_core.queues.level import Lane
-from broker_core.queues.on_disk import PAGE_MESSAGES, Backlog
-from broker_core.queues.overflow import (
+from leveret.clock import NEVER
+from leveret.delivery import Consumer, Delivery, read_back
+from leveret.durability import PENDING
+from leveret.errors import AccessRefused
+from leveret.limits import Overflow, QueueLimits, QueueType
+from leveret.outbox import OVERHEAD
+from leveret.queues import runs
+from leveret.queues.auto_delete import Disuse
+from leveret.queues.expiry import Expiry
+from leveret.queues.level import Lane
+from leveret.queues.on_disk import PAGE_MESSAGES, Backlog
+from leveret.queues.overflow import (
     NEVER_FULL,
     bury_all,
     drop_over_limit,
@@ -46,8 +46,8 @@ from broker_core.queues.overflow import (
     turned_away,
     wake_awaiting,
 )
-from broker_core.queues.overfull import FLOWING, Overfull, look_at
-from broker_core.queues.queue import (
+from leveret.queues.overfull import FLOWING, Overfull, look_at
+from leveret.queues.queue import (
     ALL,
     AT_ONCE,
     BY_BACKOFF,
@@ -57,19 +57,18 @@ from broker_core.queues.queue import (
     REJECTED,
     Queue,
 )
-from broker_core.queues.retry import Backoff, backoff_of
-from broker_core.queues.round_robin import Ring, ring_of, step_out
-from broker_core.queues.schedule import Schedule, Scheduled, is_for_later, put_off
-from broker_core.queues.search import Search, takes_now
-from broker_core.values import Table
+from leveret.queues.retry import Backoff, backoff_of
+from leveret.queues.round_robin import Ring, ring_of, step_out
+from leveret.queues.schedule import Schedule, Scheduled, is_for_later, put_off
+from leveret.queues.search import Search, takes_now
+from leveret.values import Table
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.durability.contract import Stored, WaitingRow
-    from broker_core.message import Message
-    from broker_core.queues.held_dead_letters import HeldDeadLetters
-    from broker_core.store.contract import Page
-    from broker_core.virtual_host import VirtualHost
+    from leveret.client import Client
+    from leveret.durability import Page, Stored, WaitingRow
+    from leveret.message import Message
+    from leveret.queues.held_dead_letters import HeldDeadLetters
+    from leveret.virtual_host import VirtualHost
 
 
 NO_RINGS: Final[list[Ring]] = []

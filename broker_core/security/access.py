@@ -19,23 +19,23 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
-from broker_core.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed
-from broker_core.limits import UserLimits
-from broker_core.observability.events import Events
-from broker_core.security.backends import Backend, BackendChain
-from broker_core.security.guards import Logins
-from broker_core.security.http_requests import Ask, no_network
-from broker_core.security.password_checks import ANYWHERE, CheckOrigin, Checks, OffThread, Waiting, inline
-from broker_core.security.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
+from leveret.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed
+from leveret.limits import UserLimits
+from leveret.observability.events import Events
+from leveret.security.backends import Backend, BackendChain
+from leveret.security.guards import Logins
+from leveret.security.http_requests import Ask, no_network
+from leveret.security.password_checks import ANYWHERE, CheckOrigin, Checks, OffThread, Waiting, inline
+from leveret.security.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
 
 if TYPE_CHECKING:
-    from broker_core.durable_objects import Catalogue
-    from broker_core.security.http_users import HttpUsers
-    from broker_core.security.kerberos import Acceptor
-    from broker_core.security.ldap_users import LdapUsers
-    from broker_core.security.remote_permissions import HeldInputs
-    from broker_core.security.scopes import Grants
-    from broker_core.security.tokens import Tokens
+    from leveret.catalogue import Catalogue
+    from leveret.security.http_users import HttpUsers
+    from leveret.security.kerberos import Acceptor
+    from leveret.security.ldap_users import LdapUsers
+    from leveret.security.remote_permissions import HeldInputs
+    from leveret.security.scopes import Grants
+    from leveret.security.tokens import Tokens
 
 DEFAULT_EXCHANGE: Final = "amq.default"  # the name of the default exchange in permissions
 IMPERSONATOR: Final = "impersonator"  # the tag of users that may publish under any user-id (S089)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from broker_core.errors import LimitReached
-from broker_core.security.password_checks import CheckOrigin, Waiting
+from leveret.errors import LimitReached
+from leveret.security.password_checks import CheckOrigin, Waiting
 
 if TYPE_CHECKING:
-    from broker_core.security.access import User
+    from leveret.security.access import User
 
 Backend: TypeAlias = "Callable[[str, bytes, CheckOrigin], User | Waiting | None]"
 

@@ -13,9 +13,9 @@ from abc import abstractmethod
 from functools import partial
 from typing import Final
 
-from broker_core.security.access import Access, User
-from broker_core.security.password_checks import Waiting
-from broker_core.security.sasl import (
+from leveret.security.access import Access, User
+from leveret.security.password_checks import Waiting
+from leveret.security.sasl import (
     Answer,
     AuthenticationFailed,
     Challenge,

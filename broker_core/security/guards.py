@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import attrs
 
 if TYPE_CHECKING:
-    from broker_core.config.sections import LimitsSettings
+    from leveret.config.sections import LimitsSettings
 
 KEYS_MAX: Final = 10_000  # addresses, names and known pairs that are remembered, of each
 BURST_S: Final = 2.0  # a full bucket holds the connections of so many seconds

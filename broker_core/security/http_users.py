@@ -16,11 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlencode
 
-from broker_core.config.http_auth import HttpAuthSettings
-from broker_core.security.access import User
-from broker_core.security.http_requests import HttpRequest, NoResponse, Outcome
-from broker_core.security.remote_logins import HttpLogins, NoAnswer, admitted
-from broker_core.security.remote_permissions import (
+from leveret.config.http_auth import HttpAuthSettings
+from leveret.security.access import User
+from leveret.security.http_requests import HttpRequest, NoResponse, Outcome
+from leveret.security.remote_logins import HttpLogins, NoAnswer, admitted
+from leveret.security.remote_permissions import (
     TOPIC,
     VIRTUAL_HOST,
     Question,
@@ -29,8 +29,8 @@ from broker_core.security.remote_permissions import (
 )
 
 if TYPE_CHECKING:
-    from broker_core.clock import Clock, Timers
-    from broker_core.security.access import Access
+    from leveret.clock import Clock, Timers
+    from leveret.security.access import Access
 
 log: Final = logging.getLogger("leveret.security")
 

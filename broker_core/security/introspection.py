@@ -9,14 +9,14 @@ from base64 import b64encode
 from collections.abc import Callable
 from urllib.parse import quote_plus, urlencode
 
-from broker_core.clock import Clock
-from broker_core.config.oauth import OAuthSettings
-from broker_core.security.access import User
-from broker_core.security.http_requests import Ask, HttpRequest, HttpResponse, NoResponse, Outcome
-from broker_core.security.remote_logins import HttpLogins, NoAnswer
-from broker_core.security.signing_keys import Claims, strict
-from broker_core.security.tokens import log_refusal
-from broker_core.security.trusted_issuer import TokenRefused
+from leveret.clock import Clock
+from leveret.config.oauth import OAuthSettings
+from leveret.security.access import User
+from leveret.security.http_requests import Ask, HttpRequest, HttpResponse, NoResponse, Outcome
+from leveret.security.remote_logins import HttpLogins, NoAnswer
+from leveret.security.signing_keys import Claims, strict
+from leveret.security.tokens import log_refusal
+from leveret.security.trusted_issuer import TokenRefused
 
 
 class Introspection(HttpLogins):

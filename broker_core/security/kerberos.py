@@ -18,11 +18,11 @@ from typing import Final
 import gssapi
 from gssapi.raw import GSSError
 
-from broker_core.config.kerberos import KerberosSettings
-from broker_core.config.load import ConfigError
-from broker_core.config.types import Problem, printed
-from broker_core.security.access import Access
-from broker_core.security.sasl import (
+from leveret.config.kerberos import KerberosSettings
+from leveret.config.load import ConfigError
+from leveret.config.types import Problem, printed
+from leveret.security.access import Access
+from leveret.security.sasl import (
     Answer,
     AuthenticationFailed,
     Challenge,

@@ -16,19 +16,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from broker_core.clock import Clock
-from broker_core.config.load import ConfigError
-from broker_core.config.oauth import OAuthSettings
-from broker_core.config.types import Place
-from broker_core.config.urls import HttpUrl
-from broker_core.security.http_requests import (
+from leveret.clock import Clock
+from leveret.config.load import ConfigError
+from leveret.config.oauth import OAuthSettings
+from leveret.config.types import Place
+from leveret.config.urls import HttpUrl
+from leveret.security.http_requests import (
     Ask,
     HttpRequest,
     NoResponse,
     Outcome,
     json_in,
 )
-from broker_core.security.signing_keys import (
+from leveret.security.signing_keys import (
     JWKS_SIZE_MAX,
     SigningKey,
     keys_in,

@@ -16,7 +16,7 @@ import ldap
 from ldap.dn import escape_dn_chars, str2dn
 from ldap.filter import escape_filter_chars
 
-from broker_core.config.ldap_auth import DN, USERNAME, LdapSettings
+from leveret.config.ldap_auth import DN, USERNAME, LdapSettings
 
 NO_ATTRIBUTES: Final = ["1.1"]  # RFC 4511, section 4.5.1.8
 GROUPS_MAX: Final = 1000

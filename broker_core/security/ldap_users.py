@@ -15,22 +15,22 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.config.ldap_auth import LdapGroup, LdapSettings
-from broker_core.security.access import Permission, Permissions, User, compiled
-from broker_core.security.http_requests import NoResponse
-from broker_core.security.ldap_directory import (
+from leveret.config.ldap_auth import LdapGroup, LdapSettings
+from leveret.security.access import Permission, Permissions, User, compiled
+from leveret.security.http_requests import NoResponse
+from leveret.security.ldap_directory import (
     Directory,
     DirectoryError,
     DirectoryUser,
     comparable,
     in_virtual_host,
 )
-from broker_core.security.remote_logins import NoAnswer, RemoteLogins, admitted
-from broker_core.security.scopes import Grants
+from leveret.security.remote_logins import NoAnswer, RemoteLogins, admitted
+from leveret.security.scopes import Grants
 
 if TYPE_CHECKING:
-    from broker_core.clock import Clock
-    from broker_core.security.access import Access
+    from leveret.clock import Clock
+    from leveret.security.access import Access
 
 RUNNING_MAX: Final = 8  # logins in threads at once
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from logging import Logger
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import Failure, LimitReached, NotAllowed
-from broker_core.security.password_checks import Waiting
-from broker_core.security.sasl import (
+from leveret.errors import Failure, LimitReached, NotAllowed
+from leveret.security.password_checks import Waiting
+from leveret.security.sasl import (
     Answer,
     AuthenticationFailed,
     Challenge,
@@ -25,12 +25,12 @@ from broker_core.security.sasl import (
     Success,
     UnknownMechanism,
 )
-from broker_core.values import Value
+from leveret.values import Value
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.frontend import Peer
-    from broker_core.security.access import User
+    from leveret.broker import Broker
+    from leveret.frontend import Peer
+    from leveret.security.access import User
 
 SHOWN_MAX: Final = 255  # characters shown of a claimed name
 WORDS: Final[dict[type[Failure], str]] = {

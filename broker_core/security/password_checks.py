@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import attrs
 
-from broker_core.errors import LimitReached
-from broker_core.security.passwords import NOBODYS, PasswordHash, nobodys
+from leveret.errors import LimitReached
+from leveret.security.passwords import NOBODYS, PasswordHash, nobodys
 
 if TYPE_CHECKING:
-    from broker_core.security.access import Access, User
+    from leveret.security.access import Access, User
 
 log: Final = logging.getLogger("leveret.security")
 T = TypeVar("T")

@@ -18,8 +18,8 @@ from typing import Final
 
 import attrs
 
-from broker_core.security.scram import SALT_SIZE as SCRAM_SALT_SIZE
-from broker_core.security.scram import Verifier
+from leveret.security.scram import SALT_SIZE as SCRAM_SALT_SIZE
+from leveret.security.scram import Verifier
 
 SALT_SIZE: Final = 4
 SHA256: Final = "rabbit_password_hashing_sha256"

@@ -20,13 +20,13 @@ from typing import Final, Generic, TypeVar
 
 import attrs
 
-from broker_core.clock import Clock
-from broker_core.errors import LimitReached
-from broker_core.security.access import Access, User
-from broker_core.security.guards import Bucket, Recent
-from broker_core.security.http_requests import Ask, HttpRequest, Outcome
-from broker_core.security.password_checks import ANYWHERE, CheckOrigin, SharedCheck, Waiting, mark_of
-from broker_core.security.scopes import Grants
+from leveret.clock import Clock
+from leveret.errors import LimitReached
+from leveret.security.access import Access, User
+from leveret.security.guards import Bucket, Recent
+from leveret.security.http_requests import Ask, HttpRequest, Outcome
+from leveret.security.password_checks import ANYWHERE, CheckOrigin, SharedCheck, Waiting, mark_of
+from leveret.security.scopes import Grants
 
 log: Final = logging.getLogger("leveret.security")
 

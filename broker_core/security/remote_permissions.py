@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
-from broker_core.errors import LimitReached
-from broker_core.security.guards import Recent
-from broker_core.security.scopes import Grants
+from leveret.errors import LimitReached
+from leveret.security.guards import Recent
+from leveret.security.scopes import Grants
 
 if TYPE_CHECKING:
-    from broker_core.clock import Clock, Timers
-    from broker_core.frontend import FrontEnd
-    from broker_core.security.access import Access
+    from leveret.clock import Clock, Timers
+    from leveret.frontend import FrontEnd
+    from leveret.security.access import Access
 
 log: Final = logging.getLogger("leveret.security")
 

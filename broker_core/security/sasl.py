@@ -16,11 +16,11 @@ from typing import ClassVar, Final, TypeAlias
 
 import attrs
 
-from broker_core.errors import AccessRefused, Failure, Unsupported
-from broker_core.security.access import Access, User
-from broker_core.security.guards import network
-from broker_core.security.password_checks import CheckOrigin, Waiting
-from broker_core.security.scram import SERVER_NONCE_SIZE, ClientFirst, ScramExchange, Verifier, in_base64
+from leveret.errors import AccessRefused, Failure, Unsupported
+from leveret.security.access import Access, User
+from leveret.security.guards import network
+from leveret.security.password_checks import CheckOrigin, Waiting
+from leveret.security.scram import SERVER_NONCE_SIZE, ClientFirst, ScramExchange, Verifier, in_base64
 
 
 class AuthenticationFailed(AccessRefused):
@@ -333,11 +333,11 @@ class Mechanisms:
         host: str = "",
     ) -> None:
         if not BEARERS.isdisjoint(preference):
-            from broker_core.security.bearer import OAuthBearer, XOAuth2
+            from leveret.security.bearer import OAuthBearer, XOAuth2
 
             more = (OAuthBearer, XOAuth2, *more)
         if GSSAPI in preference and access.kerberos is not None:
-            from broker_core.security.kerberos import Gssapi
+            from leveret.security.kerberos import Gssapi
 
             more = (Gssapi, *more)
         known = {

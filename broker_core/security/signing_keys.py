@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core.config.load import ConfigError
-from broker_core.config.types import Place, printed
+from leveret.config.load import ConfigError
+from leveret.config.types import Place, printed
 
 JWKS_SIZE_MAX: Final = 1 << 20
 KEYS_MAX: Final = 200

@@ -14,15 +14,15 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from broker_core.clock import Clock
-from broker_core.config.oauth import OAuthSettings, PageLogin
-from broker_core.errors import LimitReached
-from broker_core.security.access import User
-from broker_core.security.http_requests import Ask, no_network
-from broker_core.security.key_sources import IssuerKeys
-from broker_core.security.password_checks import ANYWHERE, CheckOrigin, Waiting
-from broker_core.security.signing_keys import Claims, shown
-from broker_core.security.trusted_issuer import (
+from leveret.clock import Clock
+from leveret.config.oauth import OAuthSettings, PageLogin
+from leveret.errors import LimitReached
+from leveret.security.access import User
+from leveret.security.http_requests import Ask, no_network
+from leveret.security.key_sources import IssuerKeys
+from leveret.security.password_checks import ANYWHERE, CheckOrigin, Waiting
+from leveret.security.signing_keys import Claims, shown
+from leveret.security.trusted_issuer import (
     TOKEN_SIZE_MAX,
     KeyMissing,
     SignedToken,
@@ -31,7 +31,7 @@ from broker_core.security.trusted_issuer import (
 )
 
 if TYPE_CHECKING:
-    from broker_core.security.introspection import Introspection
+    from leveret.security.introspection import Introspection
 
 log: Final = logging.getLogger("leveret.security")
 
@@ -70,7 +70,7 @@ class Tokens:
         )
         self.introspection: Introspection | None = None  # None: opaque tokens are not accepted
         if settings.introspection_url is not None:
-            from broker_core.security.introspection import Introspection
+            from leveret.security.introspection import Introspection
 
             asked = TrustedIssuer(settings.without_keys(), clock, nameless, fetch, self._on_keys)
             self.introspection = Introspection(settings, clock, fetch, secret, asked.user_of)

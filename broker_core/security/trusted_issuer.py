@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
 from typing import Final
 
-from broker_core.clock import Clock
-from broker_core.config.oauth import OAuthSettings
-from broker_core.security import scopes
-from broker_core.security.access import User
-from broker_core.security.http_requests import Ask
-from broker_core.security.key_sources import FileKeys, IssuerKeys, KeySource, NoKeys
-from broker_core.security.signing_keys import Claim, Claims, SigningKey, shown, strict
+from leveret.clock import Clock
+from leveret.config.oauth import OAuthSettings
+from leveret.security import scopes
+from leveret.security.access import User
+from leveret.security.http_requests import Ask
+from leveret.security.key_sources import FileKeys, IssuerKeys, KeySource, NoKeys
+from leveret.security.signing_keys import Claim, Claims, SigningKey, shown, strict
 
 TOKEN_SIZE_MAX: Final = 8192
 NAME_MAX: Final = 255

@@ -23,10 +23,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeGuard
 from uuid import UUID
 
-from broker_core.values import Value
+from leveret.values import Value
 
 if TYPE_CHECKING:
-    from broker_core.message import Message
+    from leveret.message import Message
 
 
 class Other(Enum):

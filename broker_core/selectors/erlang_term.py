@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from math import isfinite
 from typing import Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.selectors.conditions import (
+from leveret.errors import PreconditionFailed
+from leveret.selectors.conditions import (
     ARITHMETIC,
     NUMBER,
     TRUTH,
@@ -45,8 +45,8 @@ from broker_core.selectors.conditions import (
     Not,
     Pattern,
 )
-from broker_core.selectors.parser import DEPTH_MAX, PATTERN_MAX, Selector, of_kind
-from broker_core.selectors.tokens import END, Token, TokenReader, wrong
+from leveret.selectors.parser import DEPTH_MAX, PATTERN_MAX, Selector, of_kind
+from leveret.selectors.tokens import END, Token, TokenReader, wrong
 
 LENGTH_MAX: Final = 16_384  # characters; a term is several times as long as the selector that it was
 DIGITS_MAX: Final = 64  # of a whole number

@@ -6,8 +6,8 @@ A message knows the connection that it came by (`Message.peer`) as long as it is
 
 from __future__ import annotations
 
-from broker_core.selectors.conditions import TRUTH, ConditionNode, Known, Reading
-from broker_core.selectors.parser import Selector
+from leveret.selectors.conditions import TRUTH, ConditionNode, Known, Reading
+from leveret.selectors.parser import Selector
 
 
 class FromOthers(ConditionNode):

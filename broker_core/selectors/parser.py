@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.message import Message
-from broker_core.selectors.conditions import (
+from leveret.errors import PreconditionFailed
+from leveret.message import Message
+from leveret.selectors.conditions import (
     ARITHMETIC,
     COMPARISONS,
     NUMBER,
@@ -50,10 +50,10 @@ from broker_core.selectors.conditions import (
     Pattern,
     Reading,
 )
-from broker_core.selectors.tokens import END, NAME, VALUE, Token, TokenReader, tokens, wrong
+from leveret.selectors.tokens import END, NAME, VALUE, Token, TokenReader, tokens, wrong
 
 if TYPE_CHECKING:
-    from broker_core.store.bloom import WantedValues
+    from leveret.selectors.bloom import WantedValues
 
 LENGTH_MAX: Final = 4096  # characters
 DEPTH_MAX: Final = 64  # nested operators and parentheses

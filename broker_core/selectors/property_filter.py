@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final, TypeAlias
 
-from broker_core.errors import PreconditionFailed
-from broker_core.selectors.conditions import TRUTH, AllOf, ConditionNode, Field, HeaderField, Known, Reading
-from broker_core.selectors.parser import PROPERTIES, Selector
-from broker_core.selectors.sql_filter import octets_of, plain
-from broker_core.values import Value, type_name
+from leveret.errors import PreconditionFailed
+from leveret.selectors.conditions import TRUTH, AllOf, ConditionNode, Field, HeaderField, Known, Reading
+from leveret.selectors.parser import PROPERTIES, Selector
+from leveret.selectors.sql_filter import octets_of, plain
+from leveret.values import Value, type_name
 
 FIELDS_MAX: Final = 16  # as in RabbitMQ
 OCTETS_MAX: Final = 4096  # of one text

@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterator
 from typing import ClassVar, Final
 from uuid import UUID
 
-from broker_core.errors import PreconditionFailed
-from broker_core.selectors.conditions import (
+from leveret.errors import PreconditionFailed
+from leveret.selectors.conditions import (
     ARITHMETIC,
     NUMBER,
     TEXT,
@@ -42,9 +42,9 @@ from broker_core.selectors.conditions import (
     Other,
     Reading,
 )
-from broker_core.selectors.parser import LENGTH_MAX, PROPERTIES, Selector, SelectorParser, of_kind
-from broker_core.selectors.tokens import END, NAME, TRUTHS, VALUE, WORDS, Token, wrong
-from broker_core.values import Value
+from leveret.selectors.parser import LENGTH_MAX, PROPERTIES, Selector, SelectorParser, of_kind
+from leveret.selectors.tokens import END, NAME, TRUTHS, VALUE, WORDS, Token, wrong
+from leveret.values import Value
 
 TOKENS_MAX: Final = 500
 BINARY: Final = "binary constant"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from broker_core.errors import PreconditionFailed
+from leveret.errors import PreconditionFailed
 
 NAME: Final = "a name"
 VALUE: Final = "a value"

@@ -2,8 +2,8 @@
 
 import json
 
-from broker_core.errors import PreconditionFailed
-from broker_core.exchange import ExchangeType
+from leveret.errors import PreconditionFailed
+from leveret.exchange import ExchangeType
 
 
 class JsonField(ExchangeType):

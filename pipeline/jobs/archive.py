@@ -1,8 +1,8 @@
 """Write streams and queues to a Delta table, each message exactly once, with Spark.
 
-Tasks write data files, and the driver commits their names with the number of the micro-batch (`pipeline.jobs.delta`).
-So every reader of the table sees each message once, whatever was killed. A folder of Parquet is written by Spark's own
-file sink, whose log in the folder (`_spark_metadata`) only Spark heeds.
+Tasks write data files, and the driver commits their names with the number of the micro-batch
+(`leveret.pipeline.jobs.delta`). So every reader of the table sees each message once, whatever was killed. A folder of
+Parquet is written by Spark's own file sink, whose log in the folder (`_spark_metadata`) only Spark heeds.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from pipeline.errors import BadOption, PipelineError
-from pipeline.jobs import delta
-from pipeline.jobs.delta import folder_of
+from leveret.pipeline.errors import BadOption, PipelineError
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.delta import folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -125,7 +125,7 @@ def written(rows: DataFrame, target: Target) -> DataStreamWriter:
     if target.format == PARQUET:
         writing = partitioned(rows, target.by).writeStream.format("parquet").option("path", target.where)
         return writing.partitionBy(*target.by) if target.by else writing
-    from pipeline.jobs.table_sink import BY, NAME, WHERE, TableSink
+    from leveret.pipeline.jobs.table_sink import BY, NAME, WHERE, TableSink
 
     require_partitions(target.by)
     delta.require()
@@ -147,7 +147,7 @@ def archive_messages(
 
     Returns the query, and what has committed its micro-batches. Raises PipelineError.
     """
-    from pipeline.jobs.archive_source import NAME, ArchiveSource, reading
+    from leveret.pipeline.jobs.archive_source import NAME, ArchiveSource, reading
 
     require_partitions(target.by)
     delta.require()
@@ -164,16 +164,16 @@ class Committer:
     """A function for `foreachBatch` that commits the files of a micro-batch unless it is in the table."""
 
     def __init__(self, options: Mapping[str, str], target: Target) -> None:
-        from pipeline.jobs.archive_columns import columns
-        from pipeline.jobs.data_files import table_schema
-        from pipeline.options import Use, read_options
+        from leveret.pipeline.jobs.archive_columns import columns
+        from leveret.pipeline.jobs.data_files import table_schema
+        from leveret.pipeline.options import Use, read_options
 
         self.rows: dict[int, int] = {}  # of the micro-batches that were committed here
         self._target = target
         self._columns = table_schema(columns(read_options(options, Use.STREAM), target.by), target.by)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        from pipeline.jobs.archive_source import file_of
+        from leveret.pipeline.jobs.archive_source import file_of
 
         query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query, "called outside a query"

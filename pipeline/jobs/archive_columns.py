@@ -1,4 +1,4 @@
-"""The columns of an archive as Arrow has them, for programs without Spark; `pipeline.schema` has Spark's."""
+"""The columns of an archive as Arrow has them, for programs without Spark; `leveret.pipeline.schema` has Spark's."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from pipeline.errors import BadOption
-from pipeline.jobs.data_files import MADE
-from pipeline.options import Options
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.jobs.data_files import MADE
+from leveret.pipeline.options import Options
 
 TIME: Final = pa.timestamp("us", "UTC")
 TEXTS: Final = pa.map_(pa.string(), pa.string())

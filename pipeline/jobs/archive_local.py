@@ -15,16 +15,16 @@ from contextlib import contextmanager
 
 import attrs
 
-from pipeline.client import Client
-from pipeline.jobs import delta
-from pipeline.jobs.checkpoints import QueryCheckpoint
-from pipeline.jobs.data_files import DataFile, Layout, table_schema
-from pipeline.jobs.run import Report, Stop
-from pipeline.leases import Leases
-from pipeline.offsets import Marks, Range
-from pipeline.options import Options
-from pipeline.planner import Limit, Planner
-from pipeline.reader import rows_of
+from leveret.pipeline.client import Client
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
+from leveret.pipeline.jobs.data_files import DataFile, Layout, table_schema
+from leveret.pipeline.jobs.run import Report, Stop
+from leveret.pipeline.leases import Leases
+from leveret.pipeline.offsets import Marks, Range
+from leveret.pipeline.options import Options
+from leveret.pipeline.planner import Limit, Planner
+from leveret.pipeline.reader import rows_of
 
 
 def file_name(asked: Range) -> str:

@@ -7,15 +7,15 @@ from enum import Enum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from pipeline.errors import BadOption
-from pipeline.jobs import delta
-from pipeline.jobs.archive import DELTA, PARQUET, Target, format_of
-from pipeline.jobs.delta import folder_of
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.archive import DELTA, PARQUET, Target, format_of
+from leveret.pipeline.jobs.delta import folder_of
 
 if TYPE_CHECKING:
-    from pipeline.jobs.archive_local import Backlog
-    from pipeline.jobs.data_files import Layout
-    from pipeline.options import Options
+    from leveret.pipeline.jobs.archive_local import Backlog
+    from leveret.pipeline.jobs.data_files import Layout
+    from leveret.pipeline.options import Options
 
 MESSAGES_MAX: Final = 10_000_000  # above, Spark's tasks are worth the time in which it starts
 OCTETS_MAX: Final = 4 << 30
@@ -94,9 +94,9 @@ def reason(backlog: Backlog, engine: Engine) -> tuple[bool, str]:
 
 def layout_of(target: Target, options: Options) -> Layout:
     """Return what the data files of a table have. Raises BadOption."""
-    from pipeline.jobs.archive import require_partitions
-    from pipeline.jobs.archive_columns import columns
-    from pipeline.jobs.data_files import Layout
+    from leveret.pipeline.jobs.archive import require_partitions
+    from leveret.pipeline.jobs.archive_columns import columns
+    from leveret.pipeline.jobs.data_files import Layout
 
     require_partitions(target.by)
     return Layout(target.where, target.by, columns(options, target.by))

@@ -16,12 +16,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from pipeline.arrow import Batch
-from pipeline.jobs.archive_columns import columns
-from pipeline.jobs.archive_local import write
-from pipeline.jobs.data_files import DataFile, Layout
-from pipeline.options import Options, Use, read_options
-from pipeline.source import AmqpSource, ReadTask, StreamReader
+from leveret.pipeline.arrow import Batch
+from leveret.pipeline.jobs.archive_columns import columns
+from leveret.pipeline.jobs.archive_local import write
+from leveret.pipeline.jobs.data_files import DataFile, Layout
+from leveret.pipeline.options import Options, Use, read_options
+from leveret.pipeline.source import AmqpSource, ReadTask, StreamReader
 
 NAME: Final = "leveret_archive"
 WHERE, BY = "archive.where", "archive.by"

@@ -16,9 +16,9 @@ from uuid import uuid4
 
 import attrs
 
-from broker_core.store.syncing import sync_file, sync_folder
-from pipeline.errors import PipelineError
-from pipeline.offsets import Mark, Marks, Partition, from_json, to_json
+from leveret.durable.store.syncing import sync_file, sync_folder
+from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.offsets import Mark, Marks, Partition, from_json, to_json
 
 SIZE_MAX: Final = 64 << 20  # bytes of one batch's offsets: a thousand partitions have a hundred thousand
 VERSION: Final = "v1"

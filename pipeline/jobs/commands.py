@@ -15,24 +15,33 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.cli.api_commands import words_of
-from pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
-from pipeline.jobs import dead_letters as deaths
-from pipeline.jobs import lag as lags
-from pipeline.jobs.activity import Activity, java_log, keep_query_errors, versions
-from pipeline.jobs.archive import PARQUET, Target, checkpoint_of
-from pipeline.jobs.delta import folder_of
-from pipeline.jobs.dry_run import as_lines, marks_in, planned
-from pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
-from pipeline.jobs.run import Report, Stop, ended, metrics_in, on_a_busy_machine, patiently, told_again, watch
-from pipeline.progress import ProgressReporter, progress_in
-from pipeline.requests import Asker
+from leveret.pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
+from leveret.pipeline.jobs import dead_letters as deaths
+from leveret.pipeline.jobs import lag as lags
+from leveret.pipeline.jobs.activity import Activity, java_log, keep_query_errors, versions
+from leveret.pipeline.jobs.archive import PARQUET, Target, checkpoint_of
+from leveret.pipeline.jobs.delta import folder_of
+from leveret.pipeline.jobs.dry_run import as_lines, marks_in, planned
+from leveret.pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
+from leveret.pipeline.jobs.run import (
+    Report,
+    Stop,
+    ended,
+    metrics_in,
+    on_a_busy_machine,
+    patiently,
+    told_again,
+    watch,
+)
+from leveret.pipeline.progress import ProgressReporter, progress_in
+from leveret.pipeline.requests import Asker
+from leveret.server.cli.api_commands import words_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from pipeline.jobs.archive_run import Engine
+    from leveret.pipeline.jobs.archive_run import Engine
 
 DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
 NOT_LET_IN: Final = "does not let"
@@ -103,7 +112,7 @@ def _tell(line: str) -> None:
 
 @told
 def archive(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.jobs import archive_run as runs
+    from leveret.pipeline.jobs import archive_run as runs
 
     target = Target(options.target, runs.format_for(options.target, options.format), options.partition_by)
     runs.require_writable(target)
@@ -131,9 +140,9 @@ def _archive_here(
     options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str, engine: Engine
 ) -> int | None:
     """Archive in this process; return None if there is so much to read that Spark should."""
-    from pipeline.jobs.archive_local import local_archive
-    from pipeline.jobs.archive_run import layout_of, reason
-    from pipeline.jobs.checkpoints import QueryCheckpoint
+    from leveret.pipeline.jobs.archive_local import local_archive
+    from leveret.pipeline.jobs.archive_run import layout_of, reason
+    from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
 
     reach = reached(options, environ)
     _require_readable(reach, options.sources, options.reader)
@@ -156,8 +165,8 @@ def _archive_here(
 def _archive_with_spark(
     options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str
 ) -> int:
-    from pipeline.jobs.archive import archive as start
-    from pipeline.jobs.archive import archive_messages
+    from leveret.pipeline.jobs.archive import archive as start
+    from leveret.pipeline.jobs.archive import archive_messages
 
     if target.format == PARQUET:
         return _query(
@@ -176,8 +185,8 @@ def _archive_with_spark(
 
 @told
 def route(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.jobs.route import function_named, routed
-    from pipeline.jobs.route import route as start
+    from leveret.pipeline.jobs.route import function_named, routed
+    from leveret.pipeline.jobs.route import route as start
 
     if options.function:
         _show_workers(Path.cwd())
@@ -200,7 +209,7 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
 
 @told
 def replay(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.jobs import replay as replays
+    from leveret.pipeline.jobs import replay as replays
 
     said = (options.to_exchange, options.routing_key, options.since, options.until, options.where)
     asked = replays.Asked(options.lake, *said, options.format)
@@ -209,8 +218,8 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
     reach = reached(options, environ)
     activity = Activity("replay", _tell)
     with _spark(options, activity) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
-        from pipeline.jobs.replay_batches import Pace
-        from pipeline.jobs.replay_batches import replay as publish
+        from leveret.pipeline.jobs.replay_batches import Pace
+        from leveret.pipeline.jobs.replay_batches import replay as publish
 
         if options.dry_run:
             print("\n".join(replays.as_lines(known or replays.planned(spark, asked), checkpoint)))
@@ -229,7 +238,7 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
 
 @told
 def dead_letters(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.jobs import picture, preview
+    from leveret.pipeline.jobs import picture, preview
 
     if options.picture:
         picture.require(options.picture)
@@ -292,7 +301,7 @@ def lag(options: argparse.Namespace, environ: Environ) -> int:
 
 @told
 def bundle(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.bundle import bundle as written
+    from leveret.pipeline.bundle import bundle as written
 
     octets = written(options.file)
     _tell(f"{options.file}: {octets / 1e6:.1f} MB, for spark-submit --py-files; the program calls")
@@ -424,7 +433,7 @@ def _require_readable(reach: BrokerEndpoint, sources: Sequence[str], reader: str
 @contextmanager
 def _spark(options: argparse.Namespace, activity: Activity) -> Iterator[SparkSession]:
     """Yield a session, and stop it afterwards unless it existed before."""
-    from pipeline.session import session
+    from leveret.pipeline.session import session
 
     settings = {**SETTINGS, **dict(options.spark)}
     with activity.watched():

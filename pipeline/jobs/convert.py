@@ -18,12 +18,12 @@ import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
-from pipeline.errors import PipelineError
-from pipeline.jobs import delta
-from pipeline.jobs.archive import LOG
-from pipeline.jobs.archive_columns import COLUMNS, TEXTS
-from pipeline.jobs.checkpoints import query_id
-from pipeline.jobs.data_files import MADE, NULL, DataFile, table_schema
+from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.archive import LOG
+from leveret.pipeline.jobs.archive_columns import COLUMNS, TEXTS
+from leveret.pipeline.jobs.checkpoints import query_id
+from leveret.pipeline.jobs.data_files import MADE, NULL, DataFile, table_schema
 
 DONE: Final = f"{LOG}.converted"
 KNOWN: Final = {**COLUMNS, "annotations": TEXTS}

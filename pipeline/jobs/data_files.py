@@ -2,8 +2,8 @@
 
     batches ── split by day, hour, stream or routing key ──> row groups ──> TABLE/day=2026-11-22/0-500-750-3f2a.parquet
 
-A file has a name of its own and counts once the table's log names it (`pipeline.jobs.delta`). So a task that dies, or a
-second attempt at it, leaves files that no reader of the table sees; `leveret pipeline clean` removes them.
+A file has a name of its own and counts once the table's log names it (`leveret.pipeline.jobs.delta`). So a task that
+dies, or a second attempt at it, leaves files that no reader of the table sees; `leveret pipeline clean` removes them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import fs  # isort: skip
 import pyarrow.parquet as parquet  # type: ignore[import-untyped]
 
-from broker_core.store.syncing import sync_file, sync_folder
-from pipeline.arrow import Batch
-from pipeline.errors import PipelineError
-from pipeline.jobs.delta import folder_of
+from leveret.durable.store.syncing import sync_file, sync_folder
+from leveret.pipeline.arrow import Batch
+from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.jobs.delta import folder_of
 
 GROUP_ROWS: Final = 1 << 18  # rows of a row group, at most
 GROUP_OCTETS: Final = 32 << 20  # bytes of a row group, about

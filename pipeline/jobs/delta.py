@@ -18,14 +18,14 @@ from urllib.parse import unquote
 
 import attrs
 
-from broker_core.store.syncing import sync_file, sync_folder
-from pipeline.errors import BadOption, PipelineError
+from leveret.durable.store.syncing import sync_file, sync_folder
+from leveret.pipeline.errors import BadOption, PipelineError
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from deltalake import DeltaTable
 
-    from pipeline.jobs.data_files import DataFile
+    from leveret.pipeline.jobs.data_files import DataFile
 
 LOG: Final = "_delta_log"
 HIDDEN: Final = "_"  # names that begin so are no data

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import attrs
 
-from pipeline.client import Stream
-from pipeline.errors import NoStream, Refused
-from pipeline.jobs.checkpoints import position
-from pipeline.jobs.lag import LeaseLag, Streams
-from pipeline.offsets import Mark, Partition
+from leveret.pipeline.client import Stream
+from leveret.pipeline.errors import NoStream, Refused
+from leveret.pipeline.jobs.checkpoints import position
+from leveret.pipeline.jobs.lag import LeaseLag, Streams
+from leveret.pipeline.offsets import Mark, Partition
 
 
 @attrs.frozen

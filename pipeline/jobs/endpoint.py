@@ -7,8 +7,8 @@ from typing import Final
 
 import attrs
 
-from pipeline.client import Client
-from pipeline.options import Connection, Options, Use, read_options
+from leveret.pipeline.client import Client
+from leveret.pipeline.options import Connection, Options, Use, read_options
 
 ENDPOINT: Final = "http://127.0.0.1:15672"
 NAMES: Final = frozenset(field.metadata["name"].lower() for field in attrs.fields(Connection))
@@ -23,7 +23,7 @@ class BrokerEndpoint:
     user: str = "guest"
     password_file: str | None = None
     ca_file: str | None = None
-    more: Mapping[str, str] = {}  # any options of `pipeline.options.Connection`
+    more: Mapping[str, str] = {}  # any options of `leveret.pipeline.options.Connection`
 
     @property
     def options(self) -> dict[str, str]:

@@ -11,14 +11,14 @@ from urllib.parse import quote
 
 import attrs
 
-from broker_core.store.block import header
-from broker_core.store.contract import DamagedError
-from pipeline.client import Fetched, Stream
-from pipeline.errors import DataLoss, PipelineError, Refused
-from pipeline.jobs.checkpoints import position
-from pipeline.jobs.endpoint import BrokerEndpoint
-from pipeline.offsets import Mark, Partition
-from pipeline.requests import Asker
+from leveret.durable.store.block import header
+from leveret.durable.store.contract import DamagedError
+from leveret.pipeline.client import Fetched, Stream
+from leveret.pipeline.errors import DataLoss, PipelineError, Refused
+from leveret.pipeline.jobs.checkpoints import position
+from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.offsets import Mark, Partition
+from leveret.pipeline.requests import Asker
 
 LEASES: Final = "/api/leveret/leases/"
 WHOLE: Final = ("first", "next", "messages", "octets", "ready")

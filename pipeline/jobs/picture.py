@@ -8,8 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from pipeline.errors import BadOption, PipelineError
-from pipeline.jobs.dead_letters import Count, by_time
+from leveret.pipeline.errors import BadOption, PipelineError
+from leveret.pipeline.jobs.dead_letters import Count, by_time
 
 SUFFIXES: Final = (".svg", ".png", ".pdf")
 PERIODS: Final[Mapping[str, timedelta]] = {

@@ -12,16 +12,16 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
-from pipeline.client import Client
-from pipeline.errors import NoStream
-from pipeline.jobs.dead_letters import COLUMNS
-from pipeline.jobs.endpoint import BrokerEndpoint
-from pipeline.jobs.lag import LEASES
-from pipeline.leases import MESSAGES_MAX, OCTETS_MAX, LeasedBlocks
-from pipeline.offsets import Range
-from pipeline.options import Options
-from pipeline.reader import read
-from pipeline.requests import Asker
+from leveret.pipeline.client import Client
+from leveret.pipeline.errors import NoStream
+from leveret.pipeline.jobs.dead_letters import COLUMNS
+from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.jobs.lag import LEASES
+from leveret.pipeline.leases import MESSAGES_MAX, OCTETS_MAX, LeasedBlocks
+from leveret.pipeline.offsets import Range
+from leveret.pipeline.options import Options
+from leveret.pipeline.reader import read
+from leveret.pipeline.requests import Asker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,8 +76,8 @@ def _of_queue(
 ) -> DataFrame:
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    from pipeline.arrow import schema_of
-    from pipeline.decode import Decoder
+    from leveret.pipeline.arrow import schema_of
+    from leveret.pipeline.decode import Decoder
 
     columns = spark.createDataFrame([], COLUMNS).schema
     schema = schema_of(columns)

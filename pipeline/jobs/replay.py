@@ -18,11 +18,11 @@ from urllib.parse import unquote
 
 import attrs
 
-from broker_core.store.syncing import sync_file
-from pipeline.errors import BadOption, PipelineError
-from pipeline.jobs import delta
-from pipeline.jobs.archive import PARQUET, format_of
-from pipeline.jobs.table import rows_of_files
+from leveret.durable.store.syncing import sync_file
+from leveret.pipeline.errors import BadOption, PipelineError
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.archive import PARQUET, format_of
+from leveret.pipeline.jobs.table import rows_of_files
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

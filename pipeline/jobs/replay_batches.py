@@ -14,12 +14,12 @@ import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from pipeline.columns import columns_of
-from pipeline.encode import Encoder, together
-from pipeline.jobs.replay import Asked, Checkpoint, Plan, chunks, plan_of
-from pipeline.jobs.run import Report, Stop
-from pipeline.publisher import Part, Published, Publisher, State, Taken
-from pipeline.sink_options import SinkOptions, read_sink_options
+from leveret.pipeline.columns import columns_of
+from leveret.pipeline.encode import Encoder, together
+from leveret.pipeline.jobs.replay import Asked, Checkpoint, Plan, chunks, plan_of
+from leveret.pipeline.jobs.run import Report, Stop
+from leveret.pipeline.publisher import Part, Published, Publisher, State, Taken
+from leveret.pipeline.sink_options import SinkOptions, read_sink_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.errors import BadOption
-from pipeline.progress import PUBLISHED
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.progress import PUBLISHED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

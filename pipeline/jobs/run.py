@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import attrs
 
-from pipeline.progress import lags_in, published_in
+from leveret.pipeline.progress import lags_in, published_in
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

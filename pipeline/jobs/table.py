@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from pipeline.jobs import delta
+from leveret.pipeline.jobs import delta
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

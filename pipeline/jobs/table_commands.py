@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from pipeline.errors import BadOption
-from pipeline.jobs import delta
-from pipeline.jobs import lag as lags
-from pipeline.jobs.archive import LOG, checkpoint_of, format_of
-from pipeline.jobs.commands import DONE, FAILED, reached, told
-from pipeline.jobs.dead_letters import columns
-from pipeline.requests import Asker
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs import lag as lags
+from leveret.pipeline.jobs.archive import LOG, checkpoint_of, format_of
+from leveret.pipeline.jobs.commands import DONE, FAILED, reached, told
+from leveret.pipeline.jobs.dead_letters import columns
+from leveret.pipeline.requests import Asker
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from pipeline.jobs import upkeep
+    from leveret.pipeline.jobs import upkeep
 
 Environ = Mapping[str, str]
 
@@ -44,7 +44,7 @@ def files(options: argparse.Namespace, environ: Environ) -> int:
 
 @told
 def check(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.jobs import upkeep
+    from leveret.pipeline.jobs import upkeep
 
     table = _table(options.target)
     checkpoint = delta.folder_of(options.checkpoint or checkpoint_of(options.target))
@@ -111,7 +111,7 @@ def verdict(rows: list[upkeep.Checked], troubles: list[str]) -> str:
 
 @told
 def clean(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.jobs import upkeep
+    from leveret.pipeline.jobs import upkeep
 
     _table(options.target)
     found = upkeep.orphans(options.target, options.older_than, options.delete)
@@ -133,7 +133,7 @@ def clean(options: argparse.Namespace, environ: Environ) -> int:
 
 @told
 def convert(options: argparse.Namespace, environ: Environ) -> int:
-    from pipeline.jobs import convert as converting
+    from leveret.pipeline.jobs import convert as converting
 
     delta.require()
     folder = delta.folder_of(options.target)

@@ -10,11 +10,11 @@ import attrs
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pipeline.arrow import Batch, schema_of
-from pipeline.errors import BadOption
-from pipeline.jobs import delta
-from pipeline.jobs.data_files import DataFile, Layout, table_schema
-from pipeline.sink import BATCH_ID, QUERY_ID, running
+from leveret.pipeline.arrow import Batch, schema_of
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.data_files import DataFile, Layout, table_schema
+from leveret.pipeline.sink import BATCH_ID, QUERY_ID, running
 
 NAME: Final = "leveret_table"
 WHERE, BY = "table.where", "table.by"

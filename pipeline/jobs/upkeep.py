@@ -12,12 +12,12 @@ import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
-from pipeline.client import Stream
-from pipeline.errors import NoStream, PipelineError, Refused
-from pipeline.jobs import delta
-from pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
-from pipeline.jobs.lag import LeaseLag, Streams
-from pipeline.offsets import Mark, Partition
+from leveret.pipeline.client import Stream
+from leveret.pipeline.errors import NoStream, PipelineError, Refused
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
+from leveret.pipeline.jobs.lag import LeaseLag, Streams
+from leveret.pipeline.offsets import Mark, Partition
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -22,8 +22,8 @@ from typing import Final, TypeAlias
 import attrs
 import h11
 
-from protocols.http.request_head import head_size, target_parts
-from protocols.shared.machine.pieces import keep
+from leveret.protocols.http.request_head import head_size, target_parts
+from leveret.protocols.shared.machine.pieces import keep
 
 HeaderList: TypeAlias = Sequence[tuple[str, str]]
 

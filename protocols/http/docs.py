@@ -1,6 +1,7 @@
 """Prints docs/http.md from the table of routes: everything that HTTP serves, on one page.
 
-`python -m protocols.http.docs` prints the page. What a route does is the first sentence of the function that answers.
+`python -m leveret.protocols.http.docs` prints the page. What a route does is the first sentence of the function that
+answers.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from protocols.http.server.request import Level, Route
-from protocols.http.server.routes import ROUTES
+from leveret.protocols.http.server.request import Level, Route
+from leveret.protocols.http.server.routes import ROUTES
 
 INTRODUCTION: Final = """\
-<!-- Printed by `python -m protocols.http.docs` (or `make docs`); edit the tables of routes and the docstrings of their
-functions instead. -->
+<!-- Printed by `python -m leveret.protocols.http.docs` (or `make docs`); edit the tables of routes and the docstrings
+of their functions instead. -->
 
 # HTTP: every route
 

@@ -10,24 +10,24 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from broker_core.frontend import FrontEnd, Peer, Protocol
+from leveret.frontend import FrontEnd, Peer, Protocol
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.config.load import Config
-    from broker_core.outbox import Outbox
+    from leveret.broker import Broker
+    from leveret.config.load import Config
+    from leveret.outbox import Outbox
 
 
 def control(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """Return a front-end of the control endpoint for one connection."""
-    from protocols.http.server.adapter import ControlConnection
+    from leveret.protocols.http.server.adapter import ControlConnection
 
     return ControlConnection(broker, config, outbox, peer, now)
 
 
 def metrics(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """Return a front-end for one connection to the listener that serves only the metrics."""
-    from protocols.http.metrics.listener import MetricsConnection
+    from leveret.protocols.http.metrics.listener import MetricsConnection
 
     return MetricsConnection(broker, config, outbox, peer, now)
 
@@ -38,7 +38,7 @@ PROTOCOL: Final = Protocol(
     factory=control,
     shared=False,
     title="HTTP",
-    prepare=partial(import_module, "protocols.http.server.adapter"),
+    prepare=partial(import_module, "leveret.protocols.http.server.adapter"),
 )
 
 PROMETHEUS: Final = Protocol(
@@ -47,5 +47,5 @@ PROMETHEUS: Final = Protocol(
     factory=metrics,
     shared=False,
     title="Prometheus metrics",
-    prepare=partial(import_module, "protocols.http.metrics.listener"),
+    prepare=partial(import_module, "leveret.protocols.http.metrics.listener"),
 )

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from struct import unpack_from
 from typing import Final
 
-from protocols.amqp010.broker.sessions import Sessions
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import append_frames
-from protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.broker.sessions import Sessions
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import append_frames
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
 from tests.harness.attack import SMALL, Attack, Neighbour, Recording, must_balance, split
 from tests.harness.bench import ClientBench
 

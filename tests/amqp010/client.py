@@ -22,10 +22,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from struct import pack, unpack_from
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command, Control
-from protocols.amqp010.codec.frames import append_frames, control_frame
-from protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command, Control
+from leveret.protocols.amqp010.codec.frames import append_frames, control_frame
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
 
 HEADER = b"AMQP\x01\x01\x00\x0a"
 FOREVER = 0xFFFF_FFFF  # as credit

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.reader import Reader
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.reader import Reader
 from tests.harness.machine import Pieces
 
 from .samples import GREETING, Sample

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from struct import unpack_from
 from typing import cast
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command, Control
-from protocols.amqp010.codec.frames import append_frames, control_frame
-from protocols.amqp010.codec.sequences import Id
-from protocols.amqp010.codec.types import Value
-from protocols.amqp010.machine.connection import Connection
-from protocols.amqp010.machine.contract import (
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command, Control
+from leveret.protocols.amqp010.codec.frames import append_frames, control_frame
+from leveret.protocols.amqp010.codec.sequences import Id
+from leveret.protocols.amqp010.codec.types import Value
+from leveret.protocols.amqp010.machine.connection import Connection
+from leveret.protocols.amqp010.machine.contract import (
     AttachRefused,
     Handler,
     Line,
@@ -28,8 +28,8 @@ from protocols.amqp010.machine.contract import (
     SessionOwner,
     Tuning,
 )
-from protocols.amqp010.machine.session import Session
-from protocols.shared.machine.contract import Wait
+from leveret.protocols.amqp010.machine.session import Session
+from leveret.protocols.shared.machine.contract import Wait
 from tests.harness.machine import Logins, Pieces
 
 from .client import HEADER

@@ -7,13 +7,13 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from protocols.amqp010.codec.commands import (
+from leveret.protocols.amqp010.codec.commands import (
     DeliveryProperties,
     FragmentProperties,
     MessageProperties,
     ReplyTo,
 )
-from protocols.amqp010.codec.types import (
+from leveret.protocols.amqp010.codec.types import (
     Array,
     Char,
     Datetime,

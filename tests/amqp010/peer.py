@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.frontend import Peer as Address
-from protocols.amqp010.broker.adapter import Connection010
-from protocols.amqp010.codec import commands as c
+from leveret.frontend import Peer as Address
+from leveret.protocols.amqp010.broker.adapter import Connection010
+from leveret.protocols.amqp010.codec import commands as c
 from tests.harness.bench import ClientBench
 from tests.harness.peer import LOOPBACK, JoinedPeer
 

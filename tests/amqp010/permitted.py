@@ -6,7 +6,7 @@ from typing import Final
 
 import attrs
 
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.bench import ClientBench
 

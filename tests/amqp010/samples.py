@@ -13,10 +13,10 @@ from xml.etree import ElementTree
 import attrs
 from hypothesis import strategies as st
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec import types as t
-from protocols.amqp010.codec.sequences import SequenceSet
-from protocols.amqp010.codec.spec import generate
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import types as t
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.codec.spec import generate
 
 GREETING = bytes.fromhex("414d51500101000a")
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command, Control, Struct
-from protocols.amqp010.codec.fields import command_at, control_at
-from protocols.amqp010.codec.sequences import Id, SequenceSet
-from protocols.amqp010.machine.contract import Line, SessionError, SessionLimits, SessionOwner
-from protocols.amqp010.machine.execution import Execution, Sending
-from protocols.amqp010.machine.session import Session
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command, Control, Struct
+from leveret.protocols.amqp010.codec.fields import command_at, control_at
+from leveret.protocols.amqp010.codec.sequences import Id, SequenceSet
+from leveret.protocols.amqp010.machine.contract import Line, SessionError, SessionLimits, SessionOwner
+from leveret.protocols.amqp010.machine.execution import Execution, Sending
+from leveret.protocols.amqp010.machine.session import Session
 
 NAME = b"s"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import channel_of
 from tests.harness.bench import ClientBench
 

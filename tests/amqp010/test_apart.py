@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010.broker.sessions import Sessions
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.broker.sessions import Sessions
+from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.attack import must_balance, nothing_logged
 from tests.harness.bench import ClientBench

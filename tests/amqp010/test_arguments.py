@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.arguments.queue_declaration import limits_of, parse_queue_arguments
-from broker_core.arguments.row import Effect
-from broker_core.values import Table, UInt8
-from protocols.amqp010.broker.argument_rows import QUEUE_ROWS
-from protocols.amqp010.broker.arguments import (
+from leveret.arguments.queue_declaration import limits_of, parse_queue_arguments
+from leveret.arguments.row import Effect
+from leveret.protocols.amqp010.broker.argument_rows import QUEUE_ROWS
+from leveret.protocols.amqp010.broker.arguments import (
     ALTERNATE_OF_QUEUE,
     MEANINGS,
     core_arguments,
     shown,
 )
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.contract import SessionError
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.contract import SessionError
+from leveret.values import Table, UInt8
 
 WITHOUT_EFFECT = [row.name for row in QUEUE_ROWS if row.effect is Effect.NO_EFFECT]
 MEANT: list[tuple[Table, Table]] = [

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from protocols.amqp010.machine.assembly import Assembly, FramingError
+from leveret.protocols.amqp010.machine.assembly import Assembly, FramingError
 
 CONTROL, COMMAND, HEADER, BODY = range(4)
 B, E, b, e = 8, 4, 2, 1

@@ -12,9 +12,9 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010.broker.sessions import Sessions
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.broker.sessions import Sessions
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
 from tests.harness.bench import ClientBench
 
 from . import attack as a

@@ -11,29 +11,29 @@ from typing import Final
 import attrs
 import pytest
 
-from broker_core.exchanges import exchange
-from broker_core.limits import UserLimits
-from broker_core.message import Message
-from broker_core.security import access
-from broker_core.xa.branches import BRANCHES_MAX
-from protocols.amqp010.broker import adapter, declarations, encoding, envelope
-from protocols.amqp010.broker.encoding import ENCODING, rendered
-from protocols.amqp010.broker.envelope import REMEMBERED_MAX, envelope_of
-from protocols.amqp010.broker.sessions import Sessions
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import append_frames
-from protocols.amqp010.codec.sequences import RANGES_MAX, SequenceSet
-from protocols.amqp010.machine.connection import NAME_MAX, RANGES_FEW
-from protocols.amqp010.machine.contract import SessionLimits
-from protocols.amqp010.machine.execution import (
+from leveret.exchanges import exchange_type as exchange
+from leveret.features.xa.branches import BRANCHES_MAX
+from leveret.limits import UserLimits
+from leveret.message import Message
+from leveret.protocols.amqp010.broker import adapter, declarations, encoding, envelope
+from leveret.protocols.amqp010.broker.encoding import ENCODING, rendered
+from leveret.protocols.amqp010.broker.envelope import REMEMBERED_MAX, envelope_of
+from leveret.protocols.amqp010.broker.sessions import Sessions
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import append_frames
+from leveret.protocols.amqp010.codec.sequences import RANGES_MAX, SequenceSet
+from leveret.protocols.amqp010.machine.connection import NAME_MAX, RANGES_FEW
+from leveret.protocols.amqp010.machine.contract import SessionLimits
+from leveret.protocols.amqp010.machine.execution import (
     KNOWN_RANGES_MAX,
     UPDATED_RANGES_MAX,
     Execution,
     Sending,
     SequenceError,
 )
-from protocols.amqp010.machine.reader import COMMAND_SIZE_MAX, INITIAL_SIZE_MAX, TRANSFERS_MAX
-from protocols.amqp010.machine.replay import Replay
+from leveret.protocols.amqp010.machine.reader import COMMAND_SIZE_MAX, INITIAL_SIZE_MAX, TRANSFERS_MAX
+from leveret.protocols.amqp010.machine.replay import Replay
+from leveret.security import access
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, SessionEnded, frame, ids

@@ -7,16 +7,16 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.message import Encoding, Facts, Message
-from protocols.amqp010.broker.encoding import ENCODING as AMQP010
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties, ReplyTo
-from protocols.amqp091.broker.encoding import ENCODING as AMQP091
-from protocols.amqp091.codec.wire import BasicProperties
-from protocols.amqp10.broker.encoding import ENCODING as AMQP10
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Symbol
-from protocols.http.bulk import arrow
+from leveret.message import Encoding, Facts, Message
+from leveret.protocols.amqp010.broker.encoding import ENCODING as AMQP010
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties, ReplyTo
+from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described, Symbol
+from leveret.protocols.http.bulk import arrow
 from tests.amqp091.peer import channel_of
 from tests.amqp10.parts import annotations, application_properties, data, message
 from tests.amqp10.peer import session_of as session_10

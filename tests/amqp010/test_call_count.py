@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import append_frames, control_frame
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import append_frames, control_frame
 from tests.harness.bench import ClientBench
 from tests.harness.call_count import calls
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import control_frame
-from protocols.amqp010.machine.connection import State
-from protocols.amqp010.machine.contract import AmqpError
-from protocols.shared.machine.closing import KEPT_MAX
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import control_frame
+from leveret.protocols.amqp010.machine.connection import State
+from leveret.protocols.amqp010.machine.contract import AmqpError
+from leveret.protocols.shared.machine.closing import KEPT_MAX
 
 from .client import HEADER
 from .machine import START_OK, Machine, kinds

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.sequences import SequenceSet
-from protocols.amqp010.codec.spec import generate
-from protocols.amqp010.codec.types import Array, MalformedError, Struct32, UInt8
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.codec.spec import generate
+from leveret.protocols.amqp010.codec.types import Array, MalformedError, Struct32, UInt8
 
 from . import samples
 

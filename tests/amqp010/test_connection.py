@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.connection import State
-from protocols.amqp010.machine.contract import AmqpError, AttachRefused
-from protocols.amqp010.machine.greeting import recognise
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.connection import State
+from leveret.protocols.amqp010.machine.contract import AmqpError, AttachRefused
+from leveret.protocols.amqp010.machine.greeting import recognise
 
 from .client import HEADER, frame
 from .machine import START_OK, Machine

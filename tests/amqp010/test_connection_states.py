@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Control
-from protocols.amqp010.codec.frames import control_frame
-from protocols.amqp010.machine.connection import State
-from protocols.amqp010.machine.contract import AmqpError
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Control
+from leveret.protocols.amqp010.codec.frames import control_frame
+from leveret.protocols.amqp010.machine.connection import State
+from leveret.protocols.amqp010.machine.contract import AmqpError
 
 from .client import HEADER, frame
 from .machine import START_OK, Machine, kinds

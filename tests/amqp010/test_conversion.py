@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core import values
-from broker_core.message import Message
-from broker_core.values import Properties
-from protocols.amqp010.broker import conversion
-from protocols.amqp010.broker import encoding as encoding010
-from protocols.amqp010.broker.core_values import neutral, wire
-from protocols.amqp010.codec import types as t
-from protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties, ReplyTo
-from protocols.amqp091.broker import encoding as encoding091
-from protocols.amqp091.codec import wire as wire091
-from protocols.amqp091.codec.wire import BasicProperties, FieldValue
-from protocols.amqp10.broker import encoding as encoding10
-from protocols.amqp10.broker.conversion import LOOKED_INTO_MAX
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Long, Symbol, Timestamp, UByte, ULong, value_at
-from protocols.amqp10.codec.types import Value as Value10
+from leveret import values
+from leveret.message import Message
+from leveret.protocols.amqp010.broker import conversion
+from leveret.protocols.amqp010.broker import encoding as encoding010
+from leveret.protocols.amqp010.broker.core_values import neutral, wire
+from leveret.protocols.amqp010.codec import types as t
+from leveret.protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties, ReplyTo
+from leveret.protocols.amqp091.broker import encoding as encoding091
+from leveret.protocols.amqp091.codec import wire as wire091
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldValue
+from leveret.protocols.amqp10.broker import encoding as encoding10
+from leveret.protocols.amqp10.broker.conversion import LOOKED_INTO_MAX
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described, Long, Symbol, Timestamp, UByte, ULong, value_at
+from leveret.protocols.amqp10.codec.types import Value as Value10
+from leveret.values import Properties
 from tests.amqp10.messages import FOOTER, SEQUENCE, VALUE
 from tests.amqp10.parts import Delivery, annotations, application_properties, data, message, section
 from tests.core.fakes import lone

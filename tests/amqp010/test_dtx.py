@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.xa.branch import Verdict
-from protocols.amqp010.broker.distributed import ID_MAX, STATUS
-from protocols.amqp010.codec import commands as c
+from leveret.features.xa.branch import Verdict
+from leveret.protocols.amqp010.broker.distributed import ID_MAX, STATUS
+from leveret.protocols.amqp010.codec import commands as c
+from tests.durable.site import Site
 from tests.harness.bench import ClientBench
-from tests.store.site import Site
 
 from .client import ClientSession, SessionEnded
 from .peer import Peer, refused, session_of, waiting

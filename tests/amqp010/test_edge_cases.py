@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
 
 from .client import ClientSession, SessionEnded, frame, ids
 from .peer import Peer

@@ -6,16 +6,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.errors import PreconditionFailed
-from broker_core.limits import TTL_MAX_MS
-from broker_core.message import LOWEST, Death, Facts, Message, Notes
-from protocols.amqp010.broker import encoding, envelope
-from protocols.amqp010.broker.encoding import ENCODING, HEADER_MAX, envelope_of, rendered
-from protocols.amqp010.broker.envelope import LOOKED_INTO_MAX, REMEMBERED_MAX, entries_at, fields_at, map_of
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties
-from protocols.amqp010.codec.fields import struct_at
-from protocols.amqp010.codec.types import Datetime, MalformedError, Opaque, Value, encode, encode_map, map_at
+from leveret.errors import PreconditionFailed
+from leveret.limits import TTL_MAX_MS
+from leveret.message import LOWEST, Death, Facts, Message, Notes
+from leveret.protocols.amqp010.broker import encoding, envelope
+from leveret.protocols.amqp010.broker.encoding import ENCODING, HEADER_MAX, envelope_of, rendered
+from leveret.protocols.amqp010.broker.envelope import (
+    LOOKED_INTO_MAX,
+    REMEMBERED_MAX,
+    entries_at,
+    fields_at,
+    map_of,
+)
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties
+from leveret.protocols.amqp010.codec.fields import struct_at
+from leveret.protocols.amqp010.codec.types import (
+    Datetime,
+    MalformedError,
+    Opaque,
+    Value,
+    encode,
+    encode_map,
+    map_at,
+)
 
 from .messages import LONG, UNKNOWN, VALUES, Said, header_segments, headers
 

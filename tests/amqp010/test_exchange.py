@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.exchanges.exchange import ExchangeType
-from broker_core.exchanges.standard import STANDARD
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.types import UInt8, Value
+from leveret.exchanges.exchange_type import ExchangeType
+from leveret.exchanges.standard import STANDARD
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.types import UInt8, Value
 from tests.amqp010.client import ClientSession
 from tests.amqp010.peer import refused, session_of
 from tests.amqp010.permitted import NOT_ALLOWED, NOT_FOUND

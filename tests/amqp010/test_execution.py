@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec.sequences import HALF, MASK, Id
-from protocols.amqp010.machine.execution import (
+from leveret.protocols.amqp010.codec.sequences import HALF, MASK, Id
+from leveret.protocols.amqp010.machine.execution import (
     KNOWN_RANGES_MAX,
     REACH,
     Execution,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocols.amqp010.codec.sequences import HALF, MASK, Id, SequenceSet, distance
-from protocols.amqp010.machine.execution import Execution, Sending, SequenceError
+from leveret.protocols.amqp010.codec.sequences import HALF, MASK, Id, SequenceSet, distance
+from leveret.protocols.amqp010.machine.execution import Execution, Sending, SequenceError
 
 from .session_ends import ids, received, sent
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from broker_core.observability.connection_stats import ChannelFacts
-from protocols.amqp010.broker.stats import PROPERTIES_MAX, TEXT_MAX, few_of
-from protocols.amqp010.codec import commands as c
+from leveret.observability.connection_stats import ChannelFacts
+from leveret.protocols.amqp010.broker.stats import PROPERTIES_MAX, TEXT_MAX, few_of
+from leveret.protocols.amqp010.codec import commands as c
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import errors
-from broker_core.errors import Failure
-from protocols.amqp010.broker.errors import CODES, refusal
+from leveret import errors
+from leveret.errors import Failure
+from leveret.protocols.amqp010.broker.errors import CODES, refusal
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import SMALL_BODY_MAX, append_frames, append_transfers, control_frame
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import (
+    SMALL_BODY_MAX,
+    append_frames,
+    append_transfers,
+    control_frame,
+)
 
 from .heard import heard
 from .samples import Sample

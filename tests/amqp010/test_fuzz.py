@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
 from tests.harness.attack import split
 from tests.harness.bench import ClientBench
 from tests.harness.mutation import POSITIONS, READ_SIZES, Mutation, mutated, mutations, reads, with_number

@@ -8,8 +8,8 @@ from contextlib import suppress
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.types import (
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.types import (
     MalformedError,
     array_at,
     encode,

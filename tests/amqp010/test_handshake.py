@@ -7,12 +7,12 @@ import logging
 import attrs
 import pytest
 
-from broker_core.flow import Monitor
-from broker_core.frontend import Peer as Address
-from broker_core.limits import UserLimits
-from protocols.amqp010.broker import adapter
-from protocols.amqp010.broker.registration import PROTOCOL
-from protocols.amqp010.codec import commands as c
+from leveret.flow import Monitor
+from leveret.frontend import Peer as Address
+from leveret.limits import UserLimits
+from leveret.protocols.amqp010.broker import adapter
+from leveret.protocols.amqp010.broker.registration import PROTOCOL
+from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.bench import ClientBench
 from tests.harness.peer import ELSEWHERE

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.values import Table
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.values import Table
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, ids

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, ids

@@ -19,10 +19,10 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010.broker.distributed import HANDLERS as DTX
-from protocols.amqp010.broker.session import COMMANDS as KNOWN
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.types import Str16Latin
+from leveret.protocols.amqp010.broker.distributed import HANDLERS as DTX
+from leveret.protocols.amqp010.broker.session import COMMANDS as KNOWN
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.types import Str16Latin
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, ids

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.types import Vbin32
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.types import Vbin32
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, each, ids

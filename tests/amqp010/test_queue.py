@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.limits import QueueType
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.codec import methods as m
+from leveret.limits import QueueType
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.codec import methods as m
 from tests.amqp010.client import ClientSession
 from tests.amqp010.peer import Peer, refused, session_of
 from tests.amqp010.permitted import LOCKED, NOT_ALLOWED, NOT_FOUND

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import append_frames, control_frame
-from protocols.amqp010.codec.sequences import SequenceSet
-from protocols.amqp010.machine import reader
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import append_frames, control_frame
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.machine import reader
 
 from . import samples
 from .heard import Ear, heard

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from broker_core.config.load import ConfigError, load, parse
+from leveret.config.load import ConfigError, load, parse
 
 LOADED = """
 import sys
-import protocols.amqp010.broker.registration
-print([name for name in sys.modules if name.startswith("protocols.amqp010.")])
+import leveret.protocols.amqp010.broker.registration
+print([name for name in sys.modules if name.startswith("leveret.protocols.amqp010.")])
 """
 
 
@@ -19,7 +19,7 @@ def test_the_front_end_is_not_imported_before_it_is_needed() -> None:
         [sys.executable, "-c", LOADED], capture_output=True, text=True, check=True
     ).stdout
     names = ["", ".argument_rows", ".registration"]
-    assert printed.strip() == str([f"protocols.amqp010.broker{name}" for name in names])
+    assert printed.strip() == str([f"leveret.protocols.amqp010.broker{name}" for name in names])
 
 
 def test_it_is_off_until_it_is_switched_on() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Control
-from protocols.amqp010.codec.sequences import MASK
-from protocols.amqp010.machine.contract import SessionError, SessionLimits
-from protocols.amqp010.machine.replay import ENTRY, Replay
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Control
+from leveret.protocols.amqp010.codec.sequences import MASK
+from leveret.protocols.amqp010.machine.contract import SessionError, SessionLimits
+from leveret.protocols.amqp010.machine.replay import ENTRY, Replay
 
 from .session_ends import NAME, NOTHING, End, ids, kept, resumed, send, transfer_octets
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command, Control
-from protocols.amqp010.codec.frames import append_frames, control_frame
-from protocols.amqp010.codec.sequences import Id
-from protocols.amqp010.machine.contract import Line, SessionLimits
-from protocols.amqp010.machine.session import Session
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command, Control
+from leveret.protocols.amqp010.codec.frames import append_frames, control_frame
+from leveret.protocols.amqp010.codec.sequences import Id
+from leveret.protocols.amqp010.machine.contract import Line, SessionLimits
+from leveret.protocols.amqp010.machine.session import Session
 from tests.harness.bench import ClientBench
 
 from .client import FOREVER, ClientSession

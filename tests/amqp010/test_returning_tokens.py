@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from broker_core.security.scopes import parse
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.security.scopes import parse
 from tests.amqp010.client import ClientSession
 from tests.amqp010.peer import Peer, refused, session_of, waiting
 from tests.harness.bench import ClientBench

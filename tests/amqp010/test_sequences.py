@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocols.amqp010.codec.sequences import (
+from leveret.protocols.amqp010.codec.sequences import (
     HALF,
     MASK,
     RANGES_MAX,
@@ -20,7 +20,7 @@ from protocols.amqp010.codec.sequences import (
     preceding,
     sequence_set_at,
 )
-from protocols.amqp010.codec.values import MalformedError
+from leveret.protocols.amqp010.codec.values import MalformedError
 
 LAST = MASK
 ids = st.one_of(st.integers(0, MASK), st.integers(0, 5), st.integers(MASK - 5, MASK))

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command, Control
-from protocols.amqp010.codec.sequences import HALF, MASK, Id, SequenceSet, distance
-from protocols.amqp010.machine.contract import SessionError, SessionLimits
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command, Control
+from leveret.protocols.amqp010.codec.sequences import HALF, MASK, Id, SequenceSet, distance
+from leveret.protocols.amqp010.machine.contract import SessionError, SessionLimits
 
 from .session_ends import NAME, End, Joined, transfer_octets
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Control
-from protocols.amqp010.codec.sequences import HALF, MASK, RANGES_MAX
-from protocols.amqp010.machine.contract import SessionLimits
-from protocols.amqp010.machine.execution import REACH
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Control
+from leveret.protocols.amqp010.codec.sequences import HALF, MASK, RANGES_MAX
+from leveret.protocols.amqp010.machine.contract import SessionLimits
+from leveret.protocols.amqp010.machine.execution import REACH
 
 from .session_ends import NOTHING, End, ids, names, transfer_octets
 

@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.sequences import HALF, MASK, Id
-from protocols.amqp010.machine.contract import SessionError
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.sequences import HALF, MASK, Id
+from leveret.protocols.amqp010.machine.contract import SessionError
 
 from .session_ends import NAME, NOTHING, End, Joined, ids, kept, names, resumed, send, transfer_octets
 

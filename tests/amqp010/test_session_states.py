@@ -11,11 +11,11 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command, Control
-from protocols.amqp010.codec.sequences import HALF, MASK
-from protocols.amqp010.machine.contract import SessionError
-from protocols.amqp010.machine.session import SessionState
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command, Control
+from leveret.protocols.amqp010.codec.sequences import HALF, MASK
+from leveret.protocols.amqp010.machine.contract import SessionError
+from leveret.protocols.amqp010.machine.session import SessionState
 
 from .session_ends import NAME, NOTHING, End, ids, names, transfer_octets
 

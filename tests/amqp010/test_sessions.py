@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.broker.sessions import Sessions
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.broker.sessions import Sessions
+from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.bench import ClientBench
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp010.peer import Peer
-from tests.core.test_scram import final
+from tests.core.security.test_scram import final
 from tests.harness.bench import ClientBench
 from tests.harness.threads import slow_bench, woken
 

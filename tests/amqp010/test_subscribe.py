@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.message import Encoding, Message
-from broker_core.values import Properties, Table
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.types import Datetime
+from leveret.message import Encoding, Message
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.types import Datetime
+from leveret.values import Properties, Table
 from tests.harness.bench import ClientBench
 
 from .client import FOREVER, ClientSession, ids

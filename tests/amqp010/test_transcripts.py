@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command
-from protocols.amqp010.codec.frames import append_frames, control_frame
-from protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command
+from leveret.protocols.amqp010.codec.frames import append_frames, control_frame
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
 from tests.harness.bench import ClientBench
 
 from .client import HEADER, ClientSession, Received

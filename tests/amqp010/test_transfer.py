@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.durability.journal import Journal
-from broker_core.message import Message
-from broker_core.store.memory import MemoryStore
-from protocols.amqp010.broker.encoding import ENCODING, NO_BODY
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.sequences import SequenceSet
-from protocols.amqp010.codec.types import Struct32
+from leveret.durable.journal import Journal
+from leveret.durable.store.memory import MemoryStore
+from leveret.message import Message
+from leveret.protocols.amqp010.broker.encoding import ENCODING, NO_BODY
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.codec.types import Struct32
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, SessionEnded, each, ids

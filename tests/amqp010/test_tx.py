@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.durability.journal import Journal
-from broker_core.store.memory import MemoryStore
-from protocols.amqp010.broker.encoding import ENCODING
-from protocols.amqp010.broker.transactions import Local
-from protocols.amqp010.codec import commands as c
+from leveret.durable.journal import Journal
+from leveret.durable.store.memory import MemoryStore
+from leveret.protocols.amqp010.broker.encoding import ENCODING
+from leveret.protocols.amqp010.broker.transactions import Local
+from leveret.protocols.amqp010.codec import commands as c
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession, ids

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 
-from protocols.amqp010.codec import types as t
+from leveret.protocols.amqp010.codec import types as t
 
 from . import samples
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.node.assembly import _node_limits
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.server.node.assembly import _node_limits
 from tests.harness.bench import ClientBench
 
 from .client import ClientSession

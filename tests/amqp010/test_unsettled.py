@@ -7,9 +7,9 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp010.broker.subscription import consecutive
-from protocols.amqp010.broker.unsettled import Browsed, Sent
-from protocols.amqp010.codec.sequences import SequenceSet, following
+from leveret.protocols.amqp010.broker.subscription import consecutive
+from leveret.protocols.amqp010.broker.unsettled import Browsed, Sent
+from leveret.protocols.amqp010.codec.sequences import SequenceSet, following
 from tests.harness.bench import CoreBench
 
 from .client import ids

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import append_frames, control_frame
-from protocols.amqp010.codec.types import Datetime, encode
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import append_frames, control_frame
+from leveret.protocols.amqp010.codec.types import Datetime, encode
 
 from . import samples
 from .heard import Ear, heard

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import append_frames
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import append_frames
 from tests.harness.call_count import calls
 
 from . import samples

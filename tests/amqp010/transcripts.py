@@ -14,9 +14,9 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command, Control
-from protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command, Control
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
 
 from .client import FOREVER, ids
 

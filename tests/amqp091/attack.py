@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from struct import pack, unpack_from
 from typing import Final
 
-from broker_core.delivery import Delivery
-from broker_core.queues.queue import Queue
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties, Method
+from leveret.delivery import Delivery
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties, Method
+from leveret.queues.queue import Queue
 from tests.harness.attack import SMALL, Attack, Neighbour, Recording, queues_of, split
 from tests.harness.attack import must_balance as queues_must_balance
 from tests.harness.bench import ClientBench

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 
 from .peer import ClientChannel
 

@@ -2,10 +2,17 @@
 
 from struct import unpack_from
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import FieldTable, Method, content_frames, method_at, method_frame
-from protocols.amqp091.machine.connection import AmqpError, Connection, Handler, State, Traffic, Tuning
-from protocols.shared.machine.contract import Wait
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import FieldTable, Method, content_frames, method_at, method_frame
+from leveret.protocols.amqp091.machine.connection import (
+    AmqpError,
+    Connection,
+    Handler,
+    State,
+    Traffic,
+    Tuning,
+)
+from leveret.protocols.shared.machine.contract import Wait
 from tests.harness.machine import Logins, Notes, Pieces
 
 HEADER = b"AMQP\x00\x00\x09\x01"

@@ -16,11 +16,11 @@ from struct import unpack_from
 
 import attrs
 
-from broker_core.frontend import Peer as Address
-from protocols.amqp091.broker.adapter import Connection091
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties, FieldTable, Method
+from leveret.frontend import Peer as Address
+from leveret.protocols.amqp091.broker.adapter import Connection091
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable, Method
 from tests.harness.bench import ClientBench
 from tests.harness.peer import LOOPBACK, JoinedPeer
 from tests.harness.settings import ALL, EVERYTHING, user, virtual_hosts

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
 
 # A value and the bytes that both stand for it and come of it.
 VALUES: list[tuple[wire.FieldValue, bytes]] = [

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.broker.channel import METHODS
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue, Method
+from leveret.protocols.amqp091.broker.channel import METHODS
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue, Method
 from tests.harness.bench import ClientBench
 
 from .peer import ClientChannel, Peer

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.durability.journal import Journal
-from broker_core.store.memory import MemoryStore
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.durable.journal import Journal
+from leveret.durable.store.memory import MemoryStore
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import Peer
 from tests.harness.bench import ClientBench
 from tests.harness.call_count import calls

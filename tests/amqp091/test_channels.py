@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
-from protocols.amqp091.machine.channel_input import ChannelInput, Expects
-from protocols.amqp091.machine.connection import CHANNEL_STEPS, AmqpError, Tuning
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
+from leveret.protocols.amqp091.machine.channel_input import ChannelInput, Expects
+from leveret.protocols.amqp091.machine.connection import CHANNEL_STEPS, AmqpError, Tuning
 from tests.harness.call_count import calls
 
 from .machine import Peer, Unheeding, content, message, opened, publish_arguments

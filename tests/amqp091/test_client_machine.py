@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import Method
-from protocols.amqp091.machine.client import Client, Login, Owner
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import Method
+from leveret.protocols.amqp091.machine.client import Client, Login, Owner
 from tests.harness.machine import Pieces
 
 LOGIN = Login("PLAIN", "shop", "sesame", "/", 10, 30.0, 1000)

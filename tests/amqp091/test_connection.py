@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
-from protocols.amqp091.machine.connection import AmqpError, Connection, State
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
+from leveret.protocols.amqp091.machine.connection import AmqpError, Connection, State
 from tests.harness.machine import must_end_at
 
 from .machine import HEADER, Peer, Recorder, in_state, message, opened, start_ok, tune_ok

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from broker_core.clock import LOOKS, Clock, Turn
-from broker_core.observability.connection_stats import ChannelFacts, ConsumerFacts
-from broker_core.observability.history import PAUSE_S, TURN_S, History
-from protocols.amqp091.codec import methods as m
+from leveret.clock import LOOKS, Clock, Turn
+from leveret.observability.connection_stats import ChannelFacts, ConsumerFacts
+from leveret.observability.history import PAUSE_S, TURN_S, History
+from leveret.protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import ClientChannel, Peer, channel_of
 
 

@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 
-from broker_core import values
-from broker_core.message import Encoding, Facts, Message
-from broker_core.values import Id, Properties, Table, Value
-from protocols.amqp091.broker.core_values import field_table, table
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
+from leveret import values
+from leveret.message import Encoding, Facts, Message
+from leveret.protocols.amqp091.broker.core_values import field_table, table
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
+from leveret.values import Id, Properties, Table, Value
 from tests.amqp091 import samples
 from tests.amqp091.peer import Content, channel_of, with_queue
 from tests.harness.bench import ClientBench

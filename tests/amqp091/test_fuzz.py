@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from tests.harness.attack import SMALL
 from tests.harness.bench import ClientBench
 from tests.harness.mutation import POSITIONS, READ_SIZES, Mutation, mutated, mutations, reads, with_number

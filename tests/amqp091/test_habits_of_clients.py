@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import CAPABILITIES, Peer
 from tests.harness.bench import ClientBench
 

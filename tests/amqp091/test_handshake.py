@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import FieldTable, Method
-from protocols.amqp091.machine.connection import AmqpError, State, Tuning
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import FieldTable, Method
+from leveret.protocols.amqp091.machine.connection import AmqpError, State, Tuning
 from tests.harness.machine import must_end_at
 
 from .machine import CAPABLE, HEADER, Peer, in_state, message, opened, publish_arguments, start_ok, tune_ok

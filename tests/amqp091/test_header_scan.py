@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec.fields import DEPTH_MAX, FieldTable, MalformedError, encode_table, table_at
-from protocols.amqp091.codec.header_scan import ABSENT, MALFORMED, plain_table_after, value_of
+from leveret.protocols.amqp091.codec.fields import (
+    DEPTH_MAX,
+    FieldTable,
+    MalformedError,
+    encode_table,
+    table_at,
+)
+from leveret.protocols.amqp091.codec.header_scan import ABSENT, MALFORMED, plain_table_after, value_of
 from tests.amqp091.samples import tables
 
 HEADERS = b"\x20\x00"

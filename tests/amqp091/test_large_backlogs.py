@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from broker_core.broker import WORK_MAX
-from broker_core.queues.work_queue import WorkQueue
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.broker import WORK_MAX
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.queues.work_queue import WorkQueue
 from tests.amqp091.numbered import filled, numbers, tags
 from tests.amqp091.peer import ClientChannel, Peer, channel_of, with_queue
 from tests.harness.bench import ClientBench

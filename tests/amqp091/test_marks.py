@@ -8,8 +8,8 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import channel_of, with_queue
 from tests.core.slow_disk import SlowDisk
 from tests.harness.bench import ClientBench

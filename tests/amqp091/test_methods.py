@@ -4,9 +4,9 @@ import pika.spec  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.spec import generate
-from protocols.amqp091.codec.wire import AmqpError, BasicProperties, MalformedError, Method, method_at
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.spec import generate
+from leveret.protocols.amqp091.codec.wire import AmqpError, BasicProperties, MalformedError, Method, method_at
 
 from . import samples
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gc
 
-from broker_core.exchanges import routing
-from protocols.amqp091.codec import methods as m
+from leveret.exchanges import routing
+from leveret.protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import Peer, channel_of
 from tests.harness.bench import ClientBench
 from tests.harness.plain import plain_only

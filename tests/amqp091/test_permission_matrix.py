@@ -18,8 +18,8 @@ from typing import Final
 import attrs
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, Method
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties, Method
 from tests.amqp091.peer import CAPABILITIES, TWO_HOSTS, ClientChannel, Peer
 from tests.harness.bench import ClientBench
 from tests.harness.permissions import CONFIGURE, PERMISSIONS, READ, WRITE, Need, any_of, exchange, queue

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.broker import WORK_MAX, Broker
-from broker_core.exchanges.exchange import Exchange
-from broker_core.message import Facts, Message
-from protocols.amqp091.broker import publishing
-from protocols.amqp091.broker.encoding import plain_facts
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, FieldTable, method_frame
-from protocols.amqp091.machine.connection import AmqpError
+from leveret.broker import WORK_MAX, Broker
+from leveret.exchanges.exchange_type import Exchange
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker import publishing
+from leveret.protocols.amqp091.broker.encoding import plain_facts
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable, method_frame
+from leveret.protocols.amqp091.machine.connection import AmqpError
 from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 from tests.harness.bench import message as bench_message

@@ -10,11 +10,11 @@ import logging
 import attrs
 import pytest
 
-from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
-from broker_core.security.access import Access
-from broker_core.version import VERSION
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import Method
+from leveret.limits import NodeLimits, UserLimits, VirtualHostLimits
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import Method
+from leveret.security.access import Access
+from leveret.version import VERSION
 from tests.harness.bench import ClientBench
 from tests.harness.peer import LOOPBACK
 

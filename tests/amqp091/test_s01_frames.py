@@ -7,9 +7,9 @@ from struct import pack
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import AmqpError, BasicProperties, Method
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import AmqpError, BasicProperties, Method
 from tests.harness.bench import ClientBench
 
 from .peer import ClientChannel, Content, Peer

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.fields import encode_table
-from protocols.amqp091.codec.wire import FieldTable
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.fields import encode_table
+from leveret.protocols.amqp091.codec.wire import FieldTable
 from tests.harness.bench import ClientBench
 from tests.harness.peer import ELSEWHERE
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import Method
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import Method
 from tests.amqp091.peer import opened, with_queue
 from tests.harness.bench import ClientBench
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.policy import ApplyTo, Policy
-from broker_core.values import Table
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, FieldTable, Method
+from leveret.policy import ApplyTo, Policy
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable, Method
+from leveret.values import Table
 from tests.amqp091.peer import opened, permitted, with_queue
 
 from .peer import ClientChannel

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.plugins import BadPlugin, Plugins
-from plugins.consistent_hash import ConsistentHash
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import Method
+from leveret.plugins.consistent_hash import ConsistentHash
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import Method
+from leveret.server.plugin_loader import BadPlugin, Plugins
 from tests.amqp091.peer import opened, permitted, with_queue
 from tests.harness.bench import ClientBench
 
@@ -380,7 +380,7 @@ def test_x015_a_hash_weight_must_be_a_whole_number_in_letters(weight: str) -> No
 
 
 ODD_NAME = """
-from broker_core.exchanges.exchange import ExchangeType
+from leveret.exchanges.exchange_type import ExchangeType
 
 class Odd(ExchangeType):
     name = "odd"

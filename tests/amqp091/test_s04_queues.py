@@ -9,10 +9,10 @@ import re
 
 import pytest
 
-from broker_core.values import Table, Value
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties, Method
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties, Method
+from leveret.values import Table, Value
 from tests.amqp091.peer import channel_of, opened, permitted, with_queue
 from tests.harness.bench import ClientBench
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
 from tests.amqp091.peer import channel_of
 
 from .endings import Step, close_channel, close_connection, lose_connection

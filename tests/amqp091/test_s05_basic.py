@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import channel_of, confirming, with_queue
 from tests.harness.bench import ClientBench
 

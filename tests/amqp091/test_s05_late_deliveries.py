@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.delivery import Consumer
-from protocols.amqp091.broker.ack_timeouts import LATE_MAX, LateTags
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import FieldTable, Method
+from leveret.delivery import Consumer
+from leveret.protocols.amqp091.broker.ack_timeouts import LATE_MAX, LateTags
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import FieldTable, Method
 
 from .peer import CAPABILITIES, ClientChannel, Content, channel_of
 from .test_s05_limits import TIMED_OUT, publish, queue, text, waiting

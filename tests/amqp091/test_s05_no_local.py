@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import ClientChannel, channel_of
 from tests.harness.bench import ClientBench
 

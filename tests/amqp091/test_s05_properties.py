@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.errors import PreconditionFailed
-from broker_core.message import LOWEST
-from broker_core.values import described
-from protocols.amqp091.broker.encoding import ENCODING, plain_facts, project
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import (
+from leveret.errors import PreconditionFailed
+from leveret.message import LOWEST
+from leveret.protocols.amqp091.broker.encoding import ENCODING, plain_facts, project
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import (
     DEPTH_MAX,
     BasicProperties,
     ByteArray,
@@ -24,6 +23,7 @@ from protocols.amqp091.codec.wire import (
     Timestamp,
     UInt8,
 )
+from leveret.values import described
 from tests.amqp091.peer import channel_of, with_queue
 
 from .peer import ClientChannel

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, method_frame
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties, method_frame
 from tests.amqp091.peer import channel_of, confirming
 
 from .peer import ClientChannel, Content

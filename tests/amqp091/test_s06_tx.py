@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.exchanges.standard import STANDARD
-from plugins.delayed_message import DelayedMessage
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.exchanges.standard import STANDARD
+from leveret.plugins.delayed_message import DelayedMessage
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec.wire import FieldTable
+from leveret.protocols.amqp091.codec.wire import FieldTable
 from tests.amqp091.peer import channel_of
 
 from .test_s07_dead_letters import deaths, dying, publish, reject

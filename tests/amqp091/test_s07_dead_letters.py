@@ -6,8 +6,8 @@ from struct import pack
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, ByteArray, FieldTable, FieldValue, Timestamp
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties, ByteArray, FieldTable, FieldValue, Timestamp
 from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 
@@ -424,7 +424,7 @@ def test_s079_however_the_exchange_is_written_its_permissions_are_asked_for(name
     assert channel.closed_with(method) == text
 
 
-# At least once (tests/core/test_held_dead_letters.py has the rest).
+# At least once (tests/core/queues/test_held_dead_letters.py has the rest).
 
 HELD: FieldTable = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
 

@@ -6,11 +6,11 @@ import logging
 
 import pytest
 
-from broker_core.exchanges.explain import explain
-from broker_core.exchanges.standard import STANDARD
-from plugins.delayed_message import DelayedMessage
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, FieldTable
+from leveret.exchanges.explain import explain
+from leveret.exchanges.standard import STANDARD
+from leveret.plugins.delayed_message import DelayedMessage
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable
 from tests.amqp091.peer import channel_of
 from tests.harness.bench import ClientBench
 

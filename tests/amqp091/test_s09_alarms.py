@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.clock import ManualClock
-from broker_core.config.load import parse
-from broker_core.exchanges.standard import STANDARD
-from broker_core.flow import DiskMonitor, MemoryMonitor
-from broker_core.node import assembly
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
+from leveret.clock import ManualClock
+from leveret.config.load import parse
+from leveret.exchanges.standard import STANDARD
+from leveret.flow import DiskMonitor, MemoryMonitor
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.server.node import assembly
 from tests.amqp091.peer import channel_of, with_queue
 from tests.harness.bench import ClientBench
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.security.passwords import PasswordHash
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.security.passwords import PasswordHash
 from tests.amqp091.peer import Peer, start_ok
-from tests.core.test_scram import final
+from tests.core.security.test_scram import final
 from tests.harness.bench import ClientBench
 from tests.harness.threads import LoginEvents, Threads, make_slow, slow_bench
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 from tests.amqp091.peer import ClientChannel, Content, Peer, channel_of, opened
 from tests.harness.bench import ClientBench
 

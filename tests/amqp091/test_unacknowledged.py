@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.node.assembly import _node_limits
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.server.node.assembly import _node_limits
 from tests.amqp091.peer import ClientChannel, channel_of
 from tests.harness.bench import ClientBench
 

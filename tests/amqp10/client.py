@@ -6,7 +6,7 @@ from collections import deque
 from struct import pack
 from typing import TYPE_CHECKING, TypeAlias
 
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import performatives as p
 
 from .parts import Delivery, Section, message, told
 

@@ -6,7 +6,7 @@ taken(receiver(bench, credit=2)) == [0, 1]
 
 from __future__ import annotations
 
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import Receiver
 from tests.amqp10.parts import Delivery

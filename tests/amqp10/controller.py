@@ -8,7 +8,7 @@ control.commit(tx) == p.Accepted()
 
 from __future__ import annotations
 
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp10.client import Session
 from tests.amqp10.parts import VALUE, Delivery, data, section
 from tests.amqp10.peer import session_of, waiting

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Symbol
-from protocols.amqp10.machine.contract import FRAME_SIZE_MIN
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described, Symbol
+from leveret.protocols.amqp10.machine.contract import FRAME_SIZE_MIN
 from tests.harness.attack import Recording, split
 from tests.harness.bench import ClientBench
 

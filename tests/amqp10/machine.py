@@ -8,15 +8,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from struct import pack, unpack_from
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.types import Described, Value
-from protocols.amqp10.machine.connection import Connection, State
-from protocols.amqp10.machine.contract import Handler, IncomingOwner, OutgoingOwner, SessionOwner, Tuning
-from protocols.amqp10.machine.receiving import IncomingLink
-from protocols.amqp10.machine.sending import OutgoingLink
-from protocols.amqp10.machine.session import Session
-from protocols.shared.machine.contract import Wait
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.types import Described, Value
+from leveret.protocols.amqp10.machine.connection import Connection, State
+from leveret.protocols.amqp10.machine.contract import (
+    Handler,
+    IncomingOwner,
+    OutgoingOwner,
+    SessionOwner,
+    Tuning,
+)
+from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.sending import OutgoingLink
+from leveret.protocols.amqp10.machine.session import Session
+from leveret.protocols.shared.machine.contract import Wait
 from tests.harness.machine import Call, Logins, Notes, Pieces
 
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"

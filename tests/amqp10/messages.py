@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 from hypothesis import strategies as st
 
-from protocols.amqp10.codec.types import Symbol, UByte, UInt, Value, encode
+from leveret.protocols.amqp10.codec.types import Symbol, UByte, UInt, Value, encode
 
 from . import samples
 

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from proton._data import Data
 
-from protocols.amqp10.codec import types as t
-from protocols.amqp10.codec.types import Array, Described, Key, Value, encode
+from leveret.protocols.amqp10.codec import types as t
+from leveret.protocols.amqp10.codec.types import Array, Described, Key, Value, encode
 
 SCALARS: dict[int, tuple[type, str]] = {
     Data.BOOL: (bool, "bool"),

@@ -8,9 +8,9 @@ from typing import TypeAlias
 
 import attrs
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import types
-from protocols.amqp10.codec.types import Described, Symbol, ULong, Value
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import types
+from leveret.protocols.amqp10.codec.types import Described, Symbol, ULong, Value
 
 AMQP, SASL = 0, 1  # types of frames
 DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES = 0x71, 0x72, 0x74

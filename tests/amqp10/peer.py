@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Iterable
 from struct import unpack_from
 
-from broker_core.frontend import Peer as Address
-from protocols.amqp10.broker.adapter import Connection10
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol
+from leveret.frontend import Peer as Address
+from leveret.protocols.amqp10.broker.adapter import Connection10
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.harness.bench import ClientBench
 from tests.harness.peer import LOOPBACK, JoinedPeer
 

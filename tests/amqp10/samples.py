@@ -5,7 +5,7 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from protocols.amqp10.codec import types as t
+from leveret.protocols.amqp10.codec import types as t
 
 ZEROS = UUID(int=0)
 

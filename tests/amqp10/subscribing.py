@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Symbol
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described, Symbol
 from tests.amqp10.client import Receiver, Sender, Session
 from tests.amqp10.parts import data
 from tests.amqp10.peer import Peer, session_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.exchanges.super_streams import add_super_stream
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Symbol
+from leveret.exchanges.super_streams import add_super_stream
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described, Symbol
 from tests.amqp10.client import Receiver, Session
 from tests.amqp10.peer import session_of
 from tests.harness.bench import ClientBench

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from protocols.amqp10.broker import addresses
-from protocols.amqp10.broker.addresses import (
+from leveret.protocols.amqp10.broker import addresses
+from leveret.protocols.amqp10.broker.addresses import (
     SourceAddress,
     TargetAddress,
     exchange_address,
@@ -20,7 +20,7 @@ from protocols.amqp10.broker.addresses import (
     target,
     to,
 )
-from protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
 
 from .samples import BAD_ADDRESSES
 

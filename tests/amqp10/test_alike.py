@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from protocols.amqp10.broker.encoding import project
-from protocols.amqp10.broker.projection import REMEMBERED_MAX, Projection
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.wire import EMPTY_FRAME
+from leveret.protocols.amqp10.broker.encoding import project
+from leveret.protocols.amqp10.broker.projection import REMEMBERED_MAX, Projection
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.wire import EMPTY_FRAME
 from tests.harness.bench import ClientBench
 
 from .client import SETTLED, Sender

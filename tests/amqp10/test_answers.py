@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.machine.contract import Tuning
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.machine.contract import Tuning
 
 from .machine import (
     LAST,

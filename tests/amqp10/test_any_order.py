@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.machine.contract import Tuning
-from protocols.amqp10.machine.link import Link
-from protocols.amqp10.machine.receiving import IncomingLink
-from protocols.amqp10.machine.sending import OutgoingLink
-from protocols.amqp10.machine.session import Session
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.machine.contract import Tuning
+from leveret.protocols.amqp10.machine.link import Link
+from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.sending import OutgoingLink
+from leveret.protocols.amqp10.machine.session import Session
 
 from .machine import (
     LOGIN,

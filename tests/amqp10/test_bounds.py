@@ -7,10 +7,10 @@ import logging
 
 import pytest
 
-from broker_core.node.logs import TextLines
-from protocols.amqp10.broker.transactions import Transactions
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Symbol
+from leveret.protocols.amqp10.broker.transactions import Transactions
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described, Symbol
+from leveret.server.node.logs import TextLines
 from tests.amqp10.client import SETTLED, Receiver, Session
 from tests.amqp10.consuming import QUEUE, filled
 from tests.amqp10.controller import Control, in_tx

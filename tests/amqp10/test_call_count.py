@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Timestamp
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Timestamp
 from tests.harness.bench import ClientBench
 from tests.harness.call_count import calls
 from tests.harness.plain import calls_under, plain_only

@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.types import Symbol
-from protocols.amqp10.machine.connection import State
-from protocols.amqp10.machine.contract import Tuning
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp10.machine.connection import State
+from leveret.protocols.amqp10.machine.contract import Tuning
 from tests.harness.machine import must_end_at
 
 from .machine import (

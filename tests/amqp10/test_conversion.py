@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.message import Message
-from broker_core.values import Properties
-from protocols.amqp091.broker import encoding as encoding091
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
-from protocols.amqp10.broker import encoding as encoding10
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import types as t
+from leveret.message import Message
+from leveret.protocols.amqp091.broker import encoding as encoding091
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable, FieldValue
+from leveret.protocols.amqp10.broker import encoding as encoding10
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import types as t
+from leveret.values import Properties
 from tests.amqp091 import samples as samples091
 from tests.core.fakes import lone
 

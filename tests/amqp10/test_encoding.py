@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core import values
-from broker_core.message import LOWEST, Death, Facts, Message, Notes
-from broker_core.values import Properties
-from protocols.amqp10.broker import encoding, envelope
-from protocols.amqp10.broker.encoding import (
+from leveret import values
+from leveret.message import LOWEST, Death, Facts, Message, Notes
+from leveret.protocols.amqp10.broker import encoding, envelope
+from leveret.protocols.amqp10.broker.encoding import (
     ENCODING,
     LOOKED_INTO_MAX,
     annotated,
@@ -22,9 +21,20 @@ from protocols.amqp10.broker.encoding import (
     project,
     split_pieces,
 )
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.types import Array, Int, Long, Symbol, Timestamp, UInt, ULong, Value, encode
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.types import (
+    Array,
+    Int,
+    Long,
+    Symbol,
+    Timestamp,
+    UInt,
+    ULong,
+    Value,
+    encode,
+)
+from leveret.values import Properties
 from tests.core.fakes import lone
 from tests.harness.call_count import calls
 from tests.harness.foreign import ForeignEncoding

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.observability.connection_stats import ChannelFacts, ConsumerFacts
-from protocols.amqp10.codec import performatives as p
+from leveret.observability.connection_stats import ChannelFacts, ConsumerFacts
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.harness.bench import ClientBench
 
 from .client import SETTLED, Session

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import types
-from protocols.amqp10.codec.types import Described, Symbol, UByte, UInt, ULong, UShort
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import types
+from leveret.protocols.amqp10.codec.types import Described, Symbol, UByte, UInt, ULong, UShort
 from tests.harness.bench import ClientBench
 from tests.harness.mutation import POSITIONS, Mutation, mutated, mutations, reads, with_number
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.machine.connection import State
-from protocols.amqp10.machine.contract import Tuning
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.machine.connection import State
+from leveret.protocols.amqp10.machine.contract import Tuning
 from tests.harness.machine import must_end_at
 
 from .machine import AMQP_HEADER, LOGIN, SASL, SASL_HEADER, Peer, frame, open_, sasl

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp10.broker import kept_deliveries
-from protocols.amqp10.broker.kept_deliveries import DELIVERIES_MAX, Fate, fate
-from protocols.amqp10.broker.kept_links import termini_of
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import Described, Symbol, ULong, Value
+from leveret.protocols.amqp10.broker import kept_deliveries
+from leveret.protocols.amqp10.broker.kept_deliveries import DELIVERIES_MAX, Fate, fate
+from leveret.protocols.amqp10.broker.kept_links import termini_of
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import Described, Symbol, ULong, Value
 from tests.amqp10.client import SETTLED, Receiver, Session
 from tests.amqp10.consuming import DEAD, QUEUE, fill, filled, left, numbers, source, stream, taken
 from tests.amqp10.controller import Control, in_tx

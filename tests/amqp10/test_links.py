@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.machine.connection import State
-from protocols.amqp10.machine.contract import Tuning
-from protocols.amqp10.machine.link import Link
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.machine.connection import State
+from leveret.protocols.amqp10.machine.contract import Tuning
+from leveret.protocols.amqp10.machine.link import Link
 
 from .machine import MANY, Peer, begun, disposition, flow, receiver, sender, transfer
 

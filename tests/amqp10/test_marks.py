@@ -9,8 +9,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp10.client import Sender, Session
 from tests.amqp10.controller import Control, in_tx
 from tests.amqp10.parts import data

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.broker.node_lookup import Node, look_up
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp10.broker.node_lookup import Node, look_up
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp10.client import Session
 from tests.amqp10.controller import bodies_of
 from tests.amqp10.parts import data

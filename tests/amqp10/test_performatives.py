@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proton import Disposition
 
-from protocols.amqp10.codec import fields as f
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.spec import generate
-from protocols.amqp10.codec.types import Described, Symbol, ULong, Value, encode, value_at
+from leveret.protocols.amqp10.codec import fields as f
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.spec import generate
+from leveret.protocols.amqp10.codec.types import Described, Symbol, ULong, Value, encode, value_at
 
 from . import oracle, samples
 

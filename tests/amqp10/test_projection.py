@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.broker.encoding import project
-from protocols.amqp10.broker.projection import REMEMBERED_MAX, Projection
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.sections import APPLICATION, BODY, PROPERTIES, bounds, value_of
-from protocols.amqp10.codec.types import Int, Symbol, Timestamp, UInt, ULong, Value, value_at
+from leveret.protocols.amqp10.broker.encoding import project
+from leveret.protocols.amqp10.broker.projection import REMEMBERED_MAX, Projection
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.sections import APPLICATION, BODY, PROPERTIES, bounds, value_of
+from leveret.protocols.amqp10.codec.types import Int, Symbol, Timestamp, UInt, ULong, Value, value_at
 from tests.harness.bench import ClientBench
 
 from .parts import DELIVERY_ANNOTATIONS, annotations, application_properties, data, section

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.node.build_info import built
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.machine.contract import Tuning
-from protocols.amqp10.machine.receiving import IncomingLink
-from protocols.amqp10.machine.session import Session
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.machine.contract import Tuning
+from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.session import Session
+from leveret.server.node.build_info import built
 from tests.harness.call_count import calls
 from tests.harness.plain import plain_only
 

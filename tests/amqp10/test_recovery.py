@@ -6,9 +6,9 @@ from struct import pack
 
 import pytest
 
-from protocols.amqp10.broker.kept_links import TARGETS_MAX, Termini, Terminus, termini_of
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol, Value, encode
+from leveret.protocols.amqp10.broker.kept_links import TARGETS_MAX, Termini, Terminus, termini_of
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol, Value, encode
 from tests.amqp10.client import SENDER, Sender, Session
 from tests.amqp10.controller import Control, bodies_of, in_tx
 from tests.amqp10.parts import data

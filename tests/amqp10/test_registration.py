@@ -5,18 +5,18 @@ import sys
 
 LOADED = """
 import sys
-import protocols.amqp10.broker.registration
-print([name for name in sys.modules if name.startswith("protocols.amqp10.")])
+import leveret.protocols.amqp10.broker.registration
+print([name for name in sys.modules if name.startswith("leveret.protocols.amqp10.")])
 """
 
 RESTARTED = """
 import sys
-from broker_core.broker import Broker
-from protocols.amqp10.broker.registration import restored
+from leveret.broker import Broker
+from leveret.protocols.amqp10.broker.registration import restored
 broker = Broker()
 queue = broker.add_virtual_host("/").declare_queue("q")
 restored(broker)
-print([name for name in sys.modules if name.startswith("protocols.amqp10.")])
+print([name for name in sys.modules if name.startswith("leveret.protocols.amqp10.")])
 """
 
 
@@ -25,4 +25,7 @@ def test_the_front_end_is_not_imported_before_it_is_needed() -> None:
     for script in (LOADED, RESTARTED):
         command = [sys.executable, "-c", script]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert printed.strip() == "['protocols.amqp10.broker', 'protocols.amqp10.broker.registration']"
+        assert (
+            printed.strip()
+            == "['leveret.protocols.amqp10.broker', 'leveret.protocols.amqp10.broker.registration']"
+        )

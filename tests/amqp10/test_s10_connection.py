@@ -6,12 +6,12 @@ import logging
 
 import pytest
 
-from broker_core.broker import WORK_MAX
-from broker_core.limits import UserLimits
-from broker_core.version import VERSION
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import UInt
+from leveret.broker import WORK_MAX
+from leveret.limits import UserLimits
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import UInt
+from leveret.version import VERSION
 from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.bench import ClientBench
 from tests.harness.peer import ELSEWHERE

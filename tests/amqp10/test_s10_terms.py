@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import SETTLED
 from tests.amqp10.consuming import QUEUE, fill, filled, left, receiver, source, taken

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described
 from tests.harness.bench import ClientBench
 
 from .client import Session

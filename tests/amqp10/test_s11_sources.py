@@ -6,9 +6,18 @@ from urllib.parse import quote
 
 import pytest
 
-from protocols.amqp091.codec.wire import BasicProperties
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Int, Symbol, Timestamp, UInt, ULong, Value, array_of
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import (
+    Described,
+    Int,
+    Symbol,
+    Timestamp,
+    UInt,
+    ULong,
+    Value,
+    array_of,
+)
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import SETTLED, Receiver, Session
 from tests.amqp10.consuming import QUEUE, fill, filled, left, numbers, source, stream, taken

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.broker.publishing import AIMS_MAX, aims_of
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.broker.publishing import AIMS_MAX, aims_of
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.harness.bench import ClientBench
 
 from .client import SETTLED, Sender

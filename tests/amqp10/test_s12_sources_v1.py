@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import Session
 from tests.amqp10.consuming import filled, source, taken

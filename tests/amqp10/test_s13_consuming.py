@@ -7,12 +7,12 @@ from collections import Counter
 
 import pytest
 
-from broker_core.message import Message
-from broker_core.testing.fakes import FakeEncoding
-from broker_core.values import Properties
-from protocols.amqp091.codec.wire import BasicProperties
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import UInt
+from leveret.message import Message
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import UInt
+from leveret.testing.fakes import FakeEncoding
+from leveret.values import Properties
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import SETTLED, Session
 from tests.amqp10.consuming import QUEUE, filled, mourned, source, taken

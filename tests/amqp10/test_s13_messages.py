@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import types as t
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import types as t
 from tests.amqp091.peer import Content, channel_of
 from tests.harness.bench import ClientBench
 

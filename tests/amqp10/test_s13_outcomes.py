@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value, array_of
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value, array_of
 from tests.amqp091.peer import channel_of
 from tests.amqp10.client import Receiver
 from tests.amqp10.consuming import DEAD, QUEUE, fill, filled, left, mourned, numbers, source, stream, taken

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker import WORK_MAX
-from protocols.amqp091.codec.wire import BasicProperties
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol
+from leveret.broker import WORK_MAX
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp091.peer import channel_of
 from tests.harness.bench import ClientBench
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.broker.management.link_pair import REQUEST_SIZE_MAX
-from protocols.amqp10.broker.management.syntax import Refused, digest, location, location_of, split
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value
+from leveret.protocols.amqp10.broker.management.link_pair import REQUEST_SIZE_MAX
+from leveret.protocols.amqp10.broker.management.syntax import Refused, digest, location, location_of, split
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Array, Described, Symbol, UInt, ULong, Value
 from tests.harness.bench import ClientBench
 
 from .client import MIXED, SETTLED, UNSETTLED, Receiver, Sender, Session

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.broker.encoding import _texts_at
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.section_scan import NAMES_MAX, is_plain_map, texts_at
-from protocols.amqp10.codec.sections import value_of
-from protocols.amqp10.codec.types import (
+from leveret.protocols.amqp10.broker.encoding import _texts_at
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.section_scan import NAMES_MAX, is_plain_map, texts_at
+from leveret.protocols.amqp10.codec.sections import value_of
+from leveret.protocols.amqp10.codec.types import (
     Byte,
     Char,
     Described,

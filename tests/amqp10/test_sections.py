@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.codec.errors import Ends
-from protocols.amqp10.codec.sections import MalformedError, bounds, data_begin, is_body, octets_of, value_of
-from protocols.amqp10.codec.types import Symbol, encode
+from leveret.protocols.amqp10.codec.errors import Ends
+from leveret.protocols.amqp10.codec.sections import (
+    MalformedError,
+    bounds,
+    data_begin,
+    is_body,
+    octets_of,
+    value_of,
+)
+from leveret.protocols.amqp10.codec.types import Symbol, encode
 from tests.harness.call_count import calls
 
 from . import messages, samples

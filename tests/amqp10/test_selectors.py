@@ -6,13 +6,13 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.message import Message
-from broker_core.selectors.parser import compile_selector
-from protocols.amqp091.broker import encoding as encoding091
-from protocols.amqp091.codec.wire import BasicProperties
-from protocols.amqp10.broker.encoding import ENCODING, project
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol, Timestamp, UByte, UInt, ULong
+from leveret.message import Message
+from leveret.protocols.amqp091.broker import encoding as encoding091
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp10.broker.encoding import ENCODING, project
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol, Timestamp, UByte, UInt, ULong
+from leveret.selectors.parser import compile_selector
 
 from .parts import annotations, application_properties, data, message
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.machine.contract import Tuning
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.machine.contract import Tuning
 
 from .machine import LAST, MANY, Peer, begun, detach_heard, disposition, flow, frames, receiver, send, sending
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.machine.connection import State
-from protocols.amqp10.machine.contract import Tuning
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.machine.connection import State
+from leveret.protocols.amqp10.machine.contract import Tuning
 
 from .machine import (
     LAST,

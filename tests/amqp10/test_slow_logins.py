@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp10.parts import SASL, frame
 from tests.amqp10.peer import HEADER, SASL_HEADER, Peer, plain
-from tests.core.test_scram import final
+from tests.core.security.test_scram import final
 from tests.harness.bench import ClientBench
 from tests.harness.threads import make_slow, slow_bench, woken
 
@@ -47,7 +47,7 @@ def test_a_refusal_says_the_same_of_everybody_and_takes_as_long(user: str, passw
 def test_where_too_many_are_being_checked_the_outcome_says_that_it_will_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker_core.security.password_checks.JOBS_MAX", 0)
+    monkeypatch.setattr("leveret.security.password_checks.JOBS_MAX", 0)
     bench, _ = slow_bench()
     peer = Peer(bench)
     peer.greet()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.broker.kept_links import termini_of
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.broker.kept_links import termini_of
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp10.parts import application_properties, data
 from tests.amqp10.peer import bind, declare, session_of
 from tests.amqp10.subscribing import (

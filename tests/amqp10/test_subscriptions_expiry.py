@@ -7,8 +7,8 @@ from itertools import chain
 
 import pytest
 
-from protocols.amqp10.broker.kept_links import SWEEP_FROM, Terminus, termini_of
-from protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp10.broker.kept_links import SWEEP_FROM, Terminus, termini_of
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp10.client import Receiver, Session
 from tests.amqp10.peer import Peer
 from tests.amqp10.subscribing import (

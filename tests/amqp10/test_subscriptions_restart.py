@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.queues.filtered import Sieve
-from protocols.amqp10.broker.kept_links import termini_of
-from protocols.amqp10.broker.registration import SUBSCRIPTION
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.broker.kept_links import termini_of
+from leveret.protocols.amqp10.broker.registration import SUBSCRIPTION
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.queues.filtered import Sieve
 from tests.amqp10.parts import application_properties, data
 from tests.amqp10.peer import session_of
 from tests.amqp10.subscribing import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.broker.transactions import Transactions
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Symbol
+from leveret.protocols.amqp10.broker.transactions import Transactions
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described, Symbol
 from tests.amqp10.client import Receiver, Sender, Session
 from tests.amqp10.controller import Control, bodies_of, fill, in_tx
 from tests.amqp10.parts import data, told

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.amqp10.broker.transactions import OPEN_MAX
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Symbol, ULong
+from leveret.protocols.amqp10.broker.transactions import OPEN_MAX
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described, Symbol, ULong
 from tests.amqp10.client import SETTLED, Session
 from tests.amqp10.controller import Control, bodies_of, fill, in_tx
 from tests.amqp10.parts import VALUE, data, section, told

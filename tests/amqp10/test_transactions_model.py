@@ -6,7 +6,7 @@ import attrs
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp10.client import SETTLED
 from tests.amqp10.controller import Control, bodies_of, in_tx
 from tests.amqp10.parts import Delivery, data

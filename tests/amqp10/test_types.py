@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp10.codec import types as t
-from protocols.amqp10.codec.errors import Ends
+from leveret.protocols.amqp10.codec import types as t
+from leveret.protocols.amqp10.codec.errors import Ends
 
 from . import oracle, samples
 

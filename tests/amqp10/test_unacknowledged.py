@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.node.assembly import _node_limits
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Described, Symbol
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Described, Symbol
+from leveret.server.node.assembly import _node_limits
 from tests.amqp10.client import Receiver, Session
 from tests.amqp10.consuming import QUEUE
 from tests.amqp10.parts import data

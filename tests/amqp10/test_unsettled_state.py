@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker_core.links.unsettled_map import NAMES_MAX
-from protocols.amqp10.broker.kept_links import termini_of
-from protocols.amqp10.broker.recorded_deliveries import UNSETTLED_MAX
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol
+from leveret.features.unsettled_map import NAMES_MAX
+from leveret.protocols.amqp10.broker.kept_links import termini_of
+from leveret.protocols.amqp10.broker.recorded_deliveries import UNSETTLED_MAX
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp10.client import SENDER, SETTLED, Receiver, Sender, Session
 from tests.amqp10.consuming import QUEUE, source
 from tests.amqp10.controller import Control, bodies_of, in_tx

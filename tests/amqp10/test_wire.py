@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import wire
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import DecodeError, Symbol, UInt, encode
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import wire
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import DecodeError, Symbol, UInt, encode
 
 from .machine import frames
 

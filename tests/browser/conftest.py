@@ -18,8 +18,8 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from broker_core.node.assembly import populate
-from broker_core.virtual_host import VirtualHost
+from leveret.server.node.assembly import populate
+from leveret.virtual_host import VirtualHost
 from tests.harness.chromium import REMEDY, chromium
 from tests.interop.conftest import RunningNode, missing
 from tests.security.issuer import settings, write_keys

@@ -8,7 +8,7 @@ import pika
 import pytest
 from playwright.sync_api import Page, expect
 
-from broker_core.leases.lease import opened as lease_opened
+from leveret.features.leases.lease import opened as lease_opened
 
 from .conftest import PageNode, Visit
 from .hostile import NAMES

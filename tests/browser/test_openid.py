@@ -9,7 +9,7 @@ import attrs
 import pytest
 from playwright.sync_api import expect
 
-from broker_core.security.tokens import Tokens
+from leveret.security.tokens import Tokens
 
 from .conftest import PageNode, Visit
 from .openid_issuer import CLIENT, Issuer

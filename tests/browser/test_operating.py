@@ -10,10 +10,10 @@ import pika
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from broker_core.federation.federation import federation_of
-from broker_core.node.logs import LogTargets
-from broker_core.policy import Policy
-from broker_core.shovels.shovels import shovels_of
+from leveret.features.federation.federation import federation_of
+from leveret.features.shovels.shovels import shovels_of
+from leveret.policy import Policy
+from leveret.server.node.logs import LogTargets
 
 from .conftest import PageNode, Visit
 from .walking import confirm, fill, go, headed, opened, refresh, row, submit, told

@@ -16,9 +16,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
-from broker_core.node.logs import LogTargets
-from broker_core.policy import Policy
-from broker_core.shovels.shovels import shovels_of
+from leveret.features.shovels.shovels import shovels_of
+from leveret.policy import Policy
+from leveret.server.node.logs import LogTargets
 from tests.interop.conftest import missing
 from tests.sources import ROOT
 

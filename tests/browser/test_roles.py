@@ -6,7 +6,7 @@ import pika
 import pytest
 from playwright.sync_api import Page, expect
 
-from broker_core.policy import Policy
+from leveret.policy import Policy
 
 from .conftest import PageNode, Visit
 from .walking import confirm, fill, go, headed, opened, row, submit, told

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from broker_core.leases.lease import opened as lease_opened
-from broker_core.xa.branch import Verb
-from tests.core.branching import Crew
+from leveret.features.leases.lease import opened as lease_opened
+from leveret.features.xa.branch import Verb
+from tests.features.xa.branching import Crew
 
 from .conftest import PageNode
 from .walking import confirm, fill, go, headed, opened, row, submit, told

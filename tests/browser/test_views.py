@@ -11,9 +11,9 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from playwright.sync_api import Page, expect
 
-from broker_core.operations import Clustering
-from broker_core.policy import Policy
-from broker_core.values import Json
+from leveret.operations import Clustering
+from leveret.policy import Policy
+from leveret.values import Json
 
 from .conftest import PHONE, PageNode, Visit, publish
 from .walking import arrived, go, headed, opened, refresh, row, submit

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.queues.queue import Queue
+from leveret.queues.queue import Queue
+from tests.durable.paged import small
 from tests.harness.bench import CoreBench
-from tests.store.paged import small
 
 __all__ = ["small"]
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from broker_core.clock import NEVER
-from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
-from broker_core.exchanges.exchange import HANDLED, Exchange, ExchangeType, Handled
-from broker_core.message import Message
-from broker_core.outbox import OVERHEAD
-from broker_core.queues.queue import Queue
-from broker_core.selectors.parser import Selector
-from broker_core.values import Table
+from leveret.clock import NEVER
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
+from leveret.exchanges.exchange_type import HANDLED, Exchange, ExchangeType, Handled
+from leveret.message import Message
+from leveret.outbox import OVERHEAD
+from leveret.queues.queue import Queue
+from leveret.selectors.parser import Selector
+from leveret.values import Table
 from tests.harness.bench import CoreBench
 
 PLENTY = 1 << 40  # octets of room

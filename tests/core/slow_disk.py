@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from broker_core.broker import Broker, Publisher
-from broker_core.durability.journal import Journal
+from leveret.broker import Broker, Publisher
+from leveret.durable.journal import Journal
 
 
 class SlowDisk(Journal):

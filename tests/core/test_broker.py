@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker import Outcome, Publisher
-from broker_core.message import Message
-from broker_core.queues.queue import Queue
+from leveret.broker import Outcome, Publisher
+from leveret.message import Message
+from leveret.queues.queue import Queue
 from tests.core.fakes import DEAD, FakeConsumer, morgue, waiting
 from tests.harness.bench import CoreBench, message
 

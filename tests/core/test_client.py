@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 import pytest
 
-from broker_core.client import Client
-from broker_core.config.compat import compat
-from broker_core.errors import (
+from leveret.client import Client
+from leveret.config.compat import compat
+from leveret.errors import (
     AccessRefused,
     LimitReached,
     Locked,
@@ -18,10 +18,10 @@ from broker_core.errors import (
     PreconditionFailed,
     Unsupported,
 )
-from broker_core.limits import NodeLimits, UserLimits, VirtualHostLimits
-from broker_core.queues.filtered import Sieve
-from broker_core.security.access import Permission, User
-from broker_core.selectors.parser import compile_selector
+from leveret.limits import NodeLimits, UserLimits, VirtualHostLimits
+from leveret.queues.filtered import Sieve
+from leveret.security.access import Permission, User
+from leveret.selectors.parser import compile_selector
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import CoreBench, message
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.clock import ManualClock, SystemClock, Timers
+from leveret.clock import ManualClock, SystemClock, Timers
 
 
 def test_timers_run_in_the_order_of_their_deadlines_and_equals_in_the_order_they_were_set() -> None:

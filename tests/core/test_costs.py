@@ -8,11 +8,11 @@ from collections import Counter
 
 import pytest
 
-from broker_core.clock import Timers
-from broker_core.delivery import Delivery
-from broker_core.exchanges.exchange import Exchange
-from broker_core.queues.level import Lane
-from broker_core.queues.queue import Queue
+from leveret.clock import Timers
+from leveret.delivery import Delivery
+from leveret.exchanges.exchange_type import Exchange
+from leveret.queues.level import Lane
+from leveret.queues.queue import Queue
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import CoreBench, message
 from tests.harness.call_count import calls

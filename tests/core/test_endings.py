@@ -7,12 +7,12 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from broker_core.clock import PORTION_S, Clock, LongWork, Timers
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.frames import control_frame
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp10.codec import performatives as p
+from leveret.clock import PORTION_S, Clock, LongWork, Timers
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.frames import control_frame
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer as Peer091
 from tests.amqp091.peer import channel_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor, free_octets, resident_octets, total_octets
+from leveret.flow import Alarms, DiskMonitor, MemoryMonitor, free_octets, resident_octets, total_octets
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from broker_core.memory_tuning import reusable_octets
+from leveret.memory_tuning import reusable_octets
 
 OCTETS = 400  # of an object; one of a thousand stays
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.message import NO_FACTS, Encoding, Facts, Message
-from broker_core.values import Properties, Table
+from leveret.message import NO_FACTS, Encoding, Facts, Message
+from leveret.values import Properties, Table
 
 
 class Counting(Encoding):

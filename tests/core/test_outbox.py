@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.outbox import Outbox
+from leveret.outbox import Outbox
 
 
 def test_an_outbox_reports_itself_when_it_gets_its_first_piece() -> None:

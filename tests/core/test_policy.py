@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.arguments.merging import lower, lower_above_zero
-from broker_core.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS
-from broker_core.errors import PreconditionFailed
-from broker_core.limits import Overflow, QueueLimits, QueueType
-from broker_core.policy import (
+from leveret.arguments.merging import lower, lower_above_zero
+from leveret.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS
+from leveret.errors import PreconditionFailed
+from leveret.limits import Overflow, QueueLimits, QueueType
+from leveret.policy import (
     ApplyTo,
     Definition,
     Policies,
@@ -20,7 +20,7 @@ from broker_core.policy import (
     effective_limits,
     merged,
 )
-from broker_core.values import Value
+from leveret.values import Value
 
 CLASSIC = QueueType.CLASSIC
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.broker import Broker
-from broker_core.client import Client
-from broker_core.clock import ManualClock, Timers
-from broker_core.limits import UserLimits, VirtualHostLimits
-from broker_core.publish_rate import BURST_S, DEBT_S, READ_MIN, TICK_S, Meter, PublishRate
+from leveret.broker import Broker
+from leveret.client import Client
+from leveret.clock import ManualClock, Timers
+from leveret.limits import UserLimits, VirtualHostLimits
+from leveret.publish_rate import BURST_S, DEBT_S, READ_MIN, TICK_S, Meter, PublishRate
 
 
 class Publisher:

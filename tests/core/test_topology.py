@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.errors import AccessRefused, NotFound, PreconditionFailed
-from broker_core.exchanges.exchange import Binding, Exchange, ExchangeType
-from broker_core.exchanges.fanout import Fanout
-from broker_core.exchanges.standard import STANDARD
-from broker_core.limits import VirtualHostLimits
-from broker_core.policy import Policy
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.virtual_host import PREDECLARED, VirtualHost, generated_name
+from leveret.errors import AccessRefused, NotFound, PreconditionFailed
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
+from leveret.exchanges.fanout import Fanout
+from leveret.exchanges.standard import STANDARD
+from leveret.limits import VirtualHostLimits
+from leveret.policy import Policy
+from leveret.queues.work_queue import WorkQueue
+from leveret.virtual_host import PREDECLARED, VirtualHost, generated_name
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import CoreBench
 

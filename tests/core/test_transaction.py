@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.exchanges.exchange import Exchange
-from broker_core.exchanges.standard import STANDARD
-from broker_core.queues.queue import Queue
-from broker_core.transaction import Transaction
+from leveret.exchanges.exchange_type import Exchange
+from leveret.exchanges.standard import STANDARD
+from leveret.queues.queue import Queue
+from leveret.transaction import Transaction
 from tests.core.fakes import FakeConsumer, Holding, waiting
 from tests.harness.bench import CoreBench, message
 

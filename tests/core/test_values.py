@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from broker_core.values import (
+from leveret.values import (
     Float32,
     Int8,
     Int16,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp10.client import Receiver, Sender
 from tests.amqp10.parts import VALUE, Delivery, application_properties, data, section
 

@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import Method
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import Method
 
 from .history import NOWHERE, THERE, Deed, History
 from .line import Content, Line, Line091

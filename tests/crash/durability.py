@@ -9,7 +9,7 @@
 | points | the fixed script: power cuts before calls that write, and kill -9 at such calls (`points.py`) |
 | power | the power of a disk is cut under load (`power.py`); needs root and loop devices |
 | errors | syncs that fail, writes cut short, no room, full disks, and starts on these (`failing.py`) |
-| bits | a bit is flipped, a page zeroed, or a database cut, anywhere in a folder (`tests/store/test_damage.py`) |
+| bits | a bit is flipped, a page zeroed, or a database cut, anywhere in a folder (`store/test_damage.py`) |
 
 Each line tells how many rounds there were, and whether one found something lost or wrong.
 """
@@ -29,10 +29,10 @@ from itertools import chain, cycle, islice
 from pathlib import Path
 from typing import Final
 
-from broker_core.store.database import PAGE_OCTETS
-from broker_core.store.folder import MESSAGES, META
-from tests.store import test_damage as damage
-from tests.store import test_redo_log
+from leveret.durable.store.database import PAGE_OCTETS
+from leveret.durable.store.folder import MESSAGES, META
+from tests.durable.store import test_damage as damage
+from tests.durable.store import test_redo_log
 
 from . import failing, points, power, rounds
 from .tracing import why_not

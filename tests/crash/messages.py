@@ -8,7 +8,7 @@ import random
 
 import attrs
 
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 
 NAME_OCTETS_MAX = 64
 

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from broker_core.node.threaded import ThreadedNode, embedded
+from leveret.server.node.threaded import ThreadedNode, embedded
 
 ROOT = Path(__file__).parents[2]
-SERVE = ("-m", "broker_core.cli")
+SERVE = ("-m", "leveret")
 END_TIMEOUT_S = 90
 
 

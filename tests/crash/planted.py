@@ -15,17 +15,17 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from zlib import crc32
 
-from broker_core.broker import Broker
-from broker_core.cli import main
-from broker_core.durability import compaction, paging, recovery
-from broker_core.durability.journal import Journal
-from broker_core.durability.paging import Paging
-from broker_core.queues import level
-from broker_core.store import chunk, database, origin, redo_log, writer
-from broker_core.store.contract import Chunk, Commit, Entries, NoSpaceError
-from broker_core.store.segments import SegmentChange
-from broker_core.store.writer import Writer
-from broker_core.transaction import Transaction
+from leveret.broker import Broker
+from leveret.durable import compaction, paging, recovery
+from leveret.durable.journal import Journal
+from leveret.durable.paging import Paging
+from leveret.durable.store import chunk, database, origin, redo_log, writer
+from leveret.durable.store.contract import Chunk, Commit, Entries, NoSpaceError
+from leveret.durable.store.segments import SegmentChange
+from leveret.durable.store.writer import Writer
+from leveret.queues import level
+from leveret.server.cli import main
+from leveret.transaction import Transaction
 
 SLOWLY_S: Final = 0.02
 LITTLE_OCTETS: Final = 20_000

@@ -12,10 +12,10 @@ from typing import Final
 
 import attrs
 
-from broker_core.cli.control_client import ControlClient
-from broker_core.queues.quorum_levels import LEVEL_MAX, USUAL_LEVEL
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import FieldTable, Method, UInt8
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import FieldTable, Method, UInt8
+from leveret.queues.quorum_levels import LEVEL_MAX, USUAL_LEVEL
+from leveret.server.cli.control_client import ControlClient
 
 from .ledger import Ledger
 from .line import TIMEOUT_S, Content, Line091, wait_for

@@ -11,7 +11,7 @@ from typing import TypeAlias
 import attrs
 import pytest
 
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp010.client import ClientSession, ids
 from tests.amqp010.over_socket import SocketClient
 

@@ -13,7 +13,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
-from broker_core.cli.control_client import ControlClient
+from leveret.server.cli.control_client import ControlClient
 
 from .node import Node
 from .test_holders import connected, in_stream

@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.fields import FieldTable
-from protocols.amqp091.codec.wire import BasicProperties, Method
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.fields import FieldTable
+from leveret.protocols.amqp091.codec.wire import BasicProperties, Method
 
 from .line import Content, Line091, wait_for
 from .node import Node, damage_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 
 from .history import NOWHERE, THERE
 from .ledger import Ledger, kinds

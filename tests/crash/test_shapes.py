@@ -18,7 +18,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPError
 
-from broker_core.cli.control_client import ControlClient
+from leveret.server.cli.control_client import ControlClient
 
 from .node import Node, damage_in
 from .test_dead_letters import fetched_all

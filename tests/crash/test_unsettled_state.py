@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp10.client import SENDER, Receiver, Sender
 from tests.amqp10.parts import Delivery, data
 from tests.amqp10.peer import SECOND

@@ -24,7 +24,7 @@ from tests.fuzz.mutator import mutated
 
 ROOT: Final = Path(__file__).parents[2]
 FAULTS: Final = ROOT / "build" / "fuzz"
-PACKAGES: Final = ["broker_core", "protocols"]
+PACKAGES: Final = ["leveret"]
 
 
 def main() -> int:

@@ -18,13 +18,13 @@ import pika.spec
 import proton
 from pamqp.commands import INDEX_MAPPING
 
-from protocols.amqp091.codec.fields import AmqpError as AmqpError091
-from protocols.amqp091.codec.fields import Timestamp
-from protocols.amqp091.codec.wire import decode_table, encode_table, method_at
-from protocols.amqp10.codec import reading as reading10
-from protocols.amqp10.codec import writing as writing10
-from protocols.amqp10.codec.errors import AmqpError as AmqpError10
-from protocols.amqp10.codec.types import Array, Decimal32, Decimal64, Decimal128, Described, Key
+from leveret.protocols.amqp091.codec.fields import AmqpError as AmqpError091
+from leveret.protocols.amqp091.codec.fields import Timestamp
+from leveret.protocols.amqp091.codec.wire import decode_table, encode_table, method_at
+from leveret.protocols.amqp10.codec import reading as reading10
+from leveret.protocols.amqp10.codec import writing as writing10
+from leveret.protocols.amqp10.codec.errors import AmqpError as AmqpError10
+from leveret.protocols.amqp10.codec.types import Array, Decimal32, Decimal64, Decimal128, Described, Key
 from tests.amqp091 import samples as samples091
 from tests.amqp10 import samples as samples10
 from tests.fuzz.targets import Fault, Target

@@ -15,34 +15,34 @@ from zlib import crc32
 
 import attrs
 
-from broker_core.broker import Broker
-from broker_core.config.load import ConfigError, parse
-from broker_core.definitions import importer, reader
-from broker_core.errors import PreconditionFailed
-from broker_core.message import Facts, Message
-from broker_core.node.proxy_protocol import BadHeader, header_in
-from broker_core.selectors.erlang_term import compile_term
-from broker_core.selectors.parser import Selector, compile_selector
-from broker_core.selectors.sql_filter import compile_sql
-from broker_core.shovels import uri
-from broker_core.store import block, chunk, records, typed_json
-from broker_core.store.contract import Append, DamagedError, Entries
-from protocols.amqp010.broker import encoding as encoding010
-from protocols.amqp010.codec import fields as fields010
-from protocols.amqp010.codec import reading as reading010
-from protocols.amqp010.codec import values as values010
-from protocols.amqp010.codec import writing as writing010
-from protocols.amqp091.broker import encoding as encoding091
-from protocols.amqp091.codec.fields import AmqpError as AmqpError091
-from protocols.amqp091.codec.methods import BasicProperties
-from protocols.amqp091.codec.wire import decode_table, encode_table, method_at, property_fields
-from protocols.amqp10.broker import addresses
-from protocols.amqp10.broker import encoding as encoding10
-from protocols.amqp10.broker.publishing import Projection
-from protocols.amqp10.codec import reading as reading10
-from protocols.amqp10.codec import sections, wire
-from protocols.amqp10.codec import writing as writing10
-from protocols.amqp10.codec.errors import AmqpError as AmqpError10
+from leveret.broker import Broker
+from leveret.config.load import ConfigError, parse
+from leveret.durable.store import block, chunk, records, typed_json
+from leveret.durable.store.contract import Append, DamagedError, Entries
+from leveret.errors import PreconditionFailed
+from leveret.features.shovels import uri
+from leveret.message import Facts, Message
+from leveret.protocols.amqp010.broker import encoding as encoding010
+from leveret.protocols.amqp010.codec import fields as fields010
+from leveret.protocols.amqp010.codec import reading as reading010
+from leveret.protocols.amqp010.codec import values as values010
+from leveret.protocols.amqp010.codec import writing as writing010
+from leveret.protocols.amqp091.broker import encoding as encoding091
+from leveret.protocols.amqp091.codec.fields import AmqpError as AmqpError091
+from leveret.protocols.amqp091.codec.methods import BasicProperties
+from leveret.protocols.amqp091.codec.wire import decode_table, encode_table, method_at, property_fields
+from leveret.protocols.amqp10.broker import addresses
+from leveret.protocols.amqp10.broker import encoding as encoding10
+from leveret.protocols.amqp10.broker.publishing import Projection
+from leveret.protocols.amqp10.codec import reading as reading10
+from leveret.protocols.amqp10.codec import sections, wire
+from leveret.protocols.amqp10.codec import writing as writing10
+from leveret.protocols.amqp10.codec.errors import AmqpError as AmqpError10
+from leveret.selectors.erlang_term import compile_term
+from leveret.selectors.parser import Selector, compile_selector
+from leveret.selectors.sql_filter import compile_sql
+from leveret.server.definitions import importer, reader
+from leveret.server.node.proxy_protocol import BadHeader, header_in
 from tests.amqp010 import attack as attack010
 from tests.amqp010 import samples as samples010
 from tests.amqp091 import attack as attack091

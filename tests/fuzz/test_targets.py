@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from protocols.amqp10.codec import reading as reading10
-from protocols.amqp10.codec import writing as writing10
+from leveret.protocols.amqp10.codec import reading as reading10
+from leveret.protocols.amqp10.codec import writing as writing10
 from tests.fuzz import __main__ as fuzz
 from tests.fuzz import corpora, differential, targets
 from tests.fuzz.mutator import mutated

@@ -18,12 +18,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 LOOK_S = 0.01
 IMPORTED = (
-    "broker_core.cli",
-    "broker_core.cluster.process",
-    "protocols.amqp010.broker.adapter",
-    "protocols.amqp091.broker.adapter",
-    "protocols.amqp10.broker.adapter",
-    "protocols.http.server.adapter",
+    "leveret.server.cli",
+    "leveret.server.cluster.process",
+    "leveret.protocols.amqp010.broker.adapter",
+    "leveret.protocols.amqp091.broker.adapter",
+    "leveret.protocols.amqp10.broker.adapter",
+    "leveret.protocols.http.server.adapter",
 )
 
 

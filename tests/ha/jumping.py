@@ -16,6 +16,6 @@ def jumping(real: Callable[[], float], file: Path) -> Callable[[], float]:
 if __name__ == "__main__":
     time.time = jumping(time.time, Path(os.environ["HA_CLOCK"]))
 
-    from broker_core.cli import main  # after the change, for modules that take the function itself
+    from leveret.server.cli import main  # after the change, for modules that take the function itself
 
     sys.exit(main())

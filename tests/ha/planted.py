@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from broker_core.cli import main
-from broker_core.cluster.lease import OwnLease
-from broker_core.store.postgres import schema, writer
-from broker_core.store.postgres.session import Database, Session
+from leveret.durable.store.postgres import schema, writer
+from leveret.durable.store.postgres.session import Database, Session
+from leveret.server.cli import main
+from leveret.server.cluster.lease import OwnLease
 
 CHECK = "where id = shard_ and epoch = epoch_ and claim = claim_"
 BARRIER_CHECK = "and epoch = $2::bigint and claim = $3::text"

@@ -16,7 +16,7 @@ import pika
 from proton import Message
 from proton.utils import BlockingConnection
 
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp010.client import ClientSession
 from tests.amqp010.over_socket import SocketClient
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from signal import SIGCONT, SIGSTOP
 
 from benchmarks.flood import fill
-from broker_core.store.postgres.session import Session
+from leveret.durable.store.postgres.session import Session
 from tests.ha import network
 from tests.ha.patroni import MISSING, PROGRAMS, PatroniPair
 from tests.ha.publishers import connected

@@ -18,9 +18,9 @@ from pathlib import Path
 import attrs
 import pika
 
-from broker_core.store.postgres import schema
-from broker_core.store.postgres.session import Database, Session
-from broker_core.store.postgres.shard import Shard
+from leveret.durable.store.postgres import schema
+from leveret.durable.store.postgres.session import Database, Session
+from leveret.durable.store.postgres.shard import Shard
 from tests.ha.forks import Fork, Forks
 from tests.ha.freezer import Freezer
 from tests.ha.publishers import KINDS, Place, Publisher, connected
@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 PATIENCE_S = 40
 TTL_S = 3.0
 PAUSE_S = 0.01  # of a client, between two messages: it is the nodes that are to get the processor
-NODE = ("-m", "broker_core.cli")
+NODE = ("-m", "leveret")
 SCHEMAS = count(1)
 FULL = (
     """create function {s}.is_full() returns trigger language plpgsql as $$ begin

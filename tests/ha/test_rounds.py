@@ -151,7 +151,7 @@ def test_the_owner_is_stopped(scene: HaScene) -> None:
 
 def test_two_nodes_claim_at_once(scene: HaScene) -> None:
     """One claim succeeds, and what it has taken over is fenced."""
-    from broker_core.store.postgres.shard import Shard
+    from leveret.durable.store.postgres.shard import Shard
 
     epoch = scene.epoch
     shards = [Shard(scene.database, f"c{n}") for n in range(4)]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.cli import DONE, REFUSED, main
-from broker_core.cluster import drill, trial
-from broker_core.cluster.drill import DrillResult, FailoverDrill
-from broker_core.cluster.trial import RESTART_S, DatabasePair, Trial, TrialError, TrialNode
+from leveret.server.cli import DONE, REFUSED, main
+from leveret.server.cluster import drill, trial
+from leveret.server.cluster.drill import DrillResult, FailoverDrill
+from leveret.server.cluster.trial import RESTART_S, DatabasePair, Trial, TrialError, TrialNode
 from tests.harness.postgres import need_postgres
 from tests.interop.conftest import wait_until
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import attrs
 
-from broker_core.clock import NEVER
-from broker_core.queues.queue import Queue
+from leveret.clock import NEVER
+from leveret.queues.queue import Queue
 
 from .bench import ClientBench
 from .peer import JoinedPeer

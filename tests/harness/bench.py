@@ -10,29 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from broker_core.broker import Broker, Outcome
-from broker_core.clock import ManualClock
-from broker_core.config.compat import Compat
-from broker_core.config.load import Config, parse
-from broker_core.durability import recovery
-from broker_core.durability.journal import Journal
-from broker_core.durability.restore import restore
-from broker_core.exchanges.exchange import ExchangeType
-from broker_core.flow import Alarms, Monitor
-from broker_core.limits import NodeLimits
-from broker_core.message import NO_FACTS, Facts, Message
-from broker_core.node.assembly import populate
-from broker_core.outbox import Outbox
-from broker_core.policy import Policy
-from broker_core.queues.queue import Queue
-from broker_core.store.memory import MemoryStore
-from broker_core.testing.fakes import FakeEncoding
-from broker_core.values import Properties, Table, Value
-from broker_core.virtual_host import VirtualHost
-from protocols.amqp010.broker.encoding import ENCODING as ENCODING010
-from protocols.amqp091.broker.encoding import ENCODING as ENCODING091
-from protocols.amqp10.broker.encoding import ENCODING as ENCODING10
-from protocols.amqp10.broker.registration import restored
+from leveret.broker import Broker, Outcome
+from leveret.clock import ManualClock
+from leveret.config.compat import Compat
+from leveret.config.load import Config, parse
+from leveret.durable import recovery
+from leveret.durable.journal import Journal
+from leveret.durable.restore import restore
+from leveret.durable.store.memory import MemoryStore
+from leveret.exchanges.exchange_type import ExchangeType
+from leveret.flow import Alarms, Monitor
+from leveret.limits import NodeLimits
+from leveret.message import NO_FACTS, Facts, Message
+from leveret.outbox import Outbox
+from leveret.policy import Policy
+from leveret.protocols.amqp010.broker.encoding import ENCODING as ENCODING010
+from leveret.protocols.amqp091.broker.encoding import ENCODING as ENCODING091
+from leveret.protocols.amqp10.broker.encoding import ENCODING as ENCODING10
+from leveret.protocols.amqp10.broker.registration import restored
+from leveret.queues.queue import Queue
+from leveret.server.node.assembly import populate
+from leveret.testing.fakes import FakeEncoding
+from leveret.values import Properties, Table, Value
+from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from .peer import JoinedPeer

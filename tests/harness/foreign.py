@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.message import Encoding
-from broker_core.values import Properties, Table
+from leveret.message import Encoding
+from leveret.values import Properties, Table
 
 
 class ForeignEncoding(Encoding):

@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from broker_core.broker import Broker
-from broker_core.config.load import Config
-from broker_core.frontend import Peer
-from broker_core.operations import Connected, Json, Listening, Operations, Reloaded
-from broker_core.outbox import Outbox
-from protocols.http.registration import PROTOCOL
-from protocols.http.server.adapter import ControlConnection
+from leveret.broker import Broker
+from leveret.config.load import Config
+from leveret.frontend import Peer
+from leveret.operations import Connected, Json, Listening, Operations, Reloaded
+from leveret.outbox import Outbox
+from leveret.protocols.http.registration import PROTOCOL
+from leveret.protocols.http.server.adapter import ControlConnection
 
 HERE = Peer("127.0.0.1", 40000, "127.0.0.1", 15672, loopback=True)
 ELSEWHERE = Peer("192.0.2.7", 40000, "192.0.2.1", 15672, loopback=False)

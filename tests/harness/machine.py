@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from protocols.shared.machine.contract import Writer
+from leveret.protocols.shared.machine.contract import Writer
 
 Call = tuple[object, ...]
 

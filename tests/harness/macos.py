@@ -55,7 +55,7 @@ def _names(body: list[ast.stmt], platform: str) -> Iterator[str]:
 
 def become_macos() -> None:
     """Take away what macOS lacks, for good; trio keeps its loop."""
-    assert not [name for name in sys.modules if name.startswith("broker_core")]
+    assert not [name for name in sys.modules if name.startswith("leveret")]
     _io_epoll.select = SimpleNamespace(**vars(select))  # type: ignore[attr-defined]
     selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc, assignment]
     for module in MODULES:
@@ -71,6 +71,6 @@ def become_macos() -> None:
 
 if __name__ == "__main__":
     become_macos()
-    from broker_core.cli import main
+    from leveret.server.cli import main
 
     sys.exit(main())

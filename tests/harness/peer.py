@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from broker_core.frontend import Peer as Address
-from broker_core.outbox import Outbox
+from leveret.frontend import Peer as Address
+from leveret.outbox import Outbox
 
 from .bench import ClientBench
 

@@ -12,7 +12,7 @@ from types import FrameType
 
 import pytest
 
-from broker_core.node.build_info import built
+from leveret.server.node.build_info import built
 
 plain_only = pytest.mark.skipif(
     built().compiled > 0, reason="in compiled code nothing can be counted or replaced"

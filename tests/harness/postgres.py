@@ -23,11 +23,11 @@ from typing import IO, TYPE_CHECKING, Final
 
 import pytest
 
-from broker_core.cluster import trial
-from broker_core.cluster.trial import POSTGRES, account
+from leveret.server.cluster import trial
+from leveret.server.cluster.trial import POSTGRES, account
 
 if TYPE_CHECKING:
-    from broker_core.store.postgres.session import Database, Session
+    from leveret.durable.store.postgres.session import Database, Session
 
 START_S: Final = 30.0
 STANDBY: Final = "standby"
@@ -278,7 +278,7 @@ def turn(postgres_pair: Pair) -> Iterator[IO[str]]:
 @pytest.fixture
 def database(schema_of_worker: Database, turn: IO[str]) -> Iterator[Database]:
     """An empty store in the shared pair."""
-    from broker_core.store.postgres.session import Session
+    from leveret.durable.store.postgres.session import Session
 
     fcntl.flock(turn, fcntl.LOCK_SH)
     yield schema_of_worker
@@ -300,7 +300,7 @@ def sessions(asked: Session, condition: str, *values: str) -> list[int]:
 
     `condition` is of their rows in pg_stat_activity.
     """
-    from broker_core.store.postgres.session import application_name
+    from leveret.durable.store.postgres.session import application_name
 
     prefix = application_name(asked.database, "", 0).removesuffix(":0")
     text = f"select pid from pg_stat_activity where application_name like %s and {condition}"
@@ -309,7 +309,7 @@ def sessions(asked: Session, condition: str, *values: str) -> list[int]:
 
 def empty(session: Session) -> None:
     """Have a schema as it was made: a transaction with a few rows to delete is quicker than a new one."""
-    from broker_core.store.postgres import schema
+    from leveret.durable.store.postgres import schema
 
     with session.connection.transaction():
         for name in TABLES:
@@ -327,8 +327,8 @@ SCHEMAS: Final = count(1)
 @contextlib.contextmanager
 def schema_in(pair: Pair) -> Iterator[Database]:
     """An empty store in a schema of its own, which is dropped at the end."""
-    from broker_core.store.postgres import schema
-    from broker_core.store.postgres.session import Database, Session
+    from leveret.durable.store.postgres import schema
+    from leveret.durable.store.postgres.session import Database, Session
 
     made = Database(pair.dsn, f"test_{os.getpid()}_{next(SCHEMAS)}")
     session = Session(made, "test")

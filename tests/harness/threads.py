@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import attrs
 
-from broker_core.observability.events import Event, EventListener
-from broker_core.security.access import Access, User
-from broker_core.security.passwords import Cost, Hashing, PasswordHash
+from leveret.observability.events import Event, EventListener
+from leveret.security.access import Access, User
+from leveret.security.passwords import Cost, Hashing, PasswordHash
 
 from .bench import ClientBench
 from .peer import JoinedPeer

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from broker_core.broker import Broker
-from broker_core.clock import ManualClock
-from broker_core.config.load import parse
-from broker_core.frontend import Peer
-from broker_core.node.assembly import populate
-from protocols.http.server.adapter import ControlConnection
+from leveret.broker import Broker
+from leveret.clock import ManualClock
+from leveret.config.load import parse
+from leveret.frontend import Peer
+from leveret.protocols.http.server.adapter import ControlConnection
+from leveret.server.node.assembly import populate
 from tests.harness.http import HERE, FakeNode, Line, Response
 
 TAGS = ("administrator", "monitoring", "policymaker", "management", "impersonator", "none")

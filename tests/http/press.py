@@ -11,16 +11,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from broker_core.config.load import parse
-from broker_core.message import Facts, Message
-from broker_core.store import block
-from broker_core.store.contract import Append
-from broker_core.store.memory import MemoryStore
-from broker_core.values import Json, Properties, Value
-from protocols.amqp091.broker.encoding import ENCODING
+from leveret.config.load import parse
+from leveret.durable.store import block
+from leveret.durable.store.contract import Append
+from leveret.durable.store.memory import MemoryStore
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.values import Json, Properties, Value
+from tests.durable.site import Site
 from tests.harness.http import Line, Response
 from tests.harness.settings import EVERYTHING, user, virtual_hosts
-from tests.store.site import Site
 
 CONFIG = parse(
     "limits.message_size_max = 2000000\n"

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from broker_core.broker import Broker
-from broker_core.clock import ManualClock
-from broker_core.config.load import parse
-from broker_core.message import Message
-from broker_core.node.assembly import populate
-from broker_core.queues.stream import StreamQueue
-from broker_core.queues.stream_log import MemoryLog, Raw
-from broker_core.store import block
-from broker_core.values import Table
-from protocols.http.server import memory_budget as room
+from leveret.broker import Broker
+from leveret.clock import ManualClock
+from leveret.config.load import parse
+from leveret.durable.store import block
+from leveret.message import Message
+from leveret.protocols.http.server import memory_budget as room
+from leveret.queues.stream import StreamQueue
+from leveret.queues.stream_log import MemoryLog, Raw
+from leveret.server.node.assembly import populate
+from leveret.values import Table
 from tests.harness.bench import ENCODING, Bench
 from tests.harness.http import Line, Response
 from tests.harness.settings import user, virtual_hosts

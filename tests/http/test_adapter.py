@@ -9,11 +9,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker_core.operations import Reloaded
-from broker_core.values import Json
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.router import Tree
-from protocols.http.server.routes import ROUTES, allowed, find
+from leveret.operations import Reloaded
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.router import Tree
+from leveret.protocols.http.server.routes import ROUTES, allowed, find
+from leveret.values import Json
 from tests.harness.http import ELSEWHERE, basic
 
 from .desk import TAGS, Desk

@@ -6,12 +6,12 @@ import datetime
 
 import pytest
 
-from broker_core.message import Encoding, Message
-from broker_core.store import block
-from broker_core.store.contract import Append
-from protocols.amqp091.broker.encoding import ENCODING as AMQP091
-from protocols.amqp10.broker.encoding import ENCODING as AMQP10
-from protocols.http.bulk import arrow
+from leveret.durable.store import block
+from leveret.durable.store.contract import Append
+from leveret.message import Encoding, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.protocols.http.bulk import arrow
 
 pa = pytest.importorskip("pyarrow")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from protocols.http.connection import (
+from leveret.protocols.http.connection import (
     Allowance,
     Bounds,
     Connection,
@@ -18,7 +18,7 @@ from protocols.http.connection import (
     Response,
     refusal,
 )
-from protocols.http.server import memory_budget
+from leveret.protocols.http.server import memory_budget
 from tests.harness.http import basic, request
 from tests.http.press import BASE, Press, rows
 from tests.http.test_connection import Wire, responses

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.security.access import User
-from broker_core.values import Json
-from broker_core.xa.branch import BranchState, Verb, Verdict
-from tests.core.branching import Crew, xid
+from leveret.features.xa.branch import BranchState, Verb, Verdict
+from leveret.security.access import User
+from leveret.values import Json
 from tests.core.fakes import waiting
+from tests.features.xa.branching import Crew, xid
 from tests.harness.http import Response
 from tests.http.stand import Asking, Stand
 

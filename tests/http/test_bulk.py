@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.message import Message
-from broker_core.queues.stream import StreamQueue
-from broker_core.store import block
-from broker_core.store.contract import DamagedError, StoreError
-from protocols.http.bulk import arrow, bulk, streams
+from leveret.durable.store import block
+from leveret.durable.store.contract import DamagedError, StoreError
+from leveret.message import Message
+from leveret.protocols.http.bulk import arrow, bulk, streams
+from leveret.queues.stream import StreamQueue
+from tests.durable.site import Site
 from tests.harness.bench import ENCODING
 from tests.harness.http import Response, basic
 from tests.http.stand import CONFIG, STREAM, Asking, HeldLog, Stand, bodies, told
-from tests.store.site import Site
 
 # Waiting for more.
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.broker import Broker
-from broker_core.leases.lease import LEASES_MAX, READER_MAX, Lease
-from broker_core.leases.reservation import TAKING_S
-from broker_core.limits import QueueLimits
-from broker_core.message import Message
-from broker_core.queues.work_queue import WorkQueue
-from protocols.http.bulk import bulk, leases, streams
-from protocols.http.connection import Bounds
-from protocols.http.server import memory_budget
+from leveret.broker import Broker
+from leveret.features.leases.lease import LEASES_MAX, READER_MAX, Lease
+from leveret.features.leases.reservation import TAKING_S
+from leveret.limits import QueueLimits
+from leveret.message import Message
+from leveret.protocols.http.bulk import bulk, leases, streams
+from leveret.protocols.http.connection import Bounds
+from leveret.protocols.http.server import memory_budget
+from leveret.queues.work_queue import WorkQueue
 from tests.harness.bench import ENCODING
 from tests.http.stand import Stand
 

@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.http.connection import Bounds, Connection, Handler, HeaderList, Request, Response, Writer
-from protocols.http.request_head import target_parts
+from leveret.protocols.http.connection import (
+    Bounds,
+    Connection,
+    Handler,
+    HeaderList,
+    Request,
+    Response,
+    Writer,
+)
+from leveret.protocols.http.request_head import target_parts
 
 BOUNDS = Bounds(head_size_max=512, body_size_max=100, request_timeout_s=10.0, idle_timeout_s=60.0)
 

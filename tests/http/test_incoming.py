@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker_core.message import Facts, Message
-from broker_core.store import block
-from broker_core.values import Json, Properties
-from protocols.amqp091.broker.encoding import ENCODING, WRITTEN_MAX
-from protocols.http.bulk import input_blocks
+from leveret.durable.store import block
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING, WRITTEN_MAX
+from leveret.protocols.http.bulk import input_blocks
+from leveret.values import Json, Properties
+from tests.durable.store.test_chunk import fields, told
 from tests.http.press import BASE, DURABLE, Press, packed, rows
-from tests.store.test_chunk import fields, told
 
 ORIGIN: Final[list[Json]] = ["amqp091", False, 0, None, None, None, [], [], False, None, "", "q"]
 PIECE: Final = f"{BASE}/7/0/1?piece=0"

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.http.connection import Bounds, Connection, Handler, HeaderList, Later, Request, Response
+from leveret.protocols.http.connection import (
+    Bounds,
+    Connection,
+    Handler,
+    HeaderList,
+    Later,
+    Request,
+    Response,
+)
 from tests.http.test_connection import Wire, responses
 
 BOUNDS = Bounds(behind_size_max=200, idle_timeout_s=60.0, stall_timeout_s=30.0, stall_size=10)

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from broker_core.leases.lease import LEASES_MAX, opened
-from broker_core.leases.reservation import PORTION
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.security.access import Permissions
-from broker_core.store import block
-from broker_core.values import Json
-from tests.core.leased import settle_down
+from leveret.durable.store import block
+from leveret.features.leases.lease import LEASES_MAX, opened
+from leveret.features.leases.reservation import PORTION
+from leveret.queues.work_queue import WorkQueue
+from leveret.security.access import Permissions
+from leveret.values import Json
+from tests.features.leases.leased import settle_down
 from tests.harness.http import Response, no_number
 from tests.http.stand import Asking, Stand, bodies, told
 

@@ -6,11 +6,11 @@ from http import HTTPStatus
 
 import pytest
 
-from broker_core.broker import Broker
-from broker_core.clock import ManualClock
-from protocols.http.server.long_answers import FREE_OCTETS, MOST_OCTETS, JsonRows, Making
-from protocols.http.server.memory_budget import ROOM_OCTETS, lists_of
-from protocols.http.server.request import Refused
+from leveret.broker import Broker
+from leveret.clock import ManualClock
+from leveret.protocols.http.server.long_answers import FREE_OCTETS, MOST_OCTETS, JsonRows, Making
+from leveret.protocols.http.server.memory_budget import ROOM_OCTETS, lists_of
+from leveret.protocols.http.server.request import Refused
 from tests.http.management.office import Office
 
 PIECE = bytes(1 << 20)

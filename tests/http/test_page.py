@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.http.ui.files import shipped
+from leveret.protocols.http.web_page import shipped
 from tests.http.desk import Desk
 
 BROWSER = "text/html,application/xhtml+xml,*/*;q=0.8"
@@ -32,7 +32,7 @@ def test_every_file_is_served_with_the_policy_and_once_only(desk: Desk, path: st
 
 
 @pytest.mark.parametrize(
-    "path", ["files.py", "..%2Ffiles.py", "%2e%2e", "app", "app/..%2Findex.html", "app/no.js"]
+    "path", ["web_page.py", "..%2Ffiles.py", "%2e%2e", "app", "app/..%2Findex.html", "app/no.js"]
 )
 def test_nothing_but_the_page_is_served(desk: Desk, path: str) -> None:
     assert desk.ask(f"/ui/{path}", user=None).status == 404

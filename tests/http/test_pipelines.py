@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from protocols.http.bulk import pipelines
-from protocols.http.metrics import node
+from leveret.protocols.http.bulk import pipelines
+from leveret.protocols.http.metrics import node
 from tests.harness.http import Response
 from tests.http.stand import Asking, Stand
 

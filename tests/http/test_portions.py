@@ -6,11 +6,11 @@ from collections.abc import Generator
 
 import pytest
 
-from broker_core.broker import Broker
-from broker_core.clock import ManualClock
-from broker_core.values import Json
-from protocols.http.connection import Later
-from protocols.http.server.turns import PAUSE_S, TURN_S, InPortions
+from leveret.broker import Broker
+from leveret.clock import ManualClock
+from leveret.protocols.http.connection import Later
+from leveret.protocols.http.server.turns import PAUSE_S, TURN_S, InPortions
+from leveret.values import Json
 
 MANY = 20
 PORTIONS = 3

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.message import Message
-from broker_core.values import Json, Properties
-from protocols.amqp091.broker.encoding import ENCODING
+from leveret.message import Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.values import Json, Properties
 from tests.http.press import Press, content, rows
 
 PATH = "/api/leveret/publish/%2F"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.http.server.adapter import ControlConnection
+from leveret.protocols.http.server.adapter import ControlConnection
 from tests.harness import http
 from tests.harness.http import Response
 from tests.harness.threads import LoginEvents, Threads, make_slow
@@ -134,7 +134,7 @@ def test_what_comes_meanwhile_is_bounded() -> None:
 def test_where_too_many_are_being_checked_the_answer_says_that_it_will_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("broker_core.security.password_checks.JOBS_MAX", 0)
+    monkeypatch.setattr("leveret.security.password_checks.JOBS_MAX", 0)
     desk, _ = slow_desk()
     answer = desk.ask(WHOAMI)
     assert answer.status == 503

@@ -7,10 +7,10 @@ import logging
 
 import pytest
 
-from broker_core.message import Facts, Message
-from broker_core.staging.staging import NOTES_MAX, STAGINGS_MAX, Staging
-from broker_core.values import Json, Properties
-from protocols.amqp091.broker.encoding import ENCODING
+from leveret.features.staging.staging import NOTES_MAX, STAGINGS_MAX, Staging
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.values import Json, Properties
 from tests.harness.http import request
 from tests.http.press import BASE, Press, packed, rows
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.staging.batch import NUMBER_MAX, Batch, BatchPart, Piece, used_note
-from broker_core.staging.staging import BATCH_MAX_S, NAME_MAX, NAME_MAX_S, NOTES_MAX, STAGINGS_MAX
-from protocols.http.bulk import publish, staging
-from protocols.http.bulk.input_blocks import ORIGINS_OCTETS_MAX, ROWS_MAX
-from protocols.http.server.adapter import AROUND_OCTETS
-from protocols.http.server.memory_budget import ROOM_OCTETS
-from protocols.http.server.request import Route
+from leveret.features.staging.batch import NUMBER_MAX, Batch, BatchPart, Piece, used_note
+from leveret.features.staging.staging import BATCH_MAX_S, NAME_MAX, NAME_MAX_S, NOTES_MAX, STAGINGS_MAX
+from leveret.protocols.http.bulk import publish, staging
+from leveret.protocols.http.bulk.input_blocks import ORIGINS_OCTETS_MAX, ROWS_MAX
+from leveret.protocols.http.server.adapter import AROUND_OCTETS
+from leveret.protocols.http.server.memory_budget import ROOM_OCTETS
+from leveret.protocols.http.server.request import Route
 from tests.http.press import BASE, Press
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from broker_core.values import Table
+from leveret.values import Table
 from tests.core.fakes import FakeConsumer
 from tests.harness.http import no_number
 from tests.http.stand import Stand, bodies, told

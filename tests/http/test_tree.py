@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.router import SEGMENTS_MAX, Tree
-from protocols.http.server.routes import ROUTES, find
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.router import SEGMENTS_MAX, Tree
+from leveret.protocols.http.server.routes import ROUTES, find
 
 
 def nothing(asked: Asked) -> None:

@@ -18,8 +18,8 @@ from typing import NoReturn, Protocol
 
 import pytest
 
-from broker_core.node.threaded import ThreadedNode, embedded
-from broker_core.queues.queue import Queue
+from leveret.queues.queue import Queue
+from leveret.server.node.threaded import ThreadedNode, embedded
 
 TIMEOUT_S = 60  # for anything that should happen soon, on a busy machine
 

@@ -16,13 +16,13 @@ from proton import Described, Link, Terminus, symbol
 from proton.reactor import Filter, LinkOption
 from proton.utils import LinkDetached
 
-from broker_core.arguments.queue_arguments import QUEUE_ARGUMENTS, QueueArgument
-from broker_core.arguments.row import Effect, Row
-from broker_core.limits import QueueLimits, QueueType
-from protocols.amqp091.broker.argument_rows import CONSUMER_ROWS
-from protocols.amqp10.broker import sources
-from protocols.amqp10.broker.argument_rows import CAPABILITY_ROWS, FILTER_ROWS
-from tests.core.test_arguments import COMPANIONS
+from leveret.arguments.queue_arguments import QUEUE_ARGUMENTS, QueueArgument
+from leveret.arguments.row import Effect, Row
+from leveret.limits import QueueLimits, QueueType
+from leveret.protocols.amqp091.broker.argument_rows import CONSUMER_ROWS
+from leveret.protocols.amqp10.broker import sources
+from leveret.protocols.amqp10.broker.argument_rows import CAPABILITY_ROWS, FILTER_ROWS
+from tests.core.arguments.test_arguments import COMPANIONS
 from tests.interop.conftest import RunningNode, running_nodes
 from tests.interop.proton_peer import connect
 

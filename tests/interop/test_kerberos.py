@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from broker_core.config.load import ConfigError, parse
-from broker_core.frontend import Peer
-from broker_core.security.login import Login
-from broker_core.security.sasl import (
+from leveret.config.load import ConfigError, parse
+from leveret.frontend import Peer
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.security.login import Login
+from leveret.security.sasl import (
     AuthenticationFailed,
     Challenge,
     MalformedResponse,
     Mechanisms,
     Success,
 )
-from protocols.amqp091.codec import methods as m
-from protocols.amqp10.codec import performatives as p
 from tests.amqp091.peer import Peer as Peer091
 from tests.amqp091.peer import start_ok
 from tests.amqp10.peer import Peer as Peer10

@@ -9,7 +9,7 @@ import pytest
 from proton import Delivery, Message, symbol
 from proton.utils import BlockingConnection, BlockingReceiver, LinkDetached
 
-from broker_core.policy import Policy
+from leveret.policy import Policy
 from tests.interop.conftest import RunningNode, wait_until
 from tests.interop.proton_peer import connect, data
 

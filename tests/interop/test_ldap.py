@@ -15,12 +15,12 @@ import pytest
 from proton import ConnectionException
 from proton.utils import BlockingConnection
 
-from broker_core.clock import ManualClock
-from broker_core.config.ldap_auth import LdapSettings
-from broker_core.config.load import ConfigError, parse
-from broker_core.errors import LimitReached
-from broker_core.security.access import Access, User
-from broker_core.security.password_checks import Waiting
+from leveret.clock import ManualClock
+from leveret.config.ldap_auth import LdapSettings
+from leveret.config.load import ConfigError, parse
+from leveret.errors import LimitReached
+from leveret.security.access import Access, User
+from leveret.security.password_checks import Waiting
 from tests.harness.directory import GROUPS, PEOPLE, SLAPD, Slapd
 from tests.interop.conftest import RunningNode, Start, missing
 from tests.tls.pki import Pki
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.interop
 if not SLAPD.exists():
     missing("slapd", "run `make test`, or as root: apt-get install slapd")
 try:
-    from broker_core.security.ldap_directory import Directory, DirectoryError, DirectoryUser
-    from broker_core.security.ldap_users import RUNNING_MAX, LdapUsers
+    from leveret.security.ldap_directory import Directory, DirectoryError, DirectoryUser
+    from leveret.security.ldap_users import RUNNING_MAX, LdapUsers
 except ModuleNotFoundError:
     missing("python-ldap", "run `make test`, or pip install -e '.[ldap]'")
 

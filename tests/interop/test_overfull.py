@@ -8,8 +8,8 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from broker_core.queues.overfull import in_memory
-from broker_core.queues.work_queue import WorkQueue
+from leveret.queues.overfull import in_memory
+from leveret.queues.work_queue import WorkQueue
 from tests.interop.conftest import RunningNode, Start, wait_until
 from tests.interop.proton_peer import connect, data
 

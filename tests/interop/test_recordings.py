@@ -17,13 +17,13 @@ import pytest
 from pika.exceptions import AMQPError
 from proton.utils import BlockingConnection as ProtonConnection
 
-from broker_core import cli
-from broker_core.cli.control_client import ControlClient
-from protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.server import cli
+from leveret.server.cli.control_client import ControlClient
 from tests.amqp010.over_socket import SocketClient
+from tests.features.recording.recorded import RecordKind, records_of
 from tests.interop.conftest import RunningNode, Start
 from tests.interop.proton_peer import connect, data
-from tests.recording.recorded import RecordKind, records_of
 
 pytestmark = pytest.mark.interop
 
@@ -202,7 +202,7 @@ def test_a_node_that_is_killed_leaves_a_recording_that_can_be_read(tmp_path: Pat
         'record = { virtual_hosts = ["/"], folder = "recordings" }\n'
     )
     environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "broker_core.cli", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "leveret", "serve", "--config", str(config)]
     with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = iter(process.stdout)

@@ -13,7 +13,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import ChannelClosedByBroker
 
-from broker_core.store.folder import BadFolder
+from leveret.durable.store.folder import BadFolder
 from tests.interop.conftest import RunningNode, Start
 from tests.interop.proton_peer import connect, data
 
@@ -293,7 +293,7 @@ def test_a_folder_is_free_again_when_a_node_could_not_start(
         raise OSError("the address is taken")
 
     with monkeypatch.context() as patched:
-        patched.setattr("broker_core.node.node.Node._bind", stumble)
+        patched.setattr("leveret.server.node.node.Node._bind", stumble)
         with pytest.raises(OSError, match="is taken"):
             node.start()
     node.start()

@@ -16,7 +16,7 @@ from pika.credentials import ExternalCredentials
 from proton import SSLDomain
 from proton.utils import BlockingConnection
 
-from broker_core.cli.control_client import ControlClient
+from leveret.server.cli.control_client import ControlClient
 from tests.interop.conftest import TIMEOUT_S, RunningNode, Start, need_command, wait_until
 from tests.interop.proton_peer import data
 from tests.tls.pki import Pki, toml

@@ -16,7 +16,7 @@ import pytest
 from proton import ConnectionException
 from proton.utils import BlockingConnection
 
-from broker_core.cli import main
+from leveret.server.cli import main
 from tests.harness.web import Seen, WebServer
 from tests.interop.conftest import TIMEOUT_S, RunningNode, Start, missing, need_command, wait_until
 from tests.security.issuer import public_jwk, settings, token, write_keys

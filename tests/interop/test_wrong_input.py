@@ -19,8 +19,8 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
 from tests.interop.conftest import TIMEOUT_S, RunningNode, Start, wait_until
 
 pytestmark = pytest.mark.interop

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import Method
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol
-from protocols.amqp10.codec.values import Described
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import Method
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp10.codec.values import Described
 from tests.amqp10.client import Receiver
 from tests.crash.line import Content, Line, Line091, Line10
 from tests.crash.messages import Message

@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from protocols.amqp091.codec.wire import FieldTable, UInt8
+from leveret.protocols.amqp091.codec.wire import FieldTable, UInt8
 
 EXCHANGE: Final = "amq.fanout"
 HIGHEST: Final = 3

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from broker_core.cli import main
-from broker_core.durability import chunks, compaction
-from broker_core.store.contract import Chunk, Commit, DamagedError, Reader
-from broker_core.store.postgres.bodies import ChunkBodies
-from broker_core.store.postgres.scratch import CachedSlices, Scratch
-from broker_core.store.segments import SegmentChange
-from broker_core.store.snapshot_reader import Slices
+from leveret.durable import chunks, compaction
+from leveret.durable.store.contract import Chunk, Commit, DamagedError, Reader
+from leveret.durable.store.postgres.bodies import ChunkBodies
+from leveret.durable.store.postgres.scratch import CachedSlices, Scratch
+from leveret.durable.store.segments import SegmentChange
+from leveret.durable.store.snapshot_reader import Slices
+from leveret.server.cli import main
 from tests.crash.node import SERVE
 
 NEVER: Final = 1 << 60

@@ -25,7 +25,7 @@ from typing import Final
 
 import attrs
 
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 from tests.crash.line import Line, Line091, wait_for
 from tests.harness.postgres import Pair, programs
 from tests.living import planted

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from broker_core.store.postgres.session import Session
+from leveret.durable.store.postgres.session import Session
 from tests.crash.node import Node
 from tests.ha.scene import HaScene, wait_until
 from tests.harness.postgres import Pair

@@ -13,13 +13,13 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from broker_core.config.load import Config
-from broker_core.frontend import FrontEnd, Peer
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from broker_core.operations import Connected
-from broker_core.outbox import Outbox
-from protocols.http.metrics.listener import MetricsConnection
-from protocols.http.registration import PROMETHEUS
+from leveret.config.load import Config
+from leveret.frontend import FrontEnd, Peer
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.operations import Connected
+from leveret.outbox import Outbox
+from leveret.protocols.http.metrics.listener import MetricsConnection
+from leveret.protocols.http.registration import PROMETHEUS
 from tests.harness.bench import CoreBench
 from tests.harness.http import HERE, FakeNode, Response, answered
 

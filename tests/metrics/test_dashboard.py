@@ -9,8 +9,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
-from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.flow import Alarms, DiskMonitor, MemoryMonitor
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from tests.metrics.stand import Front, Link, Stand, families
 
 DASHBOARD: Final = json.loads((Path(__file__).parents[2] / "docs" / "grafana" / "leveret.json").read_text())

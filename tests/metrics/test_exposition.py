@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from protocols.http.metrics.exposition import (
+from leveret.protocols.http.metrics.exposition import (
     COUNTER,
     GAUGE,
     UNTYPED,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.clock import ManualClock
-from broker_core.federation.federation import federation_of
-from broker_core.interceptors.chain import chain_of
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from broker_core.policy import Policy
-from broker_core.shovels.shovels import shovels_of
-from broker_core.values import Table
-from plugins.json_schema import JsonSchema
-from protocols.http.metrics import endpoint
+from leveret.clock import ManualClock
+from leveret.features.federation.federation import federation_of
+from leveret.features.shovels.shovels import shovels_of
+from leveret.interceptors.chain import chain_of
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.plugins.json_schema import JsonSchema
+from leveret.policy import Policy
+from leveret.protocols.http.metrics import endpoint
+from leveret.values import Table
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import message
 from tests.harness.http import ELSEWHERE, HERE, Response, basic

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from perf import cli
-from perf.command import measure, plan_of
+from leveret.perf import cli
+from leveret.perf.command import measure, plan_of
 from tests.interop.conftest import RunningNode, node, node_with
 
 __all__ = ["node", "node_with"]

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from struct import pack
 
-from perf.block import DIGITS, Block, Pattern
+from leveret.perf.block import DIGITS, Block, Pattern
 
 HEAD = b"\0" * 8 + pack("<I", 7) + b"\0" * 8
 KINDS = [

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from perf import cli
-from perf.command import perf, plan_of
-from perf.plan import Sizes, Url
+from leveret.perf import cli
+from leveret.perf.command import perf, plan_of
+from leveret.perf.plan import Sizes, Url
 from tests.interop.conftest import RunningNode, wait_until
 from tests.perf.conftest import options
 
@@ -104,7 +104,7 @@ def test_json_has_the_shape_that_the_page_shows(node: RunningNode, capsys: pytes
 @pytest.mark.interop
 @pytest.mark.system
 def test_ctrl_c_ends_it_with_the_summary(node: RunningNode):
-    program = "import sys, argparse; from perf.cli import COMMAND; p = argparse.ArgumentParser()\n"
+    program = "import sys, argparse; from leveret.perf.cli import COMMAND; p = argparse.ArgumentParser()\n"
     program += "COMMAND.add_to(p, {}); o = p.parse_args(sys.argv[1:]); sys.exit(o.command(o, {}))"
     command = [sys.executable, "-c", program, "--url", node.url, "--rate", "100", "--json", "-"]
     process = subprocess.Popen(

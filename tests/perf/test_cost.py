@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from perf.amqp091 import delivery_shape, publish_pattern
-from perf.amqp10 import address_of, message_of, transfer_pattern
-from perf.block import Block
-from perf.deliveries import Run, Strides
-from perf.ends import Source, Subscription, Tally, count_run
-from perf.plan import Plan, Url
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.perf.amqp091 import delivery_shape, publish_pattern
+from leveret.perf.amqp10 import address_of, message_of, transfer_pattern
+from leveret.perf.block import Block
+from leveret.perf.deliveries import Run, Strides
+from leveret.perf.ends import Source, Subscription, Tally, count_run
+from leveret.perf.plan import Plan, Url
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 
 MESSAGES = 10_000
 PLAN = Plan(Url("localhost", 5672, "guest", "guest", "/"), confirms=1000)

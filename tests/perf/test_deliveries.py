@@ -7,12 +7,12 @@ from struct import pack
 
 import pytest
 
-from perf.amqp091 import delivery_shape
-from perf.deliveries import Run, Shape, Strides
-from perf.errors import PerfError
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.perf.amqp091 import delivery_shape
+from leveret.perf.deliveries import Run, Shape, Strides
+from leveret.perf.errors import PerfError
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 
 OTHER = wire.method_frame(1, m.BasicConsumeOk("c").encode())
 

@@ -6,10 +6,10 @@ from struct import pack
 
 import pytest
 
-from perf.amqp10 import body_in, transfer_shape
-from perf.deliveries import Run, Shape
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import wire
+from leveret.perf.amqp10 import body_in, transfer_shape
+from leveret.perf.deliveries import Run, Shape
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import wire
 from tests.perf import test_deliveries
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from perf.block import Block, Pattern
-from perf.ends import Source, Subscription, Tally
-from perf.pace import Pacing
+from leveret.perf.block import Block, Pattern
+from leveret.perf.ends import Source, Subscription, Tally
+from leveret.perf.pace import Pacing
 
 MESSAGE = Pattern(b"x" * 10)
 MS = 1_000_000

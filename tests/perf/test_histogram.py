@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf.histogram import EXACT, Histogram, bucket_of, middle_of
+from leveret.perf.histogram import EXACT, Histogram, bucket_of, middle_of
 
 
 def test_small_values_are_exact():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from perf.churn import churn
-from perf.command import measure, perf, plan_of
-from perf.errors import UNREACHABLE, PerfError
-from perf.report import text
+from leveret.perf.churn import churn
+from leveret.perf.command import measure, perf, plan_of
+from leveret.perf.errors import UNREACHABLE, PerfError
+from leveret.perf.report import text
 from tests.interop.conftest import RunningNode
 from tests.perf.conftest import Load, options
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perf.errors import UNREACHABLE, PerfError
+from leveret.perf.errors import UNREACHABLE, PerfError
 from tests.interop.conftest import RunningNode
 from tests.perf import test_loads
 from tests.perf.conftest import Load

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from perf.pace import SECOND, Pacing
+from leveret.perf.pace import SECOND, Pacing
 
 
 def test_the_first_is_due_at_once_and_then_one_each_interval():

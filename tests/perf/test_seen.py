@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from array import array
 
-from perf.sequence_check import Account, Seen
+from leveret.perf.sequence_check import Account, Seen
 
 
 def seen(*numbers: int, publisher: int = 0) -> Seen:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perf.command import measure, plan_of
-from perf.errors import UNREACHABLE, PerfError
+from leveret.perf.command import measure, plan_of
+from leveret.perf.errors import UNREACHABLE, PerfError
 from tests.interop.conftest import Start
 from tests.perf.conftest import options
 from tests.perf.test_loads import VERIFIED

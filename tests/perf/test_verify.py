@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.command import perf
+from leveret.perf.command import perf
 from tests.perf.conftest import options
 from tests.perf.peers import fake_broker
 

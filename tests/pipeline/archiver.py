@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from pipeline.jobs.archive_columns import columns
-from pipeline.jobs.archive_local import local_archive
-from pipeline.jobs.checkpoints import QueryCheckpoint
-from pipeline.jobs.data_files import Layout
-from pipeline.jobs.run import Report, Stop
-from pipeline.options import Use, read_options
+from leveret.pipeline.jobs.archive_columns import columns
+from leveret.pipeline.jobs.archive_local import local_archive
+from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
+from leveret.pipeline.jobs.data_files import Layout
+from leveret.pipeline.jobs.run import Report, Stop
+from leveret.pipeline.options import Use, read_options
 
 BATCH: Final = 100  # messages
 BY: Final = ("day", "hour")

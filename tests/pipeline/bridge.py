@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from pipeline.jobs.archive import Target, archive_messages
-from pipeline.jobs.run import patiently
-from pipeline.jobs.table import table
-from pipeline.session import session
+from leveret.pipeline.jobs.archive import Target, archive_messages
+from leveret.pipeline.jobs.run import patiently
+from leveret.pipeline.jobs.table import table
+from leveret.pipeline.session import session
 from tests.pipeline.installation import SETTINGS
 
 BATCH: Final = 200  # messages

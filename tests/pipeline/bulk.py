@@ -13,11 +13,11 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from broker_core.message import Facts, Message
-from broker_core.store.block import Block, header, pack
-from broker_core.store.contract import Append
-from protocols.amqp091.broker.encoding import ENCODING as AMQP091
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.durable.store.block import Block, header, pack
+from leveret.durable.store.contract import Append
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 
 FACTS = Facts(durable=True)
 ROOT = "/api/leveret/streams/"

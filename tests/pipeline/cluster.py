@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from pipeline.bundle import bundle
+from leveret.pipeline.bundle import bundle
 from tests.pipeline.conftest import ROOT
 from tests.pipeline.installation import QUICK, SETTINGS, environment, home
 from tests.pipeline.processes import command_of, descendants, kill
@@ -121,7 +121,7 @@ class Cluster:
         command = [
             sys.executable,
             "-m",
-            "broker_core.cli",
+            "leveret",
             "pipeline",
             *map(str, words),
             "--master",

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     need_module("pyspark")
-    from pipeline.session import NoSpark, session
+    from leveret.pipeline.session import NoSpark, session
 
     before = dict(os.environ)
     os.environ.update(environment())
@@ -60,7 +60,7 @@ class LocalNode:
 
     def start(self) -> None:
         addresses = ("--listen", self._listen, "--http", self._http)
-        command = [sys.executable, "-m", "broker_core.cli", "serve", *addresses, "--data", str(self._folder)]
+        command = [sys.executable, "-m", "leveret", "serve", *addresses, "--data", str(self._folder)]
         self._process = subprocess.Popen(
             command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )

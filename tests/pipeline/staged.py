@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from broker_core.message import Message
-from broker_core.store.block import Block, header, messages_of
-from protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from leveret.durable.store.block import Block, header, messages_of
+from leveret.message import Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
 from tests.pipeline.bulk import FakeBroker, said
 
 STAGING = "/api/leveret/staging/"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.jobs.activity import Activity, java_log, versions
+from leveret.pipeline.jobs.activity import Activity, java_log, versions
 
 
 class Time:

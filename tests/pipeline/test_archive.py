@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.cli import main
-from broker_core.values import Timestamp
-from pipeline.errors import BadOption, DataLoss, PipelineError
-from pipeline.jobs import delta
-from pipeline.jobs.archive import Target
-from pipeline.jobs.archive_columns import columns
-from pipeline.jobs.archive_local import Backlog, LocalArchive, local_archive
-from pipeline.jobs.archive_run import MESSAGES_MAX, Engine, format_for, reason, why_not_here
-from pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
-from pipeline.jobs.run import Report, Stop
-from pipeline.offsets import Marks
-from pipeline.options import Use, read_options
+from leveret.pipeline.errors import BadOption, DataLoss, PipelineError
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.archive import Target
+from leveret.pipeline.jobs.archive_columns import columns
+from leveret.pipeline.jobs.archive_local import Backlog, LocalArchive, local_archive
+from leveret.pipeline.jobs.archive_run import MESSAGES_MAX, Engine, format_for, reason, why_not_here
+from leveret.pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
+from leveret.pipeline.jobs.run import Report, Stop
+from leveret.pipeline.offsets import Marks
+from leveret.pipeline.options import Use, read_options
+from leveret.server.cli import main
+from leveret.values import Timestamp
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import QUEUED_MS, FakeBroker, message
 
@@ -30,7 +30,7 @@ polars = need_module("polars")
 deltalake = need_module("deltalake")
 pyarrow = need_module("pyarrow")
 
-from pipeline.jobs.data_files import Layout  # noqa: E402
+from leveret.pipeline.jobs.data_files import Layout  # noqa: E402
 
 NOON = 1_795_780_800_000  # ms since 1970: 2026-11-27T12:00:00Z
 DAY = 86_400_000

@@ -7,13 +7,14 @@ import sys
 import zipfile
 from pathlib import Path
 
-from pipeline.bundle import bundle, where
+from leveret.pipeline.bundle import bundle, where
 
 PROGRAM = """
 import sys
 sys.path[:0] = [{zip!r}]
-import pipeline.bundle, broker_core.store.block, protocols.amqp10.broker.encoding, attrs, mypy_extensions
-print(pipeline.bundle.where(), attrs.__file__, mypy_extensions.__file__)
+import leveret.pipeline.bundle, leveret.durable.store.block, leveret.protocols.amqp10.broker.encoding
+import attrs, mypy_extensions
+print(leveret.pipeline.bundle.where(), attrs.__file__, mypy_extensions.__file__)
 """
 
 
@@ -32,6 +33,6 @@ def test_the_same_sources_make_the_same_zip_with_the_licences_of_others(tmp_path
     bundle(other)
     assert one.read_bytes() == other.read_bytes()
     names = zipfile.ZipFile(one).namelist()
-    assert {"pyspark_amqp.py", "pipeline/source.py"} < set(names)
+    assert {"pyspark_amqp.py", "leveret/pipeline/source.py"} < set(names)
     assert sum("LICENSE" in name for name in names) == 2
     assert not [name for name in names if name.endswith((".so", ".pyc")) or name.startswith("tests/")]

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from broker_core.store.block import header
-from pipeline.client import Client, Lease, Listed
-from pipeline.errors import (
+from leveret.durable.store.block import header
+from leveret.pipeline.client import Client, Lease, Listed
+from leveret.pipeline.errors import (
     Ahead,
     BadOption,
     Expired,
@@ -23,7 +23,7 @@ from pipeline.errors import (
     Remade,
     Unreachable,
 )
-from pipeline.options import Use, read_options
+from leveret.pipeline.options import Use, read_options
 from tests.pipeline.bulk import FakeBroker, message
 
 UNUSED = "http://127.0.0.1:1"  # nobody listens there
@@ -302,7 +302,7 @@ def test_an_answer_that_makes_no_sense_is_no_crash(
 def test_an_answer_that_is_too_large_is_not_taken(
     broker: FakeBroker, client: Client, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pipeline.client.TEXT_MAX", 10)
+    monkeypatch.setattr("leveret.pipeline.client.TEXT_MAX", 10)
     monkeypatch.setattr(Client._answer, "__defaults__", (10,))
     broker.stream("orders").publish(message(b"x"))
     with pytest.raises(PipelineError, match="bytes, where 10 are the most"):

@@ -16,7 +16,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from pipeline.bundle import bundle
+from leveret.pipeline.bundle import bundle
 from tests.interop.conftest import need_module
 from tests.pipeline.cluster import BEGIN_TIMEOUT_S, RUN_TIMEOUT_S, bare_python
 from tests.pipeline.conftest import ROOT, LocalNode

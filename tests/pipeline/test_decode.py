@@ -15,21 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructField, StructType
 
-from broker_core.message import Facts, Message
-from broker_core.store.contract import DamagedError
-from broker_core.testing.fakes import FakeEncoding
-from broker_core.values import Properties
-from pipeline import decode, properties091
-from pipeline.arrow import Batch, schema_of
-from pipeline.decode import Decoder
-from pipeline.errors import BadOption
-from pipeline.options import Use, read_options
-from pipeline.schema import PROPERTIES, SCHEMAS, check, full
-from protocols.amqp010.broker.encoding import ENCODING as AMQP010
-from protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties
-from protocols.amqp091.codec.fields import ByteArray
-from protocols.amqp091.codec.wire import LongLong
-from protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.durable.store.contract import DamagedError
+from leveret.message import Facts, Message
+from leveret.pipeline import decode, properties091
+from leveret.pipeline.arrow import Batch, schema_of
+from leveret.pipeline.decode import Decoder
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.options import Use, read_options
+from leveret.pipeline.schema import PROPERTIES, SCHEMAS, check, full
+from leveret.protocols.amqp010.broker.encoding import ENCODING as AMQP010
+from leveret.protocols.amqp010.codec.commands import DeliveryProperties, MessageProperties
+from leveret.protocols.amqp091.codec.fields import ByteArray
+from leveret.protocols.amqp091.codec.wire import LongLong
+from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.testing.fakes import FakeEncoding
+from leveret.values import Properties
 from tests.pipeline.bulk import block, bodies, message
 
 

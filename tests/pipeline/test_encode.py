@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType, VariantVal
 
-from broker_core.message import Message
-from broker_core.store.block import Block, header, messages_of
-from pipeline import encode
-from pipeline.arrow import Batch, schema_of
-from pipeline.columns import columns_of
-from pipeline.encode import Encoder, Made, together
-from pipeline.errors import BadRow
-from pipeline.schema import VARIANT
-from pipeline.sink_options import SinkOptions, read_sink_options
-from protocols.amqp091.broker.encoding import ENCODING as AMQP091
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.durable.store.block import Block, header, messages_of
+from leveret.message import Message
+from leveret.pipeline import encode
+from leveret.pipeline.arrow import Batch, schema_of
+from leveret.pipeline.columns import columns_of
+from leveret.pipeline.encode import Encoder, Made, together
+from leveret.pipeline.errors import BadRow
+from leveret.pipeline.schema import VARIANT
+from leveret.pipeline.sink_options import SinkOptions, read_sink_options
+from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from leveret.protocols.amqp091.codec.wire import BasicProperties
 
 Row = dict[str, object]
 HEADERS = pa.map_(pa.string(), pa.string())

@@ -26,13 +26,13 @@ from pyspark.sql.datasource import (  # noqa: E402
     StringStartsWith,
 )
 
-from broker_core.message import Facts, Message  # noqa: E402
-from broker_core.selectors.parser import Selector  # noqa: E402
-from pipeline.decode import Decoder  # noqa: E402
-from pipeline.errors import BadOption  # noqa: E402
-from pipeline.filters import Conditions  # noqa: E402
-from pipeline.source import AmqpSource, BatchReader  # noqa: E402
-from protocols.amqp091.broker.encoding import ENCODING as AMQP091  # noqa: E402
+from leveret.message import Facts, Message  # noqa: E402
+from leveret.pipeline.decode import Decoder  # noqa: E402
+from leveret.pipeline.errors import BadOption  # noqa: E402
+from leveret.pipeline.filters import Conditions  # noqa: E402
+from leveret.pipeline.source import AmqpSource, BatchReader  # noqa: E402
+from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091  # noqa: E402
+from leveret.selectors.parser import Selector  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

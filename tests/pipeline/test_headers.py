@@ -11,18 +11,18 @@ pytest.importorskip("pyarrow")
 
 from pyspark.sql.types import StructType, VariantVal
 
-from broker_core.message import Death, Message, Notes
-from pipeline.arrow import schema_of
-from pipeline.decode import Decoder
-from pipeline.errors import BadOption
-from pipeline.options import Options, Use, read_options
-from pipeline.schema import ANNOTATIONS, SCHEMAS, VARIANT, check, full
-from protocols.amqp091.broker.encoding import ENCODING as AMQP091
-from protocols.amqp091.broker.encoding import rendered
-from protocols.amqp091.codec.fields import ByteArray
-from protocols.amqp10.broker.encoding import ENCODING as AMQP10
-from protocols.amqp10.broker.envelope import annotations_section, entry
-from protocols.amqp10.codec.types import Symbol, ULong
+from leveret.message import Death, Message, Notes
+from leveret.pipeline.arrow import schema_of
+from leveret.pipeline.decode import Decoder
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.options import Options, Use, read_options
+from leveret.pipeline.schema import ANNOTATIONS, SCHEMAS, VARIANT, check, full
+from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from leveret.protocols.amqp091.broker.encoding import rendered
+from leveret.protocols.amqp091.codec.fields import ByteArray
+from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.protocols.amqp10.broker.envelope import annotations_section, entry
+from leveret.protocols.amqp10.codec.types import Symbol, ULong
 from tests.pipeline.bulk import FACTS, block, message
 
 HEADERS = SCHEMAS["amqp"]["headers"]

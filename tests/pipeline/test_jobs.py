@@ -13,16 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.cli import extensions, main, parser
-from pipeline.client import Client
-from pipeline.errors import BadOption, PipelineError
-from pipeline.jobs.archive import LOG, Target, require_checkpoint
-from pipeline.jobs.checkpoints import position
-from pipeline.jobs.dry_run import planned
-from pipeline.jobs.endpoint import BrokerEndpoint
-from pipeline.jobs.lag import LeaseLag, measured
-from pipeline.jobs.route import function_named, routed
-from pipeline.jobs.run import (
+from leveret.pipeline.client import Client
+from leveret.pipeline.errors import BadOption, PipelineError
+from leveret.pipeline.jobs.archive import LOG, Target, require_checkpoint
+from leveret.pipeline.jobs.checkpoints import position
+from leveret.pipeline.jobs.dry_run import planned
+from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.jobs.lag import LeaseLag, measured
+from leveret.pipeline.jobs.route import function_named, routed
+from leveret.pipeline.jobs.run import (
     STARTS_MAX,
     Report,
     Stop,
@@ -33,13 +32,14 @@ from pipeline.jobs.run import (
     told_again,
     watch,
 )
-from pipeline.offsets import Mark
+from leveret.pipeline.offsets import Mark
+from leveret.server.cli import extensions, main, parser
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, said
 
 need_module("pyspark")
 
-from pipeline.jobs import commands  # noqa: E402
+from leveret.pipeline.jobs import commands  # noqa: E402
 
 LEASES = "/api/leveret/leases/%2F"
 
@@ -518,10 +518,10 @@ def test_the_second_ctrl_c_means_at_once():
 def test_jobs_are_there_without_spark_and_say_how_to_get_it(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    loaded = "import sys, pipeline.jobs.commands; print({'pyspark', 'pyarrow'} & set(sys.modules))"
+    loaded = "import sys, leveret.pipeline.jobs.commands; print({'pyspark', 'pyarrow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
-    monkeypatch.setattr("pipeline.session.find_spec", lambda name: None)
+    monkeypatch.setattr("leveret.pipeline.session.find_spec", lambda name: None)
     broker.stream("orders")
     words = ["archive", "orders", str(tmp_path / "lake"), "--endpoint", broker.url, "--continuous"]
     assert main(["pipeline", *words], {}) == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import BadOption
-from pipeline.jobs.dead_letters import Count, as_csv, as_json, as_text
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.jobs.dead_letters import Count, as_csv, as_json, as_text
 from tests.interop.conftest import need_module
 
 
@@ -44,7 +44,7 @@ def test_dead_letters_are_told_by_kind_and_over_time():
 
 def test_a_picture_shows_the_largest_and_the_others_together(tmp_path: Path):
     need_module("matplotlib")
-    from pipeline.jobs import picture
+    from leveret.pipeline.jobs import picture
 
     many = [died(8, f"q{number:02}", "expired", number + 1) for number in range(20)]
     found = picture.series([*many, died(9, "q19", "expired", 100)])

@@ -9,18 +9,18 @@ from pathlib import Path
 import attrs
 import pytest
 
-from broker_core.store.block import Block, header
-from pipeline.errors import BadOption, PipelineError
-from pipeline.jobs.replay import Asked, Checkpoint, Content, Plan, cut
-from pipeline.publisher import Part, Published, State, Taken
-from pipeline.sink_options import read_sink_options
+from leveret.durable.store.block import Block, header
+from leveret.pipeline.errors import BadOption, PipelineError
+from leveret.pipeline.jobs.replay import Asked, Checkpoint, Content, Plan, cut
+from leveret.pipeline.publisher import Part, Published, State, Taken
+from leveret.pipeline.sink_options import read_sink_options
 from tests.interop.conftest import need_module
 
 need_module("pyspark")
 
 import pyarrow as pa  # noqa: E402
 
-from pipeline.jobs.replay_batches import Pace, Replaying  # noqa: E402
+from leveret.pipeline.jobs.replay_batches import Pace, Replaying  # noqa: E402
 
 ASKED = Asked("/lake", "again")
 PLAN = Plan("replay-1", ASKED, Content(("/lake/a.parquet",), ("stream",)), (10, 20, 31), (5, 7))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
-from broker_core.cli import main
+from leveret.server.cli import main
 from tests.interop.conftest import need_module
 from tests.pipeline.conftest import ROOT, LocalNode
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 need_module("pyspark")
 
-from pipeline.jobs.table import table  # noqa: E402
+from leveret.pipeline.jobs.table import table  # noqa: E402
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 

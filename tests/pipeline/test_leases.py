@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from pyspark.sql.types import StructType
 
-from pipeline import leases
-from pipeline.arrow import schema_of
-from pipeline.client import Client
-from pipeline.decode import Decoder
-from pipeline.errors import BadOption, DataLoss, Fenced, Missing
-from pipeline.leases import HeldLeases, LeasedBlocks, Leases
-from pipeline.offsets import Mark, Marks, Range
-from pipeline.options import Use, read_options
-from pipeline.planner import Limit, Planner
-from pipeline.queue_batch import QueueBatch
-from pipeline.reader import read
-from pipeline.requests import TEXT_MAX, Answer
-from pipeline.schema import SCHEMAS
-from pipeline.source import ReadTask, StreamReader
+from leveret.pipeline import leases
+from leveret.pipeline.arrow import schema_of
+from leveret.pipeline.client import Client
+from leveret.pipeline.decode import Decoder
+from leveret.pipeline.errors import BadOption, DataLoss, Fenced, Missing
+from leveret.pipeline.leases import HeldLeases, LeasedBlocks, Leases
+from leveret.pipeline.offsets import Mark, Marks, Range
+from leveret.pipeline.options import Use, read_options
+from leveret.pipeline.planner import Limit, Planner
+from leveret.pipeline.queue_batch import QueueBatch
+from leveret.pipeline.reader import read
+from leveret.pipeline.requests import TEXT_MAX, Answer
+from leveret.pipeline.schema import SCHEMAS
+from leveret.pipeline.source import ReadTask, StreamReader
 from tests.pipeline.bulk import FakeBroker, FakeQueue, message
 
 ALL = Limit()
@@ -373,7 +373,7 @@ def test_a_batch_read_gives_what_is_reserved_and_reserves_nothing(broker: FakeBr
 def test_a_batch_of_queues_is_the_same_until_it_is_committed(
     broker: FakeBroker, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pipeline.client.Asker", lambda *_: Closing(broker))
+    monkeypatch.setattr("leveret.pipeline.client.Asker", lambda *_: Closing(broker))
     options = {"endpoints": "a", "subscribe": "jobs", "readerName": "nightly"}
     with pytest.raises(BadOption, match="the options subscribe and readerName"):
         QueueBatch({"endpoints": "a", "subscribe": "jobs"})
@@ -393,7 +393,7 @@ def test_a_batch_of_queues_is_the_same_until_it_is_committed(
 def test_only_the_driver_opens_a_lease_and_nobody_gives_it_back(
     broker: FakeBroker, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("pipeline.client.Asker", lambda *_: Closing(broker))
+    monkeypatch.setattr("leveret.pipeline.client.Asker", lambda *_: Closing(broker))
     queue.fill(5)
     reader = StreamReader(read_options(said({}), Use.STREAM), COLUMNS)
     start = reader.initialOffset()

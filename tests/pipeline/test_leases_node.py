@@ -13,16 +13,16 @@ from pika.adapters.blocking_connection import BlockingChannel
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from pipeline.arrow import schema_of
-from pipeline.client import Client
-from pipeline.decode import Decoder
-from pipeline.errors import Refused
-from pipeline.leases import LeasedBlocks, Leases
-from pipeline.offsets import Marks
-from pipeline.options import Use, read_options
-from pipeline.planner import Limit, Planner
-from pipeline.reader import read
-from pipeline.schema import SCHEMAS
+from leveret.pipeline.arrow import schema_of
+from leveret.pipeline.client import Client
+from leveret.pipeline.decode import Decoder
+from leveret.pipeline.errors import Refused
+from leveret.pipeline.leases import LeasedBlocks, Leases
+from leveret.pipeline.offsets import Marks
+from leveret.pipeline.options import Use, read_options
+from leveret.pipeline.planner import Limit, Planner
+from leveret.pipeline.reader import read
+from leveret.pipeline.schema import SCHEMAS
 from tests.pipeline.conftest import LocalNode, started
 
 pytestmark = [pytest.mark.interop]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import PipelineError
-from pipeline.offsets import PIECE_MIN, Mark, Range, admitted, from_json, read_between, split, to_json
+from leveret.pipeline.errors import PipelineError
+from leveret.pipeline.offsets import PIECE_MIN, Mark, Range, admitted, from_json, read_between, split, to_json
 
 PARTITIONS = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3))
 COUNTS = st.dictionaries(PARTITIONS, st.integers(0, 50))

@@ -7,9 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import BadOption
-from pipeline.options import Edge, Offsets, Options, Since, SinceEach, Use, documentation, read_options
-from pipeline.requests import password_of
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.options import (
+    Edge,
+    Offsets,
+    Options,
+    Since,
+    SinceEach,
+    Use,
+    documentation,
+    read_options,
+)
+from leveret.pipeline.requests import password_of
 
 LEAST = {"endpoints": "http://localhost:15672", "subscribe": "orders"}
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from pipeline.client import Fetched, Listed, Stream
-from pipeline.errors import BadOption, DataLoss, Expired, Missing, Remade
-from pipeline.offsets import Mark, Marks, Range
-from pipeline.options import Options, Use, read_options
-from pipeline.planner import Limit, Planner
+from leveret.pipeline.client import Fetched, Listed, Stream
+from leveret.pipeline.errors import BadOption, DataLoss, Expired, Missing, Remade
+from leveret.pipeline.offsets import Mark, Marks, Range
+from leveret.pipeline.options import Options, Use, read_options
+from leveret.pipeline.planner import Limit, Planner
 from tests.pipeline.bulk import FakeBroker, message
 
 ALL = Limit()

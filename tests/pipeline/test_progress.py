@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.errors import BadOption
-from pipeline.progress import ProgressReporter, QueryProgress, progress_in
+from leveret.pipeline.errors import BadOption
+from leveret.pipeline.progress import ProgressReporter, QueryProgress, progress_in
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker
 from tests.pipeline.conftest import LocalNode
@@ -97,9 +97,9 @@ def test_a_listener_measures_a_query_and_the_broker_shows_it(
 ):
     import pika
 
-    from pipeline.client import Client
-    from pipeline.listener import LagListener
-    from pipeline.options import Use, read_options
+    from leveret.pipeline.client import Client
+    from leveret.pipeline.listener import LagListener
+    from leveret.pipeline.options import Use, read_options
 
     with pika.BlockingConnection(pika.URLParameters(node.amqp_url)) as connection:
         channel = connection.channel()

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyarrow")
 
-from broker_core.errors import PreconditionFailed
-from broker_core.values import Properties
-from pipeline import properties091
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.codec.fields import ByteArray, Int8, LongLong, MalformedError, Timestamp
-from protocols.amqp091.codec.wire import BasicProperties
+from leveret.errors import PreconditionFailed
+from leveret.pipeline import properties091
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp091.codec.fields import ByteArray, Int8, LongLong, MalformedError, Timestamp
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.values import Properties
 
 SHORT = st.text(max_size=8)
 VALUES = st.recursive(

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.errors import Missing, PipelineError, Refused, Unreachable
-from pipeline.publisher import Published, Publisher, State, Taken
-from pipeline.sink_options import read_sink_options
+from leveret.pipeline.errors import Missing, PipelineError, Refused, Unreachable
+from leveret.pipeline.publisher import Published, Publisher, State, Taken
+from leveret.pipeline.sink_options import read_sink_options
 from tests.pipeline.bulk import block, message, serving
 from tests.pipeline.staged import FakeExchanges, bodies
 from tests.pipeline.test_client import UNUSED, Time

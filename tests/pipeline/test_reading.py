@@ -9,14 +9,14 @@ pytest.importorskip("pyarrow")
 
 from pyspark.sql.types import StructType
 
-from pipeline.arrow import schema_of
-from pipeline.client import Fetched
-from pipeline.decode import Decoder
-from pipeline.errors import DataLoss, PipelineError
-from pipeline.offsets import Range
-from pipeline.options import Use, read_options
-from pipeline.reader import read
-from pipeline.schema import SCHEMAS
+from leveret.pipeline.arrow import schema_of
+from leveret.pipeline.client import Fetched
+from leveret.pipeline.decode import Decoder
+from leveret.pipeline.errors import DataLoss, PipelineError
+from leveret.pipeline.offsets import Range
+from leveret.pipeline.options import Use, read_options
+from leveret.pipeline.reader import read
+from leveret.pipeline.schema import SCHEMAS
 from tests.pipeline.bulk import FakeBroker, FakeStream, block, message
 from tests.pipeline.test_planning import Direct
 

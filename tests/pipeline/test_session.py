@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 
-from pipeline import session
-from pipeline.session import NoSpark, find_java
+from leveret.pipeline import session
+from leveret.pipeline.session import NoSpark, find_java
 
 
 def executable(path: Path, text: str = "#!/bin/sh\n") -> Path:

@@ -12,16 +12,16 @@ pytest.importorskip("pyarrow")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.errors import PreconditionFailed
-from broker_core.message import Message
-from broker_core.store.contract import DamagedError
-from pipeline import decode, properties091
-from pipeline.decode import Decoder
-from pipeline.jobs.archive_columns import COLUMNS
-from pipeline.shapes import ROWS_MIN, Joined
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.codec.fields import LongLong, MalformedError
-from protocols.amqp10.codec.errors import AmqpError
+from leveret.durable.store.contract import DamagedError
+from leveret.errors import PreconditionFailed
+from leveret.message import Message
+from leveret.pipeline import decode, properties091
+from leveret.pipeline.decode import Decoder
+from leveret.pipeline.jobs.archive_columns import COLUMNS
+from leveret.pipeline.shapes import ROWS_MIN, Joined
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp091.codec.fields import LongLong, MalformedError
+from leveret.protocols.amqp10.codec.errors import AmqpError
 from tests.pipeline.bulk import FACTS, block, message
 from tests.pipeline.test_headers import died
 from tests.pipeline.test_properties091 import GIVEN, raw_of

@@ -11,16 +11,16 @@ pytest.importorskip("pyarrow")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.message import Message
-from pipeline import decode
-from pipeline.decode import Rows
-from pipeline.jobs.archive_columns import COLUMNS
-from pipeline.shapes import ROWS_MIN
-from protocols.amqp10.broker.encoding import ENCODING
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec import types
-from protocols.amqp10.codec.sections import data_begin
-from protocols.amqp10.codec.types import Symbol, encode
+from leveret.message import Message
+from leveret.pipeline import decode
+from leveret.pipeline.decode import Rows
+from leveret.pipeline.jobs.archive_columns import COLUMNS
+from leveret.pipeline.shapes import ROWS_MIN
+from leveret.protocols.amqp10.broker.encoding import ENCODING
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec import types
+from leveret.protocols.amqp10.codec.sections import data_begin
+from leveret.protocols.amqp10.codec.types import Symbol, encode
 from tests.pipeline.bulk import FACTS, message
 from tests.pipeline.test_headers import died
 from tests.pipeline.test_shapes import KAFKA, SHIFTS, damaged, decoded, mixed, one_by_one, require_alike

@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType
 
-from pipeline.arrow import Batch
-from pipeline.columns import columns_of
-from pipeline.errors import BadRow, PipelineError, Refused, Unreachable
-from pipeline.schema import record
-from pipeline.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamWriter, TaskResult, Writing
-from pipeline.sink_options import read_sink_options
+from leveret.pipeline.arrow import Batch
+from leveret.pipeline.columns import columns_of
+from leveret.pipeline.errors import BadRow, PipelineError, Refused, Unreachable
+from leveret.pipeline.schema import record
+from leveret.pipeline.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamWriter, TaskResult, Writing
+from leveret.pipeline.sink_options import read_sink_options
 from tests.pipeline.bulk import said, serving
 from tests.pipeline.staged import FakeExchanges, bodies
 

@@ -14,12 +14,12 @@ import pika
 import pyarrow as pa
 from pyspark.sql.types import BinaryType
 
-from pipeline.columns import columns_of
-from pipeline.encode import Encoder
-from pipeline.errors import Missing, Refused
-from pipeline.publisher import Published, Publisher, Taken
-from pipeline.schema import record
-from pipeline.sink_options import SinkOptions, read_sink_options
+from leveret.pipeline.columns import columns_of
+from leveret.pipeline.encode import Encoder
+from leveret.pipeline.errors import Missing, Refused
+from leveret.pipeline.publisher import Published, Publisher, Taken
+from leveret.pipeline.schema import record
+from leveret.pipeline.sink_options import SinkOptions, read_sink_options
 from tests.pipeline.conftest import LocalNode, started
 
 pytestmark = pytest.mark.interop

@@ -21,12 +21,12 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from pipeline.columns import PASSED_OVER, Columns, columns_of
-from pipeline.errors import BadOption, BadRow
-from pipeline.options import documentation
-from pipeline.schema import SCHEMAS, record
-from pipeline.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, read_sink_options
-from pipeline.source import AmqpSource
+from leveret.pipeline.columns import PASSED_OVER, Columns, columns_of
+from leveret.pipeline.errors import BadOption, BadRow
+from leveret.pipeline.options import documentation
+from leveret.pipeline.schema import SCHEMAS, record
+from leveret.pipeline.sink_options import AT_LEAST_ONCE, EXACTLY_ONCE, SinkOptions, read_sink_options
+from leveret.pipeline.source import AmqpSource
 
 KINDS: dict[str, DataType] = {
     "binary": BinaryType(),

@@ -16,7 +16,7 @@ need_module("pyspark")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
 
-from pipeline.source import IDLE_S, AmqpSource, StreamReader  # noqa: E402
+from leveret.pipeline.source import IDLE_S, AmqpSource, StreamReader  # noqa: E402
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_a_query_that_finds_nothing_new_does_not_ask_again_at_once(
     broker: FakeBroker, reader: StreamReader, monkeypatch: pytest.MonkeyPatch
 ):
     slept: list[float] = []
-    monkeypatch.setattr("pipeline.source.time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr("leveret.pipeline.source.time", SimpleNamespace(sleep=slept.append))
     stream = broker.stream("orders")
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) == start
@@ -42,5 +42,5 @@ def test_a_query_that_finds_nothing_new_does_not_ask_again_at_once(
 
 def test_processes_that_plan_for_spark_do_not_import_pandas():
     """Spark starts several for each query, and that takes longer than all the rest that they import."""
-    program = "import sys, pipeline.source, pipeline.jobs.table_sink; sys.exit('pandas' in sys.modules)"
+    program = "import sys, leveret.pipeline.source, leveret.pipeline.jobs.table_sink; sys.exit('pandas' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
-from pipeline.jobs.run import patiently
+from leveret.pipeline.jobs.run import patiently
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker, message
 from tests.pipeline.conftest import ROOT, LocalNode

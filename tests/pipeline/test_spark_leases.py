@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
-from pipeline.client import Client
-from pipeline.jobs.run import patiently
-from pipeline.options import Use, read_options
-from pipeline.queue_batch import QueueBatch
+from leveret.pipeline.client import Client
+from leveret.pipeline.jobs.run import patiently
+from leveret.pipeline.options import Use, read_options
+from leveret.pipeline.queue_batch import QueueBatch
 from tests.interop.conftest import need_module
 from tests.pipeline.conftest import LocalNode
 from tests.pipeline.test_spark import Archive, batch
@@ -92,7 +92,7 @@ def test_a_batch_of_a_queue_leaves_it_when_it_is_committed(spark: SparkSession, 
     publish(node, [b"%d" % number for number in range(10)])
     with pytest.raises(errors.AnalysisException) as caught:
         batch(spark, node, **QUEUE).count()
-    assert "reserve them with pipeline.queue_batch.QueueBatch" in str(caught.value)
+    assert "reserve them with leveret.pipeline.queue_batch.QueueBatch" in str(caught.value)
     published = datetime.now(UTC)
     reserved = QueueBatch({"endpoints": node.url, **QUEUE}, messages=7)
     publish(node, [b"late"])

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.client import Client
-from pipeline.errors import BadOption, Unreachable
-from pipeline.options import Use, read_options
+from leveret.pipeline.client import Client
+from leveret.pipeline.errors import BadOption, Unreachable
+from leveret.pipeline.options import Use, read_options
 from tests.interop.conftest import need_command
 from tests.pipeline.bulk import FakeBroker, serving
 

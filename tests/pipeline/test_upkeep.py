@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.cli import main
-from pipeline.jobs import delta
-from pipeline.jobs.lag import LeaseLag
-from pipeline.offsets import Mark
+from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs.lag import LeaseLag
+from leveret.pipeline.offsets import Mark
+from leveret.server.cli import main
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import FakeBroker
 from tests.pipeline.test_archive import Lake
@@ -22,8 +22,8 @@ need_module("deltalake")
 
 import pyarrow as pa  # noqa: E402
 
-from pipeline.jobs.archive_columns import COLUMNS  # noqa: E402
-from pipeline.jobs.upkeep import OffsetSet, checked  # noqa: E402
+from leveret.pipeline.jobs.archive_columns import COLUMNS  # noqa: E402
+from leveret.pipeline.jobs.upkeep import OffsetSet, checked  # noqa: E402
 
 
 @pytest.fixture
@@ -122,7 +122,7 @@ def test_what_is_missing_or_twice_or_damaged_is_said(lake: Lake, capsys: pytest.
 
 
 def delta_file(where: Path, file: delta.Committed) -> object:
-    from pipeline.jobs.data_files import DataFile
+    from leveret.pipeline.jobs.data_files import DataFile
 
     return DataFile(
         file.path, file.values, file.octets, file.rows or 0, 0, json.dumps({"numRecords": file.rows})

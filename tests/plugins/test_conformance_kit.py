@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import pytest
 
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Binding, Destination, Exchange, ExchangeType, Handled, LooksAt
-from broker_core.exchanges.held_messages import Held
-from broker_core.message import Message
-from broker_core.testing.conformance import check_exchange_type
-from broker_core.values import Table
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, Handled, LooksAt
+from leveret.exchanges.held_messages import Held
+from leveret.message import Message
+from leveret.testing.conformance import check_exchange_type
+from leveret.values import Table
 
 
 class Good(ExchangeType):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from broker_core.broker import Broker
-from broker_core.clock import ManualClock
-from broker_core.exchanges.explain import explain
-from broker_core.exchanges.standard import STANDARD
-from broker_core.testing.fakes import fake_message
-from broker_core.values import Table
-from broker_core.virtual_host import VirtualHost
-from plugins.consistent_hash import ConsistentHash
-from plugins.delayed_message import DelayedMessage
-from plugins.recent_history import RecentHistory
+from leveret.broker import Broker
+from leveret.clock import ManualClock
+from leveret.exchanges.explain import explain
+from leveret.exchanges.standard import STANDARD
+from leveret.plugins.consistent_hash import ConsistentHash
+from leveret.plugins.delayed_message import DelayedMessage
+from leveret.plugins.recent_history import RecentHistory
+from leveret.testing.fakes import fake_message
+from leveret.values import Table
+from leveret.virtual_host import VirtualHost
 
 TYPES = {**STANDARD, **{kind.name: kind for kind in (ConsistentHash, DelayedMessage, RecentHistory)}}
 

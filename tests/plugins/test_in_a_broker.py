@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.broker import Broker, Outcome
-from broker_core.clock import ManualClock
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import ExchangeType
-from broker_core.exchanges.standard import STANDARD
-from broker_core.testing.fakes import fake_message
-from broker_core.virtual_host import VirtualHost
-from plugins.delayed_message import DelayedMessage
-from plugins.local_random import LocalRandom
-from plugins.recent_history import RecentHistory
+from leveret.broker import Broker, Outcome
+from leveret.clock import ManualClock
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import ExchangeType
+from leveret.exchanges.standard import STANDARD
+from leveret.plugins.delayed_message import DelayedMessage
+from leveret.plugins.local_random import LocalRandom
+from leveret.plugins.recent_history import RecentHistory
+from leveret.testing.fakes import fake_message
+from leveret.virtual_host import VirtualHost
 
 TYPES: dict[str, type[ExchangeType]] = {
     **STANDARD,

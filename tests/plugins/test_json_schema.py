@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.broker import Outcome
-from broker_core.config.load import ConfigError, parse
-from broker_core.interceptors.chain import BadEntry, chain_of
-from broker_core.message import Facts, Message
-from broker_core.node import start_check
-from broker_core.values import Table, Value
-from plugins.json_schema import TEXT_MAX, JsonSchema
-from protocols.amqp10.broker.encoding import ENCODING as ENCODING_1_0
+from leveret.broker import Outcome
+from leveret.config.load import ConfigError, parse
+from leveret.interceptors.chain import BadEntry, chain_of
+from leveret.message import Facts, Message
+from leveret.plugins.json_schema import TEXT_MAX, JsonSchema
+from leveret.protocols.amqp10.broker.encoding import ENCODING as ENCODING_1_0
+from leveret.server.node import start_check
+from leveret.values import Table, Value
 from tests.harness.bench import CoreBench, message
 
 SCHEMA: Table = {"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}}}

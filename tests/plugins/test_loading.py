@@ -11,18 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from broker_core import plugins as loader
-from broker_core.exchanges.exchange import Destination, ExchangeType
-from broker_core.exchanges.standard import STANDARD
-from broker_core.frontend import Protocol
-from broker_core.message import Message
-from broker_core.plugins import BadPlugin, Plugins, exchange_type, register_exchange_type, register_protocol
-from broker_core.testing.fakes import Bench, fake_message
-from plugins.delayed_message import DelayedMessage
-from plugins.modulus_hash import ModulusHash
+from leveret.exchanges.exchange_type import Destination, ExchangeType
+from leveret.exchanges.standard import STANDARD
+from leveret.frontend import Protocol
+from leveret.message import Message
+from leveret.plugins.delayed_message import DelayedMessage
+from leveret.plugins.modulus_hash import ModulusHash
+from leveret.server import plugin_loader as loader
+from leveret.server.plugin_loader import (
+    BadPlugin,
+    Plugins,
+    exchange_type,
+    register_exchange_type,
+    register_protocol,
+)
+from leveret.testing.fakes import Bench, fake_message
 
 FIRST = """
-from broker_core.exchanges.exchange import ExchangeType
+from leveret.exchanges.exchange_type import ExchangeType
 
 class First(ExchangeType):
     name = "x-first"
@@ -134,12 +140,12 @@ def test_files_of_a_folder_are_loaded_under_private_names(tmp_path: Path) -> Non
 
 
 def test_what_a_file_imports_is_not_its_own(tmp_path: Path) -> None:
-    plugins = from_folder(tmp_path, imports="from plugins.modulus_hash import ModulusHash\n")
+    plugins = from_folder(tmp_path, imports="from leveret.plugins.modulus_hash import ModulusHash\n")
     assert "x-modulus-hash" not in plugins.exchange_types
 
 
 def test_a_decorator_in_a_file_announces_to_this_node_only(tmp_path: Path) -> None:
-    decorated = "from broker_core.plugins import exchange_type\n" + FIRST.replace(
+    decorated = "from leveret.server.plugin_loader import exchange_type\n" + FIRST.replace(
         "class", "@exchange_type\nclass"
     )
     assert "x-first" in from_folder(tmp_path, first=decorated).exchange_types
@@ -150,7 +156,7 @@ def test_a_decorator_in_a_file_announces_to_this_node_only(tmp_path: Path) -> No
 
 def test_the_same_class_twice_is_no_harm() -> None:
     register_exchange_type(ModulusHash)
-    entry = ("leveret.exchanges", "x-modulus-hash", "plugins.modulus_hash:ModulusHash")
+    entry = ("leveret.exchanges", "x-modulus-hash", "leveret.plugins.modulus_hash:ModulusHash")
     plugins = Plugins(entry_points=installed(entry))
     plugins.load()
     assert plugins.exchange_types["x-modulus-hash"] is ModulusHash
@@ -198,7 +204,7 @@ BAD_FILES = [
     ("1 / 0", "ZeroDivisionError: division by zero"),
     ("def", "SyntaxError: invalid syntax (bad.py, line 1)"),
     (
-        "from broker_core.frontend import Protocol\nP = Protocol('p', (b'123456789',), print)",
+        "from leveret.frontend import Protocol\nP = Protocol('p', (b'123456789',), print)",
         "protocol 'p': first bytes b'123456789' are not 1 to 8 octets",
     ),
 ]

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from broker_core.broker import TAKEN, UNROUTABLE
-from broker_core.clock import ManualClock
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Binding, Exchange, ExchangeType
-from broker_core.exchanges.explain import explain
-from broker_core.exchanges.standard import STANDARD
-from broker_core.message import Message
-from broker_core.queues.queue import Queue
-from broker_core.testing.fakes import fake_message
-from broker_core.transaction import Transaction
-from broker_core.values import Table
-from plugins.delayed_message import DelayedMessage
+from leveret.broker import TAKEN, UNROUTABLE
+from leveret.clock import ManualClock
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
+from leveret.exchanges.explain import explain
+from leveret.exchanges.standard import STANDARD
+from leveret.message import Message
+from leveret.plugins.delayed_message import DelayedMessage
+from leveret.queues.queue import Queue
+from leveret.testing.fakes import fake_message
+from leveret.transaction import Transaction
+from leveret.values import Table
 from tests.harness.bench import CoreBench
 
 
@@ -106,7 +106,7 @@ class Wrong(ExchangeType):
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> CoreBench:
-    monkeypatch.setattr("broker_core.exchanges.answer.DESTINATIONS_MAX", 1000)
+    monkeypatch.setattr("leveret.exchanges.answer.DESTINATIONS_MAX", 1000)
     types = {
         **STANDARD,
         "x-wrong": Wrong,

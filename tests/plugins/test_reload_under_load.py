@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.plugins import Plugins
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.server.plugin_loader import Plugins
 from tests.amqp091.peer import ClientChannel, channel_of
 from tests.harness.bench import ClientBench
 
 ONE_KEY = """\
-from broker_core.exchanges.exchange import ExchangeType
+from leveret.exchanges.exchange_type import ExchangeType
 
 class One(ExchangeType):
     name = "x-one"

@@ -10,21 +10,21 @@ from random import Random
 
 import pytest
 
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import HANDLED, ExchangeType
-from broker_core.exchanges.standard import STANDARD
-from broker_core.testing.conformance import check_exchange_type
-from broker_core.testing.fakes import Bench, fake_message, publish
-from broker_core.values import Properties, Table, Value
-from plugins.consistent_hash import ConsistentHash
-from plugins.delayed_message import DelayedMessage
-from plugins.jms_topic import JmsTopic
-from plugins.local_random import LocalRandom
-from plugins.message_deduplication import MessageDeduplication
-from plugins.modulus_hash import ModulusHash
-from plugins.random_exchange import RandomExchange
-from plugins.recent_history import RecentHistory
-from plugins.super_stream import SuperStream, murmur3
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import HANDLED, ExchangeType
+from leveret.exchanges.standard import STANDARD
+from leveret.plugins.consistent_hash import ConsistentHash
+from leveret.plugins.delayed_message import DelayedMessage
+from leveret.plugins.jms_topic import JmsTopic
+from leveret.plugins.local_random import LocalRandom
+from leveret.plugins.message_deduplication import MessageDeduplication
+from leveret.plugins.modulus_hash import ModulusHash
+from leveret.plugins.random_exchange import RandomExchange
+from leveret.plugins.recent_history import RecentHistory
+from leveret.plugins.super_stream import SuperStream, murmur3
+from leveret.testing.conformance import check_exchange_type
+from leveret.testing.fakes import Bench, fake_message, publish
+from leveret.values import Properties, Table, Value
 
 WEIGHTS: list[tuple[str, Table]] = [("1", {}), ("5", {}), ("0", {})]
 
@@ -140,9 +140,9 @@ def test_consistent_hash_does_not_depend_on_the_order_of_binding() -> None:
 
 def test_hashes_are_the_same_in_every_process() -> None:
     script = (
-        "from broker_core.testing.fakes import Bench\n"
-        "from plugins.consistent_hash import ConsistentHash\n"
-        "from plugins.modulus_hash import ModulusHash\n"
+        "from leveret.testing.fakes import Bench\n"
+        "from leveret.plugins.consistent_hash import ConsistentHash\n"
+        "from leveret.plugins.modulus_hash import ModulusHash\n"
         "for type_class in (ConsistentHash, ModulusHash):\n"
         "    bench = Bench(type_class)\n"
         "    for name in 'abc':\n"

@@ -6,18 +6,18 @@ import json
 
 import pytest
 
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.explain import explain
-from broker_core.exchanges.standard import STANDARD
-from broker_core.message import Message
-from broker_core.testing.conformance import check_exchange_type
-from broker_core.values import Properties
-from plugins.system_exchange import SERVICES, SystemExchange
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.methods import BasicProperties
-from protocols.amqp10.broker.encoding import ENCODING as ENCODING10
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.explain import explain
+from leveret.exchanges.standard import STANDARD
+from leveret.message import Message
+from leveret.plugins.system_exchange import SERVICES, SystemExchange
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.methods import BasicProperties
+from leveret.protocols.amqp10.broker.encoding import ENCODING as ENCODING10
+from leveret.testing.conformance import check_exchange_type
+from leveret.values import Properties
 from tests.amqp010 import peer as peer010
 from tests.amqp091.peer import Content, channel_of
 from tests.harness.bench import ClientBench

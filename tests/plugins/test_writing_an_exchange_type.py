@@ -10,8 +10,8 @@ from types import FunctionType
 
 import pytest
 
-from broker_core import plugins as loader
-from broker_core.plugins import Plugins
+from leveret.server import plugin_loader as loader
+from leveret.server.plugin_loader import Plugins
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "writing-an-exchange-type.md").read_text()

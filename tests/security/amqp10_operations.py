@@ -11,8 +11,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol, Value
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol, Value
 from tests.amqp10.client import Link, Receiver, Sender, Session
 from tests.amqp10.parts import VALUE, data, section, told
 from tests.amqp10.peer import Peer

@@ -11,23 +11,23 @@ import json
 
 import attrs
 
-from broker_core.config.load import parse
-from broker_core.definitions.exporter import everything
-from broker_core.exchanges.super_streams import add_super_stream
-from broker_core.leases.lease import opened
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from broker_core.operations import Reloaded
-from broker_core.policy import Policy
-from broker_core.shovels.shovels import shovels_of
-from broker_core.store.memory import MemoryStore
-from broker_core.values import Json
-from broker_core.xa.branch import Verb
-from tests.core.branching import Crew
+from leveret.config.load import parse
+from leveret.durable.store.memory import MemoryStore
+from leveret.exchanges.super_streams import add_super_stream
+from leveret.features.leases.lease import opened
+from leveret.features.shovels.shovels import shovels_of
+from leveret.features.xa.branch import Verb
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.operations import Reloaded
+from leveret.policy import Policy
+from leveret.server.definitions.exporter import everything
+from leveret.values import Json
+from tests.durable.site import Site
+from tests.features.xa.branching import Crew
 from tests.harness.http import FakeNode, Line, Response
 from tests.harness.settings import ALL, user, virtual_hosts
 from tests.http.press import rows
 from tests.metrics.stand import Front, Link
-from tests.store.site import Site
 
 from .http_routes import BATCH, NAMES
 from .rows import Row

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from protocols.http.server.routes import ROUTES
+from leveret.protocols.http.server.routes import ROUTES
 from tests.http.press import rows
 
 from .counter import SECRET, Counter, asked, let_in, octets_of

@@ -13,9 +13,9 @@ from typing import Final
 import attrs
 import pytest
 
-from protocols.amqp010.broker.distributed import HANDLERS
-from protocols.amqp010.codec import commands as c
-from protocols.http.bulk import branches, pipelines, staging
+from leveret.protocols.amqp010.broker.distributed import HANDLERS
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.http.bulk import branches, pipelines, staging
 from tests.amqp010 import permitted
 from tests.amqp010.client import ClientSession, SessionEnded, ids
 from tests.amqp010.peer import Peer

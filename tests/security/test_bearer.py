@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.clock import ManualClock
-from broker_core.config.load import parse
-from broker_core.errors import Failure
-from broker_core.frontend import Peer
-from broker_core.node.start_check import rehearse
-from broker_core.observability.events import Event, EventListener
-from broker_core.security.login import Login
-from broker_core.security.sasl import Challenge, MalformedResponse, Mechanisms, Success, UnknownMechanism
-from broker_core.security.tokens import Tokens
-from broker_core.values import Value
-from protocols.amqp10.codec import performatives as p
+from leveret.clock import ManualClock
+from leveret.config.load import parse
+from leveret.errors import Failure
+from leveret.frontend import Peer
+from leveret.observability.events import Event, EventListener
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.security.login import Login
+from leveret.security.sasl import Challenge, MalformedResponse, Mechanisms, Success, UnknownMechanism
+from leveret.security.tokens import Tokens
+from leveret.server.node.start_check import rehearse
+from leveret.values import Value
 from tests.amqp10.peer import Peer as Peer10
 from tests.harness.bench import ClientBench
 from tests.harness.peer import ELSEWHERE
@@ -36,7 +36,7 @@ def bench(tmp_path: Path) -> ClientBench:
 
 
 def login(bench: ClientBench, peer: Peer = ELSEWHERE) -> Login:
-    from protocols.amqp091.broker.adapter import log
+    from leveret.protocols.amqp091.broker.adapter import log
 
     return Login(bench.broker, Mechanisms(bench.broker.access, BOTH), peer, "AMQP 0-9-1", log)
 

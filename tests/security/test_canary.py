@@ -13,13 +13,13 @@ from typing import Final
 
 import pytest
 
-from broker_core.cli import main
-from broker_core.cli.commands import parser
-from broker_core.client import Client
-from broker_core.security.passwords import PasswordHash
-from protocols.amqp10.codec import performatives as p
-from protocols.http import connection
-from protocols.http.server.request import Asked, Level, Route
+from leveret.client import Client
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.http import connection
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.security.passwords import PasswordHash
+from leveret.server.cli import main
+from leveret.server.cli.commands import parser
 from tests.amqp10.peer import Peer, plain
 from tests.amqp10.test_s14_management import Pair
 from tests.harness.bench import ClientBench
@@ -103,7 +103,7 @@ def test_a_mistake_of_ours_is_logged_and_answered_without_what_was_sent(
 
     route = Route("PUT", "/api/leveret/mistake", Level.ADMINISTRATOR, mistaken)
     counter = Counter("administrator", **ALL)
-    monkeypatch.setattr("protocols.http.server.adapter.find", lambda *asked: (route, {}))
+    monkeypatch.setattr("leveret.protocols.http.server.adapter.find", lambda *asked: (route, {}))
     response = counter.ask("PUT", route.path, f'{{"password": "{SECRET}"}}'.encode())
     assert response.status == 500
     assert "RuntimeError" in said()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from broker_core.values import Json
+from leveret.values import Json
 from tests.http.management.lobby import Lobby
 
 ADMINISTRATOR, MONITOR, CLERK = "guest", "watcher", "clerk"

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.config.load import parse
-from broker_core.config.sections import LimitsSettings
-from broker_core.security import guards
-from broker_core.security.guards import KEYS_MAX, REFUSED_MAX_S, TRIES, Door, Logins, network
-from broker_core.security.sasl import AuthenticationFailed, Plain, Success
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.codec import methods as m
-from protocols.amqp10.codec import performatives as p
+from leveret.config.load import parse
+from leveret.config.sections import LimitsSettings
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.security import guards
+from leveret.security.guards import KEYS_MAX, REFUSED_MAX_S, TRIES, Door, Logins, network
+from leveret.security.sasl import AuthenticationFailed, Plain, Success
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer
 from tests.amqp10.peer import Peer as Peer10

@@ -8,17 +8,17 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.frontend import FrontEnd
-from broker_core.node.listener import BITE
-from broker_core.node.transport import WAITING_MAX
-from broker_core.outbox import Outbox
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.broker.adapter import PROPERTIES_MAX
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import method_frame
-from protocols.amqp10.codec import performatives as p
-from protocols.http.server.adapter import ControlConnection
-from protocols.shared.machine.pieces import PIECE, keep
+from leveret.frontend import FrontEnd
+from leveret.outbox import Outbox
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.broker.adapter import PROPERTIES_MAX
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import method_frame
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.http.server.adapter import ControlConnection
+from leveret.protocols.shared.machine.pieces import PIECE, keep
+from leveret.server.node.listener import BITE
+from leveret.server.node.transport import WAITING_MAX
 from tests.amqp010.client import frame as frame_010
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer

@@ -7,11 +7,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from broker_core.config.load import ConfigError, parse
-from broker_core.security.access import User
-from broker_core.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
-from broker_core.security.password_checks import Waiting
-from broker_core.security.sasl import AuthenticationFailed, Pending, Plain, Success
+from leveret.config.load import ConfigError, parse
+from leveret.security.access import User
+from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
+from leveret.security.password_checks import Waiting
+from leveret.security.sasl import AuthenticationFailed, Pending, Plain, Success
 from tests.harness.bench import ClientBench
 
 ASKED = '[security]\nbackends = ["internal", "http"]\n[auth_http]\nuser_path = "https://login.example/user"\n'

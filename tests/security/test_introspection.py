@@ -9,14 +9,14 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from broker_core.clock import ManualClock
-from broker_core.config.load import ConfigError, parse
-from broker_core.errors import LimitReached
-from broker_core.security import remote_logins
-from broker_core.security.access import User
-from broker_core.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
-from broker_core.security.password_checks import CheckOrigin, Waiting
-from broker_core.security.tokens import TOKEN_SIZE_MAX, Tokens
+from leveret.clock import ManualClock
+from leveret.config.load import ConfigError, parse
+from leveret.errors import LimitReached
+from leveret.security import remote_logins
+from leveret.security.access import User
+from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
+from leveret.security.password_checks import CheckOrigin, Waiting
+from leveret.security.tokens import TOKEN_SIZE_MAX, Tokens
 
 from .issuer import CLAIMS, LASTS_S, WALL, token
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.clock import ManualClock
-from broker_core.config.load import ConfigError, parse
-from broker_core.errors import LimitReached
-from broker_core.security import tokens
-from broker_core.security.access import User
-from broker_core.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
-from broker_core.security.password_checks import Waiting
-from broker_core.security.tokens import Tokens
+from leveret.clock import ManualClock
+from leveret.config.load import ConfigError, parse
+from leveret.errors import LimitReached
+from leveret.security import tokens
+from leveret.security.access import User
+from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
+from leveret.security.password_checks import Waiting
+from leveret.security.tokens import Tokens
 
 from .issuer import WALL, public_jwk, token
 

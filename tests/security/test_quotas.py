@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.errors import TooMany
-from broker_core.limits import UserLimits, VirtualHostLimits
-from broker_core.node.assembly import _node_limits
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.codec import methods as m
+from leveret.errors import TooMany
+from leveret.limits import UserLimits, VirtualHostLimits
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.server.node.assembly import _node_limits
 from tests.amqp010.client import ClientSession, SessionEnded
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer, channel_of

@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.clock import ManualClock, Timers
-from broker_core.config.load import ConfigError, parse
-from broker_core.errors import LimitReached
-from broker_core.frontend import FrontEnd
-from broker_core.node.held_input import HeldInput
-from broker_core.security import remote_permissions
-from broker_core.security.access import Access, Permission, User
-from broker_core.security.remote_permissions import (
+from leveret.clock import ManualClock, Timers
+from leveret.config.load import ConfigError, parse
+from leveret.errors import LimitReached
+from leveret.frontend import FrontEnd
+from leveret.security import remote_permissions
+from leveret.security.access import Access, Permission, User
+from leveret.security.remote_permissions import (
     PendingAnswer,
     Question,
     RemoteGrants,
     RemotePermissions,
 )
+from leveret.server.node.held_input import HeldInput
 from tests.harness.bench import ClientBench
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.security.scopes import Wildcard, parse
+from leveret.security.scopes import Wildcard, parse
 
 MATCHES = [
     ("*", "", True),

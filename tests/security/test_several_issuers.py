@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from broker_core.clock import ManualClock
-from broker_core.config.load import ConfigError, parse
-from broker_core.security.access import User
-from broker_core.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
-from broker_core.security.password_checks import Waiting
-from broker_core.security.tokens import Tokens
-from broker_core.security.trusted_issuer import TokenRefused
+from leveret.clock import ManualClock
+from leveret.config.load import ConfigError, parse
+from leveret.security.access import User
+from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
+from leveret.security.password_checks import Waiting
+from leveret.security.tokens import Tokens
+from leveret.security.trusted_issuer import TokenRefused
 
 from .issuer import WALL, public_jwk, token
 

@@ -13,12 +13,12 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core.config.load import Config, parse
-from broker_core.node.node import Node
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import method_frame
-from protocols.amqp10.codec import performatives as p
+from leveret.config.load import Config, parse
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import method_frame
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.server.node.node import Node
 from tests.amqp010.client import frame as frame_010
 from tests.amqp10.parts import SASL
 from tests.amqp10.parts import frame as frame_10

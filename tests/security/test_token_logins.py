@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.client import Client
-from broker_core.frontend import Peer as Address
-from broker_core.security.access import Permission
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.codec import methods as m
-from protocols.amqp10.codec import performatives as p
+from leveret.client import Client
+from leveret.frontend import Peer as Address
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.security.access import Permission
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer, start_ok
 from tests.amqp10.parts import told

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
-from broker_core.config.load import Config, ConfigError, load, parse
-from broker_core.node.node import Node
-from broker_core.node.start_check import rehearse
+from leveret.config.load import Config, ConfigError, load, parse
+from leveret.server.node.node import Node
+from leveret.server.node.start_check import rehearse
 
 from .issuer import public_jwk, settings, token, write_keys
 

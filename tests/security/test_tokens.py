@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.clock import ManualClock
-from broker_core.config.load import Config, ConfigError, parse
-from broker_core.config.oauth import OAuthSettings
-from broker_core.security import signing_keys
-from broker_core.security.key_sources import LOOK_INTERVAL_S
-from broker_core.security.tokens import Tokens
-from broker_core.security.trusted_issuer import TOKEN_SIZE_MAX, TokenRefused
+from leveret.clock import ManualClock
+from leveret.config.load import Config, ConfigError, parse
+from leveret.config.oauth import OAuthSettings
+from leveret.security import signing_keys
+from leveret.security.key_sources import LOOK_INTERVAL_S
+from leveret.security.tokens import Tokens
+from leveret.security.trusted_issuer import TOKEN_SIZE_MAX, TokenRefused
 from tests.harness.bench import ClientBench
 
 from .issuer import ALL, LASTS_S, WALL, pasted, private, public_jwk, settings, signed, token, write_keys

@@ -1,6 +1,6 @@
 """Signs of life: when one is due, and when there have been none for too long."""
 
-from protocols.shared.machine.heartbeat import Heartbeat
+from leveret.protocols.shared.machine.heartbeat import Heartbeat
 
 
 def agreed(beat_every_s: float, silence_max_s: float) -> Heartbeat:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocols.shared.codec import integers
-from protocols.shared.codec.integers import Float32, Int8, Number, UInt64
+from leveret.protocols.shared.codec import integers
+from leveret.protocols.shared.codec.integers import Float32, Int8, Number, UInt64
 
 WIDTHS = [each for each in vars(integers).values() if isinstance(each, type) and issubclass(each, Number)]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from broker_core.frontend import FrontEnd
-from broker_core.limits import UserLimits
-from protocols.amqp10.codec import performatives as p
+from leveret.frontend import FrontEnd
+from leveret.limits import UserLimits
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp010.peer import session_of as session010
 from tests.amqp091.peer import Peer as Peer091
 from tests.amqp10.parts import data

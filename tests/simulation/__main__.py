@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import nullcontext
 
-from broker_core.testing.simulation import LENGTH, history, shrunk
+from leveret.testing.simulation import LENGTH, history, shrunk
 
 from .planted import MISTAKES, planted
 from .worlds import WORLDS, Simulated, failure_in, steps_of, world_of

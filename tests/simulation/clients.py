@@ -8,11 +8,11 @@ from typing import Final, Literal, TypeAlias
 
 import attrs
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import ULong
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import ULong
 from tests.amqp010.client import ClientSession
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import ClientChannel, Content

@@ -1,6 +1,6 @@
 """The same world on a cluster: two nodes, one row that says which of them serves, and a database that has the store.
 
-The lease machine and the observer are the real ones (`broker_core/cluster/lease.py`); database and row are a model, in
+The lease machine and the observer are the real ones (`server/cluster/lease.py`); database and row are a model, in
 which each request is one transaction. The node that serves is cut off, paused or killed, its requests and their answers
 are lost or late, and the other one takes over. What a node that has been succeeded still does is looked at, too:
 nothing of it may be confirmed that the successor does not have, and nothing delivered once its lease has lapsed.
@@ -14,11 +14,11 @@ from typing import Final
 
 import attrs
 
-from broker_core.cluster.contract import HEIR
-from broker_core.cluster.lease import LOOK_S, NodeEvent, NodeLease, NodeState, OwnLease, Watch
-from broker_core.store.contract import Commit, FencedError, NoSpaceError, StoreError
-from broker_core.store.memory import MemoryContent
-from tests.cluster.rows import Row
+from leveret.durable.store.contract import Commit, FencedError, NoSpaceError, StoreError
+from leveret.durable.store.memory import MemoryContent
+from leveret.server.cluster.contract import HEIR
+from leveret.server.cluster.lease import LOOK_S, NodeEvent, NodeLease, NodeState, OwnLease, Watch
+from tests.server.cluster.rows import Row
 
 from .clients import Client
 from .held import Disk, MemoryDisk, Reached

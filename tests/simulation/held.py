@@ -7,8 +7,8 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, TypeVar
 
-from broker_core.store.contract import Commit, NoSpaceError, Reader, Store, StoreError
-from broker_core.store.memory import MemoryStore
+from leveret.durable.store.contract import Commit, NoSpaceError, Reader, Store, StoreError
+from leveret.durable.store.memory import MemoryStore
 
 T = TypeVar("T")
 

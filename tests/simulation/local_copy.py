@@ -17,13 +17,13 @@ from random import Random
 from threading import Event
 from typing import Any, Final
 
-from broker_core.store import chunk, housekeeping
-from broker_core.store.contract import Chunk, Commit, StoredChunk
-from broker_core.store.postgres import bodies, scratch
-from broker_core.store.postgres.parameters import VolatileChunks, lasting
-from broker_core.store.postgres.scratch import CachedSlices, Scratch
-from broker_core.store.postgres.session import Database
-from broker_core.store.postgres.source import ChunkRow, Source
+from leveret.durable.store import chunk, housekeeping
+from leveret.durable.store.contract import Chunk, Commit, StoredChunk
+from leveret.durable.store.postgres import bodies, scratch
+from leveret.durable.store.postgres.parameters import VolatileChunks, lasting
+from leveret.durable.store.postgres.scratch import CachedSlices, Scratch
+from leveret.durable.store.postgres.session import Database
+from leveret.durable.store.postgres.source import ChunkRow, Source
 
 from .reading import READERS, GivenCommit, Reading
 from .replacing import replaced

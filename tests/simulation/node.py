@@ -1,6 +1,6 @@
 """A node without threads and sockets: broker, keeper of the store, and connections that hold back what is not on disk.
 
-The journal, the keeper (`broker_core/node/persistence.py`) and the front-ends are the real ones. A `Connection` stands
+The journal, the keeper (`server/node/persistence.py`) and the front-ends are the real ones. A `Connection` stands
 for the transport: it hands over bytes, whole or in pieces, and holds answers that promise something until their commit
 is on disk, as the transport does.
 """
@@ -13,23 +13,23 @@ from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
-from broker_core.config.load import parse
-from broker_core.durability.compaction import LOOK_EVERY
-from broker_core.errors import Failure
-from broker_core.leases.lease import opened
-from broker_core.node.assembly import reload
-from broker_core.node.persistence import Keeper
-from protocols.amqp010.broker.registration import PROTOCOL as PROTOCOL010
-from protocols.amqp091.broker.adapter import PROTOCOL as PROTOCOL091
-from protocols.amqp10.broker.registration import PROTOCOL as PROTOCOL10
+from leveret.config.load import parse
+from leveret.durable.compaction import LOOK_EVERY
+from leveret.errors import Failure
+from leveret.features.leases.lease import opened
+from leveret.protocols.amqp010.broker.registration import PROTOCOL as PROTOCOL010
+from leveret.protocols.amqp091.broker.adapter import PROTOCOL as PROTOCOL091
+from leveret.protocols.amqp10.broker.registration import PROTOCOL as PROTOCOL10
+from leveret.server.node.assembly import reload
+from leveret.server.node.persistence import Keeper
 from tests.harness.bench import ClientBench
 
 from .held import Disk
 from .plugin import Moody
 
 if TYPE_CHECKING:
-    from broker_core.node.batches import Batches
-    from broker_core.node.transport import Transport
+    from leveret.server.node.batches import Batches
+    from leveret.server.node.transport import Transport
     from tests.harness.peer import JoinedPeer
 
 PLENTY: Final = 1 << 30

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 
 import attrs
 
-from broker_core.store.contract import Commit, NoSpaceError, Reader, StoreError
-from broker_core.store.database import RUNNING
-from broker_core.store.sqlite import SqliteStore
+from leveret.durable.store.contract import Commit, NoSpaceError, Reader, StoreError
+from leveret.durable.store.database import RUNNING
+from leveret.durable.store.sqlite import SqliteStore
 
 from .disk import SimulatedDisk
 from .held import Disk, Reached

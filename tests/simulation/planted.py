@@ -10,35 +10,36 @@ from typing import Any, Final
 
 import attrs
 
-from broker_core.clock import NEVER
-from broker_core.cluster.lease import OwnLease, Watch
-from broker_core.delivery import Consumer, Delivery
-from broker_core.durability.chunk_state import ChunkState
-from broker_core.durability.journal import FlyingCommit, Journal
-from broker_core.durability.objects import StoredCatalogue
-from broker_core.durability.segment_log import SegmentLog
-from broker_core.exchanges import exchange, routing
-from broker_core.leases.lease import Lease
-from broker_core.node.persistence import Keeper
-from broker_core.queues import on_disk
-from broker_core.queues.held_dead_letters import HeldDeadLetters
-from broker_core.queues.level import Lane
-from broker_core.queues.queue import AT_ONCE
-from broker_core.queues.schedule import Schedule
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.security.access import Access
-from broker_core.store import database, redo_log, writer
-from broker_core.store.contract import Chunk, Commit
-from broker_core.store.logged_changes import LoggedChunks
-from broker_core.store.memory import MemoryStore
-from broker_core.store.postgres.bodies import ChunkBodies
-from broker_core.store.postgres.scratch import CachedSlices, Scratch
-from broker_core.store.redo_log import RedoLog
-from broker_core.store.segments import Segments
-from broker_core.store.snapshot_reader import Slices
-from broker_core.transaction import Transaction
-from broker_core.virtual_host import VirtualHost
-from protocols.amqp10.broker.transactions import Transactions
+from leveret.clock import NEVER
+from leveret.delivery import Consumer, Delivery
+from leveret.durable.chunk_state import ChunkState
+from leveret.durable.journal import FlyingCommit, Journal
+from leveret.durable.objects import StoredCatalogue
+from leveret.durable.segment_log import SegmentLog
+from leveret.durable.store import database, redo_log, writer
+from leveret.durable.store.contract import Chunk, Commit
+from leveret.durable.store.logged_changes import LoggedChunks
+from leveret.durable.store.memory import MemoryStore
+from leveret.durable.store.postgres.bodies import ChunkBodies
+from leveret.durable.store.postgres.scratch import CachedSlices, Scratch
+from leveret.durable.store.redo_log import RedoLog
+from leveret.durable.store.segments import Segments
+from leveret.durable.store.snapshot_reader import Slices
+from leveret.exchanges import exchange_type as exchange
+from leveret.exchanges import routing
+from leveret.features.leases.lease import Lease
+from leveret.protocols.amqp10.broker.transactions import Transactions
+from leveret.queues import on_disk
+from leveret.queues.held_dead_letters import HeldDeadLetters
+from leveret.queues.level import Lane
+from leveret.queues.queue import AT_ONCE
+from leveret.queues.schedule import Schedule
+from leveret.queues.work_queue import WorkQueue
+from leveret.security.access import Access
+from leveret.server.cluster.lease import OwnLease, Watch
+from leveret.server.node.persistence import Keeper
+from leveret.transaction import Transaction
+from leveret.virtual_host import VirtualHost
 
 from . import clustered
 from .replacing import replaced

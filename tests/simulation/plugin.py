@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from broker_core.exchanges.exchange import Destination, ExchangeType
-from broker_core.message import Message
+from leveret.exchanges.exchange_type import Destination, ExchangeType
+from leveret.message import Message
 
 MOODS: Final = ("work", "raise", "exit", "nonsense", "stop")
 

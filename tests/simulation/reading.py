@@ -21,17 +21,26 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from broker_core.durability import chunks, compaction
-from broker_core.durability.chunk_state import ChunkState
-from broker_core.durability.chunks import Chunks
-from broker_core.durability.compaction import LOOK_EVERY, Rewriter
-from broker_core.durability.page_reader import FoundPage, read_again, read_page
-from broker_core.message import Facts, Message
-from broker_core.store import chunk
-from broker_core.store.bloom import BlockRange, WantedValues
-from broker_core.store.contract import Chunk, Commit, DamagedError, Entries, Page, Reader, StoredChunk
-from broker_core.store.snapshot_reader import Slices
-from broker_core.testing.simulation import World
+from leveret.durability import Page
+from leveret.durable import chunks, compaction
+from leveret.durable.chunk_state import ChunkState
+from leveret.durable.chunks import Chunks
+from leveret.durable.compaction import LOOK_EVERY, Rewriter
+from leveret.durable.page_reader import FoundPage, read_again, read_page
+from leveret.durable.store import chunk
+from leveret.durable.store.contract import (
+    BlockRange,
+    Chunk,
+    Commit,
+    DamagedError,
+    Entries,
+    Reader,
+    StoredChunk,
+)
+from leveret.durable.store.snapshot_reader import Slices
+from leveret.message import Facts, Message
+from leveret.selectors.bloom import WantedValues
+from leveret.testing.simulation import World
 from tests.harness.bench import ENCODING
 
 from .replacing import replaced

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from broker_core.store import housekeeping
-from broker_core.store.contract import StoredChunk
+from leveret.durable.store import housekeeping
+from leveret.durable.store.contract import StoredChunk
 
 from .disk import SimulatedDisk
 from .on_sqlite import SqliteDisk

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
-from broker_core.store import housekeeping
+from leveret.durable.store import housekeeping
 
 from .disk import SimulatedDisk
 from .held import Disk

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from broker_core.testing.simulation import (
+from leveret.testing.simulation import (
     BrokenRun,
     Move,
     World,

@@ -13,15 +13,15 @@ from typing import Final, TypeVar
 
 import attrs
 
-from broker_core.clock import NEVER
-from broker_core.durability import chunks, compaction
-from broker_core.message import Message
-from broker_core.queues.stream import StreamQueue
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.store.contract import NoSpaceError, StoreError
-from broker_core.testing.simulation import World
-from broker_core.values import Table
-from protocols.amqp091.codec import methods as m
+from leveret.clock import NEVER
+from leveret.durable import chunks, compaction
+from leveret.durable.store.contract import NoSpaceError, StoreError
+from leveret.message import Message
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.queues.stream import StreamQueue
+from leveret.queues.work_queue import WorkQueue
+from leveret.testing.simulation import World
+from leveret.values import Table
 from tests.amqp091.peer import Content
 from tests.amqp091.peer import Peer as Peer091
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from broker_core.testing.simulation import LENGTH, BrokenRun, Move, plan, run
+from leveret.testing.simulation import LENGTH, BrokenRun, Move, plan, run
 
 from .clustered import Clustered
 from .disk import is_possible

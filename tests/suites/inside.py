@@ -81,7 +81,7 @@ def leveret(suite: Suite, sources: Path, folder: Path) -> tuple[list[str], Mappi
     configuration = folder / "leveret.toml"
     configuration.write_text("\n".join([*lines, *listeners]) + "\n")
     return (
-        [sys.executable, "-m", "broker_core.cli", "serve", "--config", str(configuration)],
+        [sys.executable, "-m", "leveret", "serve", "--config", str(configuration)],
         {"PYTHONPATH": str(TREE if TREE == ROOT else f"{TREE}{os.pathsep}{ROOT}")},
     )
 

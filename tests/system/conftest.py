@@ -10,8 +10,8 @@ from contextlib import suppress
 
 import pytest
 
-from broker_core import ThreadedNode
-from broker_core.store.memory import MemoryStore
+from leveret import ThreadedNode
+from leveret.durable.store.memory import MemoryStore
 
 from .remote import Slow
 from .served import ROOT, Serve
@@ -26,7 +26,7 @@ def serve() -> Iterator[Serve]:
     started: list[subprocess.Popen[str]] = []
 
     def serve(
-        *flags: str, descriptors: int | None = None, program: str = "broker_core.cli", **environ: str
+        *flags: str, descriptors: int | None = None, program: str = "leveret", **environ: str
     ) -> subprocess.Popen[str]:
         bound = [] if descriptors is None else ["prlimit", f"--nofile={descriptors}"]
         command = [sys.executable, "-m", program, "serve", "--http", "127.0.0.1:0", *flags]

@@ -17,11 +17,11 @@ from contextlib import suppress
 from types import SimpleNamespace
 from typing import TypeVar
 
-from broker_core import Node, ThreadedNode
-from broker_core.broker import Broker
-from broker_core.durability.journal import Journal
-from broker_core.store.contract import NoSpaceError, StoreError
-from broker_core.store.memory import MemoryStore
+from leveret import Node, ThreadedNode
+from leveret.broker import Broker
+from leveret.durable.journal import Journal
+from leveret.durable.store.contract import NoSpaceError, StoreError
+from leveret.durable.store.memory import MemoryStore
 from tests.amqp091 import peer as amqp091
 from tests.amqp091.peer import ClientChannel
 from tests.amqp10 import peer as amqp10

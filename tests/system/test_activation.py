@@ -27,7 +27,7 @@ for number in range(count):
     os.close(100 + number)
 os.environ["LISTEN_PID"] = os.environ.get("LISTEN_PID", str(os.getpid()))
 os.environ["LISTEN_FDS"] = str(count)
-os.execv(sys.executable, [sys.executable, "-m", "broker_core.cli", "serve", *sys.argv[2 + count:]])
+os.execv(sys.executable, [sys.executable, "-m", "leveret", "serve", *sys.argv[2 + count:]])
 """
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -9,9 +9,9 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection as ProtonConnection
 
-from broker_core import ThreadedNode, embedded
-from protocols.amqp010.broker.sessions import Sessions
-from protocols.amqp010.codec import commands as c
+from leveret import ThreadedNode, embedded
+from leveret.protocols.amqp010.broker.sessions import Sessions
+from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp010.client import ClientSession, ConnectionEnded, ids
 from tests.amqp010.over_socket import SocketClient
 

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core import ThreadedNode, embedded
-from broker_core.node.transport import GOODBYE_S
-from broker_core.store.memory import MemoryStore
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, Method, method_frame
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol
+from leveret import ThreadedNode, embedded
+from leveret.durable.store.memory import MemoryStore
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties, Method, method_frame
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
+from leveret.server.node.transport import GOODBYE_S
 from tests.amqp091.peer import ClientChannel
 from tests.amqp10.controller import Control, in_tx
 from tests.amqp10.parts import data

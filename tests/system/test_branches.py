@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from broker_core import ThreadedNode, cli, embedded
-from protocols.amqp010.codec import commands as c
+from leveret import ThreadedNode, embedded
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.server import cli
 from tests.amqp010.client import ClientSession
 from tests.amqp010.over_socket import SocketClient
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pika
 import pytest
 
-from broker_core import Node, ThreadedNode, embedded
-from broker_core.store import block
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.http.server.memory_budget import room_of
+from leveret import Node, ThreadedNode, embedded
+from leveret.durable.store import block
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.http.server.memory_budget import room_of
 
 pytestmark = pytest.mark.system
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp10.parts import frame
 
 from .served import ROOT, Serve, screen
@@ -108,7 +108,7 @@ def asked(
 
 def command(folder: Path, url: str, *words: str) -> str:
     """What a command prints, and its arguments as others on the machine see them."""
-    line = [sys.executable, "-m", "broker_core.cli", *words, "--url", url, "--user", "config"]
+    line = [sys.executable, "-m", "leveret", *words, "--url", url, "--user", "config"]
     line += ["--password-file", str(folder / "config")]
     pipe = subprocess.PIPE
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}

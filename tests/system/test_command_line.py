@@ -11,8 +11,8 @@ import pika
 import pika.exceptions
 import pytest
 
-from broker_core import cli
-from broker_core.cli.control_client import ControlClient
+from leveret.server import cli
+from leveret.server.cli.control_client import ControlClient
 
 from .served import Serve, port, screen
 

@@ -17,8 +17,8 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from broker_core import cli
-from broker_core.version import VERSION
+from leveret.server import cli
+from leveret.version import VERSION
 
 pytestmark = pytest.mark.system
 
@@ -43,7 +43,7 @@ permissions."/" = {{ write = "^orders$" }}
 PLUGIN = '''
 """Routes to what is bound with one certain key, whatever the message's key is."""
 
-from broker_core.exchanges.exchange import ExchangeType
+from leveret.exchanges.exchange_type import ExchangeType
 
 
 class Certain(ExchangeType):
@@ -93,7 +93,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     (folder / "certain.py").write_text(PLUGIN.format(key="a"))
     config.write_text(CONFIG.format(folder=folder))
     with log.open("w") as errors:
-        command = [sys.executable, "-m", "broker_core.cli", "serve", "--config", str(config)]
+        command = [sys.executable, "-m", "leveret", "serve", "--config", str(config)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         try:
             shown = screen(process)
@@ -282,7 +282,7 @@ def test_plugins_are_listed_with_where_they_come_from(ask: Ask, channel: Blockin
     types = told.content["exchange_types"]
     assert isinstance(types, list)
     well = {"exchanges": 1, "errors": 0, "slow_calls": 0, "slowest_ms": 0}
-    assert {"name": "x-random", "from": "plugins.random_exchange", **well} in types
+    assert {"name": "x-random", "from": "leveret.plugins.random_exchange", **well} in types
     assert told.content["protocols"] == ["amqp010", "amqp091", "amqp10", "http", "prometheus"]
     assert "x-certain" in ask("plugins").out
     channel.exchange_delete("one")

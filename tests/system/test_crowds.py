@@ -12,10 +12,10 @@ import trio.testing
 
 from benchmarks import crowd
 from benchmarks.flood import Wire
-from broker_core.clock import LongWork
-from broker_core.config.load import parse
-from broker_core.node.node import Node
-from protocols.amqp091.codec import methods as m
+from leveret.clock import LongWork
+from leveret.config.load import parse
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.server.node.node import Node
 
 pytestmark = pytest.mark.system
 

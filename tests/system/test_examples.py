@@ -15,10 +15,10 @@ from pathlib import Path
 import pika
 import pytest
 
-from broker_core import ThreadedNode, embedded, load
-from broker_core.cli import main as leveret
-from broker_core.testing.conformance import check_exchange_type
-from broker_core.testing.observed import LeveretBroker
+from leveret import ThreadedNode, embedded, load
+from leveret.server.cli import main as leveret
+from leveret.testing.conformance import check_exchange_type
+from leveret.testing.observed import LeveretBroker
 
 pytestmark = pytest.mark.system
 

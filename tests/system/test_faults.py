@@ -10,9 +10,9 @@ import pika
 import pika.exceptions
 import pytest
 
-import broker_core.broker
-from broker_core.node.threaded import ThreadedNode
-from broker_core.testing.observed import LeveretBroker, fresh_broker
+import leveret.broker
+from leveret.server.node.threaded import ThreadedNode
+from leveret.testing.observed import LeveretBroker, fresh_broker
 from tests.harness.plain import plain_only
 
 pytestmark = pytest.mark.system
@@ -137,7 +137,7 @@ def until_quiet(channel: Channel) -> None:
 def test_connections_whose_turns_are_over_go_on_while_there_are_faults(
     leveret_broker: LeveretBroker, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(broker_core.broker, "TURN_S", -1.0)
+    monkeypatch.setattr(leveret.broker, "TURN_S", -1.0)
     leveret_broker.faults.disconnect(queue="another")
     with connected(leveret_broker) as channel:
         channel.confirm_delivery()

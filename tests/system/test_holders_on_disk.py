@@ -8,7 +8,7 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from broker_core import ThreadedNode, embedded
+from leveret import ThreadedNode, embedded
 
 pytestmark = pytest.mark.system
 

@@ -13,10 +13,10 @@ from typing import Final
 import pytest
 import trio
 
-from broker_core.config.load import parse
-from broker_core.node import http_client
-from broker_core.node.node import Node
-from broker_core.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
+from leveret.config.load import parse
+from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
+from leveret.server.node import http_client
+from leveret.server.node.node import Node
 from tests.harness.web import Seen, WebServer
 from tests.tls.pki import Pki
 

@@ -13,9 +13,10 @@ from typing import Any
 import pika
 import pytest
 
-from broker_core import Node, ThreadedNode, cli, embedded
-from broker_core.store import block
-from protocols.amqp091.broker.encoding import ENCODING
+from leveret import Node, ThreadedNode, embedded
+from leveret.durable.store import block
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.server import cli
 
 pytestmark = pytest.mark.system
 

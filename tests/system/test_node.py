@@ -17,30 +17,30 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core import Config, ConfigError, Node, ThreadedNode, embedded
-from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
-from broker_core.message import Message
-from broker_core.node.listener import Listener, amqp_url
-from broker_core.testing.fakes import fake_message
+from leveret import Config, ConfigError, Node, ThreadedNode, embedded
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
+from leveret.message import Message
+from leveret.server.node.listener import Listener, amqp_url
+from leveret.testing.fakes import fake_message
 
 pytestmark = pytest.mark.system
 
-CODE = "import sys; import {name}; sys.exit(bool({{'trio', 'attrs', 'broker_core.node.node'}} & set(sys.modules)))"
+CODE = "import sys; import {name}; sys.exit(bool({{'trio', 'attrs', 'leveret.server.node.node'}} & set(sys.modules)))"
 
 
-@pytest.mark.parametrize("name", ["broker_core", "broker_core.clock", "broker_core.testing.pytest_plugin"])
+@pytest.mark.parametrize("name", ["leveret", "leveret.clock", "leveret.testing.pytest_plugin"])
 def test_importing_a_part_costs_that_part_only(name: str):
     assert subprocess.run([sys.executable, "-c", CODE.format(name=name)], check=False).returncode == 0
 
 
 def test_the_names_for_embedding_are_there_and_no_others():
-    import broker_core
+    import leveret
 
-    for name in broker_core.__all__:
-        assert name in dir(broker_core)
-        assert getattr(broker_core, name).__name__ == name
+    for name in leveret.__all__:
+        assert name in dir(leveret)
+        assert getattr(leveret, name).__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'Brocker'"):
-        broker_core.Brocker  # noqa: B018
+        leveret.Brocker  # noqa: B018
 
 
 # In trio.
@@ -351,7 +351,7 @@ def test_the_embedded_configuration_can_be_added_to():
 # Plugin folders.
 
 TYPE = """
-from broker_core.exchanges.exchange import ExchangeType
+from leveret.exchanges.exchange_type import ExchangeType
 class Mine(ExchangeType):
     name = "x-{name}"
     def route(self, message):

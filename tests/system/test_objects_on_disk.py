@@ -18,8 +18,8 @@ from pika.exceptions import ChannelClosedByBroker, ProbableAuthenticationError
 from proton.reactor import Container, DurableSubscription, Selector
 from proton.utils import BlockingConnection, BlockingReceiver
 
-from broker_core import ThreadedNode, embedded
-from protocols.amqp10.broker.kept_links import termini_of
+from leveret import ThreadedNode, embedded
+from leveret.protocols.amqp10.broker.kept_links import termini_of
 
 pytestmark = pytest.mark.system
 
@@ -30,7 +30,7 @@ ARGUMENTS = {
     "mine": [True, None, -5, 2**40, Decimal("1.50"), {"é": b"\xff", "at": datetime.datetime(2001, 9, 9)}],
 }
 PLUGIN = """
-from broker_core.exchanges.fanout import Fanout
+from leveret.exchanges.fanout import Fanout
 class Rare(Fanout):
     name = "x-rare"
 """

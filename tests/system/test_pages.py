@@ -24,8 +24,9 @@ import pika
 import pytest
 import yaml
 
-from broker_core import ThreadedNode, cli, embedded
-from broker_core.config.load import Config, parse
+from leveret import ThreadedNode, embedded
+from leveret.config.load import Config, parse
+from leveret.server import cli
 from tests.sources import ROOT
 
 pytestmark = pytest.mark.system
@@ -56,20 +57,20 @@ BEFORE_ON: Final = {"docs/explain.md": A_USER, "docs/security.md": A_USER}
 # Commands that are tried elsewhere, or whose subject is not here; by their beginning, with where or why.
 ELSEWHERE: Final = {
     "leveret serve": "tests/system/test_serve.py",
-    "leveret top": "tests/cli/test_top.py",
+    "leveret top": "tests/server/cli/test_top.py",
     "leveret perf": "tests/perf/test_command.py",
     "leveret pipeline": "tests/pipeline",
-    "leveret cluster": "tests/cluster/test_commands.py",
-    "leveret completion": "tests/cli/test_completion.py",
+    "leveret cluster": "tests/server/cluster/test_commands.py",
+    "leveret completion": "tests/server/cli/test_completion.py",
     "leveret reload": "tests/system/test_control.py",
     "leveret record show": "tests/interop/test_recordings.py",
     "leveret record stats": "tests/interop/test_recordings.py",
     "leveret replay-session": "tests/interop/test_recordings.py",
     "leveret explain --recording": "tests/interop/test_recordings.py",
-    "leveret log follow": "tests/cli/test_node_log.py",
-    "leveret store": "tests/cli/test_store.py",
-    "leveret hash-password": "tests/cli/test_hashing.py",
-    "leveret check leveret.toml": "the file of the reader's; tests/cli/test_main.py",
+    "leveret log follow": "tests/server/cli/test_node_log.py",
+    "leveret store": "tests/server/cli/test_store.py",
+    "leveret hash-password": "tests/server/cli/test_hashing.py",
+    "leveret check leveret.toml": "the file of the reader's; tests/server/cli/test_main.py",
     "make": "tests/test_project.py looks for the target",
     "pip": "tests/test_install.py",
     "python3 -m venv": "tests/test_install.py",
@@ -100,8 +101,8 @@ PROGRAMS: Final = {
     "docs/amqp-1-0.md": "tests/interop/test_mixed_protocols.py",
     "docs/bulk-access.md": "tests/http/test_bulk_page.py",
     "docs/embedding.md": "tests/system/test_examples.py",
-    "docs/exchange-decorators.md": "tests/core/test_decorators.py",
-    "docs/explain.md": "tests/core/test_explain.py",
+    "docs/exchange-decorators.md": "tests/core/exchanges/test_decorators.py",
+    "docs/explain.md": "tests/core/exchanges/test_explain.py",
     "docs/interceptors.md": "tests/interop/test_interceptors.py",
     "docs/pipeline.md": "tests/system/test_examples.py",
     "docs/spark.md": "tests/pipeline/test_options.py",

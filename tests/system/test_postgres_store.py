@@ -9,12 +9,12 @@ from pathlib import Path
 import pika
 import pytest
 
-from broker_core.config.load import Config
-from broker_core.durability.journal import STALLED
-from broker_core.node.threaded import ThreadedNode, embedded
-from broker_core.store.folder import BadFolder
-from broker_core.store.postgres import writer
-from broker_core.store.postgres.session import BadDatabase, Database
+from leveret.config.load import Config
+from leveret.durable.journal import STALLED
+from leveret.durable.store.folder import BadFolder
+from leveret.durable.store.postgres import writer
+from leveret.durable.store.postgres.session import BadDatabase, Database
+from leveret.server.node.threaded import ThreadedNode, embedded
 from tests.harness.postgres import Pair
 from tests.interop.conftest import wait_until
 

@@ -12,12 +12,12 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core.frontend import Protocol
-from broker_core.node.process import SETTLED_S, prepare
-from protocols.amqp010.broker.registration import PROTOCOL as AMQP010
-from protocols.amqp10.broker.registration import PROTOCOL as AMQP10
-from protocols.http.registration import PROMETHEUS
-from protocols.http.registration import PROTOCOL as HTTP
+from leveret.frontend import Protocol
+from leveret.protocols.amqp010.broker.registration import PROTOCOL as AMQP010
+from leveret.protocols.amqp10.broker.registration import PROTOCOL as AMQP10
+from leveret.protocols.http.registration import PROMETHEUS
+from leveret.protocols.http.registration import PROTOCOL as HTTP
+from leveret.server.node.process import SETTLED_S, prepare
 
 pytestmark = pytest.mark.system
 
@@ -39,10 +39,10 @@ print(sorted(set(sys.modules) - before))
 @pytest.mark.parametrize(
     ("module", "name"),
     [
-        ("protocols.amqp10.broker.registration", "PROTOCOL"),
-        ("protocols.amqp010.broker.registration", "PROTOCOL"),
-        ("protocols.http.registration", "PROTOCOL"),
-        ("protocols.http.registration", "PROMETHEUS"),
+        ("leveret.protocols.amqp10.broker.registration", "PROTOCOL"),
+        ("leveret.protocols.amqp010.broker.registration", "PROTOCOL"),
+        ("leveret.protocols.http.registration", "PROTOCOL"),
+        ("leveret.protocols.http.registration", "PROMETHEUS"),
     ],
 )
 def test_who_comes_first_finds_everything_imported(module: str, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from broker_core import Node, embedded
+from leveret import Node, embedded
 
 pytestmark = pytest.mark.system
 

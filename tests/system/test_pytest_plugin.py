@@ -11,9 +11,9 @@ import pika
 import pika.exceptions
 import pytest
 
-from broker_core.node.listener import amqp_url
-from broker_core.node.threaded import ThreadedNode
-from broker_core.testing.observed import LeveretBroker, PublishedMessage, fresh_broker
+from leveret.server.node.listener import amqp_url
+from leveret.server.node.threaded import ThreadedNode
+from leveret.testing.observed import LeveretBroker, PublishedMessage, fresh_broker
 
 pytestmark = pytest.mark.system
 pytest_plugins = ["pytester"]
@@ -205,7 +205,7 @@ def test_nothing_is_left_of_a_broker_and_clients_that_stayed_are_sent_away(lever
 def test_a_node_without_such_a_broker_keeps_its_exchange_types():
     with ThreadedNode() as node:
         types = node.call(lambda: node.node.broker.exchange_types)
-        assert {type_class.__module__ for type_class in types.values()} >= {"broker_core.exchanges.direct"}
+        assert {type_class.__module__ for type_class in types.values()} >= {"leveret.exchanges.direct"}
         assert not any("keep" in vars(types[name]) for name in ("direct", "fanout", "topic", "headers"))
 
 
@@ -277,7 +277,7 @@ def test_who_does_not_use_it_does_not_pay_for_it(pytester: pytest.Pytester):
         import sys
 
         def test_lean():
-            assert not {"trio", "broker_core.node.node", "broker_core.config.load"} & set(sys.modules)
+            assert not {"trio", "leveret.server.node.node", "leveret.config.load"} & set(sys.modules)
         """
     )
     done = subprocess.run(

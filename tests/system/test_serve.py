@@ -87,7 +87,7 @@ def test_the_log_is_in_a_file_that_a_reload_opens_again_and_changes_its_levels_w
     )
     node = serve("--config", str(file))
     at = re.findall(r"127\.0\.0\.1:(\d+)", screen(node))[-1]
-    ask = [sys.executable, "-m", "broker_core.cli", "log"]
+    ask = [sys.executable, "-m", "leveret", "log"]
     where = ("--url", f"http://127.0.0.1:{at}", "--json")
     told = json.loads(subprocess.check_output([*ask, "show", *where], cwd=ROOT))
     assert (told["level"], told["levels"]["node"], told["levels"]["http"]) == ("info", "debug", "info")

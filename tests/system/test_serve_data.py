@@ -18,7 +18,7 @@ from pika.exceptions import AMQPError
 from proton import Message
 from proton.utils import BlockingConnection
 
-from broker_core.store.folder import META
+from leveret.durable.store.folder import META
 
 from .served import ROOT, Serve, port, screen
 
@@ -60,7 +60,7 @@ def test_a_node_says_where_its_data_is_and_what_it_has_found_there(serve: Serve,
             channel.basic_publish("", "q", b"x", PERSISTENT)
     status = ["status", "--url", shown.split("HTTP")[0].split()[-1].join(("http://", ""))]
     told = subprocess.run(
-        [sys.executable, "-m", "broker_core.cli", *status],
+        [sys.executable, "-m", "leveret", *status],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -220,5 +220,5 @@ def test_a_paused_queue_is_paused_after_a_kill(serve: Serve, tmp_path: Path):
 def control(shown: str, *command: str) -> None:
     """Run a command against the node that has printed this."""
     url = "http://" + shown.split("HTTP")[0].split()[-1]
-    whole = [sys.executable, "-m", "broker_core.cli", *command, "--url", url]
+    whole = [sys.executable, "-m", "leveret", *command, "--url", url]
     subprocess.run(whole, cwd=ROOT, capture_output=True, check=True)

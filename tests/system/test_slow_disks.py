@@ -11,17 +11,17 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core import Node, ThreadedNode, embedded
-from broker_core.durability import recovery
-from broker_core.node import persistence
-from broker_core.node.transport import GOODBYE_S
-from broker_core.plugins import BadPlugin
-from broker_core.store.contract import NoSpaceError, StoreError
-from broker_core.store.memory import MemoryStore
-from broker_core.store.sqlite import SqliteStore
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import BasicProperties, append_content
-from protocols.amqp10.codec import performatives as p
+from leveret import Node, ThreadedNode, embedded
+from leveret.durable import recovery
+from leveret.durable.store.contract import NoSpaceError, StoreError
+from leveret.durable.store.memory import MemoryStore
+from leveret.durable.store.sqlite import SqliteStore
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import BasicProperties, append_content
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.server.node import persistence
+from leveret.server.node.transport import GOODBYE_S
+from leveret.server.plugin_loader import BadPlugin
 from tests.amqp091.peer import ClientChannel
 from tests.amqp10.parts import data
 

@@ -12,13 +12,13 @@ import pika.exceptions
 import pytest
 from proton.utils import BlockingConnection
 
-from broker_core import ThreadedNode
-from broker_core.config.load import parse
-from broker_core.node.transport import READ_SIZE, WAITING_MAX
-from broker_core.security.access import User
-from broker_core.security.passwords import Hashing
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import method_frame
+from leveret import ThreadedNode
+from leveret.config.load import parse
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import method_frame
+from leveret.security.access import User
+from leveret.security.passwords import Hashing
+from leveret.server.node.transport import READ_SIZE, WAITING_MAX
 from tests.amqp091.peer import HEADER, start_ok
 
 pytestmark = pytest.mark.system

@@ -13,12 +13,12 @@ from typing import Any
 import pika
 import pytest
 
-from broker_core import ThreadedNode, embedded
-from broker_core.message import Facts, Message
-from broker_core.store import block
-from broker_core.store.contract import Append
-from broker_core.values import Properties
-from protocols.amqp091.broker.encoding import ENCODING
+from leveret import ThreadedNode, embedded
+from leveret.durable.store import block
+from leveret.durable.store.contract import Append
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.values import Properties
 from tests.system.served import Serve, port, screen
 
 pytestmark = pytest.mark.system

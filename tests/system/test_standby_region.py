@@ -13,7 +13,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from broker_core import cli
+from leveret.server import cli
 from tests.interop.conftest import wait_until
 from tests.interop.management import asked_at
 

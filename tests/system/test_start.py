@@ -10,21 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from broker_core.cli import REFUSED, main
+from leveret.server.cli import REFUSED, main
 
 pytestmark = pytest.mark.system
 
 STARTED = """
 import sys
 import trio
-from broker_core.config.load import parse
-from broker_core.node.node import Node
+from leveret.config.load import parse
+from leveret.server.node.node import Node
 
 NOT_YET = {
-    "h11", "tomllib", "sqlite3", "broker_core.definitions.reader", "broker_core.node.persistence",
-    "broker_core.store.sqlite", "broker_core.security.tokens", "protocols.amqp010.broker.adapter",
-    "protocols.amqp10.broker.adapter", "protocols.http.server.adapter", "protocols.http.server.routes",
-    "broker_core.node.unix_socket", "broker_core.node.websocket", "wsproto",
+    "h11", "tomllib", "sqlite3", "leveret.server.definitions.reader", "leveret.server.node.persistence",
+    "leveret.durable.store.sqlite", "leveret.security.tokens", "leveret.protocols.amqp010.broker.adapter",
+    "leveret.protocols.amqp10.broker.adapter", "leveret.protocols.http.server.adapter",
+    "leveret.protocols.http.server.routes", "leveret.server.node.unix_socket", "leveret.server.node.websocket",
+    "wsproto",
 }
 
 async def main():
@@ -39,8 +40,8 @@ trio.run(main)
 
 SPARED = """
 import gc
-import broker_core.node.node
-from broker_core.memory_tuning import spare_the_collector
+import leveret.server.node.node
+from leveret.memory_tuning import spare_the_collector
 gc.disable()
 spare_the_collector()
 print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.get_threshold())
@@ -48,7 +49,7 @@ print(gc.isenabled(), gc.get_freeze_count() > 10_000, gc.get_threshold())
 
 BATCHES = """
 import resource
-from broker_core.memory_tuning import keep_what_is_freed
+from leveret.memory_tuning import keep_what_is_freed
 keep_what_is_freed()
 faults = []
 for _ in range(20):

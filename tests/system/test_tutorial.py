@@ -56,7 +56,7 @@ class Reader:
 
     def run(self, command: str) -> str:
         """Run a command in the shell; `leveret` and `pytest` are those that are tested."""
-        ours = {"leveret": "-m broker_core.cli", "python": "", "pytest": "-m pytest -p no:cacheprovider"}
+        ours = {"leveret": "-m leveret", "python": "", "pytest": "-m pytest -p no:cacheprovider"}
         name, _, rest = command.partition(" ")
         done = subprocess.run(
             ["bash", "-c", f'"{sys.executable}" {ours[name]} {rest}'],

@@ -13,11 +13,11 @@ from pathlib import Path
 import h11
 import pytest
 
-from broker_core.config.load import ConfigError
-from broker_core.node import start_check
-from broker_core.node.threaded import ThreadedNode, embedded
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
+from leveret.config.load import ConfigError
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.server.node import start_check
+from leveret.server.node.threaded import ThreadedNode, embedded
 
 from .served import Serve, screen
 
@@ -285,7 +285,7 @@ def test_the_command_line_asks_over_a_socket(
 
 @pytest.fixture
 def run_leveret(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-    from broker_core import cli
+    from leveret.server import cli
 
     def run(*arguments: str, **environ: str) -> tuple[int, str]:
         code = cli.main(list(arguments), environ)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from broker_core import ThreadedNode, embedded
+from leveret import ThreadedNode, embedded
 
 pytestmark = pytest.mark.system
 

@@ -20,9 +20,9 @@ from wsproto.events import (
     TextMessage,
 )
 
-from broker_core.config.load import ConfigError
-from broker_core.node.threaded import ThreadedNode, embedded
-from tests.core.scripted import Scripted, read_all
+from leveret.config.load import ConfigError
+from leveret.server.node.threaded import ThreadedNode, embedded
+from tests.server.node.scripted import Scripted, read_all
 from tests.tls.pki import Pki
 
 pytestmark = pytest.mark.system

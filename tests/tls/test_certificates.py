@@ -9,12 +9,12 @@ import subprocess
 
 import pytest
 
-from broker_core import cli
-from broker_core.config.listening import LOGIN_FROM
-from broker_core.config.load import ConfigError, parse
-from broker_core.frontend import TlsFacts
-from broker_core.node.start_check import rehearse
-from broker_core.node.tls import distinguished_name, login
+from leveret.config.listening import LOGIN_FROM
+from leveret.config.load import ConfigError, parse
+from leveret.frontend import TlsFacts
+from leveret.server import cli
+from leveret.server.node.start_check import rehearse
+from leveret.server.node.tls import distinguished_name, login
 
 from .pki import Pki
 from .test_secured import Ends, certificates

@@ -12,9 +12,9 @@ import pytest
 import trio
 import trio.testing
 
-from broker_core.config.load import Config, parse
-from broker_core.node.tls_socket import SecuredSocket
-from tests.core.scripted import MIB, Script, Scripted, read_all, run, until
+from leveret.config.load import Config, parse
+from leveret.server.node.tls_socket import SecuredSocket
+from tests.server.node.scripted import MIB, Script, Scripted, read_all, run, until
 
 from .pki import Pki
 from .test_proxied import LOCAL, binary

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.config.load import parse
-from broker_core.frontend import Peer
-from broker_core.node.listener import Entrance, NotAdmitted, introduced, proxies_of
-from broker_core.node.proxy_protocol import ProxiedRoute, ProxyHeader
+from leveret.config.load import parse
+from leveret.frontend import Peer
+from leveret.server.node.listener import Entrance, NotAdmitted, introduced, proxies_of
+from leveret.server.node.proxy_protocol import ProxiedRoute, ProxyHeader
 
 from .pki import Pki
 from .test_secured import certificates

@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from broker_core.frontend import TlsFacts
-from protocols.amqp010.codec import commands as c
-from protocols.amqp091.codec import methods as m
-from protocols.amqp10.codec import performatives as p
+from leveret.frontend import TlsFacts
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer, start_ok
 from tests.amqp10.peer import Peer as Peer10

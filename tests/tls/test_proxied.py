@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker_core.node.proxy_protocol import (
+from leveret.server.node.proxy_protocol import (
     HEADER_MAX,
     LINE_MAX,
     SIGNATURE,

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from broker_core.node import transport as reading
-from broker_core.node.transport import Transport
-from tests.core.scripted import Script, Scripted, run, until
+from leveret.server.node import transport as reading
+from leveret.server.node.transport import Transport
+from tests.server.node.scripted import Script, Scripted, run, until
 
 from .pki import Pki
 from .test_entering import secured, settings

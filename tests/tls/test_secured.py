@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from broker_core.config.listening import TlsSettings
-from broker_core.config.load import parse
-from broker_core.frontend import TlsFacts
-from broker_core.node.tls import Certificates
-from broker_core.node.tls_socket import ANSWERS_MAX, SLICE, SecuredSocket
+from leveret.config.listening import TlsSettings
+from leveret.config.load import parse
+from leveret.frontend import TlsFacts
+from leveret.server.node.tls import Certificates
+from leveret.server.node.tls_socket import ANSWERS_MAX, SLICE, SecuredSocket
 
 from .pki import Pki
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.config.compat import TimeoutResponse
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.contract import SessionError
-from protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
+from leveret.config.compat import TimeoutResponse
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.contract import SessionError
+from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
 
 if TYPE_CHECKING:
-    from protocols.amqp010.broker.session import ServedSession
+    from leveret.protocols.amqp010.broker.session import ServedSession
 
 
 class Timeouts(AckTimeouts):

@@ -12,32 +12,32 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
-from broker_core.broker import WORK_MAX, Broker
-from broker_core.config.load import Config
-from broker_core.delivery import Delivery
-from broker_core.errors import Failure
-from broker_core.frontend import Peer
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from broker_core.outbox import Outbox
-from broker_core.security.sasl import Anonymous
-from broker_core.values import Table
-from protocols.amqp010.broker import stats as facts
-from protocols.amqp010.broker.entrance import Entrance
-from protocols.amqp010.broker.session import ServedSession
-from protocols.amqp010.broker.sessions import Sessions
-from protocols.amqp010.codec.commands import (
+from leveret.broker import WORK_MAX, Broker
+from leveret.config.load import Config
+from leveret.delivery import Delivery
+from leveret.errors import Failure
+from leveret.frontend import Peer
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.outbox import Outbox
+from leveret.protocols.amqp010.broker import stats as facts
+from leveret.protocols.amqp010.broker.entrance import Entrance
+from leveret.protocols.amqp010.broker.session import ServedSession
+from leveret.protocols.amqp010.broker.sessions import Sessions
+from leveret.protocols.amqp010.codec.commands import (
     CLOSE_CODE_CONNECTION_FORCED,
     CLOSE_CODE_INVALID_PATH,
     DETACH_CODE_TRANSPORT_BUSY,
 )
-from protocols.amqp010.codec.types import Value
-from protocols.amqp010.machine.connection import Connection
-from protocols.amqp010.machine.contract import AmqpError, AttachRefused, Handler, Tuning
-from protocols.amqp010.machine.session import Session
-from protocols.shared.broker.ack_timeouts import tagged
-from protocols.shared.broker.login import ServedConnection
-from protocols.shared.broker.outbox_writer import ServingWriter
-from protocols.shared.machine.contract import Wait
+from leveret.protocols.amqp010.codec.types import Value
+from leveret.protocols.amqp010.machine.connection import Connection
+from leveret.protocols.amqp010.machine.contract import AmqpError, AttachRefused, Handler, Tuning
+from leveret.protocols.amqp010.machine.session import Session
+from leveret.protocols.shared.broker.ack_timeouts import tagged
+from leveret.protocols.shared.broker.login import ServedConnection
+from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.machine.contract import Wait
+from leveret.security.sasl import Anonymous
+from leveret.values import Table
 
 log: Final = logging.getLogger("leveret.amqp010")
 

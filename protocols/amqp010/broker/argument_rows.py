@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.row import Effect, Row, Section, by_name
+from leveret.arguments.row import Effect, Row, Section, by_name
 
 ALERTS: Final = "watch the metrics"
 FLOW: Final = "publishers are slowed down by alarms and limits"

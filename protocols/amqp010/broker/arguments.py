@@ -13,16 +13,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.arguments import checks
-from broker_core.limits import PRIORITY_MAX, TTL_MAX_MS
-from broker_core.values import Int64, Table, printed
-from broker_core.values import Value as Neutral
-from protocols.amqp010.broker.core_values import table, wire
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.contract import SessionError
+from leveret.arguments import checks
+from leveret.limits import PRIORITY_MAX, TTL_MAX_MS
+from leveret.protocols.amqp010.broker.core_values import table, wire
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.contract import SessionError
+from leveret.values import Int64, Table, printed
+from leveret.values import Value as Neutral
 
 if TYPE_CHECKING:
-    from protocols.amqp010.codec.types import Value
+    from leveret.protocols.amqp010.codec.types import Value
 
 ALTERNATE_EXCHANGE: Final = "alternate-exchange"  # of exchanges
 ALTERNATE_OF_QUEUE: Final = "x-alternate-exchange"

@@ -27,11 +27,11 @@ from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 from uuid import UUID
 
-from broker_core import values
-from broker_core.values import Id, Properties, Table
-from protocols.amqp010.broker import envelope as e
-from protocols.amqp010.broker.core_values import is_name, neutral, table, wire
-from protocols.amqp010.codec.types import encode, encode_list, encode_map, list_at, map_at
+from leveret import values
+from leveret.protocols.amqp010.broker import envelope as e
+from leveret.protocols.amqp010.broker.core_values import is_name, neutral, table, wire
+from leveret.protocols.amqp010.codec.types import encode, encode_list, encode_map, list_at, map_at
+from leveret.values import Id, Properties, Table
 
 URN: Final = re.compile(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 UINT16_MAX: Final = 0xFFFF

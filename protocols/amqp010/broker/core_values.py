@@ -13,11 +13,11 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from broker_core import values
-from broker_core.values import Table
-from protocols.amqp010.codec import types
-from protocols.amqp010.codec.types import encode
-from protocols.shared.broker.conversion import each_that_can
+from leveret import values
+from leveret.protocols.amqp010.codec import types
+from leveret.protocols.amqp010.codec.types import encode
+from leveret.protocols.shared.broker.conversion import each_that_can
+from leveret.values import Table
 
 DEPTH_MAX: Final = 62  # lists in maps ...: a header nested deeper could not be decoded again
 NAME_SIZE_MAX: Final = 255  # bytes

@@ -11,20 +11,25 @@ import re
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.errors import PreconditionFailed, no_exchange
-from broker_core.exchanges.exchange import Binding, LooksAt
-from broker_core.values import frozen
-from protocols.amqp010.broker.arguments import ALTERNATE_EXCHANGE, core_arguments, shown, shown_of_exchange
-from protocols.amqp010.broker.core_values import table
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.contract import SessionError
+from leveret.errors import PreconditionFailed, no_exchange
+from leveret.exchanges.exchange_type import Binding, LooksAt
+from leveret.protocols.amqp010.broker.arguments import (
+    ALTERNATE_EXCHANGE,
+    core_arguments,
+    shown,
+    shown_of_exchange,
+)
+from leveret.protocols.amqp010.broker.core_values import table
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.contract import SessionError
+from leveret.values import frozen
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.queues.queue import Queue
-    from broker_core.values import Table
-    from protocols.amqp010.broker.session import ServedSession
-    from protocols.amqp010.codec.sequences import Id
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.protocols.amqp010.broker.session import ServedSession
+    from leveret.protocols.amqp010.codec.sequences import Id
+    from leveret.queues.queue import Queue
+    from leveret.values import Table
 
 RESERVED: Final = ("amq.", "qpid.")
 STANDARD_TYPES: Final = frozenset({"direct", "topic", "fanout", "headers", "system"})  # of the draft (S243)

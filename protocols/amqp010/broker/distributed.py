@@ -5,7 +5,7 @@ them.
     coordination   prepare, commit, rollback,       by any session of the user that started the branch, or of an
                    recover, forget, timeouts        administrator; it need not have selected dtx
 
-The core defines branches, and which operation is allowed when (`broker_core/xa/branch.py`). While the session works in
+The core defines branches, and which operation is allowed when (`features/xa/branch.py`). While the session works in
 a branch, its transfers and accepts go there. The deliveries that it has accepted belong to the branch then: a rollback
 returns them to their queues, whether or not the session is still there.
 
@@ -18,18 +18,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.xa.branch import Branch, Verb, Verdict, Xid
-from broker_core.xa.branches import Participant
-from protocols.amqp010.broker.transactions import Work
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.contract import SessionError
+from leveret.features.xa.branch import Branch, Verb, Verdict, Xid
+from leveret.features.xa.branches import Participant
+from leveret.protocols.amqp010.broker.transactions import Work
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.contract import SessionError
 
 if TYPE_CHECKING:
-    from broker_core.delivery import Delivery
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.message import Message
-    from protocols.amqp010.broker.session import ServedSession
-    from protocols.amqp010.codec.sequences import Id
+    from leveret.delivery import Delivery
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.message import Message
+    from leveret.protocols.amqp010.broker.session import ServedSession
+    from leveret.protocols.amqp010.codec.sequences import Id
 
 ID_MAX: Final = 64  # bytes of each part of an xid
 STATUS: Final[dict[Verdict, int]] = {

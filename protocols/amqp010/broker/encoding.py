@@ -13,15 +13,20 @@ from typing import Final
 
 import attrs
 
-from broker_core import values
-from broker_core.errors import PreconditionFailed
-from broker_core.message import PARTICULAR, Death, Encoding, Facts, Message, Notes
-from broker_core.values import Int64, Properties, Table, Timestamp, Value
-from protocols.amqp010.broker import conversion
-from protocols.amqp010.broker import envelope as e
-from protocols.amqp010.broker.conversion import edited, entries_of
-from protocols.amqp010.broker.envelope import REMEMBERED_MAX, REMEMBERED_SIZE_MAX, Envelope, envelope_of
-from protocols.amqp010.codec.types import MalformedError
+from leveret import values
+from leveret.errors import PreconditionFailed
+from leveret.message import PARTICULAR, Death, Encoding, Facts, Message, Notes
+from leveret.protocols.amqp010.broker import conversion
+from leveret.protocols.amqp010.broker import envelope as e
+from leveret.protocols.amqp010.broker.conversion import edited, entries_of
+from leveret.protocols.amqp010.broker.envelope import (
+    REMEMBERED_MAX,
+    REMEMBERED_SIZE_MAX,
+    Envelope,
+    envelope_of,
+)
+from leveret.protocols.amqp010.codec.types import MalformedError
+from leveret.values import Int64, Properties, Table, Timestamp, Value
 
 __all__ = ["ENCODING", "Encoding010", "Envelope", "envelope_of", "rendered"]
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.client import Client
-    from broker_core.config.load import Config
+    from leveret.broker import Broker
+    from leveret.client import Client
+    from leveret.config.load import Config
 
 
 @attrs.frozen(eq=False)

@@ -16,10 +16,10 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final, TypeVar
 
-from broker_core.limits import TTL_MAX_MS
-from broker_core.message import LOWEST, Facts
-from protocols.amqp010.codec.reading import SIZE_WIDTHS, WIDTHS, str8_at
-from protocols.amqp010.codec.types import MalformedError, map_at, value_at
+from leveret.limits import TTL_MAX_MS
+from leveret.message import LOWEST, Facts
+from leveret.protocols.amqp010.codec.reading import SIZE_WIDTHS, WIDTHS, str8_at
+from leveret.protocols.amqp010.codec.types import MalformedError, map_at, value_at
 
 K = TypeVar("K")
 V = TypeVar("V")

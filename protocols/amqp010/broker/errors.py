@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.errors import (
+from leveret.errors import (
     AccessRefused,
     Failure,
     LimitReached,
@@ -15,9 +15,9 @@ from broker_core.errors import (
     TooMany,
     Unsupported,
 )
-from broker_core.xa.branch import IllegalState
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.contract import SessionError
+from leveret.features.xa.branch import IllegalState
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.contract import SessionError
 
 CODES: Final[dict[type[Failure], int]] = {
     NotFound: c.ERROR_CODE_NOT_FOUND,

@@ -13,20 +13,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.broker import REFUSED
-from broker_core.errors import PreconditionFailed
-from broker_core.message import Message
-from broker_core.publish_cache import Target, targets_of
-from protocols.amqp010.broker.encoding import ENCODING, NO_BODY
-from protocols.amqp010.broker.envelope import envelope_of
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.types import MalformedError
-from protocols.amqp010.machine.contract import SessionError
+from leveret.broker import REFUSED
+from leveret.errors import PreconditionFailed
+from leveret.message import Message
+from leveret.protocols.amqp010.broker.encoding import ENCODING, NO_BODY
+from leveret.protocols.amqp010.broker.envelope import envelope_of
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.types import MalformedError
+from leveret.protocols.amqp010.machine.contract import SessionError
+from leveret.publish_cache import Target, targets_of
 
 if TYPE_CHECKING:
-    from broker_core.message import Facts
-    from protocols.amqp010.broker.envelope import Envelope
-    from protocols.amqp010.broker.session import ServedSession
+    from leveret.message import Facts
+    from leveret.protocols.amqp010.broker.envelope import Envelope
+    from leveret.protocols.amqp010.broker.session import ServedSession
 
 
 class Publishing:

@@ -9,26 +9,26 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from broker_core.frontend import FrontEnd, Peer, Protocol
-from protocols.amqp010.broker.argument_rows import QUEUE_ROWS, sections
+from leveret.frontend import FrontEnd, Peer, Protocol
+from leveret.protocols.amqp010.broker.argument_rows import QUEUE_ROWS, sections
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.config.load import Config
-    from broker_core.message import Encoding
-    from broker_core.outbox import Outbox
+    from leveret.broker import Broker
+    from leveret.config.load import Config
+    from leveret.message import Encoding
+    from leveret.outbox import Outbox
 
 
 def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """Return the front-end for one connection."""
-    from protocols.amqp010.broker.adapter import Connection010
+    from leveret.protocols.amqp010.broker.adapter import Connection010
 
     return Connection010(broker, config, outbox, peer, now)
 
 
 def encoding() -> Encoding:
     """Return the encoding of its messages."""
-    from protocols.amqp010.broker.encoding import ENCODING
+    from leveret.protocols.amqp010.broker.encoding import ENCODING
 
     return ENCODING
 
@@ -42,5 +42,5 @@ PROTOCOL: Final = Protocol(
     encoding=encoding,
     queue_arguments=QUEUE_ROWS,
     sections=sections,
-    prepare=partial(import_module, "protocols.amqp010.broker.adapter"),
+    prepare=partial(import_module, "leveret.protocols.amqp010.broker.adapter"),
 )

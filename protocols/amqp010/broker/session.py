@@ -25,28 +25,28 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import Publisher
-from broker_core.errors import Failure
-from broker_core.security.access import Permission
-from broker_core.xa.branches import Participant
-from protocols.amqp010.broker import declarations, distributed, subscriptions, transactions, unsettled
-from protocols.amqp010.broker.ack_timeouts import Timeouts
-from protocols.amqp010.broker.errors import refusal
-from protocols.amqp010.broker.publishing import Publishing
-from protocols.amqp010.broker.unsettled import Browsed, Sent
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.sequences import SequenceSet
-from protocols.amqp010.machine.contract import SessionError, SessionOwner
+from leveret.broker import Publisher
+from leveret.errors import Failure
+from leveret.features.xa.branches import Participant
+from leveret.protocols.amqp010.broker import declarations, distributed, subscriptions, transactions, unsettled
+from leveret.protocols.amqp010.broker.ack_timeouts import Timeouts
+from leveret.protocols.amqp010.broker.errors import refusal
+from leveret.protocols.amqp010.broker.publishing import Publishing
+from leveret.protocols.amqp010.broker.unsettled import Browsed, Sent
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.sequences import SequenceSet
+from leveret.protocols.amqp010.machine.contract import SessionError, SessionOwner
+from leveret.security.access import Permission
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.delivery import Delivery
-    from protocols.amqp010.broker.entrance import Entrance
-    from protocols.amqp010.broker.subscription import Grant, Subscription
-    from protocols.amqp010.broker.transactions import Work
-    from protocols.amqp010.codec.commands import Command, MessageTransfer, Struct
-    from protocols.amqp010.codec.sequences import Id
-    from protocols.amqp010.machine.session import Session
+    from leveret.client import Client
+    from leveret.delivery import Delivery
+    from leveret.protocols.amqp010.broker.entrance import Entrance
+    from leveret.protocols.amqp010.broker.subscription import Grant, Subscription
+    from leveret.protocols.amqp010.broker.transactions import Work
+    from leveret.protocols.amqp010.codec.commands import Command, MessageTransfer, Struct
+    from leveret.protocols.amqp010.codec.sequences import Id
+    from leveret.protocols.amqp010.machine.session import Session
 
 LAST_ID: Final = 0xFFFF_FFFF
 LOOKS: Final = 8  # at bindings, messages, ... that take as long as the copy of a message

@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from broker_core.virtual_host import FrontEndState, VirtualHost
-from protocols.amqp010.broker.session import ServedSession
-from protocols.amqp010.codec.commands import DETACH_CODE_SESSION_BUSY
-from protocols.amqp010.machine.contract import AttachRefused, SessionLimits
-from protocols.amqp010.machine.session import Session
+from leveret.protocols.amqp010.broker.session import ServedSession
+from leveret.protocols.amqp010.codec.commands import DETACH_CODE_SESSION_BUSY
+from leveret.protocols.amqp010.machine.contract import AttachRefused, SessionLimits
+from leveret.protocols.amqp010.machine.session import Session
+from leveret.virtual_host import FrontEndState, VirtualHost
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer
-    from protocols.amqp010.broker.entrance import Entrance
+    from leveret.clock import Timer
+    from leveret.protocols.amqp010.broker.entrance import Entrance
 
 TIMED_OUT: Final = "it was detached for longer than its timeout"
 FORBIDDEN: Final = "its user has come back with a token that does not let him read what it reads"

@@ -5,17 +5,17 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from protocols.amqp010.broker.core_values import table
-from protocols.amqp010.broker.session import ServedSession
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.protocols.amqp010.broker.core_values import table
+from leveret.protocols.amqp010.broker.session import ServedSession
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from broker_core.values import Table
-    from protocols.amqp010.broker.adapter import Connection010
-    from protocols.amqp010.codec.types import Value
-    from protocols.amqp010.machine.session import Session
+    from leveret.protocols.amqp010.broker.adapter import Connection010
+    from leveret.protocols.amqp010.codec.types import Value
+    from leveret.protocols.amqp010.machine.session import Session
+    from leveret.values import Table
 
 PROPERTIES_MAX: Final = 16
 TEXT_MAX: Final = 128  # characters

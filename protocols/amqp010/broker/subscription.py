@@ -22,24 +22,24 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import Publisher
-from broker_core.clock import NEVER
-from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
-from broker_core.limits import QueueType
-from broker_core.message import Message
-from broker_core.observability.connection_stats import ConsumerFacts
-from broker_core.queues.queue import Queue
-from broker_core.values import Table
-from protocols.amqp010.broker.encoding import ENCODING, rendered
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.contract import SessionError
+from leveret.broker import Publisher
+from leveret.clock import NEVER
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
+from leveret.limits import QueueType
+from leveret.message import Message
+from leveret.observability.connection_stats import ConsumerFacts
+from leveret.protocols.amqp010.broker.encoding import ENCODING, rendered
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.contract import SessionError
+from leveret.queues.queue import Queue
+from leveret.values import Table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from broker_core.selectors.parser import Selector
-    from protocols.amqp010.broker.session import ServedSession
-    from protocols.amqp010.codec.sequences import Id
+    from leveret.protocols.amqp010.broker.session import ServedSession
+    from leveret.protocols.amqp010.codec.sequences import Id
+    from leveret.selectors.parser import Selector
 
 log: Final = logging.getLogger("leveret.amqp010")
 

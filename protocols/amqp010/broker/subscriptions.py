@@ -16,24 +16,24 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from broker_core.arguments.warnings import consumer_warnings
-from broker_core.errors import AccessRefused, PreconditionFailed
-from broker_core.queues.reader_groups import GROUP
-from broker_core.queues.stream import OFFSET
-from broker_core.selectors.parser import Selector, compile_selector
-from broker_core.values import Table
-from protocols.amqp010.broker.argument_rows import CONSUMER_ROWS
-from protocols.amqp010.broker.core_values import table
-from protocols.amqp010.broker.subscription import Grant, Subscription
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.contract import SessionError
+from leveret.arguments.warnings import consumer_warnings
+from leveret.errors import AccessRefused, PreconditionFailed
+from leveret.protocols.amqp010.broker.argument_rows import CONSUMER_ROWS
+from leveret.protocols.amqp010.broker.core_values import table
+from leveret.protocols.amqp010.broker.subscription import Grant, Subscription
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.contract import SessionError
+from leveret.queues.reader_groups import GROUP
+from leveret.queues.stream import OFFSET
+from leveret.selectors.parser import Selector, compile_selector
+from leveret.values import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from protocols.amqp010.broker.session import ServedSession
-    from protocols.amqp010.codec.sequences import Id, SequenceSet
-    from protocols.amqp010.codec.types import Value
+    from leveret.protocols.amqp010.broker.session import ServedSession
+    from leveret.protocols.amqp010.codec.sequences import Id, SequenceSet
+    from leveret.protocols.amqp010.codec.types import Value
 
 SELECTOR: Final = "x-apache-selector"
 PRIORITY: Final = "x-priority"

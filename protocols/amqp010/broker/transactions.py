@@ -15,19 +15,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final
 
-from broker_core.transaction import Transaction
-from protocols.amqp010.broker.unsettled import Sent
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.machine.contract import SessionError
+from leveret.protocols.amqp010.broker.unsettled import Sent
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.machine.contract import SessionError
+from leveret.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from broker_core.delivery import Delivery
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.message import Message
-    from protocols.amqp010.broker.session import ServedSession
-    from protocols.amqp010.codec.sequences import Id, SequenceSet
+    from leveret.delivery import Delivery
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.message import Message
+    from leveret.protocols.amqp010.broker.session import ServedSession
+    from leveret.protocols.amqp010.codec.sequences import Id, SequenceSet
 
 HELD_SIZE_MAX: Final = 1 << 28  # bytes of one session's transaction; sixteen of the largest messages
 OVERHEAD: Final = 512  # bytes that a message or an accepted delivery takes besides its content, roughly

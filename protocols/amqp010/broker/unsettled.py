@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.sequences import MASK, Id, SequenceSet, distance, following, is_before
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.sequences import MASK, Id, SequenceSet, distance, following, is_before
 
 if TYPE_CHECKING:
-    from broker_core.delivery import Delivery
-    from broker_core.queues.queue import Queue
-    from protocols.amqp010.broker.session import ServedSession
+    from leveret.delivery import Delivery
+    from leveret.protocols.amqp010.broker.session import ServedSession
+    from leveret.queues.queue import Queue
 
 T = TypeVar("T")
 

@@ -17,9 +17,9 @@ from struct import error as struct_error
 from typing import ClassVar, Final, Self, TypeVar
 from uuid import UUID
 
-from protocols.amqp010.codec.reading import array_at
-from protocols.amqp010.codec.values import MalformedError, Struct32
-from protocols.amqp010.codec.writing import encode_elements, encode_str16, encode_vbin16
+from leveret.protocols.amqp010.codec.reading import array_at
+from leveret.protocols.amqp010.codec.values import MalformedError, Struct32
+from leveret.protocols.amqp010.codec.writing import encode_elements, encode_str16, encode_vbin16
 
 CODE_STR16: Final = 0x95
 CODE_STRUCT32: Final = 0xAB

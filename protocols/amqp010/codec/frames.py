@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from protocols.amqp010.codec.commands import (
+from leveret.protocols.amqp010.codec.commands import (
     SEGMENT_TYPE_BODY,
     SEGMENT_TYPE_COMMAND,
     SEGMENT_TYPE_CONTROL,

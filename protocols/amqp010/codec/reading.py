@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from protocols.amqp010.codec.values import (
+from leveret.protocols.amqp010.codec.values import (
     Array,
     Char,
     CharUtf32,
@@ -30,7 +30,7 @@ from protocols.amqp010.codec.values import (
     Vbin8,
     Vbin32,
 )
-from protocols.shared.codec.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
+from leveret.protocols.shared.codec.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
 
 Reader: TypeAlias = Callable[[bytes, int, int, int], tuple[Value, int]]  # data, at, end, depth
 

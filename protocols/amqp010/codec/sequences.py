@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from operator import le, sub
 from typing import Final, TypeAlias
 
-from protocols.amqp010.codec.values import MalformedError
+from leveret.protocols.amqp010.codec.values import MalformedError
 
 Id: TypeAlias = int  # 0..2^32-1
 

@@ -11,8 +11,15 @@ Bytes that are not UTF-8 are kept by surrogateescape.
 after it, and raise MalformedError. The encoders raise ValueError.
 """
 
-from protocols.amqp010.codec.reading import DEPTH_MAX, array_at, list_at, map_at, struct32_at, value_at
-from protocols.amqp010.codec.values import (
+from leveret.protocols.amqp010.codec.reading import (
+    DEPTH_MAX,
+    array_at,
+    list_at,
+    map_at,
+    struct32_at,
+    value_at,
+)
+from leveret.protocols.amqp010.codec.values import (
     Array,
     Char,
     CharUtf32,
@@ -31,8 +38,8 @@ from protocols.amqp010.codec.values import (
     Vbin8,
     Vbin32,
 )
-from protocols.amqp010.codec.writing import encode, encode_array, encode_list, encode_map
-from protocols.shared.codec.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
+from leveret.protocols.amqp010.codec.writing import encode, encode_array, encode_list, encode_map
+from leveret.protocols.shared.codec.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
 
 __all__ = [
     "value_at",

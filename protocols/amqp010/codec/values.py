@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import TypeAlias
 from uuid import UUID
 
-from protocols.shared.codec.integers import Number
+from leveret.protocols.shared.codec.integers import Number
 
 
 class MalformedError(ValueError):

@@ -13,7 +13,7 @@ from struct import error as struct_error
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from protocols.amqp010.codec.values import (
+from leveret.protocols.amqp010.codec.values import (
     Array,
     Char,
     CharUtf32,
@@ -30,7 +30,7 @@ from protocols.amqp010.codec.values import (
     Vbin8,
     Vbin32,
 )
-from protocols.shared.codec.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
+from leveret.protocols.shared.codec.integers import Float32, Int8, Int16, Int32, UInt8, UInt16, UInt32, UInt64
 
 Writer: TypeAlias = Callable[..., bytes]  # encodes a value of one class, its code in front
 

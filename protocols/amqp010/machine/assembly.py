@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.amqp010.codec.commands import (
+from leveret.protocols.amqp010.codec.commands import (
     SEGMENT_TYPE_BODY,
     SEGMENT_TYPE_COMMAND,
     SEGMENT_TYPE_CONTROL,
@@ -19,7 +19,13 @@ from protocols.amqp010.codec.commands import (
     MalformedError,
     MessageTransfer,
 )
-from protocols.amqp010.codec.frames import COMMANDS, FIRST_FRAME, FIRST_SEGMENT, LAST_FRAME, LAST_SEGMENT
+from leveret.protocols.amqp010.codec.frames import (
+    COMMANDS,
+    FIRST_FRAME,
+    FIRST_SEGMENT,
+    LAST_FRAME,
+    LAST_SEGMENT,
+)
 
 NONE: Final = -1  # no segment
 NAMES: Final = {

@@ -19,11 +19,11 @@ again, `closed` that the outbox is to be flushed and the transport closed.
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command, Control
-from protocols.amqp010.codec.frames import append_frames, append_transfers, control_frame
-from protocols.amqp010.codec.types import MalformedError
-from protocols.amqp010.machine.contract import (
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command, Control
+from leveret.protocols.amqp010.codec.frames import append_frames, append_transfers, control_frame
+from leveret.protocols.amqp010.codec.types import MalformedError
+from leveret.protocols.amqp010.machine.contract import (
     AmqpError,
     AttachRefused,
     Handler,
@@ -31,11 +31,11 @@ from protocols.amqp010.machine.contract import (
     SessionError,
     Tuning,
 )
-from protocols.amqp010.machine.greeting import HEADER, recognise
-from protocols.amqp010.machine.reader import Reader
-from protocols.amqp010.machine.session import Session
-from protocols.shared.machine.contract import Wait, Writer
-from protocols.shared.machine.states import ENDING, State
+from leveret.protocols.amqp010.machine.greeting import HEADER, recognise
+from leveret.protocols.amqp010.machine.reader import Reader
+from leveret.protocols.amqp010.machine.session import Session
+from leveret.protocols.shared.machine.contract import Wait, Writer
+from leveret.protocols.shared.machine.states import ENDING, State
 
 __all__ = ["AmqpError", "Connection", "State"]
 

@@ -15,11 +15,11 @@ import attrs
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from protocols.amqp010.codec.commands import Command, ExecutionException, MessageTransfer, Struct
-    from protocols.amqp010.codec.sequences import Id, SequenceSet
-    from protocols.amqp010.codec.types import Value
-    from protocols.amqp010.machine.session import Session
-    from protocols.shared.machine.contract import Wait
+    from leveret.protocols.amqp010.codec.commands import Command, ExecutionException, MessageTransfer, Struct
+    from leveret.protocols.amqp010.codec.sequences import Id, SequenceSet
+    from leveret.protocols.amqp010.codec.types import Value
+    from leveret.protocols.amqp010.machine.session import Session
+    from leveret.protocols.shared.machine.contract import Wait
 
 
 class AmqpError(Exception):

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.amqp010.codec.sequences import (
+from leveret.protocols.amqp010.codec.sequences import (
     HALF,
     MASK,
     Id,

@@ -18,7 +18,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from protocols.amqp010.codec.commands import (
+from leveret.protocols.amqp010.codec.commands import (
     SEGMENT_TYPE_BODY,
     SEGMENT_TYPE_COMMAND,
     SEGMENT_TYPE_CONTROL,
@@ -32,7 +32,7 @@ from protocols.amqp010.codec.commands import (
     command_at,
     control_at,
 )
-from protocols.amqp010.codec.frames import (
+from leveret.protocols.amqp010.codec.frames import (
     COMMANDS,
     FIRST_COMMAND,
     FIRST_FRAME,
@@ -48,10 +48,10 @@ from protocols.amqp010.codec.frames import (
     MIDDLE_HEADER,
     PLACES,
 )
-from protocols.amqp010.machine.assembly import NAMES, WHICH, Assembly, FramingError
-from protocols.shared.machine.closing import Machine
-from protocols.shared.machine.contract import Writer
-from protocols.shared.machine.states import State
+from leveret.protocols.amqp010.machine.assembly import NAMES, WHICH, Assembly, FramingError
+from leveret.protocols.shared.machine.closing import Machine
+from leveret.protocols.shared.machine.contract import Writer
+from leveret.protocols.shared.machine.states import State
 
 GREETING_SIZE: Final = 8
 TRANSFER: Final = bytes((MessageTransfer.CLASS_CODE, MessageTransfer.CODE))

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, TypeAlias
 
-from protocols.amqp010.codec.sequences import MASK, Id
+from leveret.protocols.amqp010.codec.sequences import MASK, Id
 
 ENTRY: Final = 128  # bytes that an entry takes besides its content, roughly
 Kept: TypeAlias = tuple[bytes, bytes | None, bytes | None]  # command, header, body

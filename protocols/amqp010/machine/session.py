@@ -30,12 +30,12 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from protocols.amqp010.codec import commands as c
-from protocols.amqp010.codec.commands import Command, Control, MessageTransfer, Struct
-from protocols.amqp010.codec.sequences import MASK, RANGES_MAX, Id, SequenceSet, following
-from protocols.amqp010.machine.contract import Line, SessionError, SessionLimits, SessionOwner
-from protocols.amqp010.machine.execution import REACH, Execution, Sending, SequenceError
-from protocols.amqp010.machine.replay import Replay
+from leveret.protocols.amqp010.codec import commands as c
+from leveret.protocols.amqp010.codec.commands import Command, Control, MessageTransfer, Struct
+from leveret.protocols.amqp010.codec.sequences import MASK, RANGES_MAX, Id, SequenceSet, following
+from leveret.protocols.amqp010.machine.contract import Line, SessionError, SessionLimits, SessionOwner
+from leveret.protocols.amqp010.machine.execution import REACH, Execution, Sending, SequenceError
+from leveret.protocols.amqp010.machine.replay import Replay
 
 DESCRIPTION_MAX: Final = 1024  # characters of the description of an exception
 ONE_RANGE: Final = struct.Struct(">BBHHII")  # class, code, flags and a set of one range: its size, from, to

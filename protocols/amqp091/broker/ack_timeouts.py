@@ -9,15 +9,15 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from broker_core.config.compat import TimeoutResponse
-from broker_core.delivery import Consumer, Delivery
-from protocols.amqp091.broker.consumer import ChannelConsumer
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import AmqpError
-from protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
+from leveret.config.compat import TimeoutResponse
+from leveret.delivery import Consumer, Delivery
+from leveret.protocols.amqp091.broker.consumer import ChannelConsumer
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import AmqpError
+from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
 
 if TYPE_CHECKING:
-    from protocols.amqp091.broker.channel import Channel
+    from leveret.protocols.amqp091.broker.channel import Channel
 
 LATE_MAX: Final = 65_536  # late tags of a channel without an answer; with more, the channel is closed
 

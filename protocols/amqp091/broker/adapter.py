@@ -12,34 +12,34 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from broker_core.broker import Broker
-from broker_core.config.compat import FlowMechanism, Product, UnknownVirtualHost
-from broker_core.config.load import Config
-from broker_core.delivery import Delivery
-from broker_core.errors import Failure
-from broker_core.frontend import Peer, Protocol
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from broker_core.outbox import Outbox
-from broker_core.security.sasl import Mechanism
-from protocols.amqp091.broker import stats as facts
-from protocols.amqp091.broker.argument_rows import sections
-from protocols.amqp091.broker.channel import METHODS, Channel
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.broker.errors import reply
-from protocols.amqp091.broker.sasl import AmqPlain
-from protocols.amqp091.broker.traffic_handler import Channels
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.fields import values_in
-from protocols.amqp091.codec.wire import FieldTable, Method
-from protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning
-from protocols.amqp091.machine.greeting import RELATIVES
-from protocols.shared.broker.ack_timeouts import tagged
-from protocols.shared.broker.login import RenewableConnection
-from protocols.shared.broker.outbox_writer import ServingWriter
-from protocols.shared.machine.contract import Wait
+from leveret.broker import Broker
+from leveret.config.compat import FlowMechanism, Product, UnknownVirtualHost
+from leveret.config.load import Config
+from leveret.delivery import Delivery
+from leveret.errors import Failure
+from leveret.frontend import Peer, Protocol
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.outbox import Outbox
+from leveret.protocols.amqp091.broker import stats as facts
+from leveret.protocols.amqp091.broker.argument_rows import sections
+from leveret.protocols.amqp091.broker.channel import METHODS, Channel
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp091.broker.errors import reply
+from leveret.protocols.amqp091.broker.sasl import AmqPlain
+from leveret.protocols.amqp091.broker.traffic_handler import Channels
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.fields import values_in
+from leveret.protocols.amqp091.codec.wire import FieldTable, Method
+from leveret.protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning
+from leveret.protocols.amqp091.machine.greeting import RELATIVES
+from leveret.protocols.shared.broker.ack_timeouts import tagged
+from leveret.protocols.shared.broker.login import RenewableConnection
+from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.machine.contract import Wait
+from leveret.security.sasl import Mechanism
 
 if TYPE_CHECKING:
-    from broker_core.shovels.ends import RemoteEnds
+    from leveret.features.shovels.ends import RemoteEnds
 
 log: Final = logging.getLogger("leveret.amqp091")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
@@ -254,9 +254,9 @@ class Connection091(RenewableConnection, Handler):
 
 def remote_ends() -> RemoteEnds:
     """Return what makes the ends of shovels and of links of a federation on other brokers."""
-    from broker_core.shovels.ends import RemoteEnds
-    from protocols.amqp091.broker.federation_ends import ExchangeFeed091, QueueFeed091
-    from protocols.amqp091.broker.shovel_ends import Destination091, Source091
+    from leveret.features.shovels.ends import RemoteEnds
+    from leveret.protocols.amqp091.broker.federation_ends import ExchangeFeed091, QueueFeed091
+    from leveret.protocols.amqp091.broker.shovel_ends import Destination091, Source091
 
     return RemoteEnds(Source091, Destination091, ExchangeFeed091, QueueFeed091)
 

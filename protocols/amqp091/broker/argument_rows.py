@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.arguments.checks import whole_fault
-from broker_core.arguments.row import Effect, Row, Section, by_name
+from leveret.arguments.checks import whole_fault
+from leveret.arguments.row import Effect, Row, Section, by_name
 
 CONSUMER_ROWS: Final = by_name(
     Row(name="x-priority", about="Consumers of a higher priority get messages first.", check=whole_fault),

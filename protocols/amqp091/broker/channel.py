@@ -14,29 +14,29 @@ from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.arguments.warnings import consumer_warnings
-from broker_core.config.compat import GlobalQos, PrefetchSize, RecoverToConsumer
-from broker_core.delivery import UNLIMITED, Delivery, Window, weight
-from broker_core.errors import NotAllowed, PreconditionFailed, Unsupported
-from broker_core.limits import QueueLimits, QueueType
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.selectors.no_local import from_others
-from broker_core.values import Value
-from broker_core.virtual_host import generated_name
-from protocols.amqp091.broker import declarations
-from protocols.amqp091.broker.ack_timeouts import LateTags, Timeouts
-from protocols.amqp091.broker.argument_rows import CONSUMER_ROWS
-from protocols.amqp091.broker.consumer import ChannelConsumer
-from protocols.amqp091.broker.core_values import table
-from protocols.amqp091.broker.declarations import queue_name
-from protocols.amqp091.broker.encoding import REPLY_TO, cut, rendered
-from protocols.amqp091.broker.publishing import Publishing, name_of
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import Method
+from leveret.arguments.warnings import consumer_warnings
+from leveret.config.compat import GlobalQos, PrefetchSize, RecoverToConsumer
+from leveret.delivery import UNLIMITED, Delivery, Window, weight
+from leveret.errors import NotAllowed, PreconditionFailed, Unsupported
+from leveret.limits import QueueLimits, QueueType
+from leveret.protocols.amqp091.broker import declarations
+from leveret.protocols.amqp091.broker.ack_timeouts import LateTags, Timeouts
+from leveret.protocols.amqp091.broker.argument_rows import CONSUMER_ROWS
+from leveret.protocols.amqp091.broker.consumer import ChannelConsumer
+from leveret.protocols.amqp091.broker.core_values import table
+from leveret.protocols.amqp091.broker.declarations import queue_name
+from leveret.protocols.amqp091.broker.encoding import REPLY_TO, cut, rendered
+from leveret.protocols.amqp091.broker.publishing import Publishing, name_of
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import Method
+from leveret.queues.work_queue import WorkQueue
+from leveret.selectors.no_local import from_others
+from leveret.values import Value
+from leveret.virtual_host import generated_name
 
 if TYPE_CHECKING:
-    from protocols.amqp091.broker.adapter import Connection091
+    from leveret.protocols.amqp091.broker.adapter import Connection091
 
 RENEWALS: Final = 8  # that take as long as the copy of a message
 

@@ -10,17 +10,17 @@ import logging
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
-from broker_core.message import Message
-from broker_core.observability.connection_stats import ConsumerFacts
-from broker_core.queues.queue import Queue
-from broker_core.values import Table
-from protocols.amqp091.broker.encoding import ENCODING, cut, rendered
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
+from leveret.message import Message
+from leveret.observability.connection_stats import ConsumerFacts
+from leveret.protocols.amqp091.broker.encoding import ENCODING, cut, rendered
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.queues.queue import Queue
+from leveret.values import Table
 
 if TYPE_CHECKING:
-    from protocols.amqp091.broker.channel import Channel
+    from leveret.protocols.amqp091.broker.channel import Channel
 
 log: Final = logging.getLogger("leveret.amqp091")
 

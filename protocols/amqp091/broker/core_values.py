@@ -11,11 +11,11 @@ from decimal import Decimal
 from typing import Final
 from uuid import UUID
 
-from broker_core import values
-from broker_core.values import Table, Value
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import FieldTable, FieldValue
-from protocols.shared.broker.conversion import each_that_can
+from leveret import values
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import FieldTable, FieldValue
+from leveret.protocols.shared.broker.conversion import each_that_can
+from leveret.values import Table, Value
 
 
 def field_table(table: Table, depth: int = 0) -> FieldTable:

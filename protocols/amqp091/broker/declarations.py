@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.config.compat import NoCurrentQueue
-from broker_core.errors import AccessRefused, NotFound
-from protocols.amqp091.broker.encoding import REPLY_TO
-from protocols.amqp091.broker.publishing import name_of
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import AmqpError
+from leveret.config.compat import NoCurrentQueue
+from leveret.errors import AccessRefused, NotFound
+from leveret.protocols.amqp091.broker.encoding import REPLY_TO
+from leveret.protocols.amqp091.broker.publishing import name_of
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import AmqpError
 
 if TYPE_CHECKING:
-    from protocols.amqp091.broker.channel import Channel
+    from leveret.protocols.amqp091.broker.channel import Channel
 
 
 def exchange_declare(channel: Channel, method: m.ExchangeDeclare) -> None:

@@ -12,15 +12,15 @@ from uuid import UUID
 
 from mypy_extensions import i64
 
-from broker_core.errors import PreconditionFailed
-from broker_core.limits import TTL_MAX_MS
-from broker_core.message import LOWEST, Death, Encoding, Facts, Message, further_keys
-from broker_core.values import Id, Properties, Table, Value
-from protocols.amqp091.broker.core_values import core_value, field_table, table
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.fields import value_at
-from protocols.amqp091.codec.header_scan import ABSENT, plain_table_after, value_of
-from protocols.amqp091.codec.wire import BasicProperties, FieldTable
+from leveret.errors import PreconditionFailed
+from leveret.limits import TTL_MAX_MS
+from leveret.message import LOWEST, Death, Encoding, Facts, Message, further_keys
+from leveret.protocols.amqp091.broker.core_values import core_value, field_table, table
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.fields import value_at
+from leveret.protocols.amqp091.codec.header_scan import ABSENT, plain_table_after, value_of
+from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable
+from leveret.values import Id, Properties, Table, Value
 
 DURABLE: Final = 2  # delivery-mode
 SHORT_MAX: Final = 255  # bytes of a short string

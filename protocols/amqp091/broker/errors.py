@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.config.compat import Retired, UnknownExchangeType
-from broker_core.errors import (
+from leveret.config.compat import Retired, UnknownExchangeType
+from leveret.errors import (
     AccessRefused,
     Failure,
     Locked,
@@ -14,9 +14,9 @@ from broker_core.errors import (
     PreconditionFailed,
     Unsupported,
 )
-from broker_core.security.sasl import MalformedResponse, UnknownMechanism
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import AmqpError
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import AmqpError
+from leveret.security.sasl import MalformedResponse, UnknownMechanism
 
 CODES: Final[dict[type[Failure], int]] = {
     NotFound: m.NOT_FOUND,

@@ -10,23 +10,23 @@ from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.federation.feed import PRIORITY, Propagation, Side
-from broker_core.federation.hops import INTERNAL_TYPE
-from broker_core.message import Message
-from broker_core.shovels.ends import EndListener, ExchangeFeedEnd, Journey, QueueFeedEnd, settles
-from protocols.amqp091.broker.core_values import field_table
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.broker.shovel_ends import RemoteSource
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import Method
+from leveret.errors import PreconditionFailed
+from leveret.features.federation.feed import PRIORITY, Propagation, Side
+from leveret.features.federation.hops import INTERNAL_TYPE
+from leveret.features.shovels.ends import EndListener, ExchangeFeedEnd, Journey, QueueFeedEnd, settles
+from leveret.message import Message
+from leveret.protocols.amqp091.broker.core_values import field_table
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp091.broker.shovel_ends import RemoteSource
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import Method
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer
-    from broker_core.exchanges.exchange import Binding
-    from broker_core.federation.feed import ExchangeFeed, QueueFeed
-    from broker_core.shovels.uri import Uri
+    from leveret.clock import Timer
+    from leveret.exchanges.exchange_type import Binding
+    from leveret.features.federation.feed import ExchangeFeed, QueueFeed
+    from leveret.features.shovels.uri import Uri
 
 Steps = Generator[tuple[Method, tuple[int, ...]], Method | None, None]
 """Yields a method and the codes with which it may be refused; is sent the answer, None if it was refused."""

@@ -13,19 +13,19 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import REFUSED, TAKEN, UNROUTABLE, WORK_MAX, Outcome
-from broker_core.errors import PreconditionFailed, Unsupported
-from broker_core.exchanges.exchange import Exchange
-from broker_core.message import NO_FACTS, Facts, Message
-from broker_core.publish_cache import Target, targets_of
-from broker_core.transaction import Transaction
-from protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, plain_facts, project, rendered
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import confirm_frame
+from leveret.broker import REFUSED, TAKEN, UNROUTABLE, WORK_MAX, Outcome
+from leveret.errors import PreconditionFailed, Unsupported
+from leveret.exchanges.exchange_type import Exchange
+from leveret.message import NO_FACTS, Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, plain_facts, project, rendered
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import confirm_frame
+from leveret.publish_cache import Target, targets_of
+from leveret.transaction import Transaction
 
 if TYPE_CHECKING:
-    from protocols.amqp091.broker.channel import Channel
+    from leveret.protocols.amqp091.broker.channel import Channel
 
 # the flags of basic.publish
 MANDATORY: Final = 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from broker_core.security.sasl import Answer, MalformedResponse, Mechanism
-from protocols.amqp091.codec.fields import MalformedError, decode_table, encode_longstr
+from leveret.protocols.amqp091.codec.fields import MalformedError, decode_table, encode_longstr
+from leveret.security.sasl import Answer, MalformedResponse, Mechanism
 
 
 class AmqPlain(Mechanism):

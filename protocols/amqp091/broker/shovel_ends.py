@@ -10,23 +10,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.frontend import Dial, FrontEnd
-from broker_core.message import Message
-from broker_core.shovels.definition import AckMode
-from broker_core.shovels.ends import DestinationEnd, EndListener, Journey, SourceEnd, TransferEnd, settles
-from broker_core.version import VERSION
-from protocols.amqp091.broker.core_values import field_table
-from protocols.amqp091.broker.encoding import ENCODING, rendered
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.wire import Method
-from protocols.amqp091.machine.client import Client, Login, Owner
-from protocols.shared.broker.outbox_writer import OutboxWriter
+from leveret.errors import PreconditionFailed
+from leveret.features.shovels.definition import AckMode
+from leveret.features.shovels.ends import (
+    DestinationEnd,
+    EndListener,
+    Journey,
+    SourceEnd,
+    TransferEnd,
+    settles,
+)
+from leveret.frontend import Dial, FrontEnd
+from leveret.message import Message
+from leveret.protocols.amqp091.broker.core_values import field_table
+from leveret.protocols.amqp091.broker.encoding import ENCODING, rendered
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.wire import Method
+from leveret.protocols.amqp091.machine.client import Client, Login, Owner
+from leveret.protocols.shared.broker.outbox_writer import OutboxWriter
+from leveret.version import VERSION
 
 if TYPE_CHECKING:
-    from broker_core.outbox import Outbox
-    from broker_core.shovels.definition import EndSettings
-    from broker_core.shovels.uri import Uri
+    from leveret.features.shovels.definition import EndSettings
+    from leveret.features.shovels.uri import Uri
+    from leveret.outbox import Outbox
 
 TAG: Final = "shovel"
 REFUSES: Final = "the destination refuses messages"

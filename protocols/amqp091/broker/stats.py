@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from protocols.amqp091.broker.core_values import table
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.protocols.amqp091.broker.core_values import table
 
 if TYPE_CHECKING:
-    from protocols.amqp091.broker.adapter import Connection091
-    from protocols.amqp091.broker.channel import Channel
+    from leveret.protocols.amqp091.broker.adapter import Connection091
+    from leveret.protocols.amqp091.broker.channel import Channel
 
 
 def connection_facts(connection: Connection091) -> ConnectionFacts:

@@ -5,13 +5,13 @@ It is the hot path, and apart from the adapter so that it can be compiled.
 
 from __future__ import annotations
 
-from broker_core.broker import WORK_MAX, Broker
-from broker_core.errors import Failure
-from protocols.amqp091.broker.channel import Channel
-from protocols.amqp091.broker.errors import reply
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.machine.connection import Connection
-from protocols.amqp091.machine.contract import Traffic
+from leveret.broker import WORK_MAX, Broker
+from leveret.errors import Failure
+from leveret.protocols.amqp091.broker.channel import Channel
+from leveret.protocols.amqp091.broker.errors import reply
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.machine.connection import Connection
+from leveret.protocols.amqp091.machine.contract import Traffic
 
 
 class Channels(Traffic):

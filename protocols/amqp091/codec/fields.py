@@ -22,7 +22,7 @@ from struct import Struct
 from struct import error as struct_error
 from typing import ClassVar, Final, TypeAlias
 
-from protocols.shared.codec.integers import Float32, Int8, Int16, Number, UInt8, UInt16, UInt32
+from leveret.protocols.shared.codec.integers import Float32, Int8, Int16, Number, UInt8, UInt16, UInt32
 
 
 class AmqpError(Exception):

@@ -8,7 +8,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
-from protocols.amqp091.codec.fields import DEPTH_MAX, FIXED_SIZES
+from leveret.protocols.amqp091.codec.fields import DEPTH_MAX, FIXED_SIZES
 
 UNKNOWN: Final = -1
 SIZED: Final = -2  # four bytes of size in front

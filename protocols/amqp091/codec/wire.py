@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from struct import Struct
 from typing import Final
 
-from protocols.amqp091.codec.fields import (
+from leveret.protocols.amqp091.codec.fields import (
     DEPTH_MAX,
     AmqpError,
     ByteArray,
@@ -36,7 +36,7 @@ from protocols.amqp091.codec.fields import (
     short_at,
     table_fields,
 )
-from protocols.amqp091.codec.methods import (
+from leveret.protocols.amqp091.codec.methods import (
     FRAME_BODY,
     FRAME_END,
     FRAME_HEADER,
@@ -48,7 +48,7 @@ from protocols.amqp091.codec.methods import (
     BasicDeliver,
     BasicProperties,
 )
-from protocols.shared.codec.integers import Float32, Int8, Int16, UInt8, UInt16, UInt32
+from leveret.protocols.shared.codec.integers import Float32, Int8, Int16, UInt8, UInt16, UInt32
 
 __all__ = [
     "DEPTH_MAX",

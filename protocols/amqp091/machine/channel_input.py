@@ -6,14 +6,14 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from protocols.amqp091.codec.methods import (
+from leveret.protocols.amqp091.codec.methods import (
     CHANNEL_ERROR,
     FRAME_ERROR,
     FRAME_HEADER,
     PRECONDITION_FAILED,
     UNEXPECTED_FRAME,
 )
-from protocols.amqp091.codec.wire import CLASS_BASIC, CONTENT_HEADER_SIZE, AmqpError, MalformedError
+from leveret.protocols.amqp091.codec.wire import CLASS_BASIC, CONTENT_HEADER_SIZE, AmqpError, MalformedError
 
 CONTENT_HEADER: Final = Struct(">HHQ")  # class, weight, body size; then the properties
 CHANNEL_START: Final = Struct(">BH")  # of a frame: kind, channel

@@ -14,12 +14,12 @@ from typing import ClassVar, Final
 
 import attrs
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec import wire
-from protocols.amqp091.codec.wire import AmqpError, FieldTable, MalformedError, Method
-from protocols.shared.machine.closing import Machine
-from protocols.shared.machine.contract import Writer
-from protocols.shared.machine.states import State
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import wire
+from leveret.protocols.amqp091.codec.wire import AmqpError, FieldTable, MalformedError, Method
+from leveret.protocols.shared.machine.closing import Machine
+from leveret.protocols.shared.machine.contract import Writer
+from leveret.protocols.shared.machine.states import State
 
 HEADER: Final = b"AMQP\x00\x00\x09\x01"
 CHANNEL: Final = 1

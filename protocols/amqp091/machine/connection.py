@@ -25,9 +25,15 @@ from typing import ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
-from protocols.amqp091.codec import methods as m
-from protocols.amqp091.codec.methods import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
-from protocols.amqp091.codec.wire import (
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec.methods import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+)
+from leveret.protocols.amqp091.codec.wire import (
     AmqpError,
     FieldTable,
     Method,
@@ -36,12 +42,20 @@ from protocols.amqp091.codec.wire import (
     method_frame,
     reply_text,
 )
-from protocols.amqp091.machine.channel_input import UNEXPECTED, ChannelInput, Expects
-from protocols.amqp091.machine.contract import Handler, Traffic, Tuning
-from protocols.amqp091.machine.greeting import HEADER_0_9_1, HEADERS, recognise
-from protocols.amqp091.machine.reader import BASIC_PUBLISH, KINDS, Reader
-from protocols.shared.machine.contract import Wait, Writer
-from protocols.shared.machine.states import AWAITING_HEADER, CHECKING, CLOSED, CLOSING, ENDING, OPEN, State
+from leveret.protocols.amqp091.machine.channel_input import UNEXPECTED, ChannelInput, Expects
+from leveret.protocols.amqp091.machine.contract import Handler, Traffic, Tuning
+from leveret.protocols.amqp091.machine.greeting import HEADER_0_9_1, HEADERS, recognise
+from leveret.protocols.amqp091.machine.reader import BASIC_PUBLISH, KINDS, Reader
+from leveret.protocols.shared.machine.contract import Wait, Writer
+from leveret.protocols.shared.machine.states import (
+    AWAITING_HEADER,
+    CHECKING,
+    CLOSED,
+    CLOSING,
+    ENDING,
+    OPEN,
+    State,
+)
 
 __all__ = ["AmqpError", "Connection", "Handler", "State", "Traffic", "Tuning"]
 

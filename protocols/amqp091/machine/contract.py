@@ -8,9 +8,9 @@ from abc import ABC, abstractmethod
 import attrs
 from mypy_extensions import mypyc_attr
 
-from protocols.amqp091.codec.methods import NOT_ALLOWED
-from protocols.amqp091.codec.wire import AmqpError, FieldTable, Method
-from protocols.shared.machine.contract import Wait
+from leveret.protocols.amqp091.codec.methods import NOT_ALLOWED
+from leveret.protocols.amqp091.codec.wire import AmqpError, FieldTable, Method
+from leveret.protocols.shared.machine.contract import Wait
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

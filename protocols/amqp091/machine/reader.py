@@ -17,9 +17,15 @@ from typing import Final
 
 from mypy_extensions import i64, mypyc_attr
 
-from protocols.amqp091.codec.header_scan import size_at
-from protocols.amqp091.codec.methods import FRAME_BODY, FRAME_END, FRAME_HEADER, FRAME_HEARTBEAT, FRAME_METHOD
-from protocols.amqp091.codec.wire import (
+from leveret.protocols.amqp091.codec.header_scan import size_at
+from leveret.protocols.amqp091.codec.methods import (
+    FRAME_BODY,
+    FRAME_END,
+    FRAME_HEADER,
+    FRAME_HEARTBEAT,
+    FRAME_METHOD,
+)
+from leveret.protocols.amqp091.codec.wire import (
     CLASS_BASIC,
     CONTENT_HEADER_SIZE,
     CONTENT_START,
@@ -28,11 +34,11 @@ from protocols.amqp091.codec.wire import (
     REPEATED_MAX,
     AmqpError,
 )
-from protocols.amqp091.machine.channel_input import CONTENT_HEADER, FLAGS_SIZE, ChannelInput, Expects
-from protocols.amqp091.machine.contract import Handler, Traffic
-from protocols.shared.machine.closing import Machine
-from protocols.shared.machine.contract import Writer
-from protocols.shared.machine.states import State
+from leveret.protocols.amqp091.machine.channel_input import CONTENT_HEADER, FLAGS_SIZE, ChannelInput, Expects
+from leveret.protocols.amqp091.machine.contract import Handler, Traffic
+from leveret.protocols.shared.machine.closing import Machine
+from leveret.protocols.shared.machine.contract import Writer
+from leveret.protocols.shared.machine.states import State
 
 KINDS: Final = frozenset((FRAME_METHOD, FRAME_HEADER, FRAME_BODY, FRAME_HEARTBEAT))
 BASIC_PUBLISH: Final = b"\x00\x3c\x00\x28"

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from broker_core.config.compat import TimeoutResponse
-from broker_core.delivery import Delivery
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
+from leveret.config.compat import TimeoutResponse
+from leveret.delivery import Delivery
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
 
 if TYPE_CHECKING:
-    from protocols.amqp10.broker.consuming import LinkConsumer
+    from leveret.protocols.amqp10.broker.consuming import LinkConsumer
 
 TAKEN_BACK: Final = p.Modified(delivery_failed=True)
 

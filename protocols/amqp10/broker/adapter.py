@@ -12,30 +12,30 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Final
 
-from broker_core.broker import Broker
-from broker_core.config.compat import RefusedOpen, WithoutSasl
-from broker_core.config.load import Config
-from broker_core.delivery import Delivery
-from broker_core.errors import Failure, LimitReached
-from broker_core.frontend import Peer
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from broker_core.outbox import Outbox
-from broker_core.security.sasl import Anonymous
-from protocols.amqp10.broker import kept_links
-from protocols.amqp10.broker import stats as facts
-from protocols.amqp10.broker.errors import refusal
-from protocols.amqp10.broker.publishing import DELAYED_DELIVERY
-from protocols.amqp10.broker.session import ServedSession
-from protocols.amqp10.broker.transactions import Transactions
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.types import Value
-from protocols.amqp10.machine.connection import Connection
-from protocols.amqp10.machine.contract import Handler, Tuning
-from protocols.amqp10.machine.session import Session
-from protocols.shared.broker.login import RenewableConnection
-from protocols.shared.broker.outbox_writer import ServingWriter
-from protocols.shared.machine.contract import Wait
+from leveret.broker import Broker
+from leveret.config.compat import RefusedOpen, WithoutSasl
+from leveret.config.load import Config
+from leveret.delivery import Delivery
+from leveret.errors import Failure, LimitReached
+from leveret.frontend import Peer
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.outbox import Outbox
+from leveret.protocols.amqp10.broker import kept_links
+from leveret.protocols.amqp10.broker import stats as facts
+from leveret.protocols.amqp10.broker.errors import refusal
+from leveret.protocols.amqp10.broker.publishing import DELAYED_DELIVERY
+from leveret.protocols.amqp10.broker.session import ServedSession
+from leveret.protocols.amqp10.broker.transactions import Transactions
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.types import Value
+from leveret.protocols.amqp10.machine.connection import Connection
+from leveret.protocols.amqp10.machine.contract import Handler, Tuning
+from leveret.protocols.amqp10.machine.session import Session
+from leveret.protocols.shared.broker.login import RenewableConnection
+from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.machine.contract import Wait
+from leveret.security.sasl import Anonymous
 
 log: Final = logging.getLogger("leveret.amqp10")
 # The extensions served (X050).

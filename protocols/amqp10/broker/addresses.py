@@ -28,8 +28,8 @@ from urllib.parse import quote, unquote_to_bytes
 
 import attrs
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
 
 EXCHANGES: Final = "/exchanges/"
 QUEUES: Final = "/queues/"

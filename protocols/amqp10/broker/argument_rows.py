@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from broker_core.arguments.row import Effect, Row, Section, by_name
-from broker_core.arguments.warnings import unknown, without_effect
-from protocols.amqp10.codec.types import Described, Value
+from leveret.arguments.row import Effect, Row, Section, by_name
+from leveret.arguments.warnings import unknown, without_effect
+from leveret.protocols.amqp10.codec.types import Described, Value
 
 EVERY: Final = "every message is delivered"
 

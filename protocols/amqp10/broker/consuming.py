@@ -14,15 +14,12 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
-from broker_core.arguments.warnings import WARNINGS_MAX
-from broker_core.delivery import UNLIMITED, Consumer, Delivery, Window
-from broker_core.errors import AccessRefused, Failure
-from broker_core.limits import QueueType
-from broker_core.observability.connection_stats import ConsumerFacts
-from broker_core.queues.queue import Queue
-from broker_core.queues.reader_groups import GROUP
-from broker_core.queues.volatile import volatile_queue
-from protocols.amqp10.broker import (
+from leveret.arguments.warnings import WARNINGS_MAX
+from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
+from leveret.errors import AccessRefused, Failure
+from leveret.limits import QueueType
+from leveret.observability.connection_stats import ConsumerFacts
+from leveret.protocols.amqp10.broker import (
     dynamic_queues,
     kept_deliveries,
     node_lookup,
@@ -30,25 +27,28 @@ from protocols.amqp10.broker import (
     sources,
     subscriptions,
 )
-from protocols.amqp10.broker.ack_timeouts import Timeouts
-from protocols.amqp10.broker.argument_rows import filter_warnings
-from protocols.amqp10.broker.encoding import bare, is_like, split_pieces
-from protocols.amqp10.broker.kept_deliveries import KeptReceiver, Resumption, Stay
-from protocols.amqp10.broker.outcomes import Retiring
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import Symbol
-from protocols.amqp10.machine.contract import OutgoingOwner
-from protocols.amqp10.machine.link import size_exceeded
-from protocols.amqp10.machine.sending import OutgoingLink
+from leveret.protocols.amqp10.broker.ack_timeouts import Timeouts
+from leveret.protocols.amqp10.broker.argument_rows import filter_warnings
+from leveret.protocols.amqp10.broker.encoding import bare, is_like, split_pieces
+from leveret.protocols.amqp10.broker.kept_deliveries import KeptReceiver, Resumption, Stay
+from leveret.protocols.amqp10.broker.outcomes import Retiring
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import Symbol
+from leveret.protocols.amqp10.machine.contract import OutgoingOwner
+from leveret.protocols.amqp10.machine.link import size_exceeded
+from leveret.protocols.amqp10.machine.sending import OutgoingLink
+from leveret.queues.queue import Queue
+from leveret.queues.reader_groups import GROUP
+from leveret.queues.volatile import volatile_queue
 
 if TYPE_CHECKING:
-    from broker_core.message import Message
-    from protocols.amqp10.broker.outcomes import Outcome
-    from protocols.amqp10.broker.recorded_deliveries import RecordedDeliveries
-    from protocols.amqp10.broker.session import ServedSession
-    from protocols.amqp10.broker.sources import Terms
-    from protocols.amqp10.broker.subscriptions import Subscription
+    from leveret.message import Message
+    from leveret.protocols.amqp10.broker.outcomes import Outcome
+    from leveret.protocols.amqp10.broker.recorded_deliveries import RecordedDeliveries
+    from leveret.protocols.amqp10.broker.session import ServedSession
+    from leveret.protocols.amqp10.broker.sources import Terms
+    from leveret.protocols.amqp10.broker.subscriptions import Subscription
 
 ONE: Final = 1  # byte of room: a single message is taken, however large
 ACTIVE: Final = "rabbitmq:active"  # a property of the link's state

@@ -25,11 +25,10 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from broker_core import values
-from broker_core.values import Id, Properties, Table
-from protocols.amqp10.broker import addresses
-from protocols.amqp10.broker.core_values import Pairs, neutral, table, wire
-from protocols.amqp10.broker.envelope import (
+from leveret import values
+from leveret.protocols.amqp10.broker import addresses
+from leveret.protocols.amqp10.broker.core_values import Pairs, neutral, table, wire
+from leveret.protocols.amqp10.broker.envelope import (
     COPIES,
     Envelope,
     annotation,
@@ -37,10 +36,19 @@ from protocols.amqp10.broker.envelope import (
     entry,
     envelope_of,
 )
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.sections import APPLICATION, BODY, DELIVERY, FOOTER, PROPERTIES, bounds, value_of
-from protocols.amqp10.codec.types import DecodeError, Timestamp, Value, encode, value_at
-from protocols.amqp10.codec.writing import compound
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.sections import (
+    APPLICATION,
+    BODY,
+    DELIVERY,
+    FOOTER,
+    PROPERTIES,
+    bounds,
+    value_of,
+)
+from leveret.protocols.amqp10.codec.types import DecodeError, Timestamp, Value, encode, value_at
+from leveret.protocols.amqp10.codec.writing import compound
+from leveret.values import Id, Properties, Table
 
 LOOKED_INTO_MAX: Final = 131_072  # bytes of a section; a larger one is passed on unread
 UINT_MAX: Final = 0xFFFF_FFFF

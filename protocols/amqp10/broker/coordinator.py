@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from protocols.amqp10.broker import resumption
-from protocols.amqp10.broker.transactions import Controller, rejected
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.sections import code_of
-from protocols.amqp10.codec.types import Symbol, skip_at, value_at
-from protocols.amqp10.machine.contract import IncomingOwner
-from protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.broker import resumption
+from leveret.protocols.amqp10.broker.transactions import Controller, rejected
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.sections import code_of
+from leveret.protocols.amqp10.codec.types import Symbol, skip_at, value_at
+from leveret.protocols.amqp10.machine.contract import IncomingOwner
+from leveret.protocols.amqp10.machine.receiving import IncomingLink
 
 if TYPE_CHECKING:
-    from protocols.amqp10.broker.session import ServedSession
+    from leveret.protocols.amqp10.broker.session import ServedSession
 
 CAPABILITIES: Final = (
     p.TXN_CAPABILITY_LOCAL_TRANSACTIONS,

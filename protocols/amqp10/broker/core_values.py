@@ -12,11 +12,11 @@ from decimal import Decimal
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from broker_core import values
-from broker_core.values import Table
-from protocols.amqp10.codec import types
-from protocols.amqp10.codec.types import Array, Symbol, encode
-from protocols.shared.broker.conversion import each_that_can
+from leveret import values
+from leveret.protocols.amqp10.codec import types
+from leveret.protocols.amqp10.codec.types import Array, Symbol, encode
+from leveret.protocols.shared.broker.conversion import each_that_can
+from leveret.values import Table
 
 Pairs: TypeAlias = Mapping[types.Value, types.Value] | Mapping[str, types.Value]
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import Symbol, Value, array_of
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import Symbol, Value, array_of
 
 if TYPE_CHECKING:
-    from broker_core.client import Client
-    from broker_core.queues.queue import Queue
+    from leveret.client import Client
+    from leveret.queues.queue import Queue
 
 TEMPORARY_QUEUE: Final = "temporary-queue"  # the capability of our dynamic nodes (S211)
 VOLATILE_QUEUE: Final = "rabbitmq:volatile-queue"  # the capability of direct replies

@@ -15,14 +15,13 @@ from typing import Final
 
 import attrs
 
-from broker_core import values
-from broker_core.delivery import Delivery
-from broker_core.message import LOWEST, Death, Encoding, Facts, Message, Notes
-from broker_core.values import Properties, Table
-from protocols.amqp10.broker import conversion
-from protocols.amqp10.broker.conversion import LOOKED_INTO_MAX, UINT_MAX, application_at
-from protocols.amqp10.broker.core_values import printed, table, wire
-from protocols.amqp10.broker.envelope import (
+from leveret import values
+from leveret.delivery import Delivery
+from leveret.message import LOWEST, Death, Encoding, Facts, Message, Notes
+from leveret.protocols.amqp10.broker import conversion
+from leveret.protocols.amqp10.broker.conversion import LOOKED_INTO_MAX, UINT_MAX, application_at
+from leveret.protocols.amqp10.broker.core_values import printed, table, wire
+from leveret.protocols.amqp10.broker.envelope import (
     COPIES,
     REMEMBERED_MAX,
     REMEMBERED_SIZE_MAX,
@@ -33,11 +32,11 @@ from protocols.amqp10.broker.envelope import (
     envelope_of,
     require_times,
 )
-from protocols.amqp10.broker.envelope import remembered as remembered_envelopes
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.section_scan import is_plain_map, texts_at
-from protocols.amqp10.codec.sections import (
+from leveret.protocols.amqp10.broker.envelope import remembered as remembered_envelopes
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.section_scan import is_plain_map, texts_at
+from leveret.protocols.amqp10.codec.sections import (
     ANNOTATIONS,
     APPLICATION,
     BODY,
@@ -51,7 +50,7 @@ from protocols.amqp10.codec.sections import (
     octets_of,
     value_of,
 )
-from protocols.amqp10.codec.types import (
+from leveret.protocols.amqp10.codec.types import (
     DecodeError,
     Long,
     Symbol,
@@ -62,6 +61,7 @@ from protocols.amqp10.codec.types import (
     array_of,
     list_at,
 )
+from leveret.values import Properties, Table
 
 EMPTY_SIZE: Final = 4  # bytes of properties that are an empty list
 RECEIVED_TIME: Final = "x-opt-rabbitmq-received-time"  # an annotation: ms since 1970-01-01 UTC

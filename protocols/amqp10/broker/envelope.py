@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from broker_core.queues.delays import DELIVERY_DELAY, DELIVERY_TIME, delay_ms
-from protocols.amqp10.broker.core_values import printed
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.sections import MalformedError, value_of
-from protocols.amqp10.codec.types import Symbol, Value, encode, skip_at, value_at
-from protocols.amqp10.codec.writing import LONG, encode_symbol
+from leveret.protocols.amqp10.broker.core_values import printed
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.sections import MalformedError, value_of
+from leveret.protocols.amqp10.codec.types import Symbol, Value, encode, skip_at, value_at
+from leveret.protocols.amqp10.codec.writing import LONG, encode_symbol
+from leveret.queues.delays import DELIVERY_DELAY, DELIVERY_TIME, delay_ms
 
 COPIES: Final = "x-cc"  # further routing keys (S208)
 REMEMBERED_MAX: Final = 4096  # distinct envelopes, and as many headers for consumers

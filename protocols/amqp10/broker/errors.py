@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.errors import (
+from leveret.errors import (
     AccessRefused,
     Failure,
     LimitReached,
@@ -14,9 +14,9 @@ from broker_core.errors import (
     PreconditionFailed,
     Unsupported,
 )
-from broker_core.security.sasl import AuthenticationFailed, MalformedResponse, UnknownMechanism
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Condition, Ends
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Condition, Ends
+from leveret.security.sasl import AuthenticationFailed, MalformedResponse, UnknownMechanism
 
 CONDITIONS: Final[dict[type[Failure], tuple[Condition, Ends]]] = {
     NotFound: (p.NOT_FOUND, Ends.LINK),

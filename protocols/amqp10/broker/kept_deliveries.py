@@ -30,30 +30,30 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
 
-from broker_core.limits import QueueType
-from broker_core.links.unsettled_map import LinkNames, UnsettledMap, can_be_kept, unsettled_map
-from broker_core.queues.queue import Watcher
-from broker_core.queues.work_queue import WorkQueue
-from protocols.amqp10.broker import outcomes
-from protocols.amqp10.broker.encoding import pieces
-from protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
-from protocols.amqp10.broker.recorded_deliveries import RecordedDeliveries
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.sections import MalformedError, offset_of
-from protocols.amqp10.codec.types import DecodeError, Value, encode
-from protocols.amqp10.codec.wire import cut
+from leveret.features.unsettled_map import LinkNames, UnsettledMap, can_be_kept, unsettled_map
+from leveret.limits import QueueType
+from leveret.protocols.amqp10.broker import outcomes
+from leveret.protocols.amqp10.broker.encoding import pieces
+from leveret.protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
+from leveret.protocols.amqp10.broker.recorded_deliveries import RecordedDeliveries
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.sections import MalformedError, offset_of
+from leveret.protocols.amqp10.codec.types import DecodeError, Value, encode
+from leveret.protocols.amqp10.codec.wire import cut
+from leveret.queues.queue import Watcher
+from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer
-    from broker_core.delivery import Delivery
-    from broker_core.queues.queue import Queue
-    from broker_core.values import Table
-    from protocols.amqp10.broker.consuming import LinkConsumer, QueueSource
-    from protocols.amqp10.broker.outcomes import Outcome
-    from protocols.amqp10.broker.session import ServedSession
-    from protocols.amqp10.broker.subscriptions import Subscription
-    from protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.clock import Timer
+    from leveret.delivery import Delivery
+    from leveret.protocols.amqp10.broker.consuming import LinkConsumer, QueueSource
+    from leveret.protocols.amqp10.broker.outcomes import Outcome
+    from leveret.protocols.amqp10.broker.session import ServedSession
+    from leveret.protocols.amqp10.broker.subscriptions import Subscription
+    from leveret.protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.queues.queue import Queue
+    from leveret.values import Table
 
 DELIVERIES_MAX: Final = 1024  # of a link that are kept, the oldest; the others are requeued
 RECEIVERS_MAX: Final = 1000  # of a virtual host that something is kept for; beyond that, the oldest expires

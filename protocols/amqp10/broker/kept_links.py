@@ -12,16 +12,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.virtual_host import FrontEndState
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.wire import MASK
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.wire import MASK
+from leveret.virtual_host import FrontEndState
 
 if TYPE_CHECKING:
-    from broker_core.clock import Timer
-    from broker_core.virtual_host import VirtualHost
-    from protocols.amqp10.broker.session import ServedSession
-    from protocols.amqp10.machine.receiving import IncomingLink
-    from protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.clock import Timer
+    from leveret.protocols.amqp10.broker.session import ServedSession
+    from leveret.protocols.amqp10.machine.receiving import IncomingLink
+    from leveret.protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.virtual_host import VirtualHost
 
 SWEEP_FROM: Final = 100  # sources; beyond that, sources whose queues were deleted are forgotten
 # Targets that are kept for senders in a virtual host; beyond that, the oldest expires. Each has some hundred outcomes.

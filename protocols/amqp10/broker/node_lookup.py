@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from protocols.amqp10.broker import addresses
-from protocols.amqp10.broker.addresses import NAME_SIZE_MAX, SHOWN_MAX, SourceAddress, TargetAddress
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.broker import addresses
+from leveret.protocols.amqp10.broker.addresses import NAME_SIZE_MAX, SHOWN_MAX, SourceAddress, TargetAddress
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
 
 if TYPE_CHECKING:
-    from broker_core.virtual_host import VirtualHost
-    from protocols.amqp10.broker.session import ServedSession
+    from leveret.protocols.amqp10.broker.session import ServedSession
+    from leveret.virtual_host import VirtualHost
 
 QUEUE: Final = "queue"  # capabilities
 TOPIC: Final = "topic"

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mypy_extensions import trait
 
-from broker_core.queues.queue import BY_BACKOFF
-from protocols.amqp10.broker.encoding import annotated
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.broker.encoding import annotated
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.queues.queue import BY_BACKOFF
 
 if TYPE_CHECKING:
-    from broker_core.delivery import Delivery
-    from broker_core.queues.queue import Queue
-    from protocols.amqp10.codec.types import Value
-    from protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.delivery import Delivery
+    from leveret.protocols.amqp10.codec.types import Value
+    from leveret.protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.queues.queue import Queue
 
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"

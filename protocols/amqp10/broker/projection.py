@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.amqp10.broker.encoding import Facts10, project
-from protocols.amqp10.codec.section_scan import mask_of
-from protocols.amqp10.codec.sections import APPLICATION, PROPERTIES, SHAPES, WORD, bounds
+from leveret.protocols.amqp10.broker.encoding import Facts10, project
+from leveret.protocols.amqp10.codec.section_scan import mask_of
+from leveret.protocols.amqp10.codec.sections import APPLICATION, PROPERTIES, SHAPES, WORD, bounds
 
 REMEMBERED_MAX: Final = 1024  # bytes in front of a body; longer beginnings hardly repeat
 TYPE_SIZE: Final = 4  # bytes: a body section's descriptor, and the format code of its value

@@ -20,29 +20,29 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.broker import TAKEN, UNROUTABLE, WORK_MAX
-from broker_core.config.compat import OrphanedSender
-from broker_core.errors import Failure, PreconditionFailed, no_queue
-from broker_core.exchanges.exchange import Exchange
-from broker_core.message import Facts, Message
-from broker_core.queues.queue import Queue, Watcher
-from broker_core.virtual_host import Remembered
-from protocols.amqp10.broker import addresses, dynamic_queues, node_lookup, resumption, sources
-from protocols.amqp10.broker.encoding import ENCODING
-from protocols.amqp10.broker.errors import refusal
-from protocols.amqp10.broker.projection import Projection
-from protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import Described, Symbol, Value
-from protocols.amqp10.machine.contract import IncomingOwner
-from protocols.amqp10.machine.receiving import IncomingLink
+from leveret.broker import TAKEN, UNROUTABLE, WORK_MAX
+from leveret.config.compat import OrphanedSender
+from leveret.errors import Failure, PreconditionFailed, no_queue
+from leveret.exchanges.exchange_type import Exchange
+from leveret.message import Facts, Message
+from leveret.protocols.amqp10.broker import addresses, dynamic_queues, node_lookup, resumption, sources
+from leveret.protocols.amqp10.broker.encoding import ENCODING
+from leveret.protocols.amqp10.broker.errors import refusal
+from leveret.protocols.amqp10.broker.projection import Projection
+from leveret.protocols.amqp10.broker.transactions import ACCEPTED, RELEASED, rejected
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import Described, Symbol, Value
+from leveret.protocols.amqp10.machine.contract import IncomingOwner
+from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.queues.queue import Queue, Watcher
+from leveret.virtual_host import Remembered
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.client import Client
-    from broker_core.security.scopes import Grants
-    from protocols.amqp10.broker.session import ServedSession
+    from leveret.broker import Broker
+    from leveret.client import Client
+    from leveret.protocols.amqp10.broker.session import ServedSession
+    from leveret.security.scopes import Grants
 
 DELAYED_DELIVERY: Final = "DELAYED_DELIVERY"  # the capability by which JMS clients ask for delivery times
 AIMS_MAX: Final = 4096  # cached `to` addresses per virtual host and user

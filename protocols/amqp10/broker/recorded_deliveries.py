@@ -17,12 +17,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, cast
 
-from protocols.amqp10.broker.encoding import pieces
+from leveret.protocols.amqp10.broker.encoding import pieces
 
 if TYPE_CHECKING:
-    from broker_core.delivery import Delivery
-    from broker_core.links.unsettled_map import UnsettledMap
-    from protocols.amqp10.broker.consuming import LinkConsumer
+    from leveret.delivery import Delivery
+    from leveret.features.unsettled_map import UnsettledMap
+    from leveret.protocols.amqp10.broker.consuming import LinkConsumer
 
 UNSETTLED_MAX: Final = 1024  # deliveries of a link; beyond that, it gets no more until some are settled
 

@@ -11,35 +11,35 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from broker_core.frontend import FrontEnd, Peer, Protocol
+from leveret.frontend import FrontEnd, Peer, Protocol
 
 if TYPE_CHECKING:
-    from broker_core.arguments.row import Section
-    from broker_core.broker import Broker
-    from broker_core.config.load import Config
-    from broker_core.message import Encoding
-    from broker_core.outbox import Outbox
+    from leveret.arguments.row import Section
+    from leveret.broker import Broker
+    from leveret.config.load import Config
+    from leveret.message import Encoding
+    from leveret.outbox import Outbox
 
 SUBSCRIPTION: Final = "amqp10.subscription"  # the key of a queue's notes about its subscription
 
 
 def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """Return the front-end for a connection."""
-    from protocols.amqp10.broker.adapter import Connection10
+    from leveret.protocols.amqp10.broker.adapter import Connection10
 
     return Connection10(broker, config, outbox, peer, now)
 
 
 def sections() -> Sequence[Section]:
     """Return the rows of what clients can ask for by name."""
-    from protocols.amqp10.broker import argument_rows
+    from leveret.protocols.amqp10.broker import argument_rows
 
     return argument_rows.sections()
 
 
 def encoding() -> Encoding:
     """Return the encoding of its messages."""
-    from protocols.amqp10.broker.encoding import ENCODING
+    from leveret.protocols.amqp10.broker.encoding import ENCODING
 
     return ENCODING
 
@@ -47,11 +47,11 @@ def encoding() -> Encoding:
 def restored(broker: Broker) -> None:
     """Restore subscriptions and unsettled deliveries that have outlived a restart; they wait for their links."""
     if any(SUBSCRIPTION in queue.notes for host in broker.hosts() for queue in host.queues.values()):
-        from protocols.amqp10.broker.subscriptions import restore
+        from leveret.protocols.amqp10.broker.subscriptions import restore
 
         restore(broker)
     if any(host.unsettled_maps for host in broker.hosts()):
-        from protocols.amqp10.broker import unsettled_state
+        from leveret.protocols.amqp10.broker import unsettled_state
 
         unsettled_state.restore(broker)
 
@@ -65,5 +65,5 @@ PROTOCOL: Final = Protocol(
     encoding=encoding,
     restored=restored,
     sections=sections,
-    prepare=partial(import_module, "protocols.amqp10.broker.adapter"),
+    prepare=partial(import_module, "leveret.protocols.amqp10.broker.adapter"),
 )

@@ -9,7 +9,7 @@ gets no states from us, and sends them again. What does not fit into one attach,
 the link is attached again. The other direction is in kept_deliveries.py.
 
 The states outlive the node if the target asks for the durability `unsettled-state` and outlives its connection: each
-accepted delivery is noted in the commit that has its message (broker_core/links/unsettled_map.py), until the
+accepted delivery is noted in the commit that has its message (features/unsettled_map.py), until the
 sender has settled it. Else a sender that comes back after a restart gets no states from us, and sends the deliveries
 again, as section 2.6.13 requires: messages that were on disk are duplicated. Our target announces that with its
 durability (part 3, section 3.5.5). What was not accepted is not noted: it is tried again.
@@ -20,18 +20,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.links.unsettled_map import LinkNames, UnsettledMap, can_be_kept, unsettled_map
-from protocols.amqp10.broker.kept_links import Key, Termini, Terminus, termini_of
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.machine.contract import IncomingOwner
-from protocols.amqp10.machine.receiving import ACCEPTED, Unsettled
+from leveret.features.unsettled_map import LinkNames, UnsettledMap, can_be_kept, unsettled_map
+from leveret.protocols.amqp10.broker.kept_links import Key, Termini, Terminus, termini_of
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.machine.contract import IncomingOwner
+from leveret.protocols.amqp10.machine.receiving import ACCEPTED, Unsettled
 
 if TYPE_CHECKING:
-    from broker_core.values import Table
-    from protocols.amqp10.broker.publishing import Publishing
-    from protocols.amqp10.broker.session import ServedSession
-    from protocols.amqp10.machine.receiving import IncomingLink
+    from leveret.protocols.amqp10.broker.publishing import Publishing
+    from leveret.protocols.amqp10.broker.session import ServedSession
+    from leveret.protocols.amqp10.machine.receiving import IncomingLink
+    from leveret.values import Table
 
 
 DELIVERIES_MAX: Final = 512  # of a link that are kept, the last ones; more than any credit that we grant

@@ -16,22 +16,22 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from broker_core.delivery import Consumer, Delivery
-from broker_core.errors import AccessRefused, Failure
-from protocols.amqp10.broker import consuming, coordinator, kept_links, publishing, resumption
-from protocols.amqp10.broker.errors import refusal
-from protocols.amqp10.broker.management import link_pair
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwner, SessionOwner
-from protocols.amqp10.machine.receiving import IncomingLink
-from protocols.amqp10.machine.sending import OutgoingLink
-from protocols.amqp10.machine.session import Session
+from leveret.delivery import Consumer, Delivery
+from leveret.errors import AccessRefused, Failure
+from leveret.protocols.amqp10.broker import consuming, coordinator, kept_links, publishing, resumption
+from leveret.protocols.amqp10.broker.errors import refusal
+from leveret.protocols.amqp10.broker.management import link_pair
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwner, SessionOwner
+from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.sending import OutgoingLink
+from leveret.protocols.amqp10.machine.session import Session
 
 if TYPE_CHECKING:
-    from protocols.amqp10.broker.adapter import Connection10
-    from protocols.amqp10.broker.coordinator import ControlLink
-    from protocols.amqp10.broker.management.link_pair import Pair
-    from protocols.amqp10.broker.publishing import Publishing
+    from leveret.protocols.amqp10.broker.adapter import Connection10
+    from leveret.protocols.amqp10.broker.coordinator import ControlLink
+    from leveret.protocols.amqp10.broker.management.link_pair import Pair
+    from leveret.protocols.amqp10.broker.publishing import Publishing
 
 MANAGEMENT: Final = "/management"
 

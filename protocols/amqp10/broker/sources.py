@@ -28,26 +28,26 @@ from typing import Final
 
 import attrs
 
-from broker_core.errors import PreconditionFailed
-from broker_core.limits import QueueType
-from broker_core.queues.queue import Queue
-from broker_core.queues.reader_groups import GROUP, group_name
-from broker_core.queues.stream import OFFSET
-from broker_core.queues.stream_filter import FILTER, UNFILTERED, stream_filter
-from broker_core.selectors.no_local import from_others
-from broker_core.selectors.parser import Selector, compile_selector
-from broker_core.selectors.property_filter import application_filter, properties_filter
-from broker_core.selectors.sql_filter import compile_sql
-from broker_core.values import Table
-from broker_core.values import Timestamp as Seconds
-from broker_core.values import Value as Neutral
-from protocols.amqp10.broker.addresses import queue_address
-from protocols.amqp10.broker.core_values import neutral
-from protocols.amqp10.broker.dynamic_queues import DYNAMIC_NODE, TEMPORARY_QUEUE
-from protocols.amqp10.broker.outcomes import Outcome, outcome_in
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import Array, Described, Symbol, Timestamp, Value
+from leveret.errors import PreconditionFailed
+from leveret.limits import QueueType
+from leveret.protocols.amqp10.broker.addresses import queue_address
+from leveret.protocols.amqp10.broker.core_values import neutral
+from leveret.protocols.amqp10.broker.dynamic_queues import DYNAMIC_NODE, TEMPORARY_QUEUE
+from leveret.protocols.amqp10.broker.outcomes import Outcome, outcome_in
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import Array, Described, Symbol, Timestamp, Value
+from leveret.queues.queue import Queue
+from leveret.queues.reader_groups import GROUP, group_name
+from leveret.queues.stream import OFFSET
+from leveret.queues.stream_filter import FILTER, UNFILTERED, stream_filter
+from leveret.selectors.no_local import from_others
+from leveret.selectors.parser import Selector, compile_selector
+from leveret.selectors.property_filter import application_filter, properties_filter
+from leveret.selectors.sql_filter import compile_sql
+from leveret.values import Table
+from leveret.values import Timestamp as Seconds
+from leveret.values import Value as Neutral
 
 OUTCOMES: Final[dict[str, type[Outcome]]] = {
     kind.NAME: kind for kind in (p.Accepted, p.Rejected, p.Released, p.Modified)

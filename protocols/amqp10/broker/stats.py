@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.observability.connection_stats import ChannelFacts, ConnectionFacts
-from protocols.amqp10.broker.core_values import table
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
+from leveret.protocols.amqp10.broker.core_values import table
 
 if TYPE_CHECKING:
-    from protocols.amqp10.broker.adapter import Connection10
-    from protocols.amqp10.broker.session import ServedSession
+    from leveret.protocols.amqp10.broker.adapter import Connection10
+    from leveret.protocols.amqp10.broker.session import ServedSession
 
 
 def connection_facts(connection: Connection10) -> ConnectionFacts:

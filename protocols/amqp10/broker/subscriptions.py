@@ -24,25 +24,25 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 
-from broker_core.errors import Failure
-from broker_core.queues.filtered import Sieve
-from protocols.amqp10.broker import addresses, node_lookup, sources
-from protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
-from protocols.amqp10.broker.registration import SUBSCRIPTION
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
+from leveret.errors import Failure
+from leveret.protocols.amqp10.broker import addresses, node_lookup, sources
+from leveret.protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
+from leveret.protocols.amqp10.broker.registration import SUBSCRIPTION
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.queues.filtered import Sieve
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.client import Client
-    from broker_core.queues.queue import Queue
-    from broker_core.selectors.parser import Selector
-    from broker_core.values import Table
-    from broker_core.values import Value as Neutral
-    from protocols.amqp10.broker.consuming import LinkConsumer
-    from protocols.amqp10.broker.kept_deliveries import Stay
-    from protocols.amqp10.broker.session import ServedSession
-    from protocols.amqp10.broker.sources import Terms
+    from leveret.broker import Broker
+    from leveret.client import Client
+    from leveret.protocols.amqp10.broker.consuming import LinkConsumer
+    from leveret.protocols.amqp10.broker.kept_deliveries import Stay
+    from leveret.protocols.amqp10.broker.session import ServedSession
+    from leveret.protocols.amqp10.broker.sources import Terms
+    from leveret.queues.queue import Queue
+    from leveret.selectors.parser import Selector
+    from leveret.values import Table
+    from leveret.values import Value as Neutral
 
 log: Final = logging.getLogger("leveret.amqp10")
 

@@ -21,17 +21,17 @@ from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
-from broker_core.transaction import Transaction
-from protocols.amqp10.broker.outcomes import Outcome, Retiring
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.wire import error_of
+from leveret.protocols.amqp10.broker.outcomes import Outcome, Retiring
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.wire import error_of
+from leveret.transaction import Transaction
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.delivery import Delivery
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.message import Message
+    from leveret.broker import Broker
+    from leveret.delivery import Delivery
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.message import Message
 
 OPEN_MAX: Final = 256  # transactions of a connection: clients have one per session
 HELD_SIZE_MAX: Final = 1 << 28  # bytes held by them all; sixteen of the largest messages

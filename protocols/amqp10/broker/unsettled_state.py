@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from protocols.amqp10.broker import kept_deliveries, resumption
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import DecodeError
+from leveret.protocols.amqp10.broker import kept_deliveries, resumption
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import DecodeError
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
+    from leveret.broker import Broker
 
 log: Final = logging.getLogger("leveret.amqp10")
 

@@ -9,7 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from protocols.amqp10.codec.types import Value
+    from leveret.protocols.amqp10.codec.types import Value
 
 Condition: TypeAlias = str  # "amqp:not-found"; the symbols of part 2, section 2.8, and part 4, section 4.5.8
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 from uuid import UUID
 
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.reading import READERS, DecodeError, list_at, value_at
-from protocols.amqp10.codec.values import (
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.reading import READERS, DecodeError, list_at, value_at
+from leveret.protocols.amqp10.codec.values import (
     Array,
     Composite,
     Long,
@@ -26,7 +26,7 @@ from protocols.amqp10.codec.values import (
     UShort,
     Value,
 )
-from protocols.amqp10.codec.writing import (
+from leveret.protocols.amqp10.codec.writing import (
     compound,
     encode,
     encode_binary,

@@ -12,8 +12,8 @@ from struct import Struct
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.values import (
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.values import (
     Array,
     Byte,
     Char,
@@ -33,8 +33,8 @@ from protocols.amqp10.codec.values import (
     UShort,
     Value,
 )
-from protocols.amqp10.codec.writing import encode
-from protocols.shared.codec.integers import Float32
+from leveret.protocols.amqp10.codec.writing import encode
+from leveret.protocols.shared.codec.integers import Float32
 
 DEPTH_MAX: Final = 64  # lists in maps in described values ...; two Python frames each
 ZERO_WIDTH_MAX: Final = 64  # elements of an array that have no bytes of their own

@@ -13,9 +13,9 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import DecodeError, Symbol, ULong, Value, skip_at, value_at
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import DecodeError, Symbol, ULong, Value, skip_at, value_at
 
 HEADER: Final = 0
 DELIVERY: Final = 1

@@ -6,8 +6,8 @@ exact bytes. A plain int is encoded as int if it fits 32 bits and as long if not
 `value_at`, `skip_at` and `list_at` take `(data, at, end)` and raise DecodeError; `encode` raises ValueError.
 """
 
-from protocols.amqp10.codec.reading import DecodeError, list_at, skip_at, value_at
-from protocols.amqp10.codec.values import (
+from leveret.protocols.amqp10.codec.reading import DecodeError, list_at, skip_at, value_at
+from leveret.protocols.amqp10.codec.values import (
     Array,
     Byte,
     Char,
@@ -29,8 +29,8 @@ from protocols.amqp10.codec.values import (
     UShort,
     Value,
 )
-from protocols.amqp10.codec.writing import array_of, encode
-from protocols.shared.codec.integers import Float32
+from leveret.protocols.amqp10.codec.writing import array_of, encode
+from leveret.protocols.shared.codec.integers import Float32
 
 __all__ = [
     "value_at",

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import TypeAlias
 from uuid import UUID
 
-from protocols.shared.codec.integers import Number
+from leveret.protocols.shared.codec.integers import Number
 
 
 class UByte(Number):

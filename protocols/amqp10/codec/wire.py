@@ -15,9 +15,9 @@ from itertools import chain, product
 from struct import Struct
 from typing import Final
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import DecodeError, encode
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import DecodeError, encode
 
 HEADER_AMQP: Final = b"AMQP\x00\x01\x00\x00"
 HEADER_SASL: Final = b"AMQP\x03\x01\x00\x00"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
-from protocols.amqp10.codec.values import (
+from leveret.protocols.amqp10.codec.values import (
     Array,
     Byte,
     Char,
@@ -33,7 +33,7 @@ from protocols.amqp10.codec.values import (
     UShort,
     Value,
 )
-from protocols.shared.codec.integers import Float32
+from leveret.protocols.shared.codec.integers import Float32
 
 DEPTH_MAX: Final = 128  # lists in lists ...: no decoded value is as deep
 TOO_DEEP: Final = f"a value is nested more than {DEPTH_MAX} deep"

@@ -16,10 +16,10 @@ and once `closed` is true the outbox is to be flushed and the transport closed.
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Final
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.types import Value
-from protocols.amqp10.codec.wire import (
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.types import Value
+from leveret.protocols.amqp10.codec.wire import (
     EMPTY_FRAME,
     FRAME_AMQP,
     FRAME_OVERHEAD,
@@ -29,12 +29,12 @@ from protocols.amqp10.codec.wire import (
     frame,
     performative_at,
 )
-from protocols.amqp10.machine.contract import FRAME_SIZE_MIN, Handler, Tuning
-from protocols.amqp10.machine.greeting import Greeting
-from protocols.amqp10.machine.reader import Reader
-from protocols.amqp10.machine.session import Session
-from protocols.shared.machine.contract import Writer
-from protocols.shared.machine.states import ENDING, State
+from leveret.protocols.amqp10.machine.contract import FRAME_SIZE_MIN, Handler, Tuning
+from leveret.protocols.amqp10.machine.greeting import Greeting
+from leveret.protocols.amqp10.machine.reader import Reader
+from leveret.protocols.amqp10.machine.session import Session
+from leveret.protocols.shared.machine.contract import Writer
+from leveret.protocols.shared.machine.states import ENDING, State
 
 __all__ = ["Connection", "State"]
 

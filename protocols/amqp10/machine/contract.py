@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
-    from protocols.amqp10.codec import performatives as p
-    from protocols.amqp10.codec.types import Value
-    from protocols.amqp10.machine.receiving import IncomingLink, Unsettled
-    from protocols.amqp10.machine.sending import OutgoingLink
-    from protocols.amqp10.machine.session import Session
-    from protocols.shared.machine.contract import Wait
+    from leveret.protocols.amqp10.codec import performatives as p
+    from leveret.protocols.amqp10.codec.types import Value
+    from leveret.protocols.amqp10.machine.receiving import IncomingLink, Unsettled
+    from leveret.protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.protocols.amqp10.machine.session import Session
+    from leveret.protocols.shared.machine.contract import Wait
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

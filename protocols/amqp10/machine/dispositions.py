@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from protocols.amqp10.codec.wire import disposition_frame, runs
+from leveret.protocols.amqp10.codec.wire import disposition_frame, runs
 
 SETTLED_ACCEPTED: Final = b"\x41\x00\x53\x24\x45"  # settled: true, state: accepted
 

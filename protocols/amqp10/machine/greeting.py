@@ -11,10 +11,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.types import Composite
-from protocols.amqp10.codec.wire import (
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.types import Composite
+from leveret.protocols.amqp10.codec.wire import (
     FRAME_SASL,
     FRAME_START,
     HEADER_AMQP,
@@ -23,8 +23,8 @@ from protocols.amqp10.codec.wire import (
     OFFSET_MIN,
     frame,
 )
-from protocols.amqp10.machine.contract import Handler, Tuning
-from protocols.shared.machine.contract import Wait, Writer
+from leveret.protocols.amqp10.machine.contract import Handler, Tuning
+from leveret.protocols.shared.machine.contract import Wait, Writer
 
 
 class Stage(Enum):

@@ -13,14 +13,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.types import encode
-from protocols.amqp10.codec.wire import FRAME_OVERHEAD
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.types import encode
+from leveret.protocols.amqp10.codec.wire import FRAME_OVERHEAD
 
 if TYPE_CHECKING:
-    from protocols.amqp10.codec.types import Described, Value
-    from protocols.amqp10.machine.session import Session
+    from leveret.protocols.amqp10.codec.types import Described, Value
+    from leveret.protocols.amqp10.machine.session import Session
 
 SourceLike: TypeAlias = "p.Source | Described | None"
 States: TypeAlias = "Mapping[bytes, p.DeliveryState | None]"  # by delivery tag

@@ -8,8 +8,8 @@ from abc import abstractmethod
 from struct import Struct
 from typing import Final
 
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.wire import (
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.wire import (
     DISPOSITION,
     FLOW,
     FRAME_AMQP,
@@ -17,11 +17,11 @@ from protocols.amqp10.codec.wire import (
     OFFSET_MIN,
     TRANSFER,
 )
-from protocols.amqp10.machine.contract import Handler
-from protocols.amqp10.machine.session import Session
-from protocols.shared.machine.closing import Machine
-from protocols.shared.machine.contract import Writer
-from protocols.shared.machine.states import State
+from leveret.protocols.amqp10.machine.contract import Handler
+from leveret.protocols.amqp10.machine.session import Session
+from leveret.protocols.shared.machine.closing import Machine
+from leveret.protocols.shared.machine.contract import Writer
+from leveret.protocols.shared.machine.states import State
 
 QUICK_START: Final = Struct(">IHH")  # size, shape, channel
 # Bytes of a frame that takes long to decode, 10 ms and more, if the fast paths do not apply.

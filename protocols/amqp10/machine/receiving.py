@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError
-from protocols.amqp10.codec.wire import MASK, TAG_SIZE_MAX, distance
-from protocols.amqp10.machine.contract import ENDED_INCOMING, IncomingOwner
-from protocols.amqp10.machine.link import Link, SourceLike, States, TargetLike, map_of, size_exceeded
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError
+from leveret.protocols.amqp10.codec.wire import MASK, TAG_SIZE_MAX, distance
+from leveret.protocols.amqp10.machine.contract import ENDED_INCOMING, IncomingOwner
+from leveret.protocols.amqp10.machine.link import Link, SourceLike, States, TargetLike, map_of, size_exceeded
 
 if TYPE_CHECKING:
-    from protocols.amqp10.codec.types import Value
-    from protocols.amqp10.machine.session import Session
+    from leveret.protocols.amqp10.codec.types import Value
+    from leveret.protocols.amqp10.machine.session import Session
 
 SECOND: Final = p.RECEIVER_SETTLE_MODE_SECOND
 MODES: Final = {p.SENDER_SETTLE_MODE_UNSETTLED: "unsettled", p.SENDER_SETTLE_MODE_SETTLED: "settled"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.amqp10.codec.wire import (
+from leveret.protocols.amqp10.codec.wire import (
     BINARY,
     FRAME_OVERHEAD,
     LIST_8,

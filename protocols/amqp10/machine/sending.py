@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.wire import (
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.wire import (
     FRAME_AMQP,
     FRAME_OVERHEAD,
     FRAME_START,
@@ -32,12 +32,12 @@ from protocols.amqp10.codec.wire import (
     cut,
     distance,
 )
-from protocols.amqp10.machine.contract import ENDED_OUTGOING, OutgoingOwner
-from protocols.amqp10.machine.link import Link, SourceLike, States, TargetLike, map_of
+from leveret.protocols.amqp10.machine.contract import ENDED_OUTGOING, OutgoingOwner
+from leveret.protocols.amqp10.machine.link import Link, SourceLike, States, TargetLike, map_of
 
 if TYPE_CHECKING:
-    from protocols.amqp10.codec.types import Value
-    from protocols.amqp10.machine.session import Session
+    from leveret.protocols.amqp10.codec.types import Value
+    from leveret.protocols.amqp10.machine.session import Session
 
 RANGE_MAX: Final = 10_000  # deliveries that a disposition covers before other connections have a turn: 5 ms
 

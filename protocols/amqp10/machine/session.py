@@ -18,10 +18,10 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.types import Described, Symbol, Value
-from protocols.amqp10.codec.wire import (
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.types import Described, Symbol, Value
+from leveret.protocols.amqp10.codec.wire import (
     BINARY,
     DISPOSITION,
     LIST_8,
@@ -45,15 +45,15 @@ from protocols.amqp10.codec.wire import (
     performative_at,
     session_flow,
 )
-from protocols.amqp10.machine.contract import SessionOwner
-from protocols.amqp10.machine.dispositions import Answers
-from protocols.amqp10.machine.link import Link
-from protocols.amqp10.machine.receiving import IncomingLink
-from protocols.amqp10.machine.repeats import SIZE, Pattern, pattern_at
-from protocols.amqp10.machine.sending import OutgoingLink, Sending, Told, range_size
+from leveret.protocols.amqp10.machine.contract import SessionOwner
+from leveret.protocols.amqp10.machine.dispositions import Answers
+from leveret.protocols.amqp10.machine.link import Link
+from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.repeats import SIZE, Pattern, pattern_at
+from leveret.protocols.amqp10.machine.sending import OutgoingLink, Sending, Told, range_size
 
 if TYPE_CHECKING:
-    from protocols.amqp10.machine.connection import Connection
+    from leveret.protocols.amqp10.machine.connection import Connection
 
 LINK_NAME_MAX: Final = 1024  # characters; every link keeps its name
 TOGETHER_MAX: Final = 1024  # deliveries that dispositions in a row settle together

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from broker_core.message import Encoding
-from broker_core.store.block import Block, Column, pieces
-from broker_core.store.origin import EncodingOf
+from leveret.durable.store.block import Block, Column, pieces
+from leveret.durable.store.origin import EncodingOf
+from leveret.message import Encoding
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]

@@ -1,4 +1,4 @@
-"""List and decide branches of distributed transactions over HTTP (`broker_core/xa/branch.py`).
+"""List and decide branches of distributed transactions over HTTP (`features/xa/branch.py`).
 
 A prepared branch whose coordinator does not come back waits without end. An operator may decide in its place, and the
 coordinator is told so should it ever ask: a heuristic decision, in the words of X/Open.
@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.errors import NotFound
-from broker_core.values import Json
-from broker_core.xa.branch import Branch, Verb, Xid, xid_in
-from broker_core.xa.branches import may_decide
-from protocols.http.bulk.streams import entered
-from protocols.http.server.request import Asked, Level, Route
+from leveret.errors import NotFound
+from leveret.features.xa.branch import Branch, Verb, Xid, xid_in
+from leveret.features.xa.branches import may_decide
+from leveret.protocols.http.bulk.streams import entered
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 PATH: Final = "/api/leveret/branches/{vhost}"
 ONE: Final = PATH + "/{xid}"

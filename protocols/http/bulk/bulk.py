@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
-from broker_core.errors import Failure
-from broker_core.message import Encoding
-from broker_core.security.access import Permission, User
-from broker_core.store import block
-from broker_core.store.contract import DamagedError
-from protocols.http.bulk import arrow
-from protocols.http.connection import Later, Response
-from protocols.http.server.memory_budget import Share, room_of
-from protocols.http.server.replies import mistake, refused_response
-from protocols.http.server.request import Refused
+from leveret.durable.store import block
+from leveret.durable.store.contract import DamagedError
+from leveret.errors import Failure
+from leveret.message import Encoding
+from leveret.protocols.http.bulk import arrow
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.server.memory_budget import Share, room_of
+from leveret.protocols.http.server.replies import mistake, refused_response
+from leveret.protocols.http.server.request import Refused
+from leveret.security.access import Permission, User
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.clock import Timer
-    from broker_core.queues.stream_log import Log
+    from leveret.broker import Broker
+    from leveret.clock import Timer
+    from leveret.queues.stream_log import Log
 
 log: Final = logging.getLogger("leveret.http")
 

@@ -12,21 +12,21 @@ from itertools import chain, pairwise
 from operator import le, sub
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from broker_core.client import require_not_internal
-from broker_core.errors import PreconditionFailed
-from broker_core.message import Encoding, Facts, Message
-from broker_core.queues.deferred_free import PAUSE_S
-from broker_core.security.access import Permission
-from broker_core.store import block
-from broker_core.store.chunk import BIG_ENDIAN, octets_of
-from broker_core.store.contract import DamagedError, Packed
+from leveret.client import require_not_internal
+from leveret.durable.store import block
+from leveret.durable.store.chunk import BIG_ENDIAN, octets_of
+from leveret.durable.store.contract import DamagedError, Packed
+from leveret.errors import PreconditionFailed
+from leveret.message import Encoding, Facts, Message
+from leveret.queues.deferred_free import PAUSE_S
+from leveret.security.access import Permission
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.security.access import User
-    from broker_core.virtual_host import VirtualHost
-    from protocols.http.server.request import Asked
+    from leveret.broker import Broker
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.protocols.http.server.request import Asked
+    from leveret.security.access import User
+    from leveret.virtual_host import VirtualHost
 
 ROWS_MAX: Final = 1_000_000  # of a request
 ORIGINS_OCTETS_MAX: Final = 4 << 20  # of a request: JSON takes many times that while it is read

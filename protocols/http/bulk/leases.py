@@ -1,4 +1,4 @@
-"""Serve leases over HTTP: a work queue that is read by ranges of offsets (`broker_core/leases/lease.py`).
+"""Serve leases over HTTP: a work queue that is read by ranges of offsets (`features/leases/lease.py`).
 
 Users that may read a queue may have leases of it; others do not learn whether the queue exists. The client that has
 opened a lease sends its fence with every change, and is told when another client has opened it since.
@@ -10,16 +10,23 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final, TypeVar
 
-from broker_core.errors import Failure
-from broker_core.leases.lease import Busy, Fenced, Lease, lease_of, no_lease, opened
-from broker_core.leases.release import UnreadableRows
-from broker_core.security.access import Permission
-from broker_core.values import Json
-from protocols.http.bulk.bulk import BulkAnswer, Source
-from protocols.http.bulk.streams import OFFSET_MAX, PARAMETERS, WAIT_MS_MAX, entered, may_read, wanted_blocks
-from protocols.http.connection import Later, Response
-from protocols.http.server.replies import json_response, refused_response
-from protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.errors import Failure
+from leveret.features.leases.lease import Busy, Fenced, Lease, lease_of, no_lease, opened
+from leveret.features.leases.release import UnreadableRows
+from leveret.protocols.http.bulk.bulk import BulkAnswer, Source
+from leveret.protocols.http.bulk.streams import (
+    OFFSET_MAX,
+    PARAMETERS,
+    WAIT_MS_MAX,
+    entered,
+    may_read,
+    wanted_blocks,
+)
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.server.replies import json_response, refused_response
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.security.access import Permission
+from leveret.values import Json
 
 T = TypeVar("T")
 

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from broker_core.errors import NotFound, PreconditionFailed
-from broker_core.exchanges.super_streams import partitions_of
-from broker_core.queues.stream import StreamQueue
-from broker_core.security.access import Permission
-from broker_core.values import Json
-from protocols.http.bulk.streams import OFFSET_MAX, entered, may_read
-from protocols.http.management.request_body import body_of
-from protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.exchanges.super_streams import partitions_of
+from leveret.protocols.http.bulk.streams import OFFSET_MAX, entered, may_read
+from leveret.protocols.http.management.request_body import body_of
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.queues.stream import StreamQueue
+from leveret.security.access import Permission
+from leveret.values import Json
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.virtual_host import VirtualHost
+    from leveret.broker import Broker
+    from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/leveret/pipelines/{vhost}"
 ONE: Final = PATH + "/{name}"

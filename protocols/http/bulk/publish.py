@@ -11,23 +11,23 @@ from itertools import islice
 from math import ceil
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import TAKEN, UNROUTABLE, WORK_MAX
-from broker_core.queues.deferred_free import PAUSE_S
-from broker_core.staging.publication import LOOK_S
-from protocols.http.bulk.input_blocks import Incoming
-from protocols.http.bulk.streams import entered
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.turns import InPortions
+from leveret.broker import TAKEN, UNROUTABLE, WORK_MAX
+from leveret.features.staging.publication import LOOK_S
+from leveret.protocols.http.bulk.input_blocks import Incoming
+from leveret.protocols.http.bulk.streams import entered
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.turns import InPortions
+from leveret.queues.deferred_free import PAUSE_S
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.exchanges import routing
-    from broker_core.message import Message
-    from broker_core.publish_rate import PublishRate
-    from broker_core.queues.queue import Queue
-    from broker_core.values import Json
-    from broker_core.virtual_host import VirtualHost
-    from protocols.http.connection import Later
+    from leveret.broker import Broker
+    from leveret.exchanges import routing
+    from leveret.message import Message
+    from leveret.protocols.http.connection import Later
+    from leveret.publish_rate import PublishRate
+    from leveret.queues.queue import Queue
+    from leveret.values import Json
+    from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/leveret/publish/{vhost}"
 PORTION: Final = 2000  # rows a turn: 5 ms

@@ -1,4 +1,4 @@
-"""Publish in stages over HTTP (`broker_core/staging/`): parts arrive in pieces, and a commit publishes a batch, once.
+"""Publish in stages over HTTP (`features/staging/`): parts arrive in pieces, and a commit publishes a batch, once.
 
 A staging belongs to the user that staged first under its name. Only this user and administrators have access to it.
 """
@@ -10,9 +10,9 @@ from collections.abc import Generator
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.staging.batch import NUMBER_MAX, BatchPart
-from broker_core.staging.staging import (
+from leveret.errors import PreconditionFailed
+from leveret.features.staging.batch import NUMBER_MAX, BatchPart
+from leveret.features.staging.staging import (
     NAME_MAX,
     NOTES_MAX,
     Full,
@@ -23,19 +23,19 @@ from broker_core.staging.staging import (
     new_staging,
     no_staging,
 )
-from protocols.http.bulk.input_blocks import Incoming
-from protocols.http.bulk.publish import RETRY_AFTER, require_no_alarm, require_routes
-from protocols.http.bulk.streams import entered
-from protocols.http.connection import Later
-from protocols.http.server.durable_answers import OnDisk
-from protocols.http.server.replies import refused_response
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.turns import InPortions
+from leveret.protocols.http.bulk.input_blocks import Incoming
+from leveret.protocols.http.bulk.publish import RETRY_AFTER, require_no_alarm, require_routes
+from leveret.protocols.http.bulk.streams import entered
+from leveret.protocols.http.connection import Later
+from leveret.protocols.http.server.durable_answers import OnDisk
+from leveret.protocols.http.server.replies import refused_response
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.turns import InPortions
 
 if TYPE_CHECKING:
-    from broker_core.staging.batch import Batch
-    from broker_core.values import Json
-    from broker_core.virtual_host import VirtualHost
+    from leveret.features.staging.batch import Batch
+    from leveret.values import Json
+    from leveret.virtual_host import VirtualHost
 
 BASE: Final = "/api/leveret/staging/{vhost}/{name}"
 ADMINISTRATOR: Final = "administrator"  # the tag

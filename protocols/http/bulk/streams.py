@@ -9,19 +9,19 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Final
 
-from broker_core.delivery import Consumer
-from broker_core.errors import PreconditionFailed, no_queue
-from broker_core.exchanges.super_streams import partitions_of
-from broker_core.queues.queue import Queue
-from broker_core.queues.stream import StreamQueue
-from broker_core.security.access import Permission
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.bulk import arrow
-from protocols.http.bulk.bulk import BulkAnswer, Source, Wanted
-from protocols.http.connection import Later
-from protocols.http.server.replies import json_response
-from protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.delivery import Consumer
+from leveret.errors import PreconditionFailed, no_queue
+from leveret.exchanges.super_streams import partitions_of
+from leveret.protocols.http.bulk import arrow
+from leveret.protocols.http.bulk.bulk import BulkAnswer, Source, Wanted
+from leveret.protocols.http.connection import Later
+from leveret.protocols.http.server.replies import json_response
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.queues.queue import Queue
+from leveret.queues.stream import StreamQueue
+from leveret.security.access import Permission
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/leveret/streams/{vhost}"
 OCTETS: Final = 4 << 20  # of an answer, unless the client asks for another number

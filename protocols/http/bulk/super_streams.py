@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.exchanges.super_streams import add_super_stream, delete_super_stream
-from broker_core.values import Json
-from protocols.http.server.request import Asked, Level, Route
+from leveret.exchanges.super_streams import add_super_stream, delete_super_stream
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 PATH: Final = "/api/leveret/super-streams/{vhost}/{name}"
 NUMBER_MAX: Final = 999_999_999  # the core bounds the number

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.http.management import (
+from leveret.protocols.http.management import (
     bindings,
     channels,
     cluster,
@@ -35,7 +35,7 @@ from protocols.http.management import (
     vhosts,
     whoami,
 )
-from protocols.http.server.request import Route
+from leveret.protocols.http.server.request import Route
 
 ROUTES: Final[tuple[Route, ...]] = (
     *whoami.ROUTES,

@@ -17,18 +17,15 @@ from urllib.parse import quote, quote_plus
 
 import attrs
 
-from broker_core.definitions.file_objects import BINDING as BINDING_KIND
-from broker_core.definitions.file_objects import binding_words
-from broker_core.exchanges.exchange import Binding, Destination, Exchange
-from broker_core.operations import as_json
-from broker_core.queues.queue import Queue
-from broker_core.values import Table
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Later, Response
-from protocols.http.management.exchanges import DEFAULT, exchange_named
-from protocols.http.management.lists import Fields, listed, told
-from protocols.http.management.request_body import body_of, table_in, text_in
-from protocols.http.management.requester import (
+from leveret.config.file_objects import BINDING as BINDING_KIND
+from leveret.config.file_objects import binding_words
+from leveret.exchanges.exchange_type import Binding, Destination, Exchange
+from leveret.operations import as_json
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.exchanges import DEFAULT, exchange_named
+from leveret.protocols.http.management.lists import Fields, listed, told
+from leveret.protocols.http.management.request_body import body_of, table_in, text_in
+from leveret.protocols.http.management.requester import (
     changed,
     client_of,
     host_of,
@@ -36,7 +33,10 @@ from protocols.http.management.requester import (
     own_host_of,
     visible_hosts,
 )
-from protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.queues.queue import Queue
+from leveret.values import Table
+from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/bindings"
 OF_HOST: Final = PATH + "/{vhost}"

@@ -8,19 +8,24 @@ from typing import Final
 
 import attrs
 
-from broker_core.observability.connection_stats import ChannelFacts
-from broker_core.observability.counts import CHANNEL as CHANNEL_COUNTS
-from broker_core.observability.counts import channel_counts
-from broker_core.values import Json
-from protocols.http.connection import Later, Response
-from protocols.http.management.connections import Open, connection_named, open_connections, provided_name
-from protocols.http.management.consumers import attached_in, is_on, rows
-from protocols.http.management.lists import Fields, listed, told
-from protocols.http.management.rates import TOLD_CHANNEL, Rates
-from protocols.http.management.requester import host_of, not_there
-from protocols.http.server.replies import API
-from protocols.http.server.request import Asked, Level, Route
-from protocols.http.server.turns import InPortions, turn_of
+from leveret.observability.connection_stats import ChannelFacts
+from leveret.observability.counts import CHANNEL as CHANNEL_COUNTS
+from leveret.observability.counts import channel_counts
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.connections import (
+    Open,
+    connection_named,
+    open_connections,
+    provided_name,
+)
+from leveret.protocols.http.management.consumers import attached_in, is_on, rows
+from leveret.protocols.http.management.lists import Fields, listed, told
+from leveret.protocols.http.management.rates import TOLD_CHANNEL, Rates
+from leveret.protocols.http.management.requester import host_of, not_there
+from leveret.protocols.http.server.replies import API
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.values import Json
 
 PATH: Final = "/api/channels"
 ONE: Final = PATH + "/{name}"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.values import Json
-from protocols.http.connection import Response
-from protocols.http.management.request_body import body_of, text_in
-from protocols.http.server.replies import octets
-from protocols.http.server.request import Asked, Level, Route
+from leveret.errors import PreconditionFailed
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.management.request_body import body_of, text_in
+from leveret.protocols.http.server.replies import octets
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 PATH: Final = "/api/cluster"
 

@@ -11,21 +11,21 @@ from typing import Final
 
 import attrs
 
-from broker_core.observability.connection_stats import ConnectionFacts
-from broker_core.operations import Connected, as_json
-from broker_core.values import Json
-from protocols.http.connection import Later, Response
-from protocols.http.management.lists import Fields, listed, told
-from protocols.http.management.rates import Rates
-from protocols.http.management.requester import (
+from leveret.observability.connection_stats import ConnectionFacts
+from leveret.operations import Connected, as_json
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.lists import Fields, listed, told
+from leveret.protocols.http.management.rates import Rates
+from leveret.protocols.http.management.requester import (
     ADMINISTRATOR,
     DONE,
     host_of,
     not_there,
     sees_all,
 )
-from protocols.http.server.replies import not_authorised
-from protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.replies import not_authorised
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 PATH: Final = "/api/connections"
 ONE: Final = PATH + "/{name}"

@@ -7,19 +7,19 @@ from typing import Final
 
 import attrs
 
-from broker_core.delivery import Consumer
-from broker_core.observability.connection_stats import ConsumerFacts
-from broker_core.operations import as_json
-from broker_core.queues.queue import Queue
-from broker_core.queues.stream import StreamQueue
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Later
-from protocols.http.management.connections import Directory
-from protocols.http.management.lists import Fields, listed, row
-from protocols.http.management.requester import host_of, visible_hosts
-from protocols.http.server.request import Asked, Level, Route
+from leveret.delivery import Consumer
+from leveret.observability.connection_stats import ConsumerFacts
+from leveret.operations import as_json
+from leveret.protocols.http.connection import Later
+from leveret.protocols.http.management.connections import Directory
+from leveret.protocols.http.management.lists import Fields, listed, row
+from leveret.protocols.http.management.requester import host_of, visible_hosts
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.queues.queue import Queue
+from leveret.queues.stream import StreamQueue
+from leveret.queues.work_queue import WorkQueue
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/consumers"
 OF_HOST: Final = PATH + "/{vhost}"

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.deduplication.deduplication import Deduplication
-from broker_core.exchanges.exchange import Exchange
-from broker_core.queues.queue import Queue
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Response
-from protocols.http.management.requester import answered, client_of, host_of, not_there, own_host_of
-from protocols.http.server.replies import json_response
-from protocols.http.server.request import Asked, Level, Route
+from leveret.exchanges.exchange_type import Exchange
+from leveret.features.deduplication.deduplication import Deduplication
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.management.requester import answered, client_of, host_of, not_there, own_host_of
+from leveret.protocols.http.server.replies import json_response
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.queues.queue import Queue
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/leveret/{what}/{vhost}/{name}/deduplication"
 DEFAULT: Final = "amq.default"  # paths have this name for the default exchange

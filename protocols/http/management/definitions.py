@@ -18,26 +18,26 @@ from typing import Final, TypeVar
 
 import attrs
 
-from broker_core.broker import Broker
-from broker_core.clock import Turn
-from broker_core.config.compat import INTRODUCTIONS, Product
-from broker_core.config.types import Problem
-from broker_core.definitions import exporter, importer, incremental_reader
-from broker_core.definitions.exporter import Sections
-from broker_core.definitions.import_report import PRODUCT, ImportReport, text_of
-from broker_core.definitions.incremental_reader import Steps
-from broker_core.definitions.reader import Definitions, UserDefinition
-from broker_core.definitions.rehearsal import stand_in, without_passwords
-from broker_core.security.passwords import PasswordHash
-from broker_core.values import Json
-from broker_core.version import VERSION
-from protocols.http.connection import Later, Response
-from protocols.http.management.request_body import bad
-from protocols.http.management.requester import DONE, to_the_end
-from protocols.http.server.long_answers import Making
-from protocols.http.server.replies import API, json_response
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.turns import InPortions, turn_of
+from leveret.broker import Broker
+from leveret.clock import Turn
+from leveret.config.compat import INTRODUCTIONS, Product
+from leveret.config.types import Problem
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.request_body import bad
+from leveret.protocols.http.management.requester import DONE, to_the_end
+from leveret.protocols.http.server.long_answers import Making
+from leveret.protocols.http.server.replies import API, json_response
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.security.passwords import PasswordHash
+from leveret.server.definitions import exporter, importer, incremental_reader
+from leveret.server.definitions.exporter import Sections
+from leveret.server.definitions.import_report import PRODUCT, ImportReport, text_of
+from leveret.server.definitions.incremental_reader import Steps
+from leveret.server.definitions.reader import Definitions, UserDefinition
+from leveret.server.definitions.rehearsal import stand_in, without_passwords
+from leveret.values import Json
+from leveret.version import VERSION
 
 PATH: Final = "/api/definitions"
 ONE: Final = PATH + "/{vhost}"

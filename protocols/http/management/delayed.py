@@ -10,17 +10,17 @@ from collections.abc import Generator
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.client import Client
-from broker_core.clock import NEVER
-from broker_core.queues.queue import Queue
-from broker_core.queues.schedule import Scheduled
-from broker_core.values import Json
-from protocols.http.connection import Later, Response
-from protocols.http.management.request_body import bad, body_of
-from protocols.http.management.requester import answered, client_of, entered, to_the_end
-from protocols.http.server.replies import json_response
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.turns import turn_of
+from leveret.client import Client
+from leveret.clock import NEVER
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.request_body import bad, body_of
+from leveret.protocols.http.management.requester import answered, client_of, entered, to_the_end
+from leveret.protocols.http.server.replies import json_response
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.turns import turn_of
+from leveret.queues.queue import Queue
+from leveret.queues.schedule import Scheduled
+from leveret.values import Json
 
 ALL: Final = "/api/leveret/queues/{vhost}/{name}/delayed"
 ONE: Final = ALL + "/{position}"

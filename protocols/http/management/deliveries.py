@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
-from broker_core.delivery import Delivery
-from broker_core.errors import AccessRefused
-from broker_core.values import Json
-from protocols.http.connection import Response
-from protocols.http.management.connections import Open
-from protocols.http.management.requester import ADMINISTRATOR, not_there, sees_all
-from protocols.http.server.replies import json_response
-from protocols.http.server.request import Asked, Level, Route
+from leveret.delivery import Delivery
+from leveret.errors import AccessRefused
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.management.connections import Open
+from leveret.protocols.http.management.requester import ADMINISTRATOR, not_there, sees_all
+from leveret.protocols.http.server.replies import json_response
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 OF_CHANNEL: Final = "/api/leveret/channels/{name}/deliveries"
 RENEWAL: Final = OF_CHANNEL + "/{tag}/renew"

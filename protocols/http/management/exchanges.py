@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from broker_core.definitions.file_objects import EXCHANGE as EXCHANGE_KIND
-from broker_core.exchanges.exchange import Exchange
-from broker_core.observability.counts import EXCHANGE as EXCHANGE_COUNTS
-from broker_core.observability.counts import exchange_counts
-from broker_core.operations import as_json
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Later, Response
-from protocols.http.management.deduplication import told_of
-from protocols.http.management.lists import Fields, listed, told
-from protocols.http.management.rates import TOLD_EXCHANGE, Rates
-from protocols.http.management.request_body import body_of, table_in, text_in, truth_in
-from protocols.http.management.requester import (
+from leveret.config.file_objects import EXCHANGE as EXCHANGE_KIND
+from leveret.exchanges.exchange_type import Exchange
+from leveret.observability.counts import EXCHANGE as EXCHANGE_COUNTS
+from leveret.observability.counts import exchange_counts
+from leveret.operations import as_json
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.deduplication import told_of
+from leveret.protocols.http.management.lists import Fields, listed, told
+from leveret.protocols.http.management.rates import TOLD_EXCHANGE, Rates
+from leveret.protocols.http.management.request_body import body_of, table_in, text_in, truth_in
+from leveret.protocols.http.management.requester import (
     changed,
     client_of,
     host_of,
@@ -25,7 +23,9 @@ from protocols.http.management.requester import (
     own_host_of,
     visible_hosts,
 )
-from protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/exchanges"
 OF_HOST: Final = PATH + "/{vhost}"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from broker_core.config.compat import Compat, GlobalQos, Product, TransientQueues
-from broker_core.errors import NotFound
-from broker_core.values import Json
-from protocols.http.connection import Response
-from protocols.http.management.requester import DONE
-from protocols.http.server.request import Asked, Level, Route
+from leveret.config.compat import Compat, GlobalQos, Product, TransientQueues
+from leveret.errors import NotFound
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.management.requester import DONE
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 Release: TypeAlias = tuple[int, int]  # such as (4, 3)
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from broker_core.errors import NotFound
-from broker_core.values import Json
-from protocols.http.connection import Later, Response
-from protocols.http.management.requester import changed, host_of, own_host_of, visible_hosts
-from protocols.http.management.short_lists import table
-from protocols.http.server.request import Asked, Level, Route
+from leveret.errors import NotFound
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.requester import changed, host_of, own_host_of, visible_hosts
+from leveret.protocols.http.management.short_lists import table
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 if TYPE_CHECKING:
-    from broker_core.federation.link import FederationLink
+    from leveret.features.federation.link import FederationLink
 
 PATH: Final = "/api/federation-links"
 DOWN: Final = "/state/down"

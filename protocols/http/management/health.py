@@ -5,16 +5,16 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.delivery import Delivery
-from broker_core.limits import used_up
-from broker_core.operations import Listening
-from broker_core.values import Json
-from protocols.http.connection import Response
-from protocols.http.management.request_body import bad
-from protocols.http.management.requester import client_of, entered, not_there
-from protocols.http.management.shapes import message_in
-from protocols.http.server.replies import json_response, octets
-from protocols.http.server.request import Asked, Level, Route
+from leveret.delivery import Delivery
+from leveret.limits import used_up
+from leveret.operations import Listening
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.management.request_body import bad
+from leveret.protocols.http.management.requester import client_of, entered, not_there
+from leveret.protocols.http.management.shapes import message_in
+from leveret.protocols.http.server.replies import json_response, octets
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 PATH: Final = "/api/health/checks"
 NODE_PATH: Final = "/api/healthchecks/node"

@@ -6,18 +6,18 @@ from typing import Final
 
 import attrs
 
-from broker_core.definitions.exporter import Item, limits_json, user_limits_json
-from broker_core.durable_objects import USER, VIRTUAL_HOST
-from broker_core.security.access import User
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Later, Response
-from protocols.http.management.policies import invalid
-from protocols.http.management.request_body import bad, body_of, shown
-from protocols.http.management.requester import changed, host_of, not_there, sees_all, visible_hosts
-from protocols.http.management.short_lists import table
-from protocols.http.server.replies import not_authorised
-from protocols.http.server.request import Asked, Level, Route
+from leveret.catalogue import USER, VIRTUAL_HOST
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.policies import invalid
+from leveret.protocols.http.management.request_body import bad, body_of, shown
+from leveret.protocols.http.management.requester import changed, host_of, not_there, sees_all, visible_hosts
+from leveret.protocols.http.management.short_lists import table
+from leveret.protocols.http.server.replies import not_authorised
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.security.access import User
+from leveret.server.definitions.exporter import Item, limits_json, user_limits_json
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 HOSTS: Final = "/api/vhost-limits"
 USERS: Final = "/api/user-limits"

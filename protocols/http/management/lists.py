@@ -18,15 +18,15 @@ from typing import Final, TypeAlias, TypeVar
 
 import attrs
 
-from broker_core.clock import Turn
-from broker_core.errors import PreconditionFailed
-from broker_core.values import Json
-from protocols.http.connection import Later, Response
-from protocols.http.management.patterns import name_filter
-from protocols.http.server.long_answers import Making
-from protocols.http.server.replies import API
-from protocols.http.server.request import Asked, Refused
-from protocols.http.server.turns import InPortions, turn_of
+from leveret.clock import Turn
+from leveret.errors import PreconditionFailed
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.patterns import name_filter
+from leveret.protocols.http.server.long_answers import Making
+from leveret.protocols.http.server.replies import API
+from leveret.protocols.http.server.request import Asked, Refused
+from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.values import Json
 
 T = TypeVar("T")
 Fields: TypeAlias = Mapping[str, Callable[[T], Json]]

@@ -12,21 +12,21 @@ from typing import Final
 
 import attrs
 
-from broker_core.broker import REFUSED, TAKEN
-from broker_core.client import Client
-from broker_core.delivery import Delivery
-from broker_core.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
-from broker_core.queues.queue import Queue
-from protocols.http.bulk.publish import rates_with_room, require_no_alarm, taken
-from protocols.http.connection import Later, Response
-from protocols.http.management.request_body import Said, bad, body_of, shown, text_in, whole_in
-from protocols.http.management.requester import DONE, changed, client_of, entered
-from protocols.http.management.shapes import AUTO, BASE64, Look, message_in, shown_message
-from protocols.http.server.durable_answers import OnDisk
-from protocols.http.server.long_answers import JsonRows
-from protocols.http.server.replies import API
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.turns import InPortions, turn_of
+from leveret.broker import REFUSED, TAKEN
+from leveret.client import Client
+from leveret.delivery import Delivery
+from leveret.errors import AccessRefused, Failure, NotFound, PreconditionFailed, Unsupported
+from leveret.protocols.http.bulk.publish import rates_with_room, require_no_alarm, taken
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.request_body import Said, bad, body_of, shown, text_in, whole_in
+from leveret.protocols.http.management.requester import DONE, changed, client_of, entered
+from leveret.protocols.http.management.shapes import AUTO, BASE64, Look, message_in, shown_message
+from leveret.protocols.http.server.durable_answers import OnDisk
+from leveret.protocols.http.server.long_answers import JsonRows
+from leveret.protocols.http.server.replies import API
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.queues.queue import Queue
 
 QUEUE: Final = "/api/queues/{vhost}/{name}"
 DEFAULT_EXCHANGE: Final = "amq.default"  # in paths

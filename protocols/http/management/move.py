@@ -12,17 +12,17 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.queues.filtered import Sieve
-from broker_core.queues.queue import Queue
-from broker_core.security.access import Permission
-from broker_core.values import Json
-from protocols.http.connection import Later
-from protocols.http.management.request_body import body_of, text_in, whole_in
-from protocols.http.management.requester import client_of, entered
-from protocols.http.server.replies import OWN
-from protocols.http.server.request import Asked, Level, Route
-from protocols.http.server.turns import InPortions
+from leveret.errors import PreconditionFailed
+from leveret.protocols.http.connection import Later
+from leveret.protocols.http.management.request_body import body_of, text_in, whole_in
+from leveret.protocols.http.management.requester import client_of, entered
+from leveret.protocols.http.server.replies import OWN
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.turns import InPortions
+from leveret.queues.filtered import Sieve
+from leveret.queues.queue import Queue
+from leveret.security.access import Permission
+from leveret.values import Json
 
 MOVE: Final = "/api/leveret/queues/{vhost}/{name}/move"
 PORTION: Final = 500  # messages a turn: 5 ms

@@ -8,21 +8,21 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from broker_core.flow import DiskMonitor, MemoryMonitor
-from broker_core.observability.counts import CHURN, NODE
-from broker_core.observability.resource_usage import measured
-from broker_core.operations import Listening, Operations
-from broker_core.values import Json
-from broker_core.version import VERSION
-from protocols.http.connection import Later, Response
-from protocols.http.management.lists import Fields, listed, told
-from protocols.http.management.rates import Rates
-from protocols.http.management.requester import not_there
-from protocols.http.server.request import Asked, Level, Route
+from leveret.flow import DiskMonitor, MemoryMonitor
+from leveret.observability.counts import CHURN, NODE
+from leveret.observability.resource_usage import measured
+from leveret.operations import Listening, Operations
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.lists import Fields, listed, told
+from leveret.protocols.http.management.rates import Rates
+from leveret.protocols.http.management.requester import not_there
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
+from leveret.version import VERSION
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.exchanges.exchange import ExchangeType
+    from leveret.broker import Broker
+    from leveret.exchanges.exchange_type import ExchangeType
 
 PATH: Final = "/api/nodes"
 ONE: Final = PATH + "/{name}"

@@ -9,27 +9,27 @@ from collections import Counter
 from collections.abc import Generator
 from typing import Final
 
-from broker_core.limits import QueueType
-from broker_core.observability.counts import HOST, LENGTHS
-from broker_core.values import Json
-from broker_core.version import VERSION
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Later, Response
-from protocols.http.management.connections import open_connections
-from protocols.http.management.definitions import RABBITMQ_VERSION
-from protocols.http.management.lists import told
-from protocols.http.management.nodes import (
+from leveret.limits import QueueType
+from leveret.observability.counts import HOST, LENGTHS
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.connections import open_connections
+from leveret.protocols.http.management.definitions import RABBITMQ_VERSION
+from leveret.protocols.http.management.lists import told
+from leveret.protocols.http.management.nodes import (
     churn,
     constant,
     contexts,
     exchange_types,
     protocols_of,
 )
-from protocols.http.management.rates import LENGTH_NAMES, Rates, amount
-from protocols.http.management.requester import sees_all, visible_hosts
-from protocols.http.server.replies import API
-from protocols.http.server.request import Asked, Level, Route
-from protocols.http.server.turns import InPortions, turn_of
+from leveret.protocols.http.management.rates import LENGTH_NAMES, Rates, amount
+from leveret.protocols.http.management.requester import sees_all, visible_hosts
+from leveret.protocols.http.server.replies import API
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.values import Json
+from leveret.version import VERSION
+from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/overview"
 MESSAGES: Final = (

@@ -10,31 +10,37 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker_core.arguments.parameters import PARAMETERS
-from broker_core.definitions.exporter import (
+from leveret.arguments.parameters import PARAMETERS
+from leveret.catalogue import COMPONENTS, PARAMETER, VIRTUAL_HOST
+from leveret.catalogue import OPERATOR_POLICY as KIND_OPERATOR_POLICY
+from leveret.limits import VirtualHostLimits
+from leveret.operations import as_json
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management import policies
+from leveret.protocols.http.management.limits import OF_HOSTS, count
+from leveret.protocols.http.management.policies import invalid, said_as_validation
+from leveret.protocols.http.management.request_body import Said, bad, body_of, require_keys, shown, value_in
+from leveret.protocols.http.management.requester import (
+    changed,
+    host_of,
+    not_there,
+    own_host_of,
+    visible_hosts,
+)
+from leveret.protocols.http.management.short_lists import table
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.server.definitions.exporter import (
     OPERATOR_POLICY,
     VIRTUAL_HOST_LIMITS,
     Item,
     global_parameter_json,
     parameters,
 )
-from broker_core.durable_objects import COMPONENTS, PARAMETER, VIRTUAL_HOST
-from broker_core.durable_objects import OPERATOR_POLICY as KIND_OPERATOR_POLICY
-from broker_core.limits import VirtualHostLimits
-from broker_core.operations import as_json
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Later, Response
-from protocols.http.management import policies
-from protocols.http.management.limits import OF_HOSTS, count
-from protocols.http.management.policies import invalid, said_as_validation
-from protocols.http.management.request_body import Said, bad, body_of, require_keys, shown, value_in
-from protocols.http.management.requester import changed, host_of, not_there, own_host_of, visible_hosts
-from protocols.http.management.short_lists import table
-from protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from broker_core.shovels.components import Component
+    from leveret.features.shovels.components import Component
 
 PATH: Final = "/api/parameters"
 ONE: Final = PATH + "/{component}/{vhost}/{name}"
@@ -98,7 +104,7 @@ def put_parameter(asked: Asked) -> Later | Response:
 
 def connecting(asked: Asked) -> Component:
     """Return the component in the path, of shovels or of federation."""
-    from broker_core.shovels import components  # not needed in a node without any
+    from leveret.features.shovels import components  # not needed in a node without any
 
     return components.component_of(asked.broker, asked.arguments["component"])
 

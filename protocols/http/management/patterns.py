@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker_core.errors import PreconditionFailed
-from broker_core.selectors.expressions import Expression
+from leveret.errors import PreconditionFailed
+from leveret.selectors.expressions import Expression
 
 LENGTH_MAX: Final = 200
 

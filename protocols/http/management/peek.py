@@ -11,20 +11,20 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from broker_core.errors import PreconditionFailed, no_queue
-from broker_core.queues.queue import Queue
-from broker_core.queues.stream import StreamQueue
-from broker_core.queues.stream_log import Found
-from broker_core.values import Json
-from protocols.http.bulk.streams import OFFSET_MAX
-from protocols.http.connection import Later, Response
-from protocols.http.management.messages import FAR_S, OCTETS_MAX, encoding_in
-from protocols.http.management.requester import client_of, entered
-from protocols.http.management.shapes import AUTO, Look, shown_message
-from protocols.http.server.long_answers import JsonRows
-from protocols.http.server.replies import OWN
-from protocols.http.server.request import Asked, Level, Route
-from protocols.http.server.turns import InPortions, turn_of
+from leveret.errors import PreconditionFailed, no_queue
+from leveret.protocols.http.bulk.streams import OFFSET_MAX
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.messages import FAR_S, OCTETS_MAX, encoding_in
+from leveret.protocols.http.management.requester import client_of, entered
+from leveret.protocols.http.management.shapes import AUTO, Look, shown_message
+from leveret.protocols.http.server.long_answers import JsonRows
+from leveret.protocols.http.server.replies import OWN
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.queues.queue import Queue
+from leveret.queues.stream import StreamQueue
+from leveret.queues.stream_log import Found
+from leveret.values import Json
 
 PEEK: Final = "/api/leveret/queues/{vhost}/{name}/peek"
 PEEKED: Final = 10  # messages, unless the request has a count

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.definitions.exporter import permission_json, topic_permission_json
-from broker_core.durable_objects import PERMISSIONS, TOPIC_PERMISSIONS
-from broker_core.security.access import DEFAULT_EXCHANGE
-from broker_core.values import Json
-from protocols.http.connection import Later, Response
-from protocols.http.management.request_body import Said, bad, body_of, text_in
-from protocols.http.management.requester import changed, not_there
-from protocols.http.management.short_lists import table
-from protocols.http.server.request import Asked, Level, Route
+from leveret.catalogue import PERMISSIONS, TOPIC_PERMISSIONS
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.request_body import Said, bad, body_of, text_in
+from leveret.protocols.http.management.requester import changed, not_there
+from leveret.protocols.http.management.short_lists import table
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.security.access import DEFAULT_EXCHANGE
+from leveret.server.definitions.exporter import permission_json, topic_permission_json
+from leveret.values import Json
 
 PATH: Final = "/api/permissions"
 ONE: Final = PATH + "/{vhost}/{user}"

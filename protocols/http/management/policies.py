@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import Final
 
-from broker_core.arguments.checks import text
-from broker_core.definitions.exporter import Item, policy_json
-from broker_core.durable_objects import OPERATOR_POLICY, POLICY
-from broker_core.errors import Failure
-from broker_core.policy import ApplyTo, Policy, may_take_long
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Later, Response
-from protocols.http.management.request_body import Said, bad, body_of, shown, table_in, text_in, whole_in
-from protocols.http.management.requester import (
+from leveret.arguments.checks import text
+from leveret.catalogue import OPERATOR_POLICY, POLICY
+from leveret.errors import Failure
+from leveret.policy import ApplyTo, Policy, may_take_long
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.request_body import (
+    Said,
+    bad,
+    body_of,
+    shown,
+    table_in,
+    text_in,
+    whole_in,
+)
+from leveret.protocols.http.management.requester import (
     changed,
     host_of,
     not_there,
@@ -25,9 +30,12 @@ from protocols.http.management.requester import (
     to_the_end,
     visible_hosts,
 )
-from protocols.http.management.short_lists import table
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.turns import turn_of
+from leveret.protocols.http.management.short_lists import table
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.turns import turn_of
+from leveret.server.definitions.exporter import Item, policy_json
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/policies"
 OPERATORS: Final = "/api/operator-policies"

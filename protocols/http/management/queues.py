@@ -11,24 +11,20 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Final
 
-from broker_core.clock import NEVER
-from broker_core.definitions.file_objects import QUEUE as QUEUE_KIND
-from broker_core.observability.counts import QUEUE as QUEUE_COUNTS
-from broker_core.observability.counts import queue_counts
-from broker_core.operations import as_json
-from broker_core.policy import Policy
-from broker_core.queues.queue import Queue
-from broker_core.queues.stream import StreamQueue
-from broker_core.queues.work_queue import WorkQueue
-from broker_core.values import Json
-from protocols.http.connection import Later, Response
-from protocols.http.management.consumers import Attached, attached_to, rows
-from protocols.http.management.deduplication import told_of
-from protocols.http.management.delayed import ms_of
-from protocols.http.management.lists import Fields, listed, told
-from protocols.http.management.rates import LENGTH_NAMES, TOLD_QUEUE, Rates
-from protocols.http.management.request_body import bad, body_of, table_in, text_in, truth_in
-from protocols.http.management.requester import (
+from leveret.clock import NEVER
+from leveret.config.file_objects import QUEUE as QUEUE_KIND
+from leveret.observability.counts import QUEUE as QUEUE_COUNTS
+from leveret.observability.counts import queue_counts
+from leveret.operations import as_json
+from leveret.policy import Policy
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.consumers import Attached, attached_to, rows
+from leveret.protocols.http.management.deduplication import told_of
+from leveret.protocols.http.management.delayed import ms_of
+from leveret.protocols.http.management.lists import Fields, listed, told
+from leveret.protocols.http.management.rates import LENGTH_NAMES, TOLD_QUEUE, Rates
+from leveret.protocols.http.management.request_body import bad, body_of, table_in, text_in, truth_in
+from leveret.protocols.http.management.requester import (
     changed,
     client_of,
     host_of,
@@ -36,7 +32,11 @@ from protocols.http.management.requester import (
     own_host_of,
     visible_hosts,
 )
-from protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.queues.queue import Queue
+from leveret.queues.stream import StreamQueue
+from leveret.queues.work_queue import WorkQueue
+from leveret.values import Json
 
 PATH: Final = "/api/queues"
 DETAILED: Final = PATH + "/detailed"  # in RabbitMQ the list whose rows have everything, as ours always have

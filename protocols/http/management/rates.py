@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 
 import attrs
 
-from broker_core.errors import PreconditionFailed
-from broker_core.exchanges.exchange import Exchange
-from broker_core.observability.connection_stats import ChannelFacts
-from broker_core.observability.counts import (
+from leveret.errors import PreconditionFailed
+from leveret.exchanges.exchange_type import Exchange
+from leveret.observability.connection_stats import ChannelFacts
+from leveret.observability.counts import (
     CHANNEL,
     CONNECTION,
     DELIVERIES,
@@ -31,13 +31,13 @@ from broker_core.observability.counts import (
     exchange_counts,
     queue_counts,
 )
-from broker_core.observability.history import History, Layers, Series
-from broker_core.operations import Connected
-from broker_core.queues.queue import Queue
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.management.lists import Fields
-from protocols.http.server.request import Asked
+from leveret.observability.history import History, Layers, Series
+from leveret.operations import Connected
+from leveret.protocols.http.management.lists import Fields
+from leveret.protocols.http.server.request import Asked
+from leveret.queues.queue import Queue
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ from typing import Final
 
 import attrs
 
-from broker_core.recording.recordings import ROTATE, SIZE_LEAST, STOP, Plan
-from broker_core.recording.redaction import Redaction
-from broker_core.recording.replays import Replays
-from broker_core.values import Json
-from protocols.http.connection import Response
-from protocols.http.management.request_body import bad, body_of
-from protocols.http.server.replies import octets
-from protocols.http.server.request import Asked, Level, Route
+from leveret.features.recording.recordings import ROTATE, SIZE_LEAST, STOP, Plan
+from leveret.features.recording.redaction import Redaction
+from leveret.features.recording.replays import Replays
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.management.request_body import bad, body_of
+from leveret.protocols.http.server.replies import octets
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 RECORDINGS: Final = "/api/leveret/recordings"
 REPLAYS: Final = "/api/leveret/replays/{vhost}"

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
-from broker_core.values import Json, Value
-from protocols.http.server.request import Asked, Refused
+from leveret.protocols.http.server.request import Asked, Refused
+from leveret.values import Json, Value
 
 Said: TypeAlias = Mapping[str, object]
 """A JSON object, as parsed."""

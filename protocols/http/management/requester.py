@@ -13,15 +13,15 @@ from typing import Final
 
 import attrs
 
-from broker_core.client import Client
-from broker_core.definitions.file_objects import CONFIGURATION
-from broker_core.errors import NotFound
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Later, Response, nothing
-from protocols.http.server.replies import API, json_response, not_authorised, refused_level
-from protocols.http.server.request import Asked, Level
-from protocols.http.server.turns import InPortions
+from leveret.client import Client
+from leveret.config.file_objects import CONFIGURATION
+from leveret.errors import NotFound
+from leveret.protocols.http.connection import Later, Response, nothing
+from leveret.protocols.http.server.replies import API, json_response, not_authorised, refused_level
+from leveret.protocols.http.server.request import Asked, Level
+from leveret.protocols.http.server.turns import InPortions
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 ADMINISTRATOR: Final = "administrator"
 SEES_ALL: Final = Level.MONITORING.value

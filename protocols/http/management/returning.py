@@ -13,21 +13,21 @@ from collections.abc import Generator, Mapping
 from itertools import islice
 from typing import Final
 
-from broker_core.client import Client
-from broker_core.delivery import Delivery
-from broker_core.errors import Failure
-from broker_core.queues.queue import ALL, Queue
-from broker_core.security.access import Permission
-from broker_core.values import Json
-from protocols.http.connection import Later
-from protocols.http.management.delayed import NAMED_MAX, are_positions
-from protocols.http.management.messages import FAR_S
-from protocols.http.management.move import PAUSE_S, PORTION
-from protocols.http.management.request_body import bad, body_of, whole_in
-from protocols.http.management.requester import client_of, entered
-from protocols.http.server.replies import OWN
-from protocols.http.server.request import Asked, Level, Route
-from protocols.http.server.turns import InPortions
+from leveret.client import Client
+from leveret.delivery import Delivery
+from leveret.errors import Failure
+from leveret.protocols.http.connection import Later
+from leveret.protocols.http.management.delayed import NAMED_MAX, are_positions
+from leveret.protocols.http.management.messages import FAR_S
+from leveret.protocols.http.management.move import PAUSE_S, PORTION
+from leveret.protocols.http.management.request_body import bad, body_of, whole_in
+from leveret.protocols.http.management.requester import client_of, entered
+from leveret.protocols.http.server.replies import OWN
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.turns import InPortions
+from leveret.queues.queue import ALL, Queue
+from leveret.security.access import Permission
+from leveret.values import Json
 
 RETURN: Final = "/api/leveret/queues/{vhost}/{name}/return"
 RETURNED_MAX: Final = 1000  # of those that wait first, in a request

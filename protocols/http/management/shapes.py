@@ -16,14 +16,14 @@ from typing import Final
 
 import attrs
 
-from broker_core.broker import Broker
-from broker_core.limits import TTL_MAX_MS
-from broker_core.message import Death, Encoding, Message, Notes
-from broker_core.observability.system_messages import DURABLE, SPOKEN, said_of
-from broker_core.operations import as_json
-from broker_core.values import Json, Properties, Table, Timestamp, Value
-from protocols.http.management.request_body import Said, bad, shown, storable, table_in, text_in
-from protocols.http.server.request import Refused
+from leveret.broker import Broker
+from leveret.limits import TTL_MAX_MS
+from leveret.message import Death, Encoding, Message, Notes
+from leveret.observability.system_messages import DURABLE, SPOKEN, said_of
+from leveret.operations import as_json
+from leveret.protocols.http.management.request_body import Said, bad, shown, storable, table_in, text_in
+from leveret.protocols.http.server.request import Refused
+from leveret.values import Json, Properties, Table, Timestamp, Value
 
 AUTO: Final = "auto"
 BASE64: Final = "base64"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from broker_core.definitions.exporter import Item
-from broker_core.values import Json
-from protocols.http.connection import Later
-from protocols.http.management.lists import listed
-from protocols.http.server.request import Asked
+from leveret.protocols.http.connection import Later
+from leveret.protocols.http.management.lists import listed
+from leveret.protocols.http.server.request import Asked
+from leveret.server.definitions.exporter import Item
+from leveret.values import Json
 
 
 def table(asked: Asked, rows: Sequence[Item], *order: str) -> Later:

@@ -8,19 +8,19 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from broker_core.durable_objects import SHOVEL as KIND_SHOVEL
-from broker_core.errors import NotFound
-from broker_core.values import Json
-from broker_core.virtual_host import VirtualHost
-from protocols.http.connection import Later, Response
-from protocols.http.management.policies import said_as_validation
-from protocols.http.management.requester import changed, host_of, own_host_of, visible_hosts
-from protocols.http.management.short_lists import table
-from protocols.http.server.request import Asked, Level, Route
+from leveret.catalogue import SHOVEL as KIND_SHOVEL
+from leveret.errors import NotFound
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.policies import said_as_validation
+from leveret.protocols.http.management.requester import changed, host_of, own_host_of, visible_hosts
+from leveret.protocols.http.management.short_lists import table
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
+from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from broker_core.shovels.definition import EndSettings
-    from broker_core.shovels.shovels import Kept, Shovels
+    from leveret.features.shovels.definition import EndSettings
+    from leveret.features.shovels.shovels import Kept, Shovels
 
 PATH: Final = "/api/shovels"
 OWN: Final = PATH + "/vhost/{vhost}/{name}"

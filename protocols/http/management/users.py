@@ -9,18 +9,18 @@ from collections.abc import Generator, Sequence
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.definitions.exporter import permission_json, topic_permission_json, user_json
-from broker_core.durable_objects import USER
-from broker_core.limits import UserLimits
-from broker_core.security.access import User
-from broker_core.security.passwords import SHA256, PasswordHash
-from broker_core.values import Json
-from protocols.http.connection import Later, Response
-from protocols.http.management.request_body import Said, bad, body_of, text_in, words_in
-from protocols.http.management.requester import changed, not_there
-from protocols.http.management.short_lists import table
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.turns import InPortions
+from leveret.catalogue import USER
+from leveret.limits import UserLimits
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.request_body import Said, bad, body_of, text_in, words_in
+from leveret.protocols.http.management.requester import changed, not_there
+from leveret.protocols.http.management.short_lists import table
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.turns import InPortions
+from leveret.security.access import User
+from leveret.security.passwords import SHA256, PasswordHash
+from leveret.server.definitions.exporter import permission_json, topic_permission_json, user_json
+from leveret.values import Json
 
 PATH: Final = "/api/users"
 ONE: Final = PATH + "/{user}"

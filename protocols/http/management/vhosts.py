@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.definitions.exporter import Item, described_json
-from broker_core.durable_objects import VIRTUAL_HOST
-from broker_core.errors import PreconditionFailed
-from broker_core.limits import QueueType
-from broker_core.queues.default_type import default_type
-from broker_core.values import Json
-from broker_core.virtual_host import Description, VirtualHost
-from protocols.http.connection import Later, Response
-from protocols.http.management.request_body import Said, bad, body_of, text_in, truth_in, words_in
-from protocols.http.management.requester import DONE, changed, host_of, visible_hosts
-from protocols.http.management.short_lists import table
-from protocols.http.server.request import Asked, Level, Route
+from leveret.catalogue import VIRTUAL_HOST
+from leveret.errors import PreconditionFailed
+from leveret.limits import QueueType
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.management.request_body import Said, bad, body_of, text_in, truth_in, words_in
+from leveret.protocols.http.management.requester import DONE, changed, host_of, visible_hosts
+from leveret.protocols.http.management.short_lists import table
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.queues.default_type import default_type
+from leveret.server.definitions.exporter import Item, described_json
+from leveret.values import Json
+from leveret.virtual_host import Description, VirtualHost
 
 PATH: Final = "/api/vhosts"
 ONE: Final = PATH + "/{vhost}"

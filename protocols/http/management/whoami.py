@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker_core.values import Json
-from protocols.http.connection import Response
-from protocols.http.management.request_body import bad, body_of, text_in
-from protocols.http.management.requester import DONE, changed
-from protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.management.request_body import bad, body_of, text_in
+from leveret.protocols.http.management.requester import DONE, changed
+from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.values import Json
 
 CLUSTER_NAME: Final = "cluster_name"  # the global parameter
 

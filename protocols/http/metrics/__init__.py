@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocols.http.metrics.endpoint import detailed, metrics, per_object
-from protocols.http.server.request import Level, Route
+from leveret.protocols.http.metrics.endpoint import detailed, metrics, per_object
+from leveret.protocols.http.server.request import Level, Route
 
 ROUTES: Final = (
     Route("GET", "/metrics", Level.MONITORING, metrics),

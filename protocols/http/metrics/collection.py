@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from broker_core.queues.stream import StreamQueue
-from protocols.http.metrics.exposition import labelled, sample
-from protocols.http.metrics.objects import (
+from leveret.protocols.http.metrics.exposition import labelled, sample
+from leveret.protocols.http.metrics.objects import (
     BINDINGS,
     CHANNELS,
     CONNECTIONS,
@@ -22,15 +21,16 @@ from protocols.http.metrics.objects import (
     Numbers,
     Subject,
 )
+from leveret.queues.stream import StreamQueue
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.observability.connection_stats import ChannelFacts
-    from broker_core.operations import Connected
-    from broker_core.queues.queue import Queue
-    from broker_core.virtual_host import VirtualHost
-    from protocols.http.metrics.exposition import Exposition, Family
+    from leveret.broker import Broker
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.observability.connection_stats import ChannelFacts
+    from leveret.operations import Connected
+    from leveret.protocols.http.metrics.exposition import Exposition, Family
+    from leveret.queues.queue import Queue
+    from leveret.virtual_host import VirtualHost
 
 T = TypeVar("T")
 Walk = Generator[float, None, None]

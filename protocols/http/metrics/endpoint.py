@@ -14,10 +14,10 @@ from collections.abc import Callable, Generator, Sequence
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from broker_core.broker import Broker
-from protocols.http.connection import Response
-from protocols.http.metrics import node
-from protocols.http.metrics.collection import (
+from leveret.broker import Broker
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.metrics import node
+from leveret.protocols.http.metrics.collection import (
     PAUSE_S,
     SampleRows,
     connected_sums,
@@ -25,7 +25,7 @@ from protocols.http.metrics.collection import (
     queue_sums,
     walk_all,
 )
-from protocols.http.metrics.exposition import (
+from leveret.protocols.http.metrics.exposition import (
     COUNTER,
     GAUGE,
     Exposition,
@@ -33,15 +33,15 @@ from protocols.http.metrics.exposition import (
     sample,
     wants_open_metrics,
 )
-from protocols.http.metrics.objects import CONNECTIONS, DEDUPLICATED, IDS, QUEUES, Subject
-from protocols.http.server.request import Refused
-from protocols.http.server.turns import InPortions
+from leveret.protocols.http.metrics.objects import CONNECTIONS, DEDUPLICATED, IDS, QUEUES, Subject
+from leveret.protocols.http.server.request import Refused
+from leveret.protocols.http.server.turns import InPortions
 
 if TYPE_CHECKING:
-    from broker_core.values import Json
-    from broker_core.virtual_host import VirtualHost
-    from protocols.http.connection import Later
-    from protocols.http.server.request import Asked
+    from leveret.protocols.http.connection import Later
+    from leveret.protocols.http.server.request import Asked
+    from leveret.values import Json
+    from leveret.virtual_host import VirtualHost
 
 T = TypeVar("T")
 

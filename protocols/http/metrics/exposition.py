@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from protocols.shared.machine.pieces import Gathered
+from leveret.protocols.shared.machine.pieces import Gathered
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from protocols.http.connection import Later, Pause, Response
-from protocols.http.metrics import ROUTES
-from protocols.http.server.adapter import ControlConnection, parameters, require_own_origin
-from protocols.http.server.replies import json_response
-from protocols.http.server.request import Asked
-from protocols.http.server.router import Tree
-from protocols.http.server.routes import find
+from leveret.protocols.http.connection import Later, Pause, Response
+from leveret.protocols.http.metrics import ROUTES
+from leveret.protocols.http.server.adapter import ControlConnection, parameters, require_own_origin
+from leveret.protocols.http.server.replies import json_response
+from leveret.protocols.http.server.request import Asked
+from leveret.protocols.http.server.router import Tree
+from leveret.protocols.http.server.routes import find
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.config.load import Config
-    from broker_core.frontend import Peer
-    from broker_core.outbox import Outbox
-    from protocols.http.connection import Allowance, Request
+    from leveret.broker import Broker
+    from leveret.config.load import Config
+    from leveret.frontend import Peer
+    from leveret.outbox import Outbox
+    from leveret.protocols.http.connection import Allowance, Request
 
 TREE: Final = Tree(ROUTES)
 

@@ -11,18 +11,18 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker_core.flow import DiskMonitor, MemoryMonitor
-from broker_core.observability.resource_usage import measured
-from broker_core.version import VERSION
-from protocols.http.bulk.pipelines import Pipelines, behind
-from protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, labelled
+from leveret.flow import DiskMonitor, MemoryMonitor
+from leveret.observability.resource_usage import measured
+from leveret.protocols.http.bulk.pipelines import Pipelines, behind
+from leveret.protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, labelled
+from leveret.version import VERSION
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.federation.federation import Federation
-    from broker_core.interceptors.chain import Chain
-    from broker_core.operations import Clustering, Operations
-    from broker_core.shovels.shovels import Shovels
+    from leveret.broker import Broker
+    from leveret.features.federation.federation import Federation
+    from leveret.features.shovels.shovels import Shovels
+    from leveret.interceptors.chain import Chain
+    from leveret.operations import Clustering, Operations
 
 CHURN: Final = "connection_churn_metrics"
 COARSE: Final = "node_coarse_metrics"
@@ -250,7 +250,7 @@ def _read(broker: Broker) -> Iterator[Found]:
 
 
 def _cluster(cluster: Clustering) -> Iterator[Found]:
-    from broker_core.cluster.standby_http import HELP  # most nodes have no cluster
+    from leveret.server.cluster.standby_http import HELP  # most nodes have no cluster
 
     for name, value in cluster.metrics().items():
         kind, text = HELP[name]

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import attrs
 
-from broker_core.observability import counts
-from broker_core.queues.stream import StreamQueue
-from protocols.http.metrics.exposition import COUNTER, GAUGE, TOTAL, Family
+from leveret.observability import counts
+from leveret.protocols.http.metrics.exposition import COUNTER, GAUGE, TOTAL, Family
+from leveret.queues.stream import StreamQueue
 
 if TYPE_CHECKING:
-    from broker_core.exchanges.exchange import Exchange
-    from broker_core.observability.connection_stats import ChannelFacts
-    from broker_core.operations import Connected
-    from broker_core.queues.queue import Queue
+    from leveret.exchanges.exchange_type import Exchange
+    from leveret.observability.connection_stats import ChannelFacts
+    from leveret.operations import Connected
+    from leveret.queues.queue import Queue
 
 T = TypeVar("T")
 Numbers = Sequence[float]

@@ -20,18 +20,13 @@ from urllib.parse import parse_qs
 
 import h11
 
-from broker_core.arguments.names import shown
-from broker_core.broker import TURN_S, Broker
-from broker_core.config.load import Config
-from broker_core.errors import Failure, LimitReached, PreconditionFailed
-from broker_core.frontend import FrontEnd, Peer
-from broker_core.outbox import Outbox
-from broker_core.security.access import User
-from broker_core.security.login import SHOWN_MAX, facts_of, word_of
-from broker_core.security.sasl import AuthenticationFailed, Pending, Plain, Success
-from broker_core.security.web_origin import host_name, is_local, is_own_origin
-from broker_core.values import Value
-from protocols.http.connection import (
+from leveret.arguments.names import shown
+from leveret.broker import TURN_S, Broker
+from leveret.config.load import Config
+from leveret.errors import Failure, LimitReached, PreconditionFailed
+from leveret.frontend import FrontEnd, Peer
+from leveret.outbox import Outbox
+from leveret.protocols.http.connection import (
     Allowance,
     Connection,
     Handler,
@@ -42,9 +37,9 @@ from protocols.http.connection import (
     Response,
     Writer,
 )
-from protocols.http.request_head import target_parts
-from protocols.http.server.memory_budget import bodies_of, taken_now
-from protocols.http.server.replies import (
+from leveret.protocols.http.request_head import target_parts
+from leveret.protocols.http.server.memory_budget import bodies_of, taken_now
+from leveret.protocols.http.server.replies import (
     is_rabbitmqs,
     json_response,
     login_refused,
@@ -52,8 +47,13 @@ from protocols.http.server.replies import (
     refused_level,
     refused_response,
 )
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.routes import find
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.routes import find
+from leveret.security.access import User
+from leveret.security.login import SHOWN_MAX, facts_of, word_of
+from leveret.security.sasl import AuthenticationFailed, Pending, Plain, Success
+from leveret.security.web_origin import host_name, is_local, is_own_origin
+from leveret.values import Value
 
 log: Final = logging.getLogger("leveret.http")
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from broker_core.broker import Publisher
-from protocols.http.connection import Response
-from protocols.http.server.replies import json_response
+from leveret.broker import Publisher
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.server.replies import json_response
 
 if TYPE_CHECKING:
-    from broker_core.broker import Broker
-    from broker_core.values import Json
-    from protocols.http.connection import Later
+    from leveret.broker import Broker
+    from leveret.protocols.http.connection import Later
+    from leveret.values import Json
 
 
 class OnDisk(Publisher):

@@ -9,11 +9,11 @@ from http import HTTPStatus
 from types import TracebackType
 from typing import Final
 
-from broker_core.broker import Broker
-from protocols.http.connection import HeaderList, Response
-from protocols.http.server.memory_budget import Share, lists_of, taken_now
-from protocols.http.server.request import Refused
-from protocols.shared.machine.pieces import Gathered
+from leveret.broker import Broker
+from leveret.protocols.http.connection import HeaderList, Response
+from leveret.protocols.http.server.memory_budget import Share, lists_of, taken_now
+from leveret.protocols.http.server.request import Refused
+from leveret.protocols.shared.machine.pieces import Gathered
 
 FREE_OCTETS: Final = 256 << 10  # bytes of an answer that need no share
 STEP_OCTETS: Final = 1 << 20  # bytes that a share grows by

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from broker_core.broker import Broker
-from protocols.http.connection import nothing
+from leveret.broker import Broker
+from leveret.protocols.http.connection import nothing
 
 ROOM_OCTETS: Final = 64 << 20
 

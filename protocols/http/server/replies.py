@@ -11,7 +11,7 @@ import json
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.errors import (
+from leveret.errors import (
     AccessRefused,
     Failure,
     Locked,
@@ -20,9 +20,9 @@ from broker_core.errors import (
     PreconditionFailed,
     Unsupported,
 )
-from broker_core.values import Json
-from protocols.http.connection import HeaderList, Response, refusal
-from protocols.http.server.request import Level, Refused
+from leveret.protocols.http.connection import HeaderList, Response, refusal
+from leveret.protocols.http.server.request import Level, Refused
+from leveret.values import Json
 
 STATUS: Final[dict[type[Failure], HTTPStatus]] = {
     NotFound: HTTPStatus.NOT_FOUND,

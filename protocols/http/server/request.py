@@ -13,12 +13,12 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core.broker import Broker
-from broker_core.errors import PreconditionFailed
-from broker_core.operations import Operations
-from broker_core.security.access import User
-from broker_core.values import Json
-from protocols.http.connection import HeaderList, Later, Response
+from leveret.broker import Broker
+from leveret.errors import PreconditionFailed
+from leveret.operations import Operations
+from leveret.protocols.http.connection import HeaderList, Later, Response
+from leveret.security.access import User
+from leveret.values import Json
 
 DIGITS_MAX: Final = 20  # of a number; longer ones are refused unread
 

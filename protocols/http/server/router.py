@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import unquote
 
-from protocols.http.server.request import Route
+from leveret.protocols.http.server.request import Route
 
 SEGMENTS_MAX: Final = 32  # of a path; no route has as many
 

@@ -10,17 +10,17 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Final
 
-from broker_core.config.types import free_value
-from broker_core.errors import NotFound, PreconditionFailed
-from broker_core.exchanges.explain import explain
-from broker_core.observability import log_levels
-from broker_core.values import Json, Value
-from protocols.http import management, metrics, ui
-from protocols.http.bulk import branches, leases, pipelines, publish, staging, streams, super_streams
-from protocols.http.connection import Response
-from protocols.http.management.requester import sees_all, visible_hosts
-from protocols.http.server.request import Asked, Level, Refused, Route
-from protocols.http.server.router import Tree
+from leveret.config.types import free_value
+from leveret.errors import NotFound, PreconditionFailed
+from leveret.exchanges.explain import explain
+from leveret.observability import log_levels
+from leveret.protocols.http import management, metrics, web_page
+from leveret.protocols.http.bulk import branches, leases, pipelines, publish, staging, streams, super_streams
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.management.requester import sees_all, visible_hosts
+from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.router import Tree
+from leveret.values import Json, Value
 
 LOG_LINES: Final = 200  # unless the request has a count
 LOG_LINES_MAX: Final = 2000
@@ -31,8 +31,8 @@ LOG_ID_MAX: Final = (1 << 63) - 1
 
 def index(asked: Asked) -> Json | Response:
     """Answer browsers with the web page, and programs with the list of routes."""
-    if ui.is_wanted(asked):
-        return ui.page(asked)
+    if web_page.is_wanted(asked):
+        return web_page.page(asked)
     routes = [{"method": r.method, "path": r.path, "for": r.level.name.lower()} for r in ROUTES]
     return {"product": "Leveret", "routes": routes}
 
@@ -174,7 +174,7 @@ ROUTES: Final = (
     *branches.ROUTES,
     *management.ROUTES,
     *metrics.ROUTES,
-    *ui.ROUTES,
+    *web_page.ROUTES,
 )
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from broker_core.broker import Broker
-from broker_core.clock import Turn
-from broker_core.errors import Failure
-from protocols.http.connection import Later, Response
-from protocols.http.server.durable_answers import OnDisk
-from protocols.http.server.replies import OWN, mistake, refused_response
-from protocols.http.server.request import Refused
+from leveret.broker import Broker
+from leveret.clock import Turn
+from leveret.errors import Failure
+from leveret.protocols.http.connection import Later, Response
+from leveret.protocols.http.server.durable_answers import OnDisk
+from leveret.protocols.http.server.replies import OWN, mistake, refused_response
+from leveret.protocols.http.server.request import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from broker_core.clock import Timer
-    from broker_core.values import Json
+    from leveret.clock import Timer
+    from leveret.values import Json
 
 log: Final = logging.getLogger("leveret.http")
 

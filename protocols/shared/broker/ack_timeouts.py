@@ -18,8 +18,8 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from broker_core.clock import Timer, Timers
-from broker_core.delivery import Delivery
+from leveret.clock import Timer, Timers
+from leveret.delivery import Delivery
 
 CHECK_S: Final = (
     1.0  # the least time between checks of one watch, each of which walks over all that is unanswered

@@ -14,22 +14,22 @@ from collections.abc import Callable, Sequence
 from logging import Logger
 from typing import ClassVar, Final, ParamSpec
 
-from broker_core.broker import Broker
-from broker_core.client import Client
-from broker_core.config.compat import OfferExternal
-from broker_core.config.load import Config
-from broker_core.errors import Failure
-from broker_core.frontend import READ_ALL, FrontEnd, Peer
-from broker_core.observability.connection_stats import ConnectionFacts
-from broker_core.outbox import Outbox
-from broker_core.publish_rate import Meter
-from broker_core.security.access import User
-from broker_core.security.login import Login, Renewal
-from broker_core.security.password_checks import Waiting
-from broker_core.security.sasl import Answer, Challenge, External, Mechanism, Mechanisms, Pending
-from broker_core.values import Table
-from protocols.shared.machine.closing import Machine
-from protocols.shared.machine.contract import Wait
+from leveret.broker import Broker
+from leveret.client import Client
+from leveret.config.compat import OfferExternal
+from leveret.config.load import Config
+from leveret.errors import Failure
+from leveret.frontend import READ_ALL, FrontEnd, Peer
+from leveret.observability.connection_stats import ConnectionFacts
+from leveret.outbox import Outbox
+from leveret.protocols.shared.machine.closing import Machine
+from leveret.protocols.shared.machine.contract import Wait
+from leveret.publish_rate import Meter
+from leveret.security.access import User
+from leveret.security.login import Login, Renewal
+from leveret.security.password_checks import Waiting
+from leveret.security.sasl import Answer, Challenge, External, Mechanism, Mechanisms, Pending
+from leveret.values import Table
 
 P = ParamSpec("P")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from broker_core.broker import Broker
-from broker_core.outbox import Outbox
-from protocols.shared.machine.contract import Writer
+from leveret.broker import Broker
+from leveret.outbox import Outbox
+from leveret.protocols.shared.machine.contract import Writer
 
 if TYPE_CHECKING:
-    from broker_core.frontend import FrontEnd
+    from leveret.frontend import FrontEnd
 
 
 class OutboxWriter(Writer):

@@ -15,10 +15,10 @@ from typing import ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
-from protocols.shared.machine.contract import Writer
-from protocols.shared.machine.heartbeat import Heartbeat
-from protocols.shared.machine.pieces import keep
-from protocols.shared.machine.states import CHECKING, CLOSED, CLOSING, OPEN, State
+from leveret.protocols.shared.machine.contract import Writer
+from leveret.protocols.shared.machine.heartbeat import Heartbeat
+from leveret.protocols.shared.machine.pieces import keep
+from leveret.protocols.shared.machine.states import CHECKING, CLOSED, CLOSING, OPEN, State
 
 KEPT_MAX: Final = 256 << 10  # bytes that are accepted while a password is checked
 

@@ -12,13 +12,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from broker_core.frontend import FrontEnd
-from broker_core.frontend import Peer as Address
-from broker_core.observability.history import History
-from broker_core.operations import Connected
-from broker_core.outbox import Outbox
-from broker_core.values import Json
-from protocols.amqp091.codec import methods as m
+from leveret.frontend import FrontEnd
+from leveret.frontend import Peer as Address
+from leveret.observability.history import History
+from leveret.operations import Connected
+from leveret.outbox import Outbox
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.values import Json
 from tests.amqp091.peer import Peer
 from tests.harness.bench import ClientBench
 from tests.harness.http import FakeNode, Line, Response

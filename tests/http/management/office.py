@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from broker_core.config.load import Config, parse
-from broker_core.queues.queue import Queue
-from broker_core.security.passwords import Cost, Hashing
-from broker_core.store.memory import MemoryStore
-from broker_core.values import Json
+from leveret.config.load import Config, parse
+from leveret.durable.store.memory import MemoryStore
+from leveret.queues.queue import Queue
+from leveret.security.passwords import Cost, Hashing
+from leveret.values import Json
+from tests.durable.site import Site
 from tests.harness.http import FakeNode, Line, Response
 from tests.harness.settings import EVERYTHING, user, virtual_hosts
-from tests.store.site import Site
 
 QUEUES = {"/": {"configure": "^q", "write": "^(q|amq\\.default)", "read": "^q"}}
 NOTHING = {"/": {"configure": "^none$", "write": "^none$", "read": "^none$"}}

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
 from tests.amqp091.peer import Peer
 from tests.amqp10.peer import Peer as Peer10
 from tests.harness.peer import LOOPBACK

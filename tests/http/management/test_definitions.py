@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from broker_core.config.load import parse
-from broker_core.limits import QueueType, UserLimits, VirtualHostLimits
-from broker_core.policy import ApplyTo, Policy
-from broker_core.security.passwords import PasswordHash
-from broker_core.selectors.parser import compile_selector
-from broker_core.virtual_host import Description
-from protocols.http.management import definitions
-from protocols.http.server.turns import PAUSE_S
+from leveret.config.load import parse
+from leveret.limits import QueueType, UserLimits, VirtualHostLimits
+from leveret.policy import ApplyTo, Policy
+from leveret.protocols.http.management import definitions
+from leveret.protocols.http.server.turns import PAUSE_S
+from leveret.security.passwords import PasswordHash
+from leveret.selectors.parser import compile_selector
+from leveret.virtual_host import Description
 from tests.http.management.office import Office, told
 
 EMPTY = parse("")

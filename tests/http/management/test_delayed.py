@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.message import Facts, Message
-from broker_core.queues.work_queue import WorkQueue
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.http.management import delayed
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.http.management import delayed
+from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import waiting
 
 from .lobby import Lobby

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.federation.region import Region
+from tests.features.federation.region import Region
 from tests.harness.http import Line
 
 UPSTREAM = {"uri": "amqp:///up", "max-hops": 2}

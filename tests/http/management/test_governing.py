@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from broker_core.config.load import parse
-from broker_core.security.passwords import PasswordHash
-from broker_core.values import Json
-from protocols.http.server.turns import PAUSE_S
+from leveret.config.load import parse
+from leveret.protocols.http.server.turns import PAUSE_S
+from leveret.security.passwords import PasswordHash
+from leveret.values import Json
 from tests.http.management.office import ABSENT, Office, told
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}

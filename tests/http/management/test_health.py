@@ -5,10 +5,10 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from broker_core.config.load import parse
-from broker_core.limits import NodeLimits
-from broker_core.operations import Listening
-from broker_core.values import Json
+from leveret.config.load import parse
+from leveret.limits import NodeLimits
+from leveret.operations import Listening
+from leveret.values import Json
 from tests.http.management.office import CONFIG, Office, told
 
 CHECKS = "/api/health/checks"

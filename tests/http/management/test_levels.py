@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocols.http.management import ROUTES
-from protocols.http.server.replies import LEVELS, is_rabbitmqs
-from protocols.http.server.request import Level, Route
+from leveret.protocols.http.management import ROUTES
+from leveret.protocols.http.server.replies import LEVELS, is_rabbitmqs
+from leveret.protocols.http.server.request import Level, Route
 from tests.http.management.office import Office
 
 TAGS = {

@@ -6,14 +6,14 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from broker_core.errors import PreconditionFailed
-from broker_core.values import Json
-from protocols.http.connection import Response
-from protocols.http.management import lists
-from protocols.http.management.lists import Wish, listed, rank
-from protocols.http.management.patterns import name_filter
-from protocols.http.server.memory_budget import lists_of, taken_now
-from protocols.http.server.request import Asked
+from leveret.errors import PreconditionFailed
+from leveret.protocols.http.connection import Response
+from leveret.protocols.http.management import lists
+from leveret.protocols.http.management.lists import Wish, listed, rank
+from leveret.protocols.http.management.patterns import name_filter
+from leveret.protocols.http.server.memory_budget import lists_of, taken_now
+from leveret.protocols.http.server.request import Asked
+from leveret.values import Json
 from tests.harness.bench import message
 
 from .lobby import Lobby

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from broker_core.message import Facts, Message
-from broker_core.queues.filtered import Sieve
-from broker_core.queues.stream import StreamQueue
-from broker_core.security.access import Permissions
-from broker_core.selectors.parser import compile_selector
-from broker_core.store.memory import MemoryStore
-from broker_core.values import Json, Properties, Timestamp
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp10.broker.encoding import ENCODING as ENCODING10
-from protocols.http.management import messages, move
+from leveret.durable.store.memory import MemoryStore
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp10.broker.encoding import ENCODING as ENCODING10
+from leveret.protocols.http.management import messages, move
+from leveret.queues.filtered import Sieve
+from leveret.queues.stream import StreamQueue
+from leveret.security.access import Permissions
+from leveret.selectors.parser import compile_selector
+from leveret.values import Json, Properties, Timestamp
 from tests.http.management.office import Office, told
 
 PUBLISH = "/api/exchanges/%2F/amq.default/publish"

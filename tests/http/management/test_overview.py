@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.flow import Alarms, DiskMonitor, MemoryMonitor
-from broker_core.operations import Listening
-from protocols.amqp091.codec import methods as m
+from leveret.flow import Alarms, DiskMonitor, MemoryMonitor
+from leveret.operations import Listening
+from leveret.protocols.amqp091.codec import methods as m
 
 from .lobby import Lobby
 

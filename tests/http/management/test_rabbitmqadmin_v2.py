@@ -11,9 +11,9 @@ from urllib.parse import quote
 
 import pytest
 
-from broker_core.values import Json
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.values import Json
 from tests.http.management.lobby import ABSENT, Lobby
 
 FIRST = quote("127.0.0.1:40000 -> 127.0.0.1:5672")

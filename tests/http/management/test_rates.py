@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.values import Json
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.values import Json
 
 from .lobby import Lobby
 

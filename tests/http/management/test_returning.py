@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.message import Facts, Message
-from broker_core.values import Properties
-from protocols.amqp091.broker.encoding import ENCODING
-from protocols.http.management import move, returning
+from leveret.message import Facts, Message
+from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.http.management import move, returning
+from leveret.values import Properties
 from tests.http.management.office import Office
 
 RETURN = "/api/leveret/queues/%2F/q/return"

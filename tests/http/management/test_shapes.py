@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from broker_core.values import Json
-from protocols.amqp091.codec import methods as m
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.values import Json
 
 from .lobby import Lobby
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.policy import Policy
-from broker_core.queues.stream import StreamQueue
-from broker_core.values import Json, Table
-from protocols.amqp091.codec import methods as m
-from protocols.http.management.bindings import properties_key
+from leveret.policy import Policy
+from leveret.protocols.amqp091.codec import methods as m
+from leveret.protocols.http.management.bindings import properties_key
+from leveret.queues.stream import StreamQueue
+from leveret.values import Json, Table
 
 from .lobby import Lobby
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from broker_core.durability.journal import UNREADABLE
-from broker_core.queues.work_queue import WorkQueue
+from leveret.durable.journal import UNREADABLE
+from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer
+from tests.durable.paged import paged_out
 from tests.http.management.office import Office
-from tests.store.paged import paged_out
 
 CHECKS = "/api/health/checks"
 Q = "/api/queues/%2F/q"

@@ -15,21 +15,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 from uuid import UUID
 
-from broker_core.errors import Failure
-from protocols.amqp10.broker.errors import refusal
-from protocols.amqp10.broker.management.requests import Administration
-from protocols.amqp10.broker.management.syntax import Response
-from protocols.amqp10.codec import performatives as p
-from protocols.amqp10.codec.errors import AmqpError, Ends
-from protocols.amqp10.codec.sections import MalformedError, code_of
-from protocols.amqp10.codec.types import Described, ULong, Value, encode, value_at
-from protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwner
-from protocols.amqp10.machine.link import size_exceeded
-from protocols.amqp10.machine.receiving import IncomingLink
-from protocols.amqp10.machine.sending import OutgoingLink
+from leveret.errors import Failure
+from leveret.protocols.amqp10.broker.errors import refusal
+from leveret.protocols.amqp10.broker.management.requests import Administration
+from leveret.protocols.amqp10.broker.management.syntax import Response
+from leveret.protocols.amqp10.codec import performatives as p
+from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
+from leveret.protocols.amqp10.codec.sections import MalformedError, code_of
+from leveret.protocols.amqp10.codec.types import Described, ULong, Value, encode, value_at
+from leveret.protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwner
+from leveret.protocols.amqp10.machine.link import size_exceeded
+from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.sending import OutgoingLink
 
 if TYPE_CHECKING:
-    from protocols.amqp10.broker.session import ServedSession
+    from leveret.protocols.amqp10.broker.session import ServedSession
 
 MessageId: TypeAlias = int | str | bytes | UUID | None
 CREDIT: Final = 8  # requests that may be on their way

@@ -24,8 +24,8 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from broker_core.client import Client
-from broker_core.errors import (
+from leveret.client import Client
+from leveret.errors import (
     AccessRefused,
     Failure,
     InvalidProperty,
@@ -36,9 +36,8 @@ from broker_core.errors import (
     TooMany,
     Unsupported,
 )
-from broker_core.exchanges.exchange import Binding
-from broker_core.queues.queue import Queue
-from protocols.amqp10.broker.management.syntax import (
+from leveret.exchanges.exchange_type import Binding
+from leveret.protocols.amqp10.broker.management.syntax import (
     Refused,
     Response,
     arguments_of,
@@ -52,7 +51,8 @@ from protocols.amqp10.broker.management.syntax import (
     split,
     text_of,
 )
-from protocols.amqp10.codec.types import Array, UInt, ULong, Value
+from leveret.protocols.amqp10.codec.types import Array, UInt, ULong, Value
+from leveret.queues.queue import Queue
 
 RESERVED: Final = "amq."
 

@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 
 import attrs
 
-from broker_core import values
-from broker_core.exchanges.exchange import Binding
-from protocols.amqp10.broker.addresses import NAME_SIZE_MAX, encoded
-from protocols.amqp10.broker.core_values import neutral, printed, wire
-from protocols.amqp10.codec.types import Value, encode
+from leveret import values
+from leveret.exchanges.exchange_type import Binding
+from leveret.protocols.amqp10.broker.addresses import NAME_SIZE_MAX, encoded
+from leveret.protocols.amqp10.broker.core_values import neutral, printed, wire
+from leveret.protocols.amqp10.codec.types import Value, encode
 
 URI_SIZE_MAX: Final = 8192
 SHOWN_MAX: Final = 500  # characters of the peer's input, in a refusal

@@ -1,1 +1,0 @@
-"""Links of AMQP 1.0 that outlive the node, as far as the store knows them."""

@@ -1,0 +1,220 @@
+"""Define the tables of the store in PostgreSQL, and the function that is one commit; create them, and check them.
+
+All rows have the name of their shard first: what one node at a time serves. Names and values that may have any
+character are bytea, as PostgreSQL's text has no NUL. What is in the columns is as in SQLite (docs/store-format.md).
+
+A commit is one statement, so that no client that stops in its middle can hold the lock of the shard's row. That row
+orders all commits and takeovers: a commit of an epoch that is over finds another epoch, and changes nothing. The token
+of the claim is compared, too: a claim that was lost in a failover of the database may have left its epoch to another.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+
+from leveret.durable.store.contract import NoSpaceError, StoreError
+from leveret.durable.store.postgres.session import FENCED, BadDatabase, Session, UnreachableError, failure
+
+VERSION: Final = 1
+LEAST_SERVER: Final = 140000
+SHARD: Final = "main"
+
+# Large columns are not compressed (EXTERNAL): what is in them is often compressed already, or small.
+TABLES: Final = (
+    "create schema if not exists {s}",
+    "create table {s}.format (version integer not null)",
+    """create table {s}.shard (
+      id text primary key, epoch bigint not null default 0, owner text, address text, claim text,
+      beat bigint not null default 0, number bigint not null default 0, clean boolean not null default true
+    ) with (fillfactor = 20)""",
+    "create sequence {s}.places",
+    """create table {s}.objects (
+      shard text, key bytea, place bigint not null default nextval({places}), value bytea not null,
+      primary key (shard, key)
+    )""",
+    """create table {s}.chunks (
+      shard text, first bigint, octets integer not null, entries bytea not null, messages bytea not null,
+      primary key (shard, first)
+    )""",
+    "alter table {s}.chunks alter entries set storage external, alter messages set storage external",
+    "create table {s}.settled (shard text, chunk bigint, bits bytea not null, primary key (shard, chunk))",
+    "create table {s}.marks (shard text, entry bigint, tries bigint not null, primary key (shard, entry))",
+    """create table {s}.segments (
+      shard text, stream bigint, first bigint, next bigint not null, octets bigint not null, bodies bigint not null,
+      begun bigint not null, last bigint not null, primary key (shard, stream, first)
+    )""",
+    """create table {s}.blocks (
+      shard text, stream bigint, segment bigint, at bigint, octets bytea not null,
+      primary key (shard, stream, segment, at)
+    )""",
+    "alter table {s}.blocks alter octets set storage external",
+    """create table {s}.producers (
+      shard text, stream bigint, producer bytea, sequence bigint not null, primary key (shard, stream, producer)
+    )""",
+    """create table {s}.takeovers (
+      shard text, epoch bigint, node text not null, why text not null, seconds real not null,
+      at timestamptz not null default clock_timestamp(), primary key (shard, epoch)
+    )""",
+    # Rows of chunks come and go by the thousand; only their index and their dead rows need care, and soon.
+    """alter table {s}.chunks set (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000,
+      toast.autovacuum_vacuum_scale_factor = 0.0, toast.autovacuum_vacuum_threshold = 20000)""",
+)
+
+# A commit waits for a standby only if one is named here at that moment: a failover manager may take it out.
+IS_REPLICATED: Final = "current_setting('synchronous_standby_names') <> ''"
+
+# First deletes, with the marks of the entries of dropped chunks (those up to the next chunk), then inserts, then
+# updates of what is there; of streams the ends last, which take all that there is with them. Null arrays are skipped.
+COMMIT: Final = f"""
+create or replace function {{s}}.commit(
+  shard_ text, epoch_ bigint, claim_ text, number_ bigint, last_ boolean,
+  keys_ bytea[], values_ bytea[],
+  dropped_ bigint[], replaced_ bigint[],
+  firsts_ bigint[], octets_ integer[], entries_ bytea[], messages_ bytea[],
+  chunks_ bigint[], bits_ bytea[],
+  marked_ bigint[], tries_ bigint[],
+  cut_streams_ bigint[], cut_firsts_ bigint[],
+  segments_ bigint[],
+  block_places_ bigint[], blocks_ bytea[],
+  producing_ bigint[], producers_ bytea[], sequences_ bigint[],
+  ended_ bigint[]
+) returns boolean language plpgsql as $$
+begin
+  update {{s}}.shard set number = number_, clean = last_, owner = case when last_ then null else owner end
+    where id = shard_ and epoch = epoch_ and claim = claim_;
+  if not found then raise exception 'fenced' using errcode = '{FENCED}'; end if;
+  if keys_ is not null then
+    delete from {{s}}.objects o using unnest(keys_, values_) u(key, value)
+      where o.shard = shard_ and o.key = u.key and u.value is null;
+    insert into {{s}}.objects (shard, key, value)
+      select shard_, u.key, u.value from unnest(keys_, values_) with ordinality u(key, value, place)
+      where u.value is not null order by u.place
+      on conflict (shard, key) do update set value = excluded.value;
+  end if;
+  if dropped_ is not null then
+    delete from {{s}}.marks m using unnest(dropped_) g(first)
+      where m.shard = shard_ and m.entry >= g.first and m.entry < coalesce(
+        (select min(c.first) from {{s}}.chunks c where c.shard = shard_ and c.first > g.first), 9223372036854775807);
+    delete from {{s}}.chunks where shard = shard_ and first = any(dropped_);
+    delete from {{s}}.settled where shard = shard_ and chunk = any(dropped_);
+  end if;
+  if replaced_ is not null then
+    delete from {{s}}.chunks where shard = shard_ and first = any(replaced_);
+    delete from {{s}}.settled where shard = shard_ and chunk = any(replaced_);
+  end if;
+  if firsts_ is not null then
+    insert into {{s}}.chunks select shard_, * from unnest(firsts_, octets_, entries_, messages_);
+  end if;
+  if chunks_ is not null then
+    insert into {{s}}.settled select shard_, * from unnest(chunks_, bits_)
+      on conflict (shard, chunk) do update set bits = excluded.bits;
+  end if;
+  if marked_ is not null then
+    insert into {{s}}.marks select shard_, * from unnest(marked_, tries_)
+      on conflict (shard, entry) do update set tries = excluded.tries;
+  end if;
+  if cut_streams_ is not null then
+    delete from {{s}}.blocks b using unnest(cut_streams_, cut_firsts_) c(stream, first)
+      where b.shard = shard_ and b.stream = c.stream and b.segment = c.first;
+    delete from {{s}}.segments b using unnest(cut_streams_, cut_firsts_) c(stream, first)
+      where b.shard = shard_ and b.stream = c.stream and b.first = c.first;
+  end if;
+  if segments_ is not null then
+    insert into {{s}}.segments
+      select shard_, segments_[i], segments_[i + 1], segments_[i + 2], segments_[i + 3], segments_[i + 4],
+        segments_[i + 5], segments_[i + 6]
+      from generate_series(1, cardinality(segments_), 7) i
+      on conflict (shard, stream, first) do update set next = excluded.next, octets = excluded.octets,
+        bodies = excluded.bodies, begun = excluded.begun, last = excluded.last;
+  end if;
+  if blocks_ is not null then
+    insert into {{s}}.blocks
+      select shard_, block_places_[3 * i - 2], block_places_[3 * i - 1], block_places_[3 * i], blocks_[i]
+      from generate_series(1, cardinality(blocks_)) i;
+  end if;
+  if producing_ is not null then
+    delete from {{s}}.producers p using unnest(producing_, producers_, sequences_) u(stream, producer, sequence)
+      where p.shard = shard_ and p.stream = u.stream and p.producer = u.producer and u.sequence < 0;
+    insert into {{s}}.producers
+      select shard_, u.stream, u.producer, u.sequence
+      from unnest(producing_, producers_, sequences_) u(stream, producer, sequence) where u.sequence >= 0
+      on conflict (shard, stream, producer) do update set sequence = excluded.sequence;
+  end if;
+  if ended_ is not null then
+    delete from {{s}}.blocks where shard = shard_ and stream = any(ended_);
+    delete from {{s}}.segments where shard = shard_ and stream = any(ended_);
+    delete from {{s}}.producers where shard = shard_ and stream = any(ended_);
+  end if;
+  return {IS_REPLICATED};
+end $$
+"""
+PARAMETERS: Final = (
+    "text", "bigint", "text", "bigint", "boolean",
+    "bytea[]", "bytea[]",
+    "bigint[]", "bigint[]",
+    "bigint[]", "integer[]", "bytea[]", "bytea[]",
+    "bigint[]", "bytea[]",
+    "bigint[]", "bigint[]",
+    "bigint[]", "bigint[]",
+    "bigint[]",
+    "bigint[]", "bytea[]",
+    "bigint[]", "bytea[]", "bigint[]",
+    "bigint[]",
+)  # fmt: skip
+
+
+def version_of(session: Session) -> int | None:
+    """Return the version of the schema; None if there is none. Raises UnreachableError, BadDatabase."""
+    try:
+        if session.row("select to_regclass({name})".replace("{name}", "%s"), _quoted(session, "format")) == (
+            None,
+        ):
+            return None
+        row = session.row("select max(version) from {s}.format")
+    except (StoreError, NoSpaceError) as error:
+        raise BadDatabase(f"{session.database}: {error}") from None
+    return int(str(row[0])) if row is not None and row[0] is not None else None
+
+
+def check(session: Session) -> None:
+    """Check that the schema is there, and is one that this version knows. Raises UnreachableError, BadDatabase."""
+    number = version_of(session)
+    if number is None:
+        raise BadDatabase(f"{session.database} has no store yet: `leveret store init` makes one")
+    if number > VERSION:
+        raise BadDatabase(
+            f"{session.database} has format {number}, and this version of Leveret knows formats up to {VERSION}: "
+            "it was written by a newer version; use that one"
+        )
+
+
+def create(session: Session) -> bool:
+    """Create the schema, if it is not there yet, at once or not at all. Return whether it was created.
+
+    Raises UnreachableError, BadDatabase.
+    """
+    if session.connection.info.server_version < LEAST_SERVER:
+        raise BadDatabase(f"{session.database}: PostgreSQL 14 or newer is needed")
+    if version_of(session) is not None:
+        check(session)
+        return False
+    try:
+        with session.connection.transaction():
+            for text in (*TABLES, COMMIT):
+                statement = text.replace("{places}", f"'{_quoted(session, 'places')}'::regclass")
+                session.connection.execute(session.statement(statement))
+            session.connection.execute(session.statement("insert into {s}.format values (%s)"), (VERSION,))
+            session.connection.execute(session.statement("insert into {s}.shard (id) values (%s)"), (SHARD,))
+    except psycopg.Error as error:
+        why = failure(error)
+        if isinstance(why, UnreachableError):
+            raise why from None
+        raise BadDatabase(f"{session.database}: {why}") from None
+    return True
+
+
+def _quoted(session: Session, name: str) -> str:
+    """Return the full name of a table, quoted as in a statement."""
+    return f"{psycopg.sql.Identifier(session.database.schema, name).as_string(session.connection)}"

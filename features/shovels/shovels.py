@@ -1,0 +1,137 @@
+"""The shovels of a node, by virtual host and name: set, replaced, deleted, and kept in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import attrs
+
+from leveret.catalogue import SHOVEL
+from leveret.errors import NotFound, PreconditionFailed, TooMany
+from leveret.features.shovels.components import Component, Parameter
+from leveret.features.shovels.definition import definition_of, object_in, with_passwords, without_passwords
+from leveret.features.shovels.ends import Journey
+from leveret.features.shovels.shovel import Shovel
+from leveret.values import Json
+
+if TYPE_CHECKING:
+    from leveret.broker import Broker
+
+SHOVELS_MAX: Final = 1000
+
+
+@attrs.frozen
+class Kept:
+    """A shovel, and the parameter that it was set with."""
+
+    shovel: Shovel
+    value: Mapping[str, Json] = attrs.field(repr=False)  # with passwords
+    is_static: bool  # it is in the configuration file, which alone changes it
+
+    @property
+    def shown(self) -> dict[str, Json]:
+        """The parameter without passwords."""
+        return without_passwords(self.value)
+
+
+class Shovels(Component):
+    """The shovels of a node."""
+
+    component: ClassVar[str] = SHOVEL
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        self._kept: dict[tuple[str, str], Kept] = {}
+
+    def set(self, virtual_host: str, name: str, value: Json, user: str) -> None:
+        """Add a shovel, or replace the one of that name; it acts on this node as `user`.
+
+        Raises NotFound, TooMany if there are `SHOVELS_MAX` others, and PreconditionFailed, also for a static shovel.
+        """
+        self._require_dynamic(virtual_host, name)
+        kept = self._put(virtual_host, name, value, user, is_static=False)
+        self._record(virtual_host, name, kept.value, user)
+
+    def set_static(self, virtual_host: str, name: str, value: Json, user: str) -> None:
+        """Add or replace a shovel of the configuration file, as long as it is there. Raises as `set` does."""
+        self._put(virtual_host, name, value, user, is_static=True)
+
+    def keep_static(self, named: Container[tuple[str, str]]) -> None:
+        """Stop the static shovels that the configuration file no longer names."""
+        for key, kept in list(self._kept.items()):
+            if kept.is_static and key not in named:
+                kept.shovel.stop()
+                del self._kept[key]
+
+    def _require_dynamic(self, virtual_host: str, name: str) -> None:
+        kept = self._kept.get((virtual_host, name))
+        if kept is not None and kept.is_static:
+            raise PreconditionFailed(
+                f"shovel '{name}' in vhost '{virtual_host}' is in the configuration file"
+            )
+
+    def _put(self, virtual_host: str, name: str, value: Json, user: str, is_static: bool) -> Kept:
+        broker, key = self._broker, (virtual_host, name)
+        broker.virtual_host(virtual_host)
+        before = self._kept.get(key)
+        if before is None and len(self._kept) >= SHOVELS_MAX:
+            raise TooMany(f"there are {SHOVELS_MAX} shovels, which are the most")
+        value = with_passwords(object_in(value, "a shovel"), {} if before is None else before.value)
+        journey = Journey(broker, name, f"shovel {name}", virtual_host, user, definition_of(value))
+        if before is not None:
+            before.shovel.stop()
+        shovel = Shovel(journey, partial(self._stop_and_forget, virtual_host, name), is_static)
+        kept = self._kept[key] = Kept(shovel, value, is_static)
+        shovel.begin()
+        return kept
+
+    def delete(self, virtual_host: str, name: str) -> None:
+        """Stop and delete a shovel. Raises NotFound, and PreconditionFailed for a static one."""
+        self.find(virtual_host, name)
+        self._require_dynamic(virtual_host, name)
+        self._stop_and_forget(virtual_host, name)
+
+    def _stop_and_forget(self, virtual_host: str, name: str) -> None:
+        self.find(virtual_host, name).shovel.stop()
+        del self._kept[virtual_host, name]
+        self._erase(virtual_host, name)
+
+    def find(self, virtual_host: str, name: str) -> Kept:
+        """Return a shovel. Raises NotFound."""
+        found = self._kept.get((virtual_host, name))
+        if found is None:
+            raise NotFound(f"no shovel '{name}' in vhost '{virtual_host}'")
+        return found
+
+    def __iter__(self) -> Iterator[Shovel]:
+        """Yield all shovels, by virtual host and name."""
+        return (kept.shovel for _, kept in sorted(self._kept.items()))
+
+    def of(self, virtual_host: str) -> Iterator[Kept]:
+        """Yield the shovels of a virtual host, by name."""
+        for host, name in sorted(self._kept):
+            if host == virtual_host:
+                yield self._kept[host, name]
+
+    def parameters(self, virtual_host: str) -> Iterator[Parameter]:
+        for kept in self.of(virtual_host):
+            if not kept.is_static:
+                yield Parameter(kept.shovel.journey.name, kept.value, kept.shown)
+
+    def forget_virtual_host(self, name: str) -> None:
+        for kept in list(self.of(name)):
+            self._stop_and_forget(name, kept.shovel.journey.name)
+
+    def stop(self) -> None:
+        """Stop all of them, when the node ends; they stay in the store."""
+        for kept in self._kept.values():
+            kept.shovel.stop()
+
+
+def shovels_of(broker: Broker) -> Shovels:
+    """Return the shovels of a node, which has none before the first is set."""
+    if broker.shovels is None:
+        broker.shovels = Shovels(broker)
+    return broker.shovels

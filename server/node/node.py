@@ -1,0 +1,491 @@
+"""Run a node: turn the configuration into a broker, listeners, and the loop that moves bytes between them.
+
+    socket ─> Transport ─> hear: front-end.receive ─> Broker.settle ─> flush every outbox with something in it
+
+    async with Node(config) as node:
+        print(node.addresses)
+
+One task accepts per listener, one serves each connection (`transport.py`), one reads from all that are plain
+(`poller.py`; not on every system: `readers.py`), and one sleeps until the next deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from leveret.clock import Clock
+from leveret.config.load import Config
+from leveret.config.sections import GUEST
+from leveret.config.store import POSTGRES
+from leveret.config.types import Address
+from leveret.durable.store.contract import FencedError, Store, StoreError
+from leveret.frontend import FrontEnd, encodings_of, queue_arguments_of, remote_ends_of
+from leveret.observability.history import History
+from leveret.security.guards import Door, descriptors_max
+from leveret.server.node import assembly
+from leveret.server.node.admin import NodeAdmin
+from leveret.server.node.batches import Batches
+from leveret.server.node.listener import (
+    Entrance,
+    Listener,
+    RelayRules,
+    amqp_url,
+    listeners,
+    welcomed,
+)
+from leveret.server.node.poller import Rounds
+from leveret.server.node.readers import OwnTasks, readers
+from leveret.server.node.sweeps import Sweeps
+from leveret.server.node.systemd import Handed
+from leveret.server.node.transport import Transport, is_readable
+from leveret.server.plugin_loader import Plugins
+
+if TYPE_CHECKING:
+    from leveret.server.node.logs import LogTargets
+    from leveret.server.node.persistence import Keeper
+    from leveret.server.node.term import Term
+    from leveret.values import Value
+
+log: Final = logging.getLogger("leveret.node")
+
+TRAFFIC: Final = ("octets_received", "octets_sent", "reads", "writes")
+OUT_OF_FILES: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+OUT_OF_FILES_PAUSE_S: Final = 0.1  # between attempts to accept a connection
+CLOSING_S: Final = 5.0  # for clients to close at shutdown
+
+
+class TrioClock(Clock):
+    """A clock with trio's own time, so that a mock clock moves the broker too."""
+
+    def now(self) -> float:
+        return trio.current_time()
+
+    def wall(self) -> float:
+        return time.time()
+
+
+class LoopClock(TrioClock):
+    """The time of trio's own clock, read with one call. Made in its loop."""
+
+    def __init__(self) -> None:
+        self._ahead_s = trio.current_time() - time.perf_counter()  # which trio's clock is based on
+
+    def now(self) -> float:
+        return time.perf_counter() + self._ahead_s
+
+
+class Node(Batches):
+    """One broker that listens. An async context manager: the node runs within it, and shuts down at its end."""
+
+    admin: NodeAdmin  # set once the node has started
+    rounds: Rounds | OwnTasks  # set once the node starts
+
+    def __init__(
+        self,
+        config: Config | None = None,
+        reread: Callable[[], Config] | None = None,
+        closing_s: float = CLOSING_S,
+        store: Store | None = None,
+        handed: Handed | None = None,
+        owns_loop: bool = False,
+        log_targets: LogTargets | None = None,
+        term: Term | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`reread` reads the configuration again for `reload`; without it there is nothing to reload.
+
+        `closing_s` is how long a shutdown waits for clients to close, in seconds. `store` takes the place of the one in
+        `node.data_dir`; the node closes it. `handed` are sockets to listen on; all of them have to be used.
+        `owns_loop`: nothing else runs in this trio loop, so that the node may make it wait for a millisecond.
+        `log_targets`: where the log of this process goes, for a reload to change; None in a program that cares for it.
+        `clock`: the broker's time, without it that of trio's loop.
+        `term`: the time in which this is the node of a cluster that serves; None: there is no cluster.
+        """
+        super().__init__(config or Config(), owns_loop, term)
+        self.listening: list[Listener] = []  # including closed ones during shutdown
+        self.past: Counter[str] = Counter()  # the counters of ended connections
+        self.log_targets = log_targets
+        self._clock = clock or TrioClock()
+        self._reread = reread
+        self._closing_s = closing_s
+        self._store = store
+        self._handed = handed or Handed()
+        self._failure: StoreError | None = None  # the reason why the node ends
+        self._nursery: trio.Nursery | None = None
+        self._stack = contextlib.AsyncExitStack()
+        self._earlier = trio.Event()
+        self._accepting = True  # False: the last attempt to accept a connection failed
+        self._empty = trio.Event()  # set when the last connection has gone
+        self.door: Door[Transport] = Door(descriptors_max())
+
+    # Start and end.
+
+    async def __aenter__(self) -> Node:
+        """Load plugins, open the store, build the broker, listen.
+
+        Raises BadPlugin, ConfigError, BadFolder, StoreError, or OSError (an address is taken).
+        """
+        began = trio.current_time()
+        self.rounds = readers(self)
+        try:
+            self._build(began)
+            self._bind()
+            if self.keeper is not None:
+                self.keeper.start(self.rounds.report, self._store_failed)
+        except BaseException:
+            self._stop_listening()
+            if self.keeper is not None:
+                self.keeper.give_up()
+            elif self._store is not None:
+                self._store.close(None)
+            self.rounds.close()
+            raise
+        self._nursery = await self._stack.enter_async_context(trio.open_nursery())
+        for listener in self.listening:
+            self._nursery.start_soon(self._accept, listener)
+        if self.owns_loop:  # else the collector is another's
+            Sweeps(self.broker).begin()
+        self._nursery.start_soon(self._keep_time)
+        if isinstance(self.rounds, Rounds):
+            self._nursery.start_soon(self._go_round, self.rounds)
+        return self
+
+    def _build(self, began: float) -> None:
+        """Build the broker with its plug-ins, and fill it from the store and the configuration."""
+        self._plugins = Plugins(self.config.plugins.folders, self.config.plugins.disabled)
+        self._plugins.load()
+        self.broker = assembly.broker(self.config, self._plugins.exchange_types, self._clock)
+        self.broker.queue_arguments = queue_arguments_of(self._plugins.protocols.values())
+        warnings = assembly.protocol_warnings(self.config, self._plugins.protocols)
+        for warning in (*warnings, *assembly.mechanism_warnings(self.config)):
+            self.broker.notices.tell(warning)
+        self.broker.encodings = encodings_of(self._plugins.protocols.values())
+        self.broker.remote_ends = remote_ends_of(self._plugins.protocols.values())
+        assembly.record_spans(self.broker, self.config)
+        self.keeper = self._keeper()
+        self.admin = NodeAdmin(self, self._plugins, self._reread, began)
+        self.broker.operations = self.admin
+        self.broker.access.off_thread = self.admin.compute
+        self.broker.access.fetch = self.admin.fetch
+        if self.keeper is not None:
+            assembly.page(self.broker, self.config)
+            self.keeper.restore()
+        assembly.intercept(self.broker, self.config, self._plugins)
+        assembly.decorate(self.broker, self._plugins)
+        assembly.populate(self.broker, self.config)
+        if self.keeper is not None:
+            self.keeper.recover()
+        assembly.observe(self.broker, self.config)
+        assembly.record(self.broker, self.config)
+        self.broker.alarms.listen(self._alarm)
+        self.broker.timers.on_earlier = self.wake
+        self.unchecked_max = self.portion()
+        self._check_alarms(self.broker.tick())
+        if self.config.http.enabled:
+            self.broker.history = History(self.broker)
+            self.broker.history.start()
+        self.admin.watch_plugins()
+
+    def _keeper(self) -> Keeper | None:
+        """Return the keeper of the given store, or of the data folder's; a node in memory loads none of that."""
+        folder, protocols = self.config.node.data_dir, self._plugins.protocols.values()
+        if self._store is None and folder is None and self.config.store.engine != POSTGRES:
+            return None
+        from leveret.server.node.persistence import Keeper, opened
+
+        if self._store is not None:
+            return Keeper(self.broker, self._store, None, protocols)
+        return Keeper(self.broker, opened(self.config), folder, protocols)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Shut down. Raises StoreError if the store has failed: what was not confirmed by then may be lost."""
+        assert self._nursery is not None
+        crashed = self._nursery.cancel_scope.cancel_called
+        with trio.CancelScope(shield=True):
+            await self._close()
+        self._nursery.cancel_scope.cancel()
+        swallowed = None
+        try:
+            if crashed:  # the block was ended by our own cancellation
+                swallowed = await self._stack.__aexit__(kind, error, trace)
+            else:  # an exception of the block is raised as it is, not in a group
+                await self._stack.aclose()
+        finally:
+            self.admin.close()
+            self.broker.long_work.finish()
+            if self.keeper is not None:
+                self._close_store(self.keeper, crashed)
+            self.rounds.close()  # its threads have ended
+            if self.broker.recordings is not None:
+                self.broker.recordings.close()
+            self.broker.let_go()
+            assembly.audit(self.broker, "")
+            if self.broker.spans is not None:
+                with trio.CancelScope(shield=True):
+                    await trio.to_thread.run_sync(self.broker.spans.close)
+        if self._failure is not None:
+            raise self._failure
+        return swallowed
+
+    async def _close(self) -> None:
+        """Stop accepting, ask the clients to close, and wait a moment until they have."""
+        self._stop_listening()
+        if self.broker.shovels is not None:
+            self.broker.shovels.stop()
+        if self.broker.federation is not None:
+            self.broker.federation.stop()
+        reason = "shutdown"
+        if self._failure is not None and self.keeper is not None:
+            is_fenced = isinstance(self._failure, FencedError)
+            reason = "another node serves now" if is_fenced else "the store has failed"
+            self.keeper.fail()
+        self.admin.close_connections(f"broker forced connection closure with reason '{reason}'")
+        with trio.move_on_after(self._closing_s):
+            if self.transports:
+                await self._empty.wait()
+
+    def _stop_listening(self) -> None:
+        for listener in self.listening:
+            if listener.is_open:
+                trio.lowlevel.notify_closing(listener.socket)
+                listener.socket.close()
+        self._handed.close()
+
+    def _close_store(self, keeper: Keeper, crashed: bool) -> None:
+        if crashed:
+            keeper.give_up()
+            return
+        try:
+            keeper.close()
+        except StoreError as failure:
+            log.critical("the store could not be closed properly: %s", failure)
+            self._failure = failure
+
+    async def run(self) -> None:
+        """Sleep until cancelled."""
+        await trio.sleep_forever()
+
+    def configure(self, config: Config) -> None:
+        """Use this configuration from now on."""
+        self.config = config
+
+    # Listening.
+
+    @property
+    def addresses(self) -> list[str]:
+        """Return the addresses on which the node listens, as HOST:PORT or `unix:` and a path."""
+        return [listener.address for listener in self.listening]
+
+    @property
+    def url(self) -> str:
+        """Return an AMQP URL for the configuration's first listener with a port, user and virtual host.
+
+        Without such a listener it is the address of the first Unix domain socket.
+        """
+        user = next(iter(self.config.users), GUEST)
+        host = self.config.virtual_hosts[0].name
+        first = next((each for each in self.listening if isinstance(each.bound, Address)), self.listening[0])
+        return amqp_url(first.address, user.name, user.password or "", host, first.entrance.scheme)
+
+    def _bind(self) -> None:
+        """Open every listener. If it raises, the caller closes those that are open."""
+        known = self._plugins.protocols
+        entrances: dict[str, Entrance] = {}
+        for where, entry in assembly.entries(self.config, known):
+            entrance = assembly.entrance_of(self.config, entry, where, known)
+            for found in self._handed.named(entry.socket or where) or listeners(entry, self._handed):
+                self.listening.append(Listener(found, entrance))
+            entrances[assembly.place_of(where, len(entrances))] = entrance
+        self._handed.refuse_the_rest()
+        if self.term is not None:
+            rules = RelayRules(self.term.listener_of, entrances)
+            self.listening += (Listener(door, Entrance((), relayed=rules)) for door in self.term.doors)
+
+    async def _accept(self, listener: Listener) -> None:
+        with listener.socket, contextlib.suppress(trio.ClosedResourceError):
+            while listener.is_open:
+                await trio.lowlevel.wait_readable(listener.socket)
+                try:
+                    connected, _ = listener.socket.accept()
+                except OSError as failure:
+                    if failure.errno in OUT_OF_FILES:
+                        await self._out_of_files(failure)
+                    continue
+                self._accepting = True
+                self._welcome(connected, listener)
+
+    async def _out_of_files(self, failure: OSError) -> None:
+        """Pause until other connections may have closed. Logged once, until a connection is accepted again."""
+        if self._accepting:
+            log.error("cannot accept connections: %s", failure.strerror)
+        self._accepting = False
+        await trio.sleep(OUT_OF_FILES_PAUSE_S)
+
+    def _welcome(self, connected: socket.socket, listener: Listener) -> None:
+        entrance = listener.entrance
+        if (peer := welcomed(connected, listener)) is None:
+            return
+        limits, now = self.config.limits, trio.current_time()
+        why = self.door.refusal_of(connected.fileno()) or self.door.refusal(limits, now)
+        if not why and not entrance.names_clients:
+            why = self.door.refusal_from(peer.host, peer.loopback, limits, now)
+        if why:
+            connected.close()
+            if line := self.door.refuse(why, now):
+                log.warning("hung up on %s: %s", peer.name, line)
+            return
+        transport = Transport(self, connected, peer, entrance)
+        self.transports[transport.outbox] = transport
+        self._let_in(transport)
+        if not entrance.names_clients:
+            self.door.came_from(transport, peer.host, peer.loopback)
+        self.start(transport.serve)
+
+    def _let_in(self, transport: Transport) -> None:
+        """Count the connection as not logged in; if there are too many of those, the oldest is closed."""
+        surplus = self.door.enter(transport, self.config.limits)
+        if surplus is not None:
+            if line := self.door.refuse(
+                "too many connections whose users have not logged in", self.broker.clock.now()
+            ):
+                log.warning("hung up on %s: %s", surplus.peer.name, line)
+            surplus.turn_away()
+
+    def start(self, task: Callable[[], Awaitable[None]]) -> None:
+        """Run a task until it ends or the node does."""
+        assert self._nursery is not None
+        self._nursery.start_soon(task)
+
+    # The loop.
+
+    def lose(self, front: FrontEnd) -> None:
+        """Have the front-end of an ended connection release what it held."""
+        self.broker.tick()
+        self.abandon(front)
+        try:
+            front.lost()
+        finally:
+            self.settle()
+
+    def stands(self, front: FrontEnd) -> bool:
+        """Return whether a connection's input waits for the answer of a server, in the middle of a call."""
+        held = self.broker.access.held_input
+        return held is not None and held.stands(front)
+
+    def abandon(self, front: FrontEnd) -> None:
+        """Do not go on with input that waits for the answer of a server: the connection ends."""
+        if self.broker.access.held_input is not None:
+            self.broker.access.held_input.abandon(front)
+
+    def forget(self, transport: Transport) -> None:
+        """Remove a connection whose socket has been closed."""
+        for name in TRAFFIC:
+            self.past[name] += getattr(transport, name)
+        del self.transports[transport.outbox]
+        if not self.transports:
+            self._empty.set()
+            self._empty = trio.Event()
+
+    async def quiet(self) -> None:
+        """Wait until all that has arrived at the node's sockets by now has been worked through. For tests."""
+        listeners = [listener.socket for listener in self.listening if listener.is_open]
+        while any(map(is_readable, listeners)) or any(t.has_input() for t in self.transports.values()):
+            await trio.lowlevel.checkpoint()
+
+    def wake(self) -> None:
+        self._earlier.set()
+
+    async def _go_round(self, rounds: Rounds) -> None:
+        """Run the rounds that read from connections, for ever."""
+        number = rounds.fileno()
+        while True:
+            if rounds.has_more:
+                await trio.lowlevel.checkpoint()
+            else:
+                await trio.lowlevel.wait_readable(number)
+            rounds.turn()
+
+    async def _keep_time(self) -> None:
+        """Sleep until the next deadline, an earlier one that is added, or until there is work left."""
+        timers = self.broker.timers
+        while True:
+            self._earlier = trio.Event()
+            is_touched = self.broker.touched and not self.suspended
+            wait_s = 0.0 if is_touched else timers.sleep_until() - self._clock.now()
+            with trio.move_on_after(max(0.0, wait_s)):
+                await self._earlier.wait()
+            at = timers.next_at()
+            if (self.broker.touched and not self.suspended) or (at is not None and at <= self._clock.now()):
+                self.work()
+
+    # Cluster.
+
+    def has_lapsed(self) -> bool:
+        assert self.term is not None
+        if not self.suspended and self.term.has_lapsed():
+            log.warning(
+                "no commit has succeeded for as long as the lease lasts: nothing is delivered or confirmed"
+            )
+            self.suspended = True
+            for transport in list(self.transports.values()):
+                transport.suspend()
+        return self.suspended
+
+    def look_at_term(self) -> None:
+        """Suspend the node, or let it go on, as its lease demands; called from time to time."""
+        if not self.has_lapsed() or self.term is None or self.term.has_lapsed():
+            return
+        log.warning("commits succeed again, and nobody else has taken over: deliveries and confirms go on")
+        self.suspended = False
+        self.broker.tick()
+        for transport in list(self.transports.values()):
+            transport.resume()
+        self.work()
+
+    # Store.
+
+    def _store_failed(self, error: StoreError) -> None:
+        """End the node: without a store it could not keep what it confirms."""
+        if isinstance(error, FencedError):
+            log.warning("nothing more is confirmed here: %s", error)
+        else:
+            log.critical("the store has failed, nothing more is confirmed, and the node ends: %s", error)
+        assert self._nursery is not None
+        self._failure = error
+        self._nursery.start_soon(self._give_up)  # later: this may be called in the middle of anything
+
+    async def _give_up(self) -> None:
+        assert self._nursery is not None
+        if isinstance(self._failure, FencedError) and self.term is not None:
+            told = self.term.status()
+            facts: dict[str, Value] = {"name": str(told["node"]), "epoch": int(str(told["epoch"]))}
+            self.broker.events.happened("cluster.fenced", "", facts)
+        await self._close()
+        self._nursery.cancel_scope.cancel()
+
+    # Alarms.
+
+    def _check_alarms(self, now: float) -> None:
+        self.broker.timers.at(self.broker.alarms.check(now), self._check_alarms)
+
+    def _alarm(self, reason: str | None) -> None:
+        if reason is None:
+            log.info("resource alarms cleared: publishers may go on")
+        else:
+            log.warning("resource alarm: %s; publishers are held back", reason)
+        if self.keeper is not None:
+            self.keeper.alarm()
+        for transport in list(self.transports.values()):
+            transport.alarm(reason)

@@ -1,0 +1,195 @@
+"""Keep a node's objects and messages on disk, and delay the answers that depend on it.
+
+    start   store opened ─> queues restored, their messages recovered ─> commits
+    feed    bytes from a peer ─> an answer that promises something ─> its transport holds it until that is on disk
+    disk    a commit is on disk ─> held answers are sent, peers that were too fast for the disk are read again
+    end     last commit ─> store closed
+
+Confirms wait in the journal. Every other answer that promises something (to a declaration, a commit, an HTTP request)
+waits in the transport, whatever the protocol: no front-end knows of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from leveret.arguments.names import counted
+from leveret.config.store import POSTGRES
+from leveret.durable import recovery
+from leveret.durable import restore as restoring
+from leveret.durable.journal import Journal
+from leveret.durable.store.contract import Store, StoreError
+from leveret.flow import DiskMonitor
+from leveret.frontend import encodings_of
+
+if TYPE_CHECKING:
+    from leveret.broker import Broker
+    from leveret.config.load import Config
+    from leveret.frontend import Protocol
+    from leveret.server.node.batches import Batches
+    from leveret.server.node.transport import Transport
+
+log: Final = logging.getLogger("leveret.store")
+
+SWITCH_INTERVAL_S: Final = (
+    1e-4  # with Python's own 5 ms a busy loop keeps the writer waiting: 200 ms a commit
+)
+PATIENCE_S: Final = 0.002
+QUICK_S: Final = 0.001
+LOOK_SHARE: Final = 16  # part of the room on the disk that is read between two checks of the alarms
+PROGRESS_S: Final = 1.0  # between two lines about a long recovery
+
+Soon: TypeAlias = Callable[[Callable[[], None]], None]
+
+
+def opened(config: Config) -> Store:
+    """Open the store that the configuration names. Raises BadFolder, StoreError."""
+    if config.store.engine == POSTGRES:
+        from leveret.durable.store.postgres import opening
+
+        return opening.opened(config.store.postgres, config.node.name, config.node.data_dir)
+    from leveret.durable.store.redo_policy import REDO_OCTETS  # a node in memory need not load these
+    from leveret.durable.store.reserve import drain_octets
+    from leveret.durable.store.sqlite import SqliteStore
+
+    assert config.node.data_dir is not None, "a node in memory opens no store"
+    return SqliteStore(config.node.data_dir, drain_octets(config.node.data_dir), REDO_OCTETS)
+
+
+class Keeper:
+    """The store of one node, from its start to its end."""
+
+    def __init__(
+        self, broker: Broker, store: Store, folder: Path | None, protocols: Iterable[Protocol]
+    ) -> None:
+        """`folder` is the store's data folder, if it has one."""
+        self._protocols = tuple(protocols)
+        self.folder = folder
+        self.journal = Journal(store, broker, encodings_of(self._protocols))
+        self.journal.on_durable = self._landed
+        self.journal.patience_s = PATIENCE_S
+        self.journal.quick_s = QUICK_S
+        for monitor in broker.alarms.monitors:
+            if isinstance(monitor, DiskMonitor):
+                monitor.ahead = self.journal.ahead
+        self._broker = broker
+        self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
+        self._gathered = 0  # messages in the open commit when the last feed began
+        self._fed: list[
+            tuple[Transport, bool, int]
+        ] = []  # transport, whether it published, and the commit that its answers need; of this batch
+        self._switch_interval_s = sys.getswitchinterval()
+
+    # Start.
+
+    def restore(self) -> None:
+        """Restore the declared objects; the configuration is laid over them later. Raises StoreError."""
+        restoring.restore(self._broker, self.journal)
+
+    def recover(self) -> None:
+        """Return the stored messages to the restored queues, and let these begin to work. Raises StoreError."""
+        began = said = time.monotonic()
+
+        def progress(messages: int) -> None:
+            nonlocal said
+            if time.monotonic() - said >= PROGRESS_S:
+                said = time.monotonic()
+                log.info("recovering: %s so far", counted(messages, "message"))
+
+        found = recovery.messages(self._broker, self.journal, progress)
+        queues = sum(
+            queue.journal is not None for host in self._broker.hosts() for queue in host.queues.values()
+        )
+        log.info(
+            "recovered %s with %s%s in %.2f s",
+            counted(queues, "durable queue"),
+            counted(found.messages, "message"),
+            f" from {self.folder}" if self.folder else "",
+            time.monotonic() - began,
+        )
+        for text in self.journal.store.damage:
+            log.error("the store is damaged: %s", text)
+        if not self.journal.store.was_clean:
+            log.warning(
+                "unclean shutdown: the node before this one did not stop by itself; what it had confirmed is here, and"
+                " messages of queues count as delivered before"
+            )
+        restoring.begin(self._broker)
+        for protocol in self._protocols:
+            if protocol.restored is not None:
+                protocol.restored(self._broker)
+
+    def start(self, soon: Soon, failed: Callable[[StoreError], None]) -> None:
+        """Commit from now on. `soon` runs a function in this thread, then has the broker settle. Raises StoreError."""
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        self.journal.on_failed = failed
+        self.journal.start(soon)
+
+    # Running.
+
+    def feed_begins(self) -> None:
+        """Called before a peer's input is processed."""
+        self.journal.holds = False
+        self._gathered = self.journal.gathered
+
+    def feed_ends(self, transport: Transport) -> None:
+        """Called after a peer's input was processed; notes whether its answers have to wait until `conclude`."""
+        journal = self.journal
+        published = journal.gathered != self._gathered
+        needed = (journal.open if journal.dirty else journal.open - 1) if journal.holds else 0
+        if published or needed:
+            self._fed.append((transport, published, needed))
+
+    def conclude(self, node: Batches) -> None:
+        """Let the broker settle a batch; each peer is answered, or read from again, once the disk is ready."""
+        if not self._fed:
+            node.settle_only()
+            return
+        journal = self.journal
+        fed, self._fed = self._fed, []
+        journal.holds = any(needed for _, _, needed in fed)
+        node.settle_only()
+        for transport, published, needed in fed:
+            if needed > journal.durable:
+                transport.hold(needed)
+                self._delayed[transport] = None
+            if published and journal.behind and self._broker.alarms.reason is None:
+                transport.ahead = True  # during an alarm the front-end itself holds publishers back
+                self._delayed[transport] = None
+
+    def portion(self) -> int:
+        """Return how many bytes may be read before it has to be known again how much room the disk has."""
+        return self.journal.store.room // LOOK_SHARE
+
+    def _landed(self) -> None:
+        durable, behind = self.journal.durable, self.journal.behind
+        for transport in list(self._delayed):
+            if not transport.landed(durable, behind):
+                del self._delayed[transport]
+
+    def alarm(self) -> None:
+        """Called when an alarm was raised or cleared: from here on the front-ends decide who waits."""
+        for transport in self._delayed:
+            transport.keep_reading()
+
+    # End.
+
+    def fail(self) -> None:
+        """Drop the held answers after the store has failed: what they promise will never be on disk."""
+        for transport in self._delayed:
+            transport.drop_held()
+
+    def close(self) -> None:
+        """Commit what is open, and close the store. Raises StoreError."""
+        sys.setswitchinterval(self._switch_interval_s)
+        self.journal.close()
+
+    def give_up(self) -> None:
+        """Leave the store as it is; if it was not started yet, as if it had never been opened."""
+        sys.setswitchinterval(self._switch_interval_s)
+        self.journal.give_up()

@@ -1,0 +1,115 @@
+"""The parameter of a shovel: what is accepted, what is refused with which words, and passwords that are never shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leveret.errors import PreconditionFailed
+from leveret.features.shovels import uri
+from leveret.features.shovels.definition import AckMode, definition_of, with_passwords, without_passwords
+from leveret.values import Json
+
+GOOD: dict[str, Json] = {
+    "src-uri": "amqp://",
+    "src-queue": "from",
+    "dest-uri": ["amqps://shop:sesame@there:5999/%2Fprod?heartbeat=7&connection_timeout=500", "amqp://other"],
+    "dest-queue": "to",
+}
+
+
+def test_defaults_are_those_of_rabbitmq() -> None:
+    found = definition_of(GOOD)
+    assert (found.ack_mode, found.prefetch, found.reconnect_s) == (AckMode.ON_CONFIRM, 1000, 5)
+    assert (found.delete_after, found.forward_headers, found.source.predeclared) == (None, False, False)
+    assert found.source.uris[0].is_local
+
+
+def test_a_uri_has_all_its_parts() -> None:
+    there, other = definition_of(GOOD).destination.uris
+    assert (there.host, there.port, there.user, there.password) == ("there", 5999, "shop", "sesame")
+    assert (there.virtual_host, there.heartbeat_s, there.timeout_s) == ("/prod", 7, 0.5)
+    assert (there.is_secured, there.mechanism) == (True, "PLAIN")
+    assert (other.port, other.user, other.virtual_host, other.is_secured) == (5672, "guest", None, False)
+
+
+def test_older_names_of_keys_are_known() -> None:
+    older: dict[str, Json] = {
+        "prefetch-count": 5,
+        "delete-after": "queue-length",
+        "add-forward-headers": True,
+    }
+    found = definition_of({**GOOD, **older})
+    assert (found.prefetch, found.delete_after, found.forward_headers) == (5, "queue-length", True)
+
+
+WRONG: list[tuple[dict[str, Json], str]] = [
+    ({"src-uri": None}, "key 'src-uri' should be a URI"),
+    ({"src-uri": []}, "key 'src-uri' should be a URI"),
+    ({"src-uri": ["amqp://", 5]}, "key 'src-uri' should be a URI"),
+    ({"src-uri": "http://x"}, "neither amqp:// nor amqps://"),
+    ({"src-uri": "amqp://x:port"}, "host or port"),
+    ({"src-uri": "amqp://x:canary@h/a/b"}, "written %2F"),
+    ({"src-uri": "amqp://u:canary@"}, "without a host it is this node"),
+    ({"src-uri": "amqps://"}, "without a host it is this node"),
+    ({"src-uri": "amqp://h?hearbeat=1"}, "it has the option 'hearbeat'"),
+    ({"src-uri": "amqp://h?heartbeat=x"}, "its heartbeat is no whole number"),
+    ({"src-uri": "amqps://h?password=canary"}, "it has the option 'password'"),
+    ({"src-uri": "amqp://h?verify=no"}, "verify_none"),
+    ({"src-uri": "amqp://h?auth_mechanism=x"}, "plain nor external"),
+    ({"src-queue": None}, "either 'src-queue' or 'src-exchange'"),
+    ({"src-exchange": "e"}, "either 'src-queue' or 'src-exchange'"),
+    ({"dest-exchange": "e"}, "both 'dest-queue' and 'dest-exchange'"),
+    ({"dest-queue": "q" * 256}, "at most 255 bytes"),
+    ({"ack-mode": "always"}, "on-confirm, on-publish, no-ack"),
+    ({"src-protocol": "amqp10"}, "amqp091, local"),
+    ({"src-prefetch-count": -1}, "a number from 0"),
+    ({"src-prefetch-count": True}, "a number from 0"),
+    ({"reconnect-delay": "never"}, "a number from 0"),
+    ({"src-delete-after": "later"}, "'never', 'queue-length' or a number"),
+    ({"src-predeclared": "yes"}, "true or false"),
+    ({"src-queue-args": 5}, "should be an object"),
+    ({"src-qeue": "x"}, "did you mean 'src-queue'?"),
+    ({"dest-publish-properties": {}}, "not supported"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), WRONG, ids=[words for _, words in WRONG])
+def test_what_is_wrong_is_refused_with_words_and_without_passwords(
+    changes: dict[str, Json], words: str
+) -> None:
+    value = {name: item for name, item in {**GOOD, **changes}.items() if item is not None}
+    with pytest.raises(PreconditionFailed) as refused:
+        definition_of(value)
+    assert words in str(refused.value)
+    assert "canary" not in str(refused.value)
+
+
+def test_passwords_are_hidden_and_put_back() -> None:
+    shown = without_passwords(GOOD)
+    assert "sesame" not in json.dumps(shown)
+    assert "sesame" not in repr(definition_of(GOOD))
+    assert with_passwords(shown, GOOD) == GOOD
+    changed = {**shown, "dest-queue": "another"}
+    assert with_passwords(changed, GOOD) == {**GOOD, "dest-queue": "another"}
+
+
+def test_a_hidden_password_of_another_uri_is_missing() -> None:
+    for value in ({"dest-uri": "amqp://shop:***@elsewhere"}, {"dest-uri": ["amqps://x:***@there"]}):
+        with pytest.raises(PreconditionFailed, match="is missing"):
+            with_passwords(value, GOOD)  # type: ignore[arg-type]
+
+
+@given(st.text(max_size=60), st.text(min_size=1, max_size=20).filter(lambda each: each not in uri.HIDDEN))
+def test_no_uri_shows_its_password_or_fails_in_another_way(rest: str, user: str) -> None:
+    text = f"amqp://{user}:canary-in-a-mine@{rest}"
+    said = uri.hidden(text)
+    try:
+        found = uri.parse(text)
+        said += found.shown + repr(found)
+    except PreconditionFailed as refused:
+        said += str(refused)
+    assert "canary" not in said
