@@ -220,9 +220,8 @@ class Compile(build_ext):
         )
         for extension in extensions:
             extension.extra_compile_args += FLAGS
-            extension.include_dirs.append(
-                os.path.join(self.build_temp, *GROUP.split(".")[:-1])
-            )  # of its own headers
+            # of its own headers
+            extension.include_dirs.append(os.path.join(self.build_temp, *GROUP.split(".")[:-1]))
         return extensions
 
     def build_extensions(self) -> None:

@@ -37,7 +37,7 @@ from benchmarks.brokers import ROOT
 from benchmarks.flood import Wire, publish_frames
 from benchmarks.latency import confirm_latency
 from benchmarks.scale import Bounds, attached, conditions, opened, post
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import BasicProperties

@@ -19,7 +19,7 @@ from benchmarks.tables import spread
 from leveret.perf.amqp091 import Connection091, publish_pattern
 from leveret.perf.block import Block
 from leveret.perf.connection import Inbox
-from leveret.perf.ends import Source, Subscription, Tally
+from leveret.perf.ends import ConsumerEnd, PublisherEnd, Tally
 from leveret.perf.plan import Plan, Url
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
@@ -44,7 +44,7 @@ def published() -> float:
     with peer(_swallow) as made:
         tally = Tally(0)
         block = Block([publish_pattern(PLAN, 1, 0, "perf-0", SIZE, 131072)], BLOCK, False)
-        source = Source(block, tally, MESSAGES, 0, None)
+        source = PublisherEnd(block, tally, MESSAGES, 0, None)
         connection = _connection(made, tally)
         connection.sources = [source]
         started = time.process_time()
@@ -59,7 +59,7 @@ def received() -> float:
     with peer(_pour) as made:
         tally = Tally(0)
         connection = _connection(made, tally)
-        connection.subscriptions = {1: Subscription("perf-0", tally, 0, 0, None)}
+        connection.subscriptions = {1: ConsumerEnd("perf-0", tally, 0, 0, None)}
         started = time.process_time()
         while tally.received < MESSAGES:
             select.select([made], [], [])

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import pika
 
 from leveret import ThreadedNode
-from leveret.testing.observed import LeveretBroker, fresh_broker
+from leveret.testing.leveret_broker import LeveretBroker, fresh_broker
 
 ROUNDS = 50
 

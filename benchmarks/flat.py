@@ -14,12 +14,12 @@ import time
 
 from benchmarks.flood import publish_frames
 from leveret.broker import Broker
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.exchanges.exchange_type import Exchange
-from leveret.frontend import Peer
+from leveret.front_end import Peer
 from leveret.memory_tuning import spare_the_collector
 from leveret.outbox import Outbox
-from leveret.protocols.amqp091.broker.adapter import Connection091
+from leveret.protocols.amqp091.broker.adapter import Adapter091
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import BasicProperties
@@ -29,11 +29,11 @@ MESSAGES = 50_000
 BATCH = 500  # messages in one read
 
 
-def connection(broker: Broker) -> Connection091:
+def connection(broker: Broker) -> Adapter091:
     """Return a 0-9-1 connection with channel 1 open, without a socket."""
     broker.access.add_user("guest", "guest")
     broker.access.set_permissions("guest", "/", ".*", ".*", ".*")
-    front = Connection091(broker, Config(), Outbox([]), Peer("127.0.0.1", 1, "127.0.0.1", 5672, True), 0.0)
+    front = Adapter091(broker, Config(), Outbox([]), Peer("127.0.0.1", 1, "127.0.0.1", 5672, True), 0.0)
     front.receive(b"AMQP\x00\x00\x09\x01", 0.0)
     for channel, method in (
         (0, m.ConnectionStartOk({}, "PLAIN", b"\0guest\0guest", "en_US")),

@@ -20,7 +20,7 @@ import attrs
 from benchmarks.flat import connection
 from leveret.broker import Broker
 from leveret.memory_tuning import spare_the_collector
-from leveret.protocols.amqp091.broker.adapter import Connection091
+from leveret.protocols.amqp091.broker.adapter import Adapter091
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import BasicProperties
@@ -121,11 +121,11 @@ class Line:
                     else:
                         host.bind(exchange, queue, "")
 
-    def _say(self, front: Connection091, method: wire.Method) -> None:
+    def _say(self, front: Adapter091, method: wire.Method) -> None:
         front.receive(wire.method_frame(1, method.encode()), self.broker.tick())
         self.broker.settle()
 
-    def _consumer(self, queue: str) -> Connection091:
+    def _consumer(self, queue: str) -> Adapter091:
         front = connection(self.broker)
         self._say(front, m.BasicQos(0, self.work.prefetch))
         self._say(front, m.BasicConsume(queue, "c", no_ack=not self.work.ack_every))

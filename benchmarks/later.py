@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from leveret.flow import resident_octets
+from leveret.alarms import resident_octets
 from leveret.memory_tuning import give_back_memory
 from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING

@@ -29,8 +29,8 @@ from leveret.protocols.amqp10.machine.contract import (
     SessionOwner,
     Tuning,
 )
-from leveret.protocols.amqp10.machine.receiving import IncomingLink
-from leveret.protocols.amqp10.machine.sending import OutgoingLink
+from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
+from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
 from leveret.protocols.amqp10.machine.session import Session
 from leveret.protocols.shared.machine.contract import Writer
 

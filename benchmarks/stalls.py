@@ -17,7 +17,7 @@ from pathlib import Path
 import trio
 
 from benchmarks import crowd
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.memory_tuning import spare_the_collector
 from leveret.server.node.node import Node
 

@@ -9,20 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from leveret.config.load import Config, ConfigError, load, parse
+    from leveret.config.config import Config, ConfigError, load, parse
     from leveret.server.node.node import Node
     from leveret.server.node.threaded import ThreadedNode, embedded
 
 __all__ = ["Config", "ConfigError", "Node", "ThreadedNode", "embedded", "load", "parse"]
 
 HOMES: Final = {
-    "Config": "leveret.config.load",
-    "ConfigError": "leveret.config.load",
+    "Config": "leveret.config.config",
+    "ConfigError": "leveret.config.config",
     "Node": "leveret.server.node.node",
     "ThreadedNode": "leveret.server.node.threaded",
     "embedded": "leveret.server.node.threaded",
-    "load": "leveret.config.load",
-    "parse": "leveret.config.load",
+    "load": "leveret.config.config",
+    "parse": "leveret.config.config",
 }
 
 

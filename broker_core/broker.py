@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
+from leveret.alarms import Alarms
 from leveret.arguments.row import Row
 from leveret.clock import Clock, LongWork, SystemClock, Timers
 from leveret.config.compat import Compat
@@ -29,19 +30,18 @@ from leveret.exchanges.answer import WrongAnswer, described, source_file
 from leveret.exchanges.exchange_type import Destination, Exchange, ExchangeType, Selected
 from leveret.exchanges.routing import Route, identity_at, is_duplicate, route, walk
 from leveret.exchanges.standard import STANDARD
-from leveret.flow import Alarms
 from leveret.global_parameters import Parameters
 from leveret.limits import NodeLimits, QueueType, VirtualHostLimits
 from leveret.message import Encoding, Message
 from leveret.observability import event_exchange
 from leveret.observability.events import Events
-from leveret.observability.retired_counters import Bygone
+from leveret.observability.retired_counters import RetiredCounters
 from leveret.policy import Policies
 from leveret.publish_rate import PublishRates
 from leveret.publisher import Publisher as Publisher
 from leveret.queues.dead_letters import bury
-from leveret.queues.deferred_free import Discarded
 from leveret.queues.delays import due_ms_of
+from leveret.queues.discarded_messages import DiscardedMessages
 from leveret.queues.held_dead_letters import hold
 from leveret.queues.queue import DELETED, Queue
 from leveret.security.access import Access
@@ -111,7 +111,7 @@ class Broker:
         self.clock = clock or SystemClock()
         self.timers = Timers()
         self.long_work = LongWork(self.clock, self.timers)
-        self.discarded = Discarded(self.timers)
+        self.discarded = DiscardedMessages(self.timers)
         self.exchange_types: Mapping[str, type[ExchangeType]] = (
             STANDARD if exchange_types is None else exchange_types
         )
@@ -151,16 +151,15 @@ class Broker:
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.publish_rates = PublishRates(self)
         self.access.on_limits = self.publish_rates.changed_of_user
-        self.bygone = Bygone()
+        self.bygone = RetiredCounters()
         self.confirmed = self.returned = 0  # messages confirmed and messages returned to publishers
         self.history: History | None = None  # shown over HTTP
         self.operations: Operations | None = None  # the node, if the broker runs in one
         self.journal: Journal | None = None  # without one, everything is in memory only
         self.paging: Paging | None = None  # with a journal: moves messages out of memory, to be on disk only
         self.catalogue: Catalogue | None = None  # told of changes to durable objects
-        self.encodings: Mapping[
-            str, Callable[[], Encoding]
-        ] = {}  # by the protocol's name: makes the encoding of its messages
+        # by the protocol's name: makes the encoding of its messages
+        self.encodings: Mapping[str, Callable[[], Encoding]] = {}
         self.spans: SpanRecorder | None = (
             None  # records spans of messages whose publishers have begun a trace
         )

@@ -1,6 +1,6 @@
 """The contract of the catalogue, which is told of every change to objects and keeps the durable ones in the store.
 
-    VirtualHost, Access, Policies, Broker ── keep_x, forget_x ──> Catalogue ──> the store (durable/objects.py)
+    VirtualHost, Access, Policies, Broker ── keep_x, forget_x ──> Catalogue ──> the store (durable/stored_catalogue.py)
 
 Without a store there is no catalogue, and a change costs one attribute test. Every change is reported, durable or not:
 only the catalogue knows what is durable. All changes of one batch of input are kept together, or not at all.

@@ -60,9 +60,8 @@ class Client:
         self.meter: Meter | None = None  # counts what it publishes, where a rate is limited
         self.resumed: Callable[[], None] = nothing  # called when its meter, or a queue, lets it publish again
         self.waits_for: dict[Overfull, None] = {}  # queues that it has published to, and that are too long
-        self.unanswered = Unanswered(
-            0
-        )  # by its consumers that began under such a limit, of its whole connection
+        # by its consumers that began under such a limit, of its whole connection
+        self.unanswered = Unanswered(0)
         self.exclusive_queues: dict[Queue, None] = {}
         self._entered = False
 

@@ -219,9 +219,8 @@ class Consumer(ABC):
         self.browses = browses
         self.searching = False
         self.given = 0  # messages that it was given, as a consumer
-        self.bounds: list[
-            Unanswered
-        ] = []  # on the bytes that it may have unanswered, set by `Client.consume`
+        # on the bytes that it may have unanswered, set by `Client.consume`
+        self.bounds: list[Unanswered] = []
         self.timeout_s: float | None = None  # its own limit for answers, 0 for none; None: its queue's
         self.warnings: tuple[str, ...] = ()  # of what its client asked for and has no effect
         self.attached = False  # to the queue, by `Queue.add_consumer`

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leveret.features.recording.recordings import Plan, Recordings
-    from leveret.frontend import Dial, FrontEnd, Peer
+    from leveret.front_end import Dial, FrontEnd, Peer
 
 T = TypeVar("T")
 
@@ -40,9 +40,8 @@ class Reloaded:
     changed: tuple[str, ...] = ()  # keys whose new value is in force now
     needs_restart: tuple[str, ...] = ()  # keys whose new value needs a restart
     problems: tuple[str, ...] = ()  # why nothing was changed
-    refused: tuple[
-        str, ...
-    ] = ()  # plugin files and certificates that could not be loaded: the earlier ones stay in force
+    # plugin files and certificates that could not be loaded: the earlier ones stay in force
+    refused: tuple[str, ...] = ()
 
 
 class Connected(ABC):

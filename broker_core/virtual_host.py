@@ -29,7 +29,7 @@ from leveret.arguments.warnings import queue_warnings
 from leveret.errors import MISTAKES, AccessRefused, PreconditionFailed, no_exchange, no_queue
 from leveret.exchanges.answer import mistakes_refused
 from leveret.exchanges.decorator import decorate, told
-from leveret.exchanges.default import ByQueueName
+from leveret.exchanges.default import DefaultExchange
 from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, inequivalent
 from leveret.features.deduplication.deduplication import fits, new_deduplication
 from leveret.features.xa.branches import Branches
@@ -125,7 +125,7 @@ class VirtualHost(Traced):
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self.ending: set[Queue] = set()  # deleted, and waiting for messages that are to go elsewhere
         self._closing = False
-        self.default_exchange = Exchange(self, "", ByQueueName, durable=True)
+        self.default_exchange = Exchange(self, "", DefaultExchange, durable=True)
         self.exchanges[""] = self.default_exchange
         for exchange_name, type_name_, internal in PREDECLARED:
             type_class = broker.exchange_types[type_name_]

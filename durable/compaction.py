@@ -19,7 +19,7 @@ LOOK_EVERY: Final = 32  # commits between searches for chunks worth rewriting
 YOUNG_MS: Final = 1000  # the age below which chunks are left alone: their entries are often settled soon
 
 
-class Rewriter:
+class Compaction:
     """Rewrites chunks of one journal, one group at a time."""
 
     __slots__ = ("_busy", "_journal", "_since", "done")

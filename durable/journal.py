@@ -37,7 +37,7 @@ from leveret.durable.arrival_times import ArrivalTimes
 from leveret.durable.block_cache import BlockCache, Readings
 from leveret.durable.chunk_state import ChunkState
 from leveret.durable.chunks import Chunks
-from leveret.durable.compaction import Rewriter
+from leveret.durable.compaction import Compaction
 from leveret.durable.id_log import IdLog
 from leveret.durable.page_reader import FoundPage, read_again, read_page
 from leveret.durable.pending_commit import GatheringMoment, gathered, given_up, octets_of
@@ -122,7 +122,7 @@ class Journal(Durability):
         self._doubts = 0  # so many commits will not wait for consumers
         self._vain = 0  # commits in a row that waited for consumers in vain
         self._held = False  # a reply waits for the open commit
-        self._rewriter = Rewriter(self)
+        self._compaction = Compaction(self)
         self._objects: dict[str, str | None] = {}
         self._renewed: set[str] = set()  # keys of objects that were removed in the open commit, and are back
         self._numbers: list[Sequence[int]] = []  # settled entries known by their numbers only
@@ -216,7 +216,7 @@ class Journal(Durability):
             or self._tried
             or self._waits
             or self._paged_out
-            or self._rewriter.done
+            or self._compaction.done
             or self.appends
             or self.producers
             or self._cut
@@ -319,7 +319,7 @@ class Journal(Durability):
 
     def _has_arrivals_only(self) -> bool:
         """Return whether the open commit has nothing but messages of queues, and their settling."""
-        if self._objects or self._numbers or self._tried or self._paged_out or self._rewriter.done:
+        if self._objects or self._numbers or self._tried or self._paged_out or self._compaction.done:
             return False
         if self._waits:
             return False
@@ -364,7 +364,7 @@ class Journal(Durability):
         if self._waits:
             waits, self._waits = self._waits, {}
             commit.marks.update({entry.stored: mark for entry, mark in waits.items() if entry.stored > 0})
-        self._rewriter.replace_in(commit)
+        self._compaction.replace_in(commit)
         return flying
 
     def _settle_in(self, commit: Commit) -> None:
@@ -438,7 +438,7 @@ class Journal(Durability):
         self._landed(number)
         if self._short or self.store.is_short:
             self._look_at_room()
-        self._rewriter.look()
+        self._compaction.look()
         self._go_on()
         self._measure()
         self.on_durable()

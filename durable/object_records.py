@@ -13,7 +13,7 @@ from leveret.features.xa.branch import Verdict
 from leveret.features.xa.prepared import Outline, Path
 from leveret.limits import QueueType, UserLimits, VirtualHostLimits
 from leveret.policy import ApplyTo, Policy
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 from leveret.security.access import Permissions, TopicPermissions, User
 from leveret.security.passwords import PasswordHash
 from leveret.security.scram import Verifier
@@ -171,7 +171,7 @@ def queue_record(queue: Queue) -> Json:
     record: dict[str, Json] = {
         "number": queue.number,
         "auto_delete": queue.auto_delete,
-        "selector": written_text(queue.selector.text) if isinstance(queue, Sieve) else None,
+        "selector": written_text(queue.selector.text) if isinstance(queue, FilteredQueue) else None,
         "arguments": written_table(queue.arguments),
         "notes": written_table(queue.notes),
     }

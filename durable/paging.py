@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from leveret.flow import MIB, resident_octets
+from leveret.alarms import MIB, resident_octets
 from leveret.memory_tuning import give_back_memory
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:

@@ -211,9 +211,8 @@ def _take(
         columns = chunk.read(kept.entries)
     except DamagedError as error:
         recovered.damaged += 1
-        journal.next_entry = max(
-            journal.next_entry, kept.first + journal.chunk_entries
-        )  # it may be whole again
+        # it may be whole again
+        journal.next_entry = max(journal.next_entry, kept.first + journal.chunk_entries)
         log.error(
             "chunk %d cannot be read, its messages are not recovered; it stays in the store: %s",
             kept.first,

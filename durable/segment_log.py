@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from leveret.durable.store.contract import Reader
     from leveret.limits import QueueLimits
     from leveret.message import Message
-    from leveret.selectors.bloom import WantedValues
+    from leveret.selectors.bloom import BloomQuery
 
 log: Final = logging.getLogger("leveret.store")
 
@@ -406,7 +406,7 @@ class SegmentLog(Log):
         for then in waiting:
             then()
 
-    def seek(self, offset: int, wanted: WantedValues, then: Callable[[int], None]) -> None:
+    def seek(self, offset: int, wanted: BloomQuery, then: Callable[[int], None]) -> None:
         offset = self._behind_hole(max(offset, self.first))
         if offset >= self.committed or self._run_at(offset) is not None:
             then(offset)

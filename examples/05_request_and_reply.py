@@ -37,9 +37,8 @@ def ask(questions: list[int]) -> None:
         ) -> None:
             answers.append(f"{properties.correlation_id} squared is {body.decode()}")
 
-        channel.basic_consume(
-            REPLY_TO, on_answer, auto_ack=True
-        )  # on the channel that sends the requests, and before it does
+        # on the channel that sends the requests, and before it does
+        channel.basic_consume(REPLY_TO, on_answer, auto_ack=True)
         for question in questions:
             asked = pika.BasicProperties(reply_to=REPLY_TO, correlation_id=str(question))
             channel.basic_publish("", "squares", str(question).encode(), asked)

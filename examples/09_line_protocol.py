@@ -21,10 +21,10 @@ from urllib.parse import parse_qsl, urlencode
 
 from leveret.broker import Broker, Publisher
 from leveret.client import Client
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.delivery import Consumer, Delivery, Window
 from leveret.errors import AccessRefused, Failure, PreconditionFailed
-from leveret.frontend import FrontEnd, Peer, Protocol
+from leveret.front_end import FrontEnd, Peer, Protocol
 from leveret.message import Encoding, Facts, Message
 from leveret.outbox import Outbox
 from leveret.queues.queue import Queue

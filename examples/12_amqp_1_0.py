@@ -38,9 +38,8 @@ address = everything.link.remote_source.address  # /queues/amq.dyn-...
 
 sender = connection.create_sender(address)
 for colour, what in (("brown", "hare"), ("white", "turnip"), ("brown", "burrow")):
-    sender.send(
-        Message(body=f"a {colour} {what}", properties={"colour": colour})
-    )  # returns once it is accepted
+    # returns once it is accepted
+    sender.send(Message(body=f"a {colour} {what}", properties={"colour": colour}))
 
 white = connection.create_receiver(address, options=Selector("colour = 'white'"))
 print("chosen:", white.receive().body)

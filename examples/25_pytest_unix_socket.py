@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.server.node.threaded import ThreadedNode, embedded
 
 AMQP_0_9_1 = b"AMQP\x00\x00\x09\x01"

@@ -12,7 +12,7 @@ from leveret.perf.block import APPLICATION_HEADERS, DIGITS, Pattern, digits_at
 from leveret.perf.connection import Connection, Inbox, set_up
 from leveret.perf.deliveries import Run, Shape, Strides
 from leveret.perf.dial import connected, heard
-from leveret.perf.ends import Source, Subscription, Tally, count_run
+from leveret.perf.ends import ConsumerEnd, PublisherEnd, Tally, count_run
 from leveret.perf.errors import REFUSED, UNREACHABLE, PerfError
 from leveret.perf.plan import Plan, Url
 from leveret.perf.shares import SeenBy, body_of, cycle_of, source, subscription
@@ -33,7 +33,7 @@ FRAME_MAX: Final = 131072
 PRODUCT: Final = "leveret perf"
 
 
-class Talk:
+class Setup091:
     """A connection that sends a method and waits for its answer, to set things up. Raises PerfError."""
 
     def __init__(self, url: Url) -> None:
@@ -155,12 +155,12 @@ def properties_of(plan: Plan) -> BasicProperties:
 
 
 class Connection091(Connection):
-    def __init__(self, talk: Talk, inbox: Inbox, tally: Tally) -> None:
+    def __init__(self, talk: Setup091, inbox: Inbox, tally: Tally) -> None:
         super().__init__(talk.socket, talk.buffer, inbox)
         self._tally = tally
         self._now = 0
         self._strides = Strides(self._shape_at, self._on_run)
-        self.by_channel: dict[int, Source] = {}  # publishers
+        self.by_channel: dict[int, PublisherEnd] = {}  # publishers
 
     def take(self, octets: bytearray, end: int, now: int) -> int:
         self._now = now
@@ -169,7 +169,7 @@ class Connection091(Connection):
     def _on_run(self, run: Run) -> None:
         count_run(run, self.subscriptions, self._tally, self._now)
 
-    def acknowledge(self, channel: int, subscription: Subscription, at_least: int = 0) -> None:
+    def acknowledge(self, channel: int, subscription: ConsumerEnd, at_least: int = 0) -> None:
         count, last = subscription.to_acknowledge(at_least), subscription.acknowledged
         if count and not self.single_acks:
             self.say(ACK.pack(m.FRAME_METHOD, channel, 13, BASIC_ACK, last, 1, m.FRAME_END))
@@ -256,7 +256,7 @@ def publishing(
 ) -> Connection091:
     """Return a connection with these publishers, a channel for each."""
     sources = {}
-    with set_up(Talk(plan.url)) as talk:
+    with set_up(Setup091(plan.url)) as talk:
         for number in numbers:
             channel = talk.open_channel()
             if plan.confirms:
@@ -275,7 +275,7 @@ def publishing(
 def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, seen: SeenBy) -> Connection091:
     """Return a connection with these consumers, a channel for each of their queues."""
     subscriptions = {}
-    with set_up(Talk(plan.url)) as talk:
+    with set_up(Setup091(plan.url)) as talk:
         for number in numbers:
             for queue in plan.queues_of(number, plan.consumers):
                 channel = talk.open_channel()

@@ -11,11 +11,11 @@ from struct import Struct
 from typing import Final
 from urllib.parse import quote
 
-from leveret.perf.amqp10_setup import WINDOW, Talk10, refuse
+from leveret.perf.amqp10_setup import WINDOW, Setup10, refuse
 from leveret.perf.block import APPLICATION_HEADERS, DIGITS, Pattern, digits_at
 from leveret.perf.connection import Connection, Inbox, set_up
 from leveret.perf.deliveries import Run, Shape, Strides
-from leveret.perf.ends import Source, Subscription, Tally, count_run
+from leveret.perf.ends import ConsumerEnd, PublisherEnd, Tally, count_run
 from leveret.perf.errors import PerfError
 from leveret.perf.pace import SECOND
 from leveret.perf.plan import Plan
@@ -121,7 +121,7 @@ class Link:
 
 
 class Connection10(Connection):
-    def __init__(self, talk: Talk10, inbox: Inbox, tally: Tally, credit: int) -> None:
+    def __init__(self, talk: Setup10, inbox: Inbox, tally: Tally, credit: int) -> None:
         super().__init__(talk.socket, talk.buffer, inbox)
         self._tally = tally
         self._now = 0
@@ -129,7 +129,7 @@ class Connection10(Connection):
         self._credit = credit
         self._idle_ns = talk.idle_ms * 1_000_000 // 2
         self._alive_ns = 0
-        self.by_channel: dict[int, Source] = {}  # publishers, by the broker's channel
+        self.by_channel: dict[int, PublisherEnd] = {}  # publishers, by the broker's channel
         self.transfers: dict[int, Transfers] = {}  # the same
         self.links: dict[int, Link] = {}  # consumers, by the broker's channel
 
@@ -151,7 +151,7 @@ class Connection10(Connection):
                 self.links[channel].frames += count
         count_run(run, self.subscriptions, self._tally, self._now)
 
-    def acknowledge(self, channel: int, subscription: Subscription, at_least: int = 0) -> None:
+    def acknowledge(self, channel: int, subscription: ConsumerEnd, at_least: int = 0) -> None:
         link = self.links[channel]
         count = subscription.to_acknowledge(at_least)
         if count:
@@ -170,7 +170,7 @@ class Connection10(Connection):
             link.granted = grant
             self.say(self._flow(link, subscription, grant - subscription.received))
 
-    def _flow(self, link: Link, subscription: Subscription, credit: int) -> bytes:
+    def _flow(self, link: Link, subscription: ConsumerEnd, credit: int) -> bytes:
         seen = subscription.received & wire.MASK
         return wire.link_flow(
             link.channel, link.frames & wire.MASK, WINDOW, 0, 0, seen, max(credit, 0), 0, False
@@ -283,7 +283,7 @@ def publishing(
     """Return a connection with these publishers, a session and a link for each."""
     sources = {}
     transfers = {}
-    with set_up(Talk10(plan.url)) as talk:
+    with set_up(Setup10(plan.url)) as talk:
         for number in numbers:
             channel = talk.begin()
             patterns = _attach_sender(plan, talk, channel, number)
@@ -297,7 +297,7 @@ def publishing(
     return connection
 
 
-def _attach_sender(plan: Plan, talk: Talk10, channel: int, number: int) -> list[Pattern]:
+def _attach_sender(plan: Plan, talk: Setup10, channel: int, number: int) -> list[Pattern]:
     """Attach a link to the publisher's only address, or to none if each message has its own. Return its messages."""
     keys = plan.keys_of(number)
     outcomes = [Symbol("amqp:accepted:list"), Symbol("amqp:rejected:list"), Symbol("amqp:released:list")]
@@ -321,8 +321,8 @@ def _attach_sender(plan: Plan, talk: Talk10, channel: int, number: int) -> list[
 
 def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, seen: SeenBy) -> Connection10:
     """Return a connection with these consumers, a session and a link for each of their queues."""
-    subscriptions: dict[int, Subscription] = {}
-    with set_up(Talk10(plan.url)) as talk:
+    subscriptions: dict[int, ConsumerEnd] = {}
+    with set_up(Setup10(plan.url)) as talk:
         for number in numbers:
             for queue in plan.queues_of(number, plan.consumers):
                 channel = talk.begin()
@@ -336,7 +336,7 @@ def consuming(plan: Plan, numbers: Sequence[int], inbox: Inbox, tally: Tally, se
     return connection
 
 
-def _attach_receiver(plan: Plan, talk: Talk10, channel: int, name: str, queue: str) -> None:
+def _attach_receiver(plan: Plan, talk: Setup10, channel: int, name: str, queue: str) -> None:
     attach = p.Attach(
         name=name,
         handle=0,

@@ -21,7 +21,7 @@ NUMBERS: Final = count()
 Said = TypeVar("Said", bound=p.Record)
 
 
-class Talk10:
+class Setup10:
     """A connection that is being set up.
 
     `buffer` holds what came and was not read; `peer_frame_max` and `idle_ms` are what the broker asks for.

@@ -27,9 +27,8 @@ APPLICATION_HEADERS: Final[tuple[tuple[str, str | int], ...]] = (  # of real mes
     ("x-tenant", "t7"),
     ("attempt", 1),
 )
-HIGH: Final = bytes(
-    ord(f"{octet >> 4:x}") for octet in range(256)
-)  # the first hexadecimal digit of each byte
+# the first hexadecimal digit of each byte
+HIGH: Final = bytes(ord(f"{octet >> 4:x}") for octet in range(256))
 LOW: Final = bytes(ord(f"{octet & 15:x}") for octet in range(256))
 
 

@@ -13,11 +13,11 @@ from itertools import count
 from typing import Final
 
 from leveret.perf import report
-from leveret.perf.amqp091 import Talk
+from leveret.perf.amqp091 import Setup091
 from leveret.perf.ends import ENDLESS
 from leveret.perf.errors import PerfError
 from leveret.perf.histogram import Histogram
-from leveret.perf.pace import SECOND, Pacing
+from leveret.perf.pace import SECOND, Pace
 from leveret.perf.plan import Plan
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
@@ -32,14 +32,14 @@ class Churner:
         self._plan = plan
         self._number = number
         self._turn: Callable[[int], Callable[[], object]] = getattr(self, f"_{what}")
-        self._talk = None if what == "connections" else Talk(plan.url)
+        self._talk = None if what == "connections" else Setup091(plan.url)
         self._channel = 0 if self._talk is None else self._talk.open_channel()
         self.opening = Histogram()
         self.closing = Histogram()
         self.error: PerfError | None = None
 
     def run(self, until: Callable[[], bool], started: int) -> None:
-        pacing = Pacing(self._plan.rate) if self._plan.rate else None
+        pacing = Pace(self._plan.rate) if self._plan.rate else None
         try:
             for number in count():
                 due = started + pacing.time_of(number) if pacing else time.monotonic_ns()
@@ -65,7 +65,7 @@ class Churner:
             self._talk.close()
 
     def _connections(self, number: int) -> Callable[[], object]:
-        return Talk(self._plan.url).close
+        return Setup091(self._plan.url).close
 
     def _channels(self, number: int) -> Callable[[], object]:
         talk, channel = self._talk, self._channel + 1

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Protocol, TypeVar
 
-from leveret.perf.ends import Source, Subscription
+from leveret.perf.ends import ConsumerEnd, PublisherEnd
 from leveret.perf.errors import UNREACHABLE, PerfError
 
 READ: Final = 256 << 10  # bytes at a time
@@ -52,8 +52,8 @@ class Connection(ABC):
     def __init__(self, made: socket.socket, tail: bytes, inbox: Inbox) -> None:
         made.setblocking(False)
         self.socket = made
-        self.sources: Sequence[Source] = ()
-        self.subscriptions: dict[int, Subscription] = {}  # by channel
+        self.sources: Sequence[PublisherEnd] = ()
+        self.subscriptions: dict[int, ConsumerEnd] = {}  # by channel
         self.unanswered = 0  # consumers that the broker has not confirmed yet
         self.is_full = False  # the socket takes no more for now
         self.is_watched = False  # polled for room to send
@@ -69,7 +69,7 @@ class Connection(ABC):
         """Handle complete frames and return how many bytes they were. Raises PerfError."""
 
     @abstractmethod
-    def acknowledge(self, channel: int, subscription: Subscription, at_least: int = 0) -> None:
+    def acknowledge(self, channel: int, subscription: ConsumerEnd, at_least: int = 0) -> None:
         """Acknowledge handled messages if there are `at_least` as many, or as many as the plan says."""
 
     def keep_alive(self, now: int) -> None:

@@ -10,8 +10,8 @@ from typing import Final
 from leveret.perf.block import Block
 from leveret.perf.deliveries import Run
 from leveret.perf.histogram import Histogram
-from leveret.perf.pace import Pacing
-from leveret.perf.sequence_check import Seen
+from leveret.perf.pace import Pace
+from leveret.perf.sequence_check import SequenceCheck
 
 ENDLESS: Final = 1 << 62
 
@@ -40,7 +40,7 @@ class Tally:
         self.confirm_times = Histogram()
 
 
-class Source:
+class PublisherEnd:
     """A publisher: messages 0, 1, 2 ... as its window, its pace, its limit and (in 1.0) the broker's credit allow.
 
     With a pace, the clock of a message begins when it was due, whatever kept it: when a broker stalls, all messages
@@ -71,7 +71,7 @@ class Source:
         tally: Tally,
         limit: int,
         window: int,
-        pacing: Pacing | None,
+        pacing: Pace | None,
         at_once: int = ENDLESS,
     ) -> None:
         self._block = block
@@ -191,7 +191,7 @@ class Source:
         return stamps[number - end if len(stamps) > 1 else 0]
 
 
-class Subscription:
+class ConsumerEnd:
     """A consumer of one queue: what it has received, handled and acknowledged.
 
     With a time to think, it handles one message after another, and each takes that time.
@@ -210,7 +210,9 @@ class Subscription:
         "timed",
     )
 
-    def __init__(self, queue: str, tally: Tally, every: int, think_ns: int, seen: Seen | None) -> None:
+    def __init__(
+        self, queue: str, tally: Tally, every: int, think_ns: int, seen: SequenceCheck | None
+    ) -> None:
         self.queue = queue
         self._tally = tally
         self._every = every  # 0: no acknowledgements
@@ -256,7 +258,7 @@ class Subscription:
             self._seen.add(publisher, number)
 
 
-def count_run(run: Run, subscriptions: dict[int, Subscription], tally: Tally, now: int) -> None:
+def count_run(run: Run, subscriptions: dict[int, ConsumerEnd], tally: Tally, now: int) -> None:
     """Count a run for the subscriptions (by channel) that it belongs to."""
     if run.shape.ends:
         tally.received += run.count

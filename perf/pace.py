@@ -10,7 +10,7 @@ SECOND: Final = 1_000_000_000
 SLACK: Final = 1e-6  # of a message: the error of sums of fractions
 
 
-class Pacing:
+class Pace:
     """A pace of `steps`: messages per second, and for how many seconds. Times are nanoseconds since the start."""
 
     __slots__ = ("_per_round", "_round_ns", "_steps")

@@ -10,7 +10,7 @@ from typing import Final
 AHEAD_MAX: Final = 1 << 28  # no publisher sends as many: a number beyond is not ours
 
 
-class Seen:
+class SequenceCheck:
     """The messages that came out of one queue to one consumer, with a byte as flag for each."""
 
     __slots__ = ("_flags", "_latest", "doubled", "reordered")

@@ -7,12 +7,12 @@ from itertools import islice, product
 from typing import Final
 
 from leveret.perf.block import Block, Pattern
-from leveret.perf.ends import ENDLESS, Source, Subscription, Tally
-from leveret.perf.pace import Pacing
+from leveret.perf.ends import ENDLESS, ConsumerEnd, PublisherEnd, Tally
+from leveret.perf.pace import Pace
 from leveret.perf.plan import Plan
-from leveret.perf.sequence_check import Seen
+from leveret.perf.sequence_check import SequenceCheck
 
-SeenBy = list[tuple[str, Seen]]  # of each subscription, with the queue
+SeenBy = list[tuple[str, SequenceCheck]]  # of each subscription, with the queue
 CYCLE_MAX: Final = 1024  # kinds of messages of one publisher
 
 
@@ -29,18 +29,18 @@ def body_of(plan: Plan, publisher: int, size: int) -> bytes:
     return start + b"x" * (size - len(start))
 
 
-def subscription(plan: Plan, number: int, tally: Tally, seen: SeenBy) -> Subscription:
+def subscription(plan: Plan, number: int, tally: Tally, seen: SeenBy) -> ConsumerEnd:
     """Return a consumer of a queue. With the default exchange it does not matter which queue a message came from."""
     queue = plan.queue(number)
-    mine = Seen() if plan.verify else None
+    mine = SequenceCheck() if plan.verify else None
     if mine is not None:
         seen.append((queue if plan.exchange else "", mine))
-    return Subscription(queue, tally, plan.ack_every, int(plan.think_s * 1e9), mine)
+    return ConsumerEnd(queue, tally, plan.ack_every, int(plan.think_s * 1e9), mine)
 
 
-def source(plan: Plan, patterns: Sequence[Pattern], block_max: int, tally: Tally) -> Source:
+def source(plan: Plan, patterns: Sequence[Pattern], block_max: int, tally: Tally) -> PublisherEnd:
     """Return a publisher with these messages, in turn."""
     block = Block(patterns, block_max, plan.verify)
-    pacing = Pacing(plan.rate) if plan.rate else None
+    pacing = Pace(plan.rate) if plan.rate else None
     at_once = 1 if plan.single_writes else ENDLESS
-    return Source(block, tally, plan.messages or ENDLESS, plan.confirms, pacing, at_once)
+    return PublisherEnd(block, tally, plan.messages or ENDLESS, plan.confirms, pacing, at_once)

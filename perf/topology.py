@@ -5,7 +5,7 @@ This is done over AMQP 0-9-1, also for a load in 1.0. A queue that existed befor
 
 from __future__ import annotations
 
-from leveret.perf.amqp091 import Closed, Talk
+from leveret.perf.amqp091 import Closed, Setup091
 from leveret.perf.errors import PerfError
 from leveret.perf.plan import Plan
 from leveret.protocols.amqp091.codec import methods as m
@@ -29,7 +29,7 @@ class Topology:
         plan = self._plan
         if plan.predeclared:
             return
-        talk = Talk(plan.url)
+        talk = Setup091(plan.url)
         try:
             channel = talk.open_channel()
             if plan.exchange:
@@ -39,7 +39,7 @@ class Topology:
         finally:
             talk.close()
 
-    def _declare_exchange(self, talk: Talk, channel: int) -> int:
+    def _declare_exchange(self, talk: Setup091, channel: int) -> int:
         plan = self._plan
         if plan.delete:
             talk.call(m.ExchangeDelete(plan.exchange), m.ExchangeDeleteOk, channel)
@@ -49,7 +49,7 @@ class Topology:
         self._exchange = not exists
         return channel
 
-    def _declare_queue(self, talk: Talk, channel: int, number: int) -> int:
+    def _declare_queue(self, talk: Setup091, channel: int, number: int) -> int:
         plan = self._plan
         queue = plan.queue(number)
         if plan.delete:
@@ -70,7 +70,7 @@ class Topology:
         """Delete the queues and the exchange that did not exist before, unless they are to be kept."""
         if self._plan.keep or not (self._queues or self._exchange):
             return
-        talk = Talk(self._plan.url)
+        talk = Setup091(self._plan.url)
         try:
             channel = talk.open_channel()
             for queue in self._queues:
@@ -81,7 +81,7 @@ class Topology:
             talk.close()
 
 
-def _exists(talk: Talk, channel: int, asking: wire.Method) -> tuple[bool, int]:
+def _exists(talk: Setup091, channel: int, asking: wire.Method) -> tuple[bool, int]:
     """Return whether a queue or exchange exists, with the channel open again if the broker closed it for asking."""
     answer = m.QueueDeclareOk if isinstance(asking, m.QueueDeclare) else m.ExchangeDeclareOk
     try:
@@ -95,7 +95,7 @@ def _exists(talk: Talk, channel: int, asking: wire.Method) -> tuple[bool, int]:
         return False, channel
 
 
-def _declare(talk: Talk, channel: int, method: wire.Method, what: str) -> None:
+def _declare(talk: Setup091, channel: int, method: wire.Method, what: str) -> None:
     answer = m.QueueDeclareOk if isinstance(method, m.QueueDeclare) else m.ExchangeDeclareOk
     try:
         talk.call(method, answer, channel)

@@ -15,7 +15,7 @@ import attrs
 from leveret.perf import amqp091, amqp10
 from leveret.perf.connection import Connection, Inbox
 from leveret.perf.dial import TIMEOUT_S
-from leveret.perf.ends import Subscription, Tally
+from leveret.perf.ends import ConsumerEnd, Tally
 from leveret.perf.histogram import Histogram
 from leveret.perf.pace import SECOND
 from leveret.perf.plan import Plan
@@ -78,7 +78,7 @@ class Worker:
         self._by_number: dict[int, Connection] = {}  # by file descriptor
         self._publishers: dict[int, Connection] = {}  # by the number of their first publisher
         self._ready: dict[Connection, None] = {}  # may send at once
-        self._timers: list[tuple[int, int, Connection, Subscription | None]] = []
+        self._timers: list[tuple[int, int, Connection, ConsumerEnd | None]] = []
         self._timed: set[int] = set()  # file descriptors of publishers with a timer
         self._made = 0
         self._stopped = False
@@ -221,7 +221,7 @@ class Worker:
             for channel, each in connection.subscriptions.items():
                 self._go_on(connection, channel, each, now)
 
-    def _go_on(self, connection: Connection, channel: int, thinker: Subscription, now: int) -> None:
+    def _go_on(self, connection: Connection, channel: int, thinker: ConsumerEnd, now: int) -> None:
         again = thinker.think(now)
         connection.acknowledge(channel, thinker)
         self._watch(connection)

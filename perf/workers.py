@@ -24,9 +24,8 @@ def run(plan: Plan, conductor: Conductor) -> list[Sight]:
     """Run a plan. Raises PerfError."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # some systems refuse their own limit
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (most, most)
-        )  # a socket is a file; other processes inherit it
+        # a socket is a file; other processes inherit it
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with _interrupts(conductor.interrupt):
         return _alone(plan, conductor) if plan.processes == 1 else _together(plan, conductor)
 

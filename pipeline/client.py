@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 import attrs
 
+from leveret.pipeline.broker_client import TEXT_MAX, Answer, BrokerClient
 from leveret.pipeline.errors import Ahead, Expired, Fenced, Missing, NoStream, PipelineError, Refused, Remade
 from leveret.pipeline.options import Options
-from leveret.pipeline.requests import TEXT_MAX, Answer, Asker
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -77,7 +77,7 @@ class Client:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
-        self._asker = Asker(options, password, sleep, now)
+        self._asker = BrokerClient(options, password, sleep, now)
         host = quote(options.vhost, safe="")
         self._streams, self._leases = f"/api/leveret/streams/{host}", f"/api/leveret/leases/{host}"
 

@@ -58,7 +58,7 @@ from leveret.protocols.amqp10.codec.sections import octets_of
 from leveret.values import Properties, Table
 
 if TYPE_CHECKING:
-    from leveret.pipeline.filters import Conditions
+    from leveret.pipeline.filters import Filters
     from leveret.pipeline.row_filter import RowFilter
 
 MANY_ROWS: Final = (
@@ -206,7 +206,7 @@ class Decoder:
         columns: str,
         stream: str,
         partition: int,
-        conditions: Conditions | None = None,
+        conditions: Filters | None = None,
         row_filter: RowFilter | None = None,
     ) -> None:
         """Make a decoder. Rows that do not fulfil `conditions` may be left out; those that `row_filter` refuses are."""
@@ -215,9 +215,8 @@ class Decoder:
         self._filter = row_filter
         self._schema = schema
         self._columns = [(COLUMNS[columns][field.name], field.type) for field in schema]
-        self._with_headers = any(
-            field.name == "headers" and not is_struct(field.type) for field in schema
-        )  # as texts
+        # as texts
+        self._with_headers = any(field.name == "headers" and not is_struct(field.type) for field in schema)
         self._stream = stream
         self._partition = partition
         self._remembered: dict[Looks, Properties] = {}

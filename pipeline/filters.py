@@ -131,16 +131,15 @@ PLACES: Final[dict[str, dict[str, tuple[str, type]]]] = {
         "key": ("key", bytes),
     },
 }
-ORIGINS: Final[
-    dict[str, tuple[int, Decode]]
-] = {  # place in an origin, and how its text is shown in the column
+# place in an origin, and how its text is shown in the column
+ORIGINS: Final[dict[str, tuple[int, Decode]]] = {
     "exchange": (-2, readable),
     "routing_key": (-1, readable),
     "key": (-1, _as_octets),
 }
 
 
-class Conditions:
+class Filters:
     """The conditions of one query that a read takes into account. They travel to executors pickled."""
 
     def __init__(self, columns: str) -> None:

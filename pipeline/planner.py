@@ -30,7 +30,7 @@ from leveret.pipeline.options import (
 )
 
 if TYPE_CHECKING:
-    from leveret.pipeline.filters import Conditions
+    from leveret.pipeline.filters import Filters
 
 log: Final = logging.getLogger("leveret.pipeline")
 Streams: TypeAlias = dict[Partition, Stream]
@@ -80,7 +80,7 @@ class Planner:
 
     # Batch reads.
 
-    def batch(self, conditions: Conditions | None = None) -> list[Range]:
+    def batch(self, conditions: Filters | None = None) -> list[Range]:
         """Return the ranges that `spark.read` reads, without what the conditions exclude."""
         streams = self._streams()
         starting = self._options.starting or Edge.EARLIEST
@@ -97,7 +97,7 @@ class Planner:
 
     def _narrow(
         self,
-        conditions: Conditions,
+        conditions: Filters,
         streams: Streams,
         start: dict[Partition, int],
         end: dict[Partition, int],

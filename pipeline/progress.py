@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 import attrs
 
+from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.offsets import from_json
 from leveret.pipeline.options import Connection, Use, read_options
-from leveret.pipeline.requests import Asker
 
 log: Final = logging.getLogger("leveret.pipeline")
 
@@ -114,7 +114,7 @@ class ProgressReporter:
         self._options = attrs.evolve(asked, retry_s=min(asked.retry_s, RETRY_S))
         self._totals: dict[str, tuple[int, int | None]] = {}  # rows read and published since the start
         self._refused = False  # the broker does not want to know, and is not told again
-        self._asker: Asker | None = None
+        self._asker: BrokerClient | None = None
 
     def tell(self, found: QueryProgress) -> None:
         """Report a micro-batch. What goes wrong is logged: the query is not held up by it."""
@@ -142,7 +142,7 @@ class ProgressReporter:
         path = f"{PATH}{quote(self._options.vhost, safe='')}/{quote(found.name, safe='')}"
         try:
             if self._asker is None:
-                self._asker = Asker(self._options)
+                self._asker = BrokerClient(self._options)
             answer = self._asker.ask("PUT", path, None, json.dumps(body).encode(), "application/json")
             if answer.status != 200:
                 self._refused = True

@@ -14,8 +14,8 @@ from urllib.parse import quote
 
 import attrs
 
+from leveret.pipeline.broker_client import Answer, BrokerClient
 from leveret.pipeline.errors import Missing, PipelineError, Refused, Unreachable
-from leveret.pipeline.requests import Answer, Asker
 from leveret.pipeline.sink_options import SinkOptions
 
 Part: TypeAlias = tuple[int, int, int]  # partition, attempt, rows
@@ -61,9 +61,9 @@ class Publisher:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
-        self._asker = Asker(options, password, sleep, now)
+        self._asker = BrokerClient(options, password, sleep, now)
         longer = attrs.evolve(options, timeout_s=max(options.timeout_s, PATIENCE_S))
-        self._patient = Asker(longer, password, sleep, now)
+        self._patient = BrokerClient(longer, password, sleep, now)
         self._vhost = quote(options.vhost, safe="")
         self._asked = {"mandatory": "true"} if options.mandatory else {}
 

@@ -17,7 +17,7 @@ from leveret.pipeline.planner import lost
 from leveret.pipeline.row_filter import row_filter
 
 if TYPE_CHECKING:
-    from leveret.pipeline.filters import Conditions
+    from leveret.pipeline.filters import Filters
 
 
 class Blocks(Protocol):
@@ -27,7 +27,7 @@ class Blocks(Protocol):
 
 
 def rows_of(
-    options: Options, columns: Schema, asked: Range, conditions: Conditions | None = None
+    options: Options, columns: Schema, asked: Range, conditions: Filters | None = None
 ) -> Iterator[Batch]:
     """Yield the rows of a range, which are fetched from the broker. Raises PipelineError."""
     client = Client(options)

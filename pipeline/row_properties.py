@@ -41,9 +41,8 @@ def written(fields: Fields, headers: Table | None, persistent: bool) -> bytes:
         if seconds < 0:
             raise BadRow("column 'properties.timestamp' is before 1970 in a row")
     octets = ENCODING.write(Properties(**given, headers=headers))  # type: ignore[arg-type]
-    if (
-        headers and not octets[0] & HEADERS_FLAG
-    ):  # the encoding leaves headers out if properties do not fit a frame
+    # the encoding leaves headers out if properties do not fit a frame
+    if headers and not octets[0] & HEADERS_FLAG:
         raise BadRow(f"column 'headers' and properties have more than {WRITTEN_MAX} bytes in a row")
     return octets
 

@@ -173,9 +173,8 @@ class Shape:
 
     rows: Array  # indices
     values: Mapping[str, Column]  # of properties, by their neutral names
-    headers: (
-        Sequence[tuple[str, Column]] | None
-    )  # names and texts; None: they have none, or nobody asks for them
+    # names and texts; None: they have none, or nobody asks for them
+    headers: Sequence[tuple[str, Column]] | None
 
     def properties(self, kind: Kind) -> Array:
         """Return a struct for each row."""

@@ -52,9 +52,8 @@ SCALARS: Final = IDS | {NULL, 0x41, 0x42, 0x56, 0x72, 0x73, 0x82, TIMESTAMP}
 LISTS: Final = frozenset((0xC0, 0xD0))
 MAPS: Final = frozenset((0xC1, 0xD1))
 SHORT_NAMES: Final = frozenset((0xA1, 0xA3))
-ONE_OCTET: Final = frozenset(
-    (0xA0, 0xA1, 0xA3, 0xC0, 0xC1)
-)  # in which their size is; that of others has four
+# in which their size is; that of others has four
+ONE_OCTET: Final = frozenset((0xA0, 0xA1, 0xA3, 0xC0, 0xC1))
 UUID_PARTS: Final = ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32))  # of its digits
 PROPERTIES_BEGIN: Final = b"\x00\x53\x73"
 APPLICATION_BEGIN: Final = b"\x00\x53\x74"

@@ -53,9 +53,8 @@ class SinkOptions(Connection):
 
 
 TABLE: Final = {field.metadata["name"].lower(): field for field in attrs.fields(SinkOptions)}
-SPARKS: Final = frozenset(
-    ("checkpointlocation", "queryname")
-)  # options of a query that Spark also passes to the sink
+# options of a query that Spark also passes to the sink
+SPARKS: Final = frozenset(("checkpointlocation", "queryname"))
 
 
 def read_sink_options(given: Mapping[str, str]) -> SinkOptions:

@@ -32,7 +32,7 @@ from leveret.pipeline.arrow import Batch, schema_of
 from leveret.pipeline.client import Client
 from leveret.pipeline.columns import columns_of
 from leveret.pipeline.errors import BadOption
-from leveret.pipeline.filters import Conditions
+from leveret.pipeline.filters import Filters
 from leveret.pipeline.leases import HeldLeases, Leases
 from leveret.pipeline.offsets import Json, Range, from_json, to_json
 from leveret.pipeline.options import Options, Use, read_options
@@ -92,7 +92,7 @@ class ReadTask(InputPartition):
 
 
 def batches(
-    options: Options, schema: StructType, partition: InputPartition, conditions: Conditions | None = None
+    options: Options, schema: StructType, partition: InputPartition, conditions: Filters | None = None
 ) -> Iterator[Batch]:
     """Yield the rows of a task, in an executor."""
     assert isinstance(partition, ReadTask)
@@ -121,7 +121,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._conditions: Conditions | None = None
+        self._conditions: Filters | None = None
 
     @property
     def pushFilters(self) -> OptionalPush:
@@ -131,7 +131,7 @@ class BatchReader(DataSourceReader):
         """Take conditions of the query's WHERE into account, and return those that Spark has to test."""
         if self._options.reader_name is not None:  # there may be queues, whose blocks are given whole
             return filters
-        self._conditions = Conditions(self._options.columns)
+        self._conditions = Filters(self._options.columns)
         return self._conditions.push(filters)
 
     def partitions(self) -> list[InputPartition]:

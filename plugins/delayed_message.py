@@ -24,7 +24,7 @@ from leveret.arguments.exchange_arguments import ExchangeArgument
 from leveret.clock import Timer
 from leveret.errors import PreconditionFailed
 from leveret.exchanges.exchange_type import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
-from leveret.exchanges.held_messages import Held
+from leveret.exchanges.held_messages import HeldMessage
 from leveret.message import Message
 from leveret.queues import delays
 from leveret.values import Table
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
 DELAYED_TYPE: Final = "x-delayed-type"
 
 
-Waiting: TypeAlias = tuple[
-    float, int, Held
-]  # until when (monotonic seconds), a number that rises, the message
+# until when (monotonic seconds), a number that rises, the message
+Waiting: TypeAlias = tuple[float, int, HeldMessage]
 
 
 class DelayedMessage(ExchangeType):
@@ -90,7 +89,7 @@ class DelayedMessage(ExchangeType):
         else:
             self._inner.keep(message)
 
-    def hold_again(self, held: Held) -> None:
+    def hold_again(self, held: HeldMessage) -> None:
         waiting = (held.expires_at, held.position, held)
         heappush(self._held, waiting)
         if self._held[0] is waiting:
@@ -135,7 +134,7 @@ class DelayedMessage(ExchangeType):
         finally:
             self._wake_at_the_earliest()
 
-    def _release(self, held: Held) -> None:
+    def _release(self, held: HeldMessage) -> None:
         self._released = held.message
         try:
             self.exchange.virtual_host.broker.release_delayed(self.exchange, held.message)

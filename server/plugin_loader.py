@@ -34,7 +34,7 @@ from leveret.exchanges.decorator import ExchangeDecorator
 from leveret.exchanges.exchange_type import Exchange, ExchangeType, LooksAt
 from leveret.exchanges.missing import Missing
 from leveret.exchanges.standard import STANDARD
-from leveret.frontend import Protocol
+from leveret.front_end import Protocol
 from leveret.interceptors.contract import Interceptor
 from leveret.interceptors.standard import STANDARD as INTERCEPTORS
 
@@ -131,9 +131,8 @@ class ReloadReport:
 
     loaded: tuple[str, ...]  # from files that are new or have changed
     unchanged: tuple[str, ...]  # from files that have not changed
-    refused: tuple[
-        tuple[str, str], ...
-    ]  # a file, a folder, or an exchange that keeps its old type, each with the traceback or the reason
+    # a file, a folder, or an exchange that keeps its old type, each with the traceback or the reason
+    refused: tuple[tuple[str, str], ...]
     removed: tuple[str, ...]  # offered by no plugin any more
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.durable.store.contract import Store
 from leveret.server.node.node import Node, TrioClock
 from leveret.server.node.threaded import CLOSING_S, ThreadedNode

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from leveret.config.load import Config
+    from leveret.config.config import Config
     from leveret.server.node.threaded import ThreadedNode
-    from leveret.testing.observed import LeveretBroker
+    from leveret.testing.leveret_broker import LeveretBroker
 
 HELP = "configuration of the node behind leveret_broker (TOML); its addresses and data folder are ignored"
 
@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session")
 def leveret_config(pytestconfig: pytest.Config) -> Config:
     """The configuration of `leveret_node`: that of the option, or a bare node in memory. Override it if needed."""
-    from leveret.config.load import load
+    from leveret.config.config import load
     from leveret.server.node.threaded import EMBEDDED, embedded
 
     file: Path | None = pytestconfig.getoption("leveret_config")
@@ -52,7 +52,7 @@ def leveret_node(leveret_config: Config) -> Iterator[ThreadedNode]:
 @pytest.fixture
 def leveret_broker(leveret_node: ThreadedNode) -> Iterator[LeveretBroker]:
     """An empty broker for a test: `url`, `published(exchange)`, `queue(name)`, `unacked(name)`, `faults`, `clock`."""
-    from leveret.testing.observed import fresh_broker
+    from leveret.testing.leveret_broker import fresh_broker
 
     with fresh_broker(leveret_node) as broker:
         yield broker

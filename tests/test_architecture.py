@@ -262,3 +262,54 @@ def test_the_largest_circle_of_modules_does_not_grow() -> None:
     """Imports for types count: whoever changes one of these modules has to know all the others."""
     graph = {name: imports_of(path) for name, path in MODULES.items()}
     assert max(map(len, circles(graph))) <= CIRCLE_MAX
+
+
+def words(name: str) -> list[str]:
+    """Return the words of a class or a file, in lower case and without a plural's s, and no version of AMQP."""
+    parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return [part.lower().removesuffix("s") for part in parts]
+
+
+def main_class(tree: ast.Module) -> str | None:
+    """Return the public class that makes up more than half of what a module defines, if there is one."""
+    sizes = {
+        node.name: (node.end_lineno or 0) - node.lineno + 1
+        for node in tree.body
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    largest = max(sizes, key=lambda name: sizes[name], default="")
+    return largest if 2 * sizes.get(largest, 0) > sum(sizes.values()) and largest[0].isupper() else None
+
+
+def bears(path: Path, name: str) -> bool:
+    """Return whether a class has all words of a file's name, or that and its folder's all words of the class."""
+    file = path.stem.replace("_", "")
+    if all(word in name.lower() for word in words(path.stem)):
+        return True
+    return any(word in file for word in words(name)) and all(
+        word in f"{path.parent.name} {file}" for word in words(name)
+    )
+
+
+def test_a_class_that_makes_up_a_module_is_called_as_the_file() -> None:
+    """Another public class of the module may bear the name, of which the largest is a part. Contracts have none."""
+    strange = []
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("[!_]*.py")):
+            tree = ast.parse(path.read_text())
+            largest = main_class(tree)
+            names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+            if largest and path.stem != "contract" and not any(bears(path, name) for name in names):
+                strange.append(f"{path.relative_to(ROOT)}: {largest}")
+    assert strange == []
+
+
+def test_a_folder_has_several_modules_and_no_module_has_its_name_beside_it() -> None:
+    for package in PACKAGES:
+        for folder in (
+            path for path in (ROOT / package).rglob("*") if path.is_dir() and path.name != "__pycache__"
+        ):
+            inside = [path for path in folder.iterdir() if path.name not in ("__init__.py", "__pycache__")]
+            assert len(inside) != 1, folder
+            for name in (folder.name, folder.name.removesuffix("s")):
+                assert not folder.with_name(f"{name}.py").exists(), folder

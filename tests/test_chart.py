@@ -17,7 +17,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from leveret.config.load import Config, parse
+from leveret.config.config import Config, parse
 from leveret.protocols.http.server.request import Level
 from leveret.protocols.http.server.routes import find
 from leveret.version import VERSION
@@ -106,9 +106,8 @@ def test_helm_finds_nothing_to_say_and_kubernetes_takes_what_is_rendered(helm: s
     assert "[WARNING]" not in done.stdout
     objects = rendered(helm, values)
     for each in objects:
-        if each["apiVersion"].startswith(
-            "monitoring.coreos.com"
-        ):  # of an operator, and in no release of Kubernetes
+        # of an operator, and in no release of Kubernetes
+        if each["apiVersion"].startswith("monitoring.coreos.com"):
             continue
         for version in KUBERNETES:
             kubernetes_validate.validate(each, version, strict=True)

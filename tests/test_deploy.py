@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.config.load import Config, parse
+from leveret.config.config import Config, parse
 from leveret.protocols.http.server.request import Level
 from leveret.protocols.http.server.routes import find
 from tests.sources import FOLDERS, ROOT

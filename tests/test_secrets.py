@@ -13,10 +13,10 @@ import attrs
 import pytest
 import trio
 
-from leveret.config.load import ConfigError, load, parse
-from leveret.frontend import TlsFacts
+from leveret.config.config import ConfigError, load, parse
+from leveret.front_end import TlsFacts
 from leveret.protocols.amqp010.codec import commands as c
-from leveret.protocols.amqp091.broker.sasl import AmqPlain
+from leveret.protocols.amqp091.broker.amqplain import AmqPlain
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.fields import encode_table
 from leveret.security.sasl import STANDARD

@@ -27,7 +27,7 @@ from leveret.protocols.amqp10.broker.publishing import Projection
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec import sections, wire
 from leveret.protocols.amqp10.codec.errors import AmqpError as AmqpError10
-from leveret.protocols.amqp10.machine.repeats import pattern_at
+from leveret.protocols.amqp10.machine.transfer_pattern import pattern_at
 from tests.amqp091.samples import METHODS, PROPERTIES
 from tests.amqp10.messages import messages
 from tests.durable.store.test_chunk import entries

@@ -23,7 +23,7 @@ from leveret.arguments.row import Effect, Row, Section
 from leveret.arguments.server_names import NAME_PREFIX
 from leveret.exchanges.exchange_type import ExchangeType
 from leveret.exchanges.standard import STANDARD
-from leveret.frontend import Protocol
+from leveret.front_end import Protocol
 from leveret.limits import QueueType
 
 INTRODUCTION = """\

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 from leveret.config.compat import Compat
-from leveret.config.load import PREFIX, Config
+from leveret.config.config import PREFIX, Config
 from leveret.config.records import UNSET, Key, Record, RecordOf, keys_of, written
 from leveret.config.sections import CompatSettings
 from leveret.config.types import Kind, ListOf, TableOf

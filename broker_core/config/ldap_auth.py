@@ -91,7 +91,7 @@ class LdapGroup(Record):
 
 
 @attrs.frozen(kw_only=True)
-class LdapSettings(Record):
+class LdapAuthSettings(Record):
     """A directory that passwords are checked by, where `security.backends` names `ldap`. It needs the extra `ldap`:
     `pip install "leveret[ldap]"`.
     """

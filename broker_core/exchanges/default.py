@@ -16,7 +16,7 @@ from leveret.message import Message
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class ByQueueName(ExchangeType):
+class DefaultExchange(ExchangeType):
     name = "direct"  # the type that clients and operators are shown
     looks_at = LooksAt.KEY
 

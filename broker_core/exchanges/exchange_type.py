@@ -23,7 +23,7 @@ from leveret.arguments.warnings import binding_warnings, exchange_warnings
 from leveret.clock import NEVER
 from leveret.errors import MISTAKES, PreconditionFailed
 from leveret.exchanges.binding_selector import NOTHING, selector_in
-from leveret.exchanges.held_messages import Held, Holding
+from leveret.exchanges.held_messages import HeldMessage, HeldMessages
 from leveret.features.deduplication.deduplication import RecentMessages
 from leveret.values import Table, frozen
 
@@ -190,7 +190,7 @@ class ExchangeType(ABC):
         A type that overrides it may remember the message, or `self.exchange.hold` it, having answered `HANDLED`.
         """
 
-    def hold_again(self, held: Held) -> None:
+    def hold_again(self, held: HeldMessage) -> None:
         """Called when the node starts, after the bindings, for each message that `Exchange.hold` had on disk.
 
         In the order in which they were held. A type that does not override it has them routed as if published now.
@@ -314,7 +314,7 @@ class Exchange(Destination):
         self.slow_calls = 0  # of this version of the type: the node waited for each
         self.slowest_s = 0.0
         self.is_watched = not is_ours(type_class)  # `begins` and `ends` are called around the type's code
-        self.holding: Holding | None = None  # the messages it holds; None until it first holds one
+        self.holding: HeldMessages | None = None  # the messages it holds; None until it first holds one
         self.type = type_class(self)
         self.prepare()
 
@@ -374,7 +374,7 @@ class Exchange(Destination):
         self.forget_routes()
         self.virtual_host.broker.bygone.add_exchange(self)
 
-    def hold(self, message: Message, due: float = NEVER) -> Held:
+    def hold(self, message: Message, due: float = NEVER) -> HeldMessage:
         """Hold a message for later; on disk too, if it and the exchange are durable, so that it survives a restart.
 
         To be called by the exchange's type in `keep`. The type comes back to the result by a timer of its own, at `due`
@@ -387,24 +387,24 @@ class Exchange(Destination):
                 catalogue.keep_holding(self)
         return holding.hold(message, due)
 
-    def begin_to_hold(self) -> Holding:
+    def begin_to_hold(self) -> HeldMessages:
         """Create and return the record of the messages that it holds."""
-        self.holding = Holding(self)
+        self.holding = HeldMessages(self)
         return self.holding
 
-    def let_go(self, held: Held) -> None:
+    def let_go(self, held: HeldMessage) -> None:
         """Hold a message no longer: it was delivered or is not needed any more. Calling this twice is harmless."""
         if self.holding is not None:
             self.holding.drop([held])
 
-    def hold_again(self, held: Iterable[Held]) -> None:
+    def hold_again(self, held: Iterable[HeldMessage]) -> None:
         """Take back messages that it held on disk before the start, in their order, and pass them to the type."""
         holding = self.holding or self.begin_to_hold()
         for each in held:
             holding.take_back(each)
             self.give_back(each)
 
-    def give_back(self, held: Held) -> None:
+    def give_back(self, held: HeldMessage) -> None:
         """Pass a restored message to the type. If the type raises, the message stays on disk for a better version."""
         try:
             self.type.hold_again(held)

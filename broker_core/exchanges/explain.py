@@ -191,9 +191,8 @@ class DryEncoding(Encoding):
 
 
 def dry_message(exchange: str, key: str, headers: Table, properties: Properties, body: bytes) -> Message:
-    seen = {
-        name: value for name, value in headers.items() if name != "BCC"
-    }  # as exchanges and consumers see them
+    # as exchanges and consumers see them
+    seen = {name: value for name, value in headers.items() if name != "BCC"}
     facts = Facts(
         durable=properties.durable,
         priority=properties.priority or 0,

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from leveret.message import Message
 
 
-class Held(Entry):
+class HeldMessage(Entry):
     """A message that is held. Its `expires_at` is the time when it is due, its `position` its order of arrival."""
 
     __slots__ = ("holding",)
 
-    def __init__(self, message: Message, holding: Holding, position: int, due: float) -> None:
+    def __init__(self, message: Message, holding: HeldMessages, position: int, due: float) -> None:
         super().__init__(message, position, due)
         self.holding = holding
 
-    def holder(self) -> Holding:
+    def holder(self) -> HeldMessages:
         return self.holding
 
 
-class Holding:
+class HeldMessages:
     """The messages that one exchange holds, oldest first. It is a `Holder` for the store."""
 
     __slots__ = ("_position", "exchange", "held", "number")
@@ -42,7 +42,7 @@ class Holding:
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
         self.number = 0  # in the store; 0: not in the store
-        self.held: dict[Held, None] = {}
+        self.held: dict[HeldMessage, None] = {}
         self._position = 0  # of the next
 
     @property
@@ -50,8 +50,8 @@ class Holding:
         """The exchange as error texts name it."""
         return f"exchange '{self.exchange.name}' in vhost '{self.exchange.virtual_host.name}'"
 
-    def hold(self, message: Message, due: float) -> Held:
-        held = Held(message, self, self._position, due)
+    def hold(self, message: Message, due: float) -> HeldMessage:
+        held = HeldMessage(message, self, self._position, due)
         self._position += 1
         self.held[held] = None
         journal = self.exchange.virtual_host.broker.journal
@@ -60,7 +60,7 @@ class Holding:
             journal.arrivals.append(held)
         return held
 
-    def drop(self, held: Iterable[Held]) -> None:
+    def drop(self, held: Iterable[HeldMessage]) -> None:
         """Hold these messages no longer; those that it does not hold are ignored."""
         journal = self.exchange.virtual_host.broker.journal
         for each in held:
@@ -73,14 +73,14 @@ class Holding:
         journal = self.exchange.virtual_host.broker.journal
         assert journal is not None, "only what was kept can be restored"
         for page in pages:
-            again: list[Held] = []
+            again: list[HeldMessage] = []
             stored = journal.fetch(self, page)
             if len(stored) < len(page):
                 journal.missed(self, page, stored)
             for number, position, due, message in stored:
                 if number <= journal.redelivered_to:
                     message = message.repeated()
-                again.append(held := Held(message, self, position, due))
+                again.append(held := HeldMessage(message, self, position, due))
                 held.stored = number
             self.exchange.hold_again(again)
 
@@ -98,7 +98,7 @@ class Holding:
         """Return nothing: held messages were never delivered."""
         return ()
 
-    def take_back(self, held: Held) -> None:
+    def take_back(self, held: HeldMessage) -> None:
         """Hold a message that was held when the node ended. Called in their order."""
         self.held[held] = None
         self._position = held.position + 1

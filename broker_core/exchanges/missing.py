@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from leveret.errors import PreconditionFailed, Unsupported
 from leveret.exchanges.exchange_type import ExchangeType
-from leveret.exchanges.held_messages import Held
+from leveret.exchanges.held_messages import HeldMessage
 from leveret.message import Message
 from leveret.values import Table
 
@@ -32,7 +32,7 @@ class Missing(ExchangeType):
     def binding_warnings(self, arguments: Table) -> list[str]:
         return []
 
-    def hold_again(self, held: Held) -> None:
+    def hold_again(self, held: HeldMessage) -> None:
         """Leave the message held until the type is there again, as only that knows what it was held for."""
 
     def close(self) -> None:

@@ -103,9 +103,8 @@ def matching(root: TrieNode, words: list[str]) -> Iterable[TrieNode]:
     for word in words:
         before, here = here, {}
         for node in before:
-            if (
-                node in found
-            ):  # only a node after `#` matches before the key has ended: it may take this word too
+            # only a node after `#` matches before the key has ended: it may take this word too
+            if node in found:
                 here[node] = None
             if (child := node.words.get(word)) is not None:
                 enter(child, here, found)

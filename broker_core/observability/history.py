@@ -137,9 +137,8 @@ class History:
         self._broker = broker
         self._series_max = series_max
         self._series: dict[object, Series] = {}  # the one that changed longest ago comes first
-        self._idle: dict[
-            object, tuple[int, int]
-        ] = {}  # objects without a series for want of room: the hash of their counts, and the tick
+        # objects without a series for want of room: the hash of their counts, and the tick
+        self._idle: dict[object, tuple[int, int]] = {}
         self._there: dict[VirtualHost, Things] = {}  # of the last round
         self._started_at = 0.0
         self._round: Generator[None, None, None]

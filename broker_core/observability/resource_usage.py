@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from leveret.flow import free_octets, resident_octets
+from leveret.alarms import free_octets, resident_octets
 
 if TYPE_CHECKING:
     from leveret.operations import Operations

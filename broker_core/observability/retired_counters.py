@@ -1,6 +1,6 @@
 """The counts of deleted queues and exchanges, kept so that sums over all of them never decrease.
 
-Queue, Exchange ──deleted──> Bygone ──> totals of a virtual host, or of the node
+Queue, Exchange ──deleted──> RetiredCounters ──> totals of a virtual host, or of the node
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from leveret.queues.queue import Queue
 
 
-class Bygone:
+class RetiredCounters:
     """The sums by virtual host, and of all."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("leveret.broker")
 
 
-class Disuse:
+class AutoDelete:
     """The timers after which one queue is deleted."""
 
     __slots__ = ("_destroyed", "_expires", "_queue", "_unused")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leveret.clock import NEVER
-from leveret.queues.deferred_free import PAUSE_S, PORTION
+from leveret.queues.discarded_messages import PAUSE_S, PORTION
 
 if TYPE_CHECKING:
     from leveret.clock import Timer

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 from leveret.arguments.queue_declaration import queue_type
 from leveret.config.compat import QuorumPriorities
 from leveret.limits import QueueLimits, QueueType
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 from leveret.queues.queue import Queue
-from leveret.queues.quorum_levels import StrictQueue, TwoLevelQueue
+from leveret.queues.quorum_queue import QuorumQueue, TwoLevelQuorumQueue
 from leveret.queues.sequenced import work_queue_kind
 from leveret.queues.stream import StreamQueue
 from leveret.queues.work_queue import WorkQueue
@@ -28,8 +28,8 @@ KINDS: Final[dict[QueueType, type[Queue]]] = {
 
 QUORUM_KINDS: Final[dict[QuorumPriorities, type[Queue]]] = {
     QuorumPriorities.NONE: WorkQueue,
-    QuorumPriorities.TWO_LEVELS: TwoLevelQueue,
-    QuorumPriorities.STRICT: StrictQueue,
+    QuorumPriorities.TWO_LEVELS: TwoLevelQuorumQueue,
+    QuorumPriorities.STRICT: QuorumQueue,
 }
 
 
@@ -48,7 +48,7 @@ def new_queue(
     type_ = queue_type(arguments)
     said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
     if selector is not None:
-        sieve = Sieve(*said)
+        sieve = FilteredQueue(*said)
         sieve.selector = selector
         return sieve
     kind = KINDS[type_]

@@ -27,8 +27,8 @@ from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from leveret.delivery import Consumer, Delivery
-    from leveret.queues.level import Lane
-    from leveret.queues.searchable_level import Cursor, SearchedLane
+    from leveret.queues.lane import Lane
+    from leveret.queues.searched_lane import Cursor, SearchedLane
 
 ALL: Final = 1 << 62  # the share of a level that has none
 

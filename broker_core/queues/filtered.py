@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from leveret.selectors.parser import Selector
 
 
-class Sieve(WorkQueue):
+class FilteredQueue(WorkQueue):
     """A work queue that keeps the messages that match its selector, and ignores the others."""
 
     __slots__ = ("selector",)

@@ -31,7 +31,7 @@ from leveret.exchanges.routing import Route, identity_at, kept_by
 from leveret.limits import QueueLimits
 from leveret.message import Message, Notes
 from leveret.queues.dead_letters import addressed, is_cycle, notes_of_death
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import REJECTED, Queue
 from leveret.queues.work_queue import WorkQueue
 

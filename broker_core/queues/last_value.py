@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.delivery import Delivery
 from leveret.message import said_in
-from leveret.queues.on_disk import PAGE_MESSAGES
+from leveret.queues.backlog import PAGE_MESSAGES
 from leveret.queues.overflow import refuses, turned_away
 from leveret.queues.queue import BY_BACKOFF
 from leveret.queues.schedule import put_off
@@ -27,7 +27,7 @@ from leveret.queues.work_queue import WorkQueue
 if TYPE_CHECKING:
     from leveret.durability import Page
     from leveret.message import Message
-    from leveret.queues.level import Lane
+    from leveret.queues.lane import Lane
 
 REPLACED: Final = float("-inf")  # the expiry time of a replaced message
 DEAD_MAX: Final = 64  # entries of replaced messages that are not worth removing

@@ -25,8 +25,8 @@ from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from leveret.message import Message
-    from leveret.queues.round_robin import Ring
-    from leveret.queues.searchable_level import Cursor, SearchedLane
+    from leveret.queues.round_robin import RoundRobin
+    from leveret.queues.searched_lane import Cursor, SearchedLane
 
 LOOK_AHEAD: Final = 2_000  # messages of other consumers' groups that a cursor passes by: 2 ms
 NAMES_MAX: Final = 100_000  # waiting messages whose group is cached
@@ -57,7 +57,7 @@ class Fetch(Consumer):
         """Do nothing: a fetch is not attached."""
 
 
-class GroupedQueue(WorkQueue):
+class MessageGroupQueue(WorkQueue):
     """A work queue whose message groups each go to one consumer at a time."""
 
     __slots__ = ("_claims", "_held", "_names", "gone")
@@ -70,7 +70,7 @@ class GroupedQueue(WorkQueue):
         self.gone = 0  # messages that have left the lanes
 
     def new_search(self) -> Search:
-        return GroupedSearch(self)
+        return MessageGroupSearch(self)
 
     # The holders of groups.
 
@@ -104,7 +104,7 @@ class GroupedQueue(WorkQueue):
         held.count -= 1
         if not held.count:
             del self._held[group]
-            if isinstance(self.search, GroupedSearch):
+            if isinstance(self.search, MessageGroupSearch):
                 self.search.freed(group)
             self.touch()
 
@@ -165,12 +165,12 @@ class GroupedQueue(WorkQueue):
         return super().purge()
 
 
-class GroupedSearch(Search):
+class MessageGroupSearch(Search):
     """A search whose cursors pass by messages of groups that other consumers hold."""
 
     __slots__ = ("_groups", "_missed", "_passed", "_stuck")
 
-    def __init__(self, queue: GroupedQueue) -> None:
+    def __init__(self, queue: MessageGroupQueue) -> None:
         super().__init__(queue)
         self._groups = queue
         # For each group, the cursors that have passed by its messages, with lane and first position.
@@ -187,7 +187,7 @@ class GroupedSearch(Search):
                 missed.pop(cursor, None)
         super().remove(consumer)
 
-    def serve(self, ring: Ring) -> None:
+    def serve(self, ring: RoundRobin) -> None:
         super().serve(ring)
         gone = self._groups.gone
         rested = [(cursor, lane) for cursor, (lane, then) in self._stuck.items() if gone >= then + LOOK_AHEAD]

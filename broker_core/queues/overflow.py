@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.limits import Overflow
-from leveret.queues.deferred_free import PAUSE_S, PORTION
+from leveret.queues.discarded_messages import PAUSE_S, PORTION
 from leveret.queues.overfull import FLOWING
 from leveret.queues.queue import MAXLEN
 
 if TYPE_CHECKING:
     from leveret.message import Message
-    from leveret.queues.level import Lane
+    from leveret.queues.lane import Lane
     from leveret.queues.work_queue import WorkQueue
 
 NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT, *FLOWING)  # queues that take every message

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.limits import FLOW_RESUME_PERCENT, Overflow
-from leveret.queues.deferred_free import PAUSE_S, PORTION
+from leveret.queues.discarded_messages import PAUSE_S, PORTION
 
 if TYPE_CHECKING:
     from leveret.client import Client

@@ -13,7 +13,7 @@ from leveret.delivery import Consumer
 
 
 @final
-class Ring:
+class RoundRobin:
     """The consumers of one priority that are believed able to take messages, in turn."""
 
     __slots__ = ("first", "last", "priority")
@@ -66,19 +66,19 @@ class Ring:
         consumer.before = consumer.behind = None
 
 
-def ring_of(rings: list[Ring], priority: int) -> Ring:
+def ring_of(rings: list[RoundRobin], priority: int) -> RoundRobin:
     """Return the ring of a priority, made if it is not there. `rings`: highest priority first."""
     for at, ring in enumerate(rings):
         if ring.priority == priority:
             return ring
         if ring.priority < priority:
-            rings.insert(at, Ring(priority))
+            rings.insert(at, RoundRobin(priority))
             return rings[at]
-    rings.append(Ring(priority))
+    rings.append(RoundRobin(priority))
     return rings[-1]
 
 
-def step_out(rings: list[Ring], consumer: Consumer) -> None:
+def step_out(rings: list[RoundRobin], consumer: Consumer) -> None:
     """Remove a consumer from its ring, and the ring, if it is empty then."""
     for ring in rings:
         if ring.priority == consumer.priority:

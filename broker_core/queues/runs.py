@@ -12,7 +12,7 @@ from leveret.outbox import OVERHEAD
 
 if TYPE_CHECKING:
     from leveret.message import Message
-    from leveret.queues.level import Lane
+    from leveret.queues.lane import Lane
     from leveret.queues.queue import Queue
     from leveret.queues.work_queue import WorkQueue
 

@@ -26,8 +26,8 @@ from leveret.clock import NEVER
 from leveret.delivery import Delivery, read_back
 from leveret.durability import PENDING, Page
 from leveret.mark import mark_of
-from leveret.queues.deferred_free import PAUSE_S
 from leveret.queues.delays import due_ms_of
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import EXPIRED
 
 if TYPE_CHECKING:
@@ -104,9 +104,8 @@ class Schedule:
         self._queue = queue
         self._heap: list[Scheduled] = []  # may have entries that are not in `_items` any more
         self._items: dict[int, Scheduled] = {}  # by position
-        self._loaded: deque[Scheduled] = (
-            deque()
-        )  # those with a delivery, in order of arrival, and some without
+        # those with a delivery, in order of arrival, and some without
+        self._loaded: deque[Scheduled] = deque()
         self._timer: Timer | None = None
         self._reading = False  # a thread reads some that are due
         self.octets = 0  # bytes of bodies
@@ -160,9 +159,8 @@ class Schedule:
         """Return the messages that are due, or expire, first. It takes a look at some of the heap only."""
         heap = self._heap
         found: list[Scheduled] = []
-        border = (
-            [(heap[0], 0)] if heap else []
-        )  # entries whose parents have been looked at, with their places
+        # entries whose parents have been looked at, with their places
+        border = [(heap[0], 0)] if heap else []
         while border and len(found) < count:
             item, at = heappop(border)
             if self._items.get(item.position) is item:

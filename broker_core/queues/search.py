@@ -23,14 +23,14 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.delivery import Consumer, Delivery
 from leveret.outbox import OVERHEAD
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import Queue
-from leveret.queues.searchable_level import Cursor, SearchedLane
+from leveret.queues.searched_lane import Cursor, SearchedLane
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
     from leveret.message import Message
-    from leveret.queues.round_robin import Ring
+    from leveret.queues.round_robin import RoundRobin
     from leveret.queues.work_queue import WorkQueue
 
 TESTS: Final = 500  # messages of one queue that are tested in one batch: 2 to 8 ms
@@ -78,7 +78,7 @@ class Search:
 
     # Serving.
 
-    def serve(self, ring: Ring) -> None:
+    def serve(self, ring: RoundRobin) -> None:
         """Deliver to the consumers of one priority, in turn, the messages that suit each."""
         content: list[Consumer] = []  # consumers for which there is nothing more now
         unfinished: list[Consumer] = []

@@ -15,7 +15,7 @@ from leveret.arguments.checks import whole
 from leveret.limits import QueueLimits
 from leveret.queues.fair_share import FairQueue
 from leveret.queues.last_value import LastValueQueue
-from leveret.queues.message_groups import GroupedQueue
+from leveret.queues.message_groups import MessageGroupQueue
 from leveret.queues.overflow import refuses, turned_away
 from leveret.queues.work_queue import WorkQueue
 from leveret.values import Int64
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NUMBERED: Final = "numbered"  # a key of the queue's notes: the last number that was assigned
 
 
-class NumberedQueue(WorkQueue):
+class SequencedQueue(WorkQueue):
     """A work queue that numbers its messages."""
 
     __slots__ = ()
@@ -54,29 +54,29 @@ class NumberedQueue(WorkQueue):
         super().dispatch()
 
 
-class NumberedFairQueue(NumberedQueue, FairQueue):
+class SequencedFairQueue(SequencedQueue, FairQueue):
     """A fair-share queue that numbers its messages."""
 
     __slots__ = ()
 
 
-class NumberedGroupedQueue(NumberedQueue, GroupedQueue):
+class SequencedMessageGroupQueue(SequencedQueue, MessageGroupQueue):
     """A queue with message groups that numbers its messages."""
 
     __slots__ = ()
 
 
-class NumberedLastValueQueue(NumberedQueue, LastValueQueue):
+class SequencedLastValueQueue(SequencedQueue, LastValueQueue):
     """A last-value queue that numbers its messages. Numbers are missing where messages were replaced."""
 
     __slots__ = ()
 
 
-NUMBERING: Final[dict[type[WorkQueue], type[NumberedQueue]]] = {
-    WorkQueue: NumberedQueue,
-    FairQueue: NumberedFairQueue,
-    GroupedQueue: NumberedGroupedQueue,
-    LastValueQueue: NumberedLastValueQueue,
+NUMBERING: Final[dict[type[WorkQueue], type[SequencedQueue]]] = {
+    WorkQueue: SequencedQueue,
+    FairQueue: SequencedFairQueue,
+    MessageGroupQueue: SequencedMessageGroupQueue,
+    LastValueQueue: SequencedLastValueQueue,
 }
 """The numbering variant of each kind of work queue."""
 
@@ -87,7 +87,7 @@ def work_queue_kind(limits: QueueLimits) -> type[WorkQueue]:
     if limits.last_value_key is not None:
         kind = LastValueQueue
     elif limits.group_key is not None:
-        kind = GroupedQueue
+        kind = MessageGroupQueue
     elif limits.fair_share:
         kind = FairQueue
     return kind if limits.sequence_header is None else NUMBERING[kind]

@@ -17,7 +17,7 @@ from typing import Final
 from leveret.arguments.checks import text, truth_fault
 from leveret.errors import PreconditionFailed
 from leveret.message import filter_value
-from leveret.selectors.bloom import WantedValues
+from leveret.selectors.bloom import BloomQuery
 from leveret.selectors.conditions import AnyOf, ConditionNode, In, IsNull, Known, Reading
 from leveret.selectors.parser import Selector
 from leveret.values import Table, Value, type_name
@@ -48,7 +48,7 @@ def stream_filter(arguments: Table, described: str) -> Selector | None:
     condition: ConditionNode = In(FilterValueField(), values)
     if matches_unfiltered:
         condition = AnyOf([condition, IsNull(FilterValueField())])
-    wanted = WantedValues([*values, None] if matches_unfiltered else values)
+    wanted = BloomQuery([*values, None] if matches_unfiltered else values)
     return Selector(f"{FILTER} in {sorted(values)}", condition, wanted)
 
 

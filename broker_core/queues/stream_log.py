@@ -21,7 +21,7 @@ from leveret.outbox import OVERHEAD
 if TYPE_CHECKING:
     from leveret.durable.store.contract import Packed
     from leveret.limits import QueueLimits
-    from leveret.selectors.bloom import WantedValues
+    from leveret.selectors.bloom import BloomQuery
 
 PRODUCERS_MAX: Final = 10_000  # of a stream whose sequence numbers are kept; the least recent are forgotten
 FORGOTTEN: Final = -1  # stands for a sequence number that is forgotten
@@ -117,7 +117,7 @@ class Log(ABC):
         """Load messages at `offset` for `read`; then, maybe at once, call `then`, unless the log ends before."""
 
     @abstractmethod
-    def seek(self, offset: int, wanted: WantedValues, then: Callable[[int], None]) -> None:
+    def seek(self, offset: int, wanted: BloomQuery, then: Callable[[int], None]) -> None:
         """Load messages like `fetch`, but those that are wanted, or some more.
 
         Pass over blocks on disk, from `offset` on, that have none by their filters. Then, maybe at once, call `then`
@@ -201,7 +201,7 @@ class MemoryLog(Log):
     def fetch(self, offset: int, then: Callable[[], None]) -> None:
         then()
 
-    def seek(self, offset: int, wanted: WantedValues, then: Callable[[int], None]) -> None:
+    def seek(self, offset: int, wanted: BloomQuery, then: Callable[[int], None]) -> None:
         then(offset)
 
     def offset_since(self, wall: float, then: Callable[[int], None]) -> None:

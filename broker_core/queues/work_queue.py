@@ -5,14 +5,14 @@
                ├──────────────release──────────────────────┤
                └──due── scheduled <──release, for later────┘
 
-Waiting messages stand in one lane per priority (`level.py`). A lane is a deque of arrivals plus a heap of those that
+Waiting messages stand in one lane per priority (`lane.py`). A lane is a deque of arrivals plus a heap of those that
 came back, so a message returns to its old place in O(log n); messages that do not fit into memory are on disk only.
 Consumers stand in rings, one per consumer priority (`round_robin.py`). A consumer that cannot take more leaves its ring
 and returns through `wake`, so that no message costs a look at idle consumers.
 
 Consumers with selectors, and those that browse, do not take from the head: `search.py` serves a queue that has any.
 
-A message that a consumer gave back may have to wait for a time (`retry.py`): `schedule.py` keeps it until then.
+A message that a consumer gave back may have to wait for a time (`backoff.py`): `schedule.py` keeps it until then.
 
 Expiry, limits and dead-lettering cost a message one attribute test each where they are not in use.
 """
@@ -33,10 +33,11 @@ from leveret.errors import AccessRefused
 from leveret.limits import Overflow, QueueLimits, QueueType
 from leveret.outbox import OVERHEAD
 from leveret.queues import runs
-from leveret.queues.auto_delete import Disuse
+from leveret.queues.auto_delete import AutoDelete
+from leveret.queues.backlog import PAGE_MESSAGES, Backlog
+from leveret.queues.backoff import Backoff, backoff_of
 from leveret.queues.expiry import Expiry
-from leveret.queues.level import Lane
-from leveret.queues.on_disk import PAGE_MESSAGES, Backlog
+from leveret.queues.lane import Lane
 from leveret.queues.overflow import (
     NEVER_FULL,
     bury_all,
@@ -57,8 +58,7 @@ from leveret.queues.queue import (
     REJECTED,
     Queue,
 )
-from leveret.queues.retry import Backoff, backoff_of
-from leveret.queues.round_robin import Ring, ring_of, step_out
+from leveret.queues.round_robin import RoundRobin, ring_of, step_out
 from leveret.queues.schedule import Schedule, Scheduled, is_for_later, put_off
 from leveret.queues.search import Search, takes_now
 from leveret.values import Table
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from leveret.virtual_host import VirtualHost
 
 
-NO_RINGS: Final[list[Ring]] = []
+NO_RINGS: Final[list[RoundRobin]] = []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -119,7 +119,7 @@ class WorkQueue(Queue):
         self.search: Search | None = None  # exists while a consumer has a selector, or browses
         self.schedule: Schedule | None = None  # created with the first message that waits for a time
         self.backoff: Backoff | None = None  # how long messages wait that a consumer gave back
-        self.rings: list[Ring] = []  # highest priority first
+        self.rings: list[RoundRobin] = []  # highest priority first
         self.active: Consumer | None = None  # the single active consumer
         self.awaited: dict[HeldDeadLetters, int] | None = None  # refused here: the size of the first of each
         self.overfull: Overfull | None = None  # created when the queue is over a limit that refuses nothing
@@ -129,7 +129,7 @@ class WorkQueue(Queue):
         self.expiring = 0  # waiting messages that will expire
         self.rises = False  # a priority may make a difference, for which there is only one lane yet
         self.expiry: Expiry | None = None  # created with the first message that will expire
-        self.disuse: Disuse | None = None  # created when the queue may be deleted for lack of use
+        self.disuse: AutoDelete | None = None  # created when the queue may be deleted for lack of use
         self.set_up()
         self.apply(limits)
 
@@ -158,10 +158,10 @@ class WorkQueue(Queue):
             self.dead_letters.route_again()
         self.touch()
 
-    def in_disuse(self) -> Disuse:
+    def in_disuse(self) -> AutoDelete:
         """Return the queue's deletion rules for lack of use, created on the first call."""
         if self.disuse is None:
-            self.disuse = Disuse(self)
+            self.disuse = AutoDelete(self)
         return self.disuse
 
     def open_lanes(self) -> None:

@@ -145,7 +145,7 @@ class Strangers(Generic[K]):
         return next(iter(self._networks)) if too_many else None
 
 
-class Door(Generic[K]):
+class Admission(Generic[K]):
     """Decides which new connections are admitted.
 
     `descriptors` is how many the process may have open; None: there is no limit. A part of them is kept from

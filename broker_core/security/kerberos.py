@@ -18,8 +18,8 @@ from typing import Final
 import gssapi
 from gssapi.raw import GSSError
 
+from leveret.config.config import ConfigError
 from leveret.config.kerberos import KerberosSettings
-from leveret.config.load import ConfigError
 from leveret.config.types import Problem, printed
 from leveret.security.access import Access
 from leveret.security.sasl import (
@@ -69,7 +69,7 @@ class Acceptor:
         return name if at and realm == self.settings.realm else None
 
 
-class Gssapi(Mechanism):
+class Kerberos(Mechanism):
     """GSSAPI with Kerberos."""
 
     name = "GSSAPI"

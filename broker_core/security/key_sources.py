@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from leveret.clock import Clock
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.config.oauth import OAuthSettings
 from leveret.config.types import Place
 from leveret.config.urls import HttpUrl

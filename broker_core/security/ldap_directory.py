@@ -16,7 +16,7 @@ import ldap
 from ldap.dn import escape_dn_chars, str2dn
 from ldap.filter import escape_filter_chars
 
-from leveret.config.ldap_auth import DN, USERNAME, LdapSettings
+from leveret.config.ldap_auth import DN, USERNAME, LdapAuthSettings
 
 NO_ATTRIBUTES: Final = ["1.1"]  # RFC 4511, section 4.5.1.8
 GROUPS_MAX: Final = 1000
@@ -45,7 +45,7 @@ class DirectoryUser:
 class Directory:
     """The servers of one directory."""
 
-    def __init__(self, settings: LdapSettings) -> None:
+    def __init__(self, settings: LdapAuthSettings) -> None:
         self._settings = settings
 
     def user(self, name: str, password: str) -> DirectoryUser | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from leveret.config.ldap_auth import LdapGroup, LdapSettings
+from leveret.config.ldap_auth import LdapAuthSettings, LdapGroup
 from leveret.security.access import Permission, Permissions, User, compiled
 from leveret.security.http_requests import NoResponse
 from leveret.security.ldap_directory import (
@@ -71,7 +71,7 @@ class GroupGrants(Grants):
 class LdapUsers(RemoteLogins["DirectoryUser | NoResponse | None"]):
     """The users of one directory."""
 
-    def __init__(self, settings: LdapSettings, clock: Clock, access: Access, key: bytes) -> None:
+    def __init__(self, settings: LdapAuthSettings, clock: Clock, access: Access, key: bytes) -> None:
         super().__init__(clock, key, settings.cache_s, settings.cache_refusals)
         self.settings = settings
         self._directory = Directory(settings)

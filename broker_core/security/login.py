@@ -29,7 +29,7 @@ from leveret.values import Value
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
-    from leveret.frontend import Peer
+    from leveret.front_end import Peer
     from leveret.security.access import User
 
 SHOWN_MAX: Final = 255  # characters shown of a claimed name

@@ -54,9 +54,8 @@ class PasswordHash:
 
     kept: bytes = attrs.field(repr=False)
     algorithm: str = SHA256
-    scram: Verifier | None = attrs.field(
-        default=None, repr=False, eq=False
-    )  # left out of comparisons: with or without a verifier, it is the same password
+    # left out of comparisons: with or without a verifier, it is the same password
+    scram: Verifier | None = attrs.field(default=None, repr=False, eq=False)
 
     @classmethod
     def of(cls, password: str | bytes, salt: bytes, algorithm: str = SHA256) -> PasswordHash:

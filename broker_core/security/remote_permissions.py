@@ -24,7 +24,7 @@ from leveret.security.scopes import Grants
 
 if TYPE_CHECKING:
     from leveret.clock import Clock, Timers
-    from leveret.frontend import FrontEnd
+    from leveret.front_end import FrontEnd
     from leveret.security.access import Access
 
 log: Final = logging.getLogger("leveret.security")

@@ -309,9 +309,8 @@ def text(octets: bytes) -> str:
 
 
 STANDARD: Final[tuple[type[Mechanism], ...]] = (Plain, Anonymous, External, Scram, Demonstration)
-BEARERS: Final = frozenset(
-    ("OAUTHBEARER", "XOAUTH2")
-)  # `bearer.py`, which is imported where one is configured
+# `bearer.py`, which is imported where one is configured
+BEARERS: Final = frozenset(("OAUTHBEARER", "XOAUTH2"))
 GSSAPI: Final = "GSSAPI"  # `kerberos.py`, likewise
 DEFAULT_PREFERENCE: Final = ("PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL")
 
@@ -337,9 +336,9 @@ class Mechanisms:
 
             more = (OAuthBearer, XOAuth2, *more)
         if GSSAPI in preference and access.kerberos is not None:
-            from leveret.security.kerberos import Gssapi
+            from leveret.security.kerberos import Kerberos
 
-            more = (Gssapi, *more)
+            more = (Kerberos, *more)
         known = {
             each.name: each
             for each in (*STANDARD, *more)

@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.config.types import Place, printed
 
 JWKS_SIZE_MAX: Final = 1 << 20

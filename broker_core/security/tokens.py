@@ -61,9 +61,8 @@ class Tokens:
 
         Raises ConfigError if a file cannot be read or holds no usable key, or a library is missing."""
         self._settings = settings
-        self._waiting: dict[
-            Waiting, tuple[TrustedIssuer, str, SignedToken]
-        ] = {}  # with the name of each login
+        # with the name of each login
+        self._waiting: dict[Waiting, tuple[TrustedIssuer, str, SignedToken]] = {}
         # With keys of their own; the one of the section itself is the first.
         self.issuers: Sequence[TrustedIssuer] = tuple(
             TrustedIssuer(each, clock, nameless, fetch, self._on_keys) for each in settings.with_keys()

@@ -1,7 +1,7 @@
 """Bloom filters say of a block which filter values its messages may have, without a look at the messages.
 
     values of a block's messages ──filter_of──> bits, kept beside the block's header
-    values that a reader wants ──WantedValues──> is the block worth reading?   no: certainly not; yes: perhaps
+    values that a reader wants ──BloomQuery──> is the block worth reading?   no: certainly not; yes: perhaps
 
 A filter has from 16 to 255 bytes. Each value sets four bits; a block has none of the values of which a bit is missing.
 Messages without a filter value together count as one more value. With 16 bytes, one of 200 blocks of ten values each is
@@ -43,7 +43,7 @@ def mask_of(value: str | None, octets: int) -> int:
     return mask
 
 
-class WantedValues:
+class BloomQuery:
     """The filter values that a reader wants. None among them stands for messages without a value."""
 
     __slots__ = ("_masks", "values")

@@ -84,7 +84,7 @@ def compile_term(text: str) -> Selector:
     """Compile a selector that is an Erlang term. Raises PreconditionFailed, which names the position of the mistake."""
     if len(text) > LENGTH_MAX:
         raise PreconditionFailed(f"it has {len(text)} characters, and may have {LENGTH_MAX}")
-    return Selector(text, TermParser(tokens(text)).whole())
+    return Selector(text, ErlangTermParser(tokens(text)).whole())
 
 
 def tokens(text: str) -> Iterator[Token]:
@@ -137,7 +137,7 @@ def _number(at: int, group: str, said: str) -> int | float:
     return -value if base.startswith("-") else value
 
 
-class TermParser(TokenReader):
+class ErlangTermParser(TokenReader):
     """A recursive-descent parser for the tokens of one term."""
 
     def __init__(self, found: Iterator[Token]) -> None:

@@ -228,9 +228,8 @@ class Expression:
 
 def parsed(text: str) -> ExpressionPart:
     """Parse an expression that `re` accepts. Raises ValueError if it is not supported."""
-    open_: list[tuple[list[ExpressionPart], list[ExpressionPart]]] = [
-        ([], [])
-    ]  # of each open group: its complete alternatives, and the last one
+    # of each open group: its complete alternatives, and the last one
+    open_: list[tuple[list[ExpressionPart], list[ExpressionPart]]] = [([], [])]
     at = 0
     while at < len(text):
         token = TOKENS.match(text, at)

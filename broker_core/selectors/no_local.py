@@ -10,7 +10,7 @@ from leveret.selectors.conditions import TRUTH, ConditionNode, Known, Reading
 from leveret.selectors.parser import Selector
 
 
-class FromOthers(ConditionNode):
+class NoLocal(ConditionNode):
     """The condition that a message came by another connection."""
 
     __slots__ = ("peer",)
@@ -25,4 +25,4 @@ class FromOthers(ConditionNode):
 
 def from_others(peer: object) -> Selector:
     """Return the condition that a message came by another connection than this one (`Client.peer`)."""
-    return Selector("no-local", FromOthers(peer))
+    return Selector("no-local", NoLocal(peer))

@@ -53,7 +53,7 @@ from leveret.selectors.conditions import (
 from leveret.selectors.tokens import END, NAME, VALUE, Token, TokenReader, tokens, wrong
 
 if TYPE_CHECKING:
-    from leveret.selectors.bloom import WantedValues
+    from leveret.selectors.bloom import BloomQuery
 
 LENGTH_MAX: Final = 4096  # characters
 DEPTH_MAX: Final = 64  # nested operators and parentheses
@@ -65,7 +65,7 @@ class Selector:
 
     __slots__ = ("_condition", "text", "wanted")
 
-    def __init__(self, text: str, condition: ConditionNode, wanted: WantedValues | None = None) -> None:
+    def __init__(self, text: str, condition: ConditionNode, wanted: BloomQuery | None = None) -> None:
         self.text = text  # as the client wrote it
         self._condition = condition
         self.wanted = wanted  # values that a message must have one of to match; None: it need not

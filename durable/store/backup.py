@@ -46,9 +46,8 @@ from leveret.durable.store.syncing import sync_file, sync_folder
 
 STEP_PAGES: Final = 2048  # copied at a time: 8 MiB
 STEP_OCTETS: Final = 1 << 20  # read from a segment at a time
-HELD_OCTETS: Final = (
-    1 << 26
-)  # bytes of segments copied while a moment is held; after more, a new moment is taken
+# bytes of segments copied while a moment is held; after more, a new moment is taken
+HELD_OCTETS: Final = 1 << 26
 ROUNDS_MAX: Final = 8  # at most: the node may write as fast as this copies
 
 Progress = Callable[[int, int], None]  # bytes copied, bytes in all
@@ -136,9 +135,8 @@ class Snapshot:
             self.database.execute("rollback")
             before = redo_log.read(log, folder)
             self._begin()
-            if (
-                not before.round
-            ):  # if one has begun since, then after this moment, or with nothing of it confirmed
+            # if one has begun since, then after this moment, or with nothing of it confirmed
+            if not before.round:
                 self.logged = before
                 return
             self.logged = redo_log.read(log, folder)

@@ -21,7 +21,7 @@ import attrs
 from mypy_extensions import mypyc_attr
 
 from leveret.message import Message
-from leveret.selectors.bloom import WantedValues
+from leveret.selectors.bloom import BloomQuery
 
 T = TypeVar("T")
 
@@ -189,14 +189,12 @@ class Commit:
         self.objects: dict[str, str | None] = {}  # key to JSON, in the order of first change; None: deleted
         self.renewed: set[str] = set()  # keys of objects in the place of others, which this commit removes
         self.chunks: list[Entries] = []  # to be encoded by the store's thread (`chunk.pack`)
-        self.settled: dict[
-            int, bytes
-        ] = {}  # chunk to the bits of its settled entries, replacing earlier ones
+        # chunk to the bits of its settled entries, replacing earlier ones
+        self.settled: dict[int, bytes] = {}
         self.marks: dict[int, int] = {}  # entry to its number of failed deliveries
         self.dropped: list[int] = []  # deleted chunks, with their bits and marks
-        self.replaced: list[
-            tuple[list[int], Chunk]
-        ] = []  # deleted chunks, and one with what was left in them
+        # deleted chunks, and one with what was left in them
+        self.replaced: list[tuple[list[int], Chunk]] = []
         self.appends: list[Append] = []  # to streams; those of one stream are in order
         self.cut: list[tuple[int, int]] = []  # stream and first offset of deleted segments
         self.ended: list[int] = []  # deleted streams, with all that they have
@@ -289,7 +287,7 @@ class Reader(ABC):
         """
 
     @abstractmethod
-    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: BloomQuery) -> BlockRange:
         """Find blocks with wanted messages by their filters, from the block that has `offset` on.
 
         Raises DamagedError, whose `next` is the offset after the damage, and StoreError.

@@ -19,11 +19,11 @@ from zlib import crc32
 
 import attrs
 
+from leveret.alarms import free_octets
 from leveret.durable.store.contract import DamagedError, NoSpaceError, StoreError
 from leveret.durable.store.folder import MESSAGES, META, BadFolder, Folder
 from leveret.durable.store.reserve import RESERVE_OCTETS
 from leveret.durable.store.syncing import sync_folder
-from leveret.flow import free_octets
 
 FORMAT: Final = 1
 # Added to it in a messages.db that has marks of entries that wait (`mark.py`), or priorities below 0 (`chunk.py`),
@@ -32,9 +32,8 @@ LOGGED: Final = 2  # and while some of its commits may be in the redo log only (
 FORMAT_MAX: Final = FORMAT + WAITING + LOGGED
 IDS: Final = {MESSAGES: 0x4C76724D, META: 0x4C767254}  # SQLite's application_id
 PAGE_OCTETS: Final = 4096
-LEFT_OCTETS: Final = (
-    RESERVE_OCTETS // 4
-)  # left free on the disk after a log was copied: for a start, and for commits
+# left free on the disk after a log was copied: for a start, and for commits
+LEFT_OCTETS: Final = RESERVE_OCTETS // 4
 LOCKED_S: Final = 5.0  # how long to wait for another program's lock
 
 RUNNING, CLOSED, COPIED = 0, 1, 2  # how a store ended: not at all, properly, as a copy of a running one
@@ -206,9 +205,8 @@ def _make(file: Path, state: DatabaseState) -> None:
     """Create a database under another name, and rename it once it is whole."""
     made = file.with_suffix(".new")
     made.unlink(missing_ok=True)
-    made.touch(
-        mode=0o600
-    )  # not readable by others, wherever the folder is; SQLite gives its logs the same mode
+    # not readable by others, wherever the folder is; SQLite gives its logs the same mode
+    made.touch(mode=0o600)
     connection = sqlite3.connect(made, isolation_level=None)
     try:
         connection.execute(f"pragma page_size={PAGE_OCTETS}")

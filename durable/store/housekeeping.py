@@ -33,9 +33,8 @@ from leveret.durable.store.reserve import STEP_OCTETS, Reserve
 from leveret.durable.store.wal_tail import log_of
 
 LOG_OCTETS: Final = 4 << 20  # of the log, before it is copied: with 32 MiB p99 of a commit is 5 times as long
-LOG_OCTETS_MAX: Final = (
-    4 * LOG_OCTETS
-)  # then it is truncated; reusing it takes half as long as letting it grow
+# then it is truncated; reusing it takes half as long as letting it grow
+LOG_OCTETS_MAX: Final = 4 * LOG_OCTETS
 COMMIT_OCTETS: Final = 8 * PAGE_OCTETS  # of the log that a commit takes besides its chunks, about
 LOOK_S: Final = 1.0  # at most, before the room is looked at again
 FREE_PAGES: Final = 1024  # not given back: they will be needed again
@@ -303,9 +302,8 @@ class Housekeeping:
 
     def _give_back(self, pages: int) -> None:
         if self.shrinks:
-            self._messages.executescript(
-                f"pragma incremental_vacuum({pages})"
-            )  # `execute` would give back one page
+            # `execute` would give back one page
+            self._messages.executescript(f"pragma incremental_vacuum({pages})")
             self._log_octets += 2 * pages * PAGE_OCTETS
 
     def _see_to(self, error: sqlite3.Error) -> None:

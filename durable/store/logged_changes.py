@@ -26,9 +26,8 @@ class LoggedChanges:
     """The commits of a round of the redo log, taken together."""
 
     def __init__(self) -> None:
-        self.chunks: dict[
-            int, Chunk
-        ] = {}  # by first number, ascending; all are newer than those of the database
+        # by first number, ascending; all are newer than those of the database
+        self.chunks: dict[int, Chunk] = {}
         self.dropped: dict[int, None] = {}  # chunks of the database that are deleted
         self.settled: dict[int, bytes] = {}  # as in a commit
         self.marks: dict[int, int] = {}

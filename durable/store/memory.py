@@ -30,7 +30,7 @@ from leveret.durable.store.contract import (
     StoreError,
 )
 from leveret.durable.store.segment import Looks, begun_by, longer, not_there
-from leveret.selectors.bloom import WantedValues
+from leveret.selectors.bloom import BloomQuery
 
 T = TypeVar("T")
 
@@ -298,7 +298,7 @@ class ContentReader(Reader):
         found = self._segment(stream, segment, until)
         return self._looks.blocks(found.span, found.read, offset, until, octets)
 
-    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: BloomQuery) -> BlockRange:
         found = self._segment(stream, segment, until)
         return self._looks.wanted(found.span, found.read, offset, until, wanted)
 

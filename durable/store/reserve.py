@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from leveret.alarms import disk_octets, free_octets
 from leveret.durable.store.syncing import write_all
-from leveret.flow import disk_octets, free_octets
 
 RESERVE: Final = "reserve"
 RESERVE_OCTETS: Final = 1 << 20  # a start needs about a tenth

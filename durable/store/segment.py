@@ -20,7 +20,7 @@ import attrs
 
 from leveret.durable.store.block import HEADER_OCTETS, MAGIC, BlockHeader, filter_at, header
 from leveret.durable.store.contract import Append, BlockRange, DamagedError, Span
-from leveret.selectors.bloom import FILTER_MAX, WantedValues
+from leveret.selectors.bloom import FILTER_MAX, BloomQuery
 
 ENTRY_OCTETS: Final = 1 << 16  # between two entries of an index
 WINDOW_OCTETS: Final = 1 << 16  # read at a time, to skip from header to header,
@@ -99,7 +99,7 @@ class Looks:
             end, next_first = end + head.octets, head.next
         return found[:end]
 
-    def wanted(self, span: Span, read: Read, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+    def wanted(self, span: Span, read: Read, offset: int, until: int, wanted: BloomQuery) -> BlockRange:
         """See `Reader.wanted`. Look at no more than BLOCKS blocks, and find READ_OCTETS bytes and a block at most."""
         if offset >= until:
             return BlockRange(until, until, 0)

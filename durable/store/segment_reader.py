@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from leveret.durable.store.contract import Reader
     from leveret.durable.store.origin import EncodingOf
     from leveret.message import Message
-    from leveret.selectors.bloom import WantedValues
+    from leveret.selectors.bloom import BloomQuery
 
 FETCH_OCTETS: Final = 256 << 10  # of blocks read at once, plus one block
 
@@ -35,7 +35,7 @@ def read_wanted(
     segment: int,
     offset: int,
     until: int,
-    wanted: WantedValues,
+    wanted: BloomQuery,
     encoding_of: EncodingOf,
     noted: bool,
 ) -> tuple[int, Part]:

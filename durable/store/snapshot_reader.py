@@ -16,12 +16,12 @@ from leveret.durable.store.database import is_trouble_of_disk
 from leveret.durable.store.logged_changes import LoggedChanges, LoggedChunks
 from leveret.durable.store.segment import Looks, Read, not_there
 from leveret.durable.store.segments import Segments
-from leveret.selectors.bloom import WantedValues
+from leveret.selectors.bloom import BloomQuery
 
 T = TypeVar("T")
 
 
-class Slices(Reader):
+class SnapshotReader(Reader):
     """Reads chunks through one connection, and blocks from the files of segments, in one thread."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Slices(Reader):
         span, read = self._segment(stream, segment, until)
         return self._looks.blocks(span, read, offset, until, octets)
 
-    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: BloomQuery) -> BlockRange:
         span, read = self._segment(stream, segment, until)
         return self._looks.wanted(span, read, offset, until, wanted)
 
@@ -137,7 +137,7 @@ def unread(what: str, error: Exception) -> DamagedError | StoreError:
 class ReaderThread:
     """Runs reading jobs in a thread, one after the other."""
 
-    def __init__(self, slices: Slices) -> None:
+    def __init__(self, slices: SnapshotReader) -> None:
         self._slices = slices
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ended = False

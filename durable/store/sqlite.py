@@ -48,7 +48,7 @@ from leveret.durable.store.housekeeping import Housekeeping
 from leveret.durable.store.redo_log import RedoLog
 from leveret.durable.store.reserve import DRAIN, Reserve
 from leveret.durable.store.segments import Segments
-from leveret.durable.store.snapshot_reader import ReaderThread, Slices
+from leveret.durable.store.snapshot_reader import ReaderThread, SnapshotReader
 from leveret.durable.store.writer import Writer
 
 T = TypeVar("T")
@@ -148,8 +148,8 @@ class SqliteStore(Store):
             self._found("a log (-wal) is missing: what was committed last may be lost")
         return state
 
-    def _slices_of(self, connection: sqlite3.Connection) -> Slices:
-        return Slices(connection, self._aside, self._segments, lambda: self._writer.logged)
+    def _slices_of(self, connection: sqlite3.Connection) -> SnapshotReader:
+        return SnapshotReader(connection, self._aside, self._segments, lambda: self._writer.logged)
 
     def _recover(self, messages: sqlite3.Connection) -> None:
         """Write what the redo log has to messages.db. Raises BadFolder."""

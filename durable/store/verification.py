@@ -44,7 +44,7 @@ from leveret.durable.store.records import (
 from leveret.durable.store.redo_log import ReadLog
 from leveret.durable.store.segment import gaps
 from leveret.durable.store.segments import Segments
-from leveret.durable.store.snapshot_reader import Slices
+from leveret.durable.store.snapshot_reader import SnapshotReader
 from leveret.durable.store.typed_json import Unreadable
 
 Owner: TypeAlias = tuple[str, str, str]  # kind; virtual host; name
@@ -229,7 +229,7 @@ class _Look:
 
     def _at_chunks(self, messages: sqlite3.Connection, progress: Progress, whole: bool) -> None:
         aside = set(salvage.aside(messages, self._problem))
-        slices = Slices(messages, frozenset(), Segments(self._report.folder))
+        slices = SnapshotReader(messages, frozenset(), Segments(self._report.folder))
         (total,) = messages.execute("select coalesce(sum(length(messages)), 0) from chunks").fetchone()
         done = 0
         logged = self._logged.changes  # checked when it was read
@@ -243,7 +243,9 @@ class _Look:
             done += kept.octets
             progress(done, total)
 
-    def _damaged_records(self, slices: Slices, kept: StoredChunk, columns: chunk.Columns) -> Sequence[int]:
+    def _damaged_records(
+        self, slices: SnapshotReader, kept: StoredChunk, columns: chunk.Columns
+    ) -> Sequence[int]:
         try:
             octets = slices.messages(kept.first, 0, kept.octets)
         except (DamagedError, StoreError) as error:

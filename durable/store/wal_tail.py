@@ -84,9 +84,8 @@ def commits_behind(database: Path, frames: int) -> int:
         return 0
     with opened as log:
         salts = _salts(log)
-        whole = (
-            os.fstat(log.fileno()).st_size - HEADER.size
-        ) // FRAME_OCTETS  # a full disk may leave a part of one
+        # a full disk may leave a part of one
+        whole = (os.fstat(log.fileno()).st_size - HEADER.size) // FRAME_OCTETS
         log.seek(HEADER.size + frames * FRAME_OCTETS)
         commits: Counter[bytes] = Counter()  # by the round of the log
         for _ in range(frames, whole):

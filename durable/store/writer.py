@@ -79,9 +79,8 @@ class Writer(WriterThread):
         self._removing_change: SegmentChange | None = None  # and this is what it did to segments
         self._flags = 0  # of the format of messages.db
         self._is_fenced = False  # each transaction checks that this node may still write
-        self._apart: set[int] = (
-            set()
-        )  # chunks whose merging was taken back: what is settled of them is not written
+        # chunks whose merging was taken back: what is settled of them is not written
+        self._apart: set[int] = set()
 
     # Called by the journal's thread.
 

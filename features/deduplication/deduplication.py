@@ -260,9 +260,8 @@ class RecentMessages(Deduplication):
             if number != last:  # it may be there twice
                 ids.take_back(number, end_in(record), record[2 * NUMBER_OCTETS :])
                 last = number
-        ids.begin_after(
-            max(following, cleared) - 1
-        )  # numbers on disk, and forgotten ones, are not given again
+        # numbers on disk, and forgotten ones, are not given again
+        ids.begin_after(max(following, cleared) - 1)
 
     def admits(self, message: Message) -> bool:
         identity = None if was_in(self.name, message) else self.identify(message)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from leveret.durable.object_records import binding_record
 from leveret.durable.store.typed_json import written_table, written_text
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 from leveret.values import Json
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def queue_json(queue: Queue) -> dict[str, Json]:
         "auto_delete": queue.auto_delete,
         "exclusive": queue.exclusive,
         "paused": queue.paused,
-        "selector": written_text(queue.selector.text) if isinstance(queue, Sieve) else None,
+        "selector": written_text(queue.selector.text) if isinstance(queue, FilteredQueue) else None,
         "arguments": written_table(queue.arguments),
     }
 

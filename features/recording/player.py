@@ -453,9 +453,8 @@ class PlayedQueue(QueueObserver):
         self._waiting: dict[int, Delivery] = {}
         self._taken: dict[int, Delivery] = {}
         self._gone_early: set[int] = set()  # that left before the recording had told of them
-        self._settled_first: set[int] = (
-            set()
-        )  # that were settled with their delivery, which is told afterwards
+        # that were settled with their delivery, which is told afterwards
+        self._settled_first: set[int] = set()
         self._entered: Delivery | None = None
         self._offsets: list[int] = []  # of a stream's messages, as they were recorded
         self._content_to = 0  # the offset behind those that were there at the beginning

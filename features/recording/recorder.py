@@ -163,9 +163,8 @@ class Recorder(EventListener):
         self._batch.append((kind, int((self._broker.now + self._ahead_s) * 1e6), fields, about))
         self._octets += NOTE_OCTETS
         if isinstance(about, Contents):
-            self._octets += NOTE_OCTETS * (
-                len(about.waiting) + len(about.delayed)
-            )  # their bodies are there anyway
+            # their bodies are there anyway
+            self._octets += NOTE_OCTETS * (len(about.waiting) + len(about.delayed))
         elif about is not None:
             self._octets += about.size + len(about.properties)
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from leveret.broker import TAKEN, UNROUTABLE, WORK_MAX
-from leveret.features.staging.row_source import Drawing, MemoryDrawing
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.features.staging.row_source import MemoryRowSource, RowSource
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.runs import end_of_run, push_all
 from leveret.queues.stream import NAMED, StreamQueue
 
@@ -36,7 +36,7 @@ LOOK_S: Final = 0.05  # between checks for room
 DROP_ROWS: Final = 10_000  # published before the log is truncated
 
 
-class Pouring:
+class Publication:
     """Publishes the committed batches of one staging."""
 
     __slots__ = ("_since_drop", "_staging", "_timer", "batches", "drawing", "portion")
@@ -44,7 +44,7 @@ class Pouring:
     def __init__(self, staging: Staging) -> None:
         self.batches: deque[Batch] = deque()
         self.portion = PORTION
-        self.drawing: Drawing = MemoryDrawing(staging.log)
+        self.drawing: RowSource = MemoryRowSource(staging.log)
         self._staging = staging
         self._timer: Timer | None = None
         self._since_drop = 0

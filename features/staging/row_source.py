@@ -15,7 +15,7 @@ Whole: TypeAlias = "tuple[Packed, list[Message]]"
 """A block, and one message of each kind in it, without body."""
 
 
-class Drawing(ABC):
+class RowSource(ABC):
     """Contract for a source of rows. Their messages carry no offsets."""
 
     __slots__ = ()
@@ -33,7 +33,7 @@ class Drawing(ABC):
         """Return the block at `offset` if it is at hand, ends by `until`, and has one set of properties; else None."""
 
 
-class MemoryDrawing(Drawing):
+class MemoryRowSource(RowSource):
     """A source of rows from a log in memory."""
 
     __slots__ = ("_log",)

@@ -28,8 +28,8 @@ from leveret.features.staging.batch import (
     pieces_in,
     used_note,
 )
-from leveret.features.staging.publication import LOOK_S, Pouring
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.features.staging.publication import LOOK_S, Publication
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.stream_log import Log, MemoryLog
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ class Staging:
         self._staged: dict[int, dict[BatchPart, list[Piece]]] = {}  # uncommitted pieces by batch
         self._rows: Counter[BatchPart] = Counter()  # of these
         self.portion = PORTION
-        self.pouring = Pouring(self)
+        self.pouring = Publication(self)
         self._taking: int | None = None  # the first offset of a piece that is being received
         self._timer: Timer | None = None
 
@@ -114,12 +114,12 @@ class Staging:
 
     def keep_in(self, journal: Journal, number: int) -> None:
         """Keep the staging in the store; called before it is used."""
-        from leveret.durable.row_source import BlockDrawing  # a node in memory does not need it
+        from leveret.durable.block_row_source import BlockRowSource  # a node in memory does not need it
 
         self.number = number
         self.log = log = journal.open_log(number, self.described, self._committed)
         log.remembers = False
-        self.pouring.drawing = BlockDrawing(log, journal.encoding)
+        self.pouring.drawing = BlockRowSource(log, journal.encoding)
 
     def _committed(self) -> None:
         """Called when the log has more to read."""

@@ -380,9 +380,8 @@ def give_back(deliveries: Iterable[Delivery]) -> None:
         each.queue.release(each)
 
 
-STEPS: Final[
-    dict[tuple[BranchState, Verb], Callable[[Branch], Verdict]]
-] = {  # an absent row is an illegal state
+# an absent row is an illegal state
+STEPS: Final[dict[tuple[BranchState, Verb], Callable[[Branch], Verdict]]] = {
     (BranchState.ACTIVE, Verb.JOIN): Branch.join,
     (BranchState.IDLE, Verb.JOIN): Branch.join,
     (BranchState.FAILED, Verb.JOIN): Branch.tell,

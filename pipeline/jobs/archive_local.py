@@ -82,9 +82,8 @@ class LocalArchive:
         self._go_on(report)
         while not stop.asked:
             start = self._begin()
-            end = self._planner.latest(
-                start, self._limit
-            )  # what is below `start` is settled, as it is in the table
+            # what is below `start` is settled, as it is in the table
+            end = self._planner.latest(start, self._limit)
             if end == start:
                 return True
             batch = self._checkpoint.position().planned + 1

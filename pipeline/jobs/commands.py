@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
 from leveret.pipeline.jobs import dead_letters as deaths
 from leveret.pipeline.jobs import lag as lags
@@ -34,7 +35,6 @@ from leveret.pipeline.jobs.run import (
     watch,
 )
 from leveret.pipeline.progress import ProgressReporter, progress_in
-from leveret.pipeline.requests import Asker
 from leveret.server.cli.api_commands import words_of
 
 if TYPE_CHECKING:
@@ -359,7 +359,7 @@ def _plan(options: argparse.Namespace, environ: Environ, checkpoint: str, to: st
     """Print what a query would do, and start nothing."""
     reach = reached(options, environ)
     reach.checked(options.sources, _reading(options, BATCH))
-    client, asker = reach.client(), Asker(reach.quick())
+    client, asker = reach.client(), BrokerClient(reach.quick())
     try:
         found = planned(
             options.sources,

@@ -13,12 +13,12 @@ import attrs
 
 from leveret.durable.store.block import header
 from leveret.durable.store.contract import DamagedError
+from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.client import Fetched, Stream
 from leveret.pipeline.errors import DataLoss, PipelineError, Refused
 from leveret.pipeline.jobs.checkpoints import position
 from leveret.pipeline.jobs.endpoint import BrokerEndpoint
 from leveret.pipeline.offsets import Mark, Partition
-from leveret.pipeline.requests import Asker
 
 LEASES: Final = "/api/leveret/leases/"
 WHOLE: Final = ("first", "next", "messages", "octets", "ready")
@@ -63,7 +63,7 @@ class Streams(Protocol):
     def blocks(self, name: str, incarnation: str, first: int, until: int) -> Fetched: ...
 
 
-def leases(asker: Asker, vhost: str) -> list[LeaseLag]:
+def leases(asker: BrokerClient, vhost: str) -> list[LeaseLag]:
     """Return the leases of queues that the user may read. Raises PipelineError."""
     answer = asker.ask("GET", LEASES + quote(vhost, safe=""))
     if answer.status == 401:
@@ -162,7 +162,7 @@ def _age(streams: Streams, stream: Stream, offset: int, now: float) -> float | N
 
 def measure(checkpoints: Sequence[Path], reach: BrokerEndpoint) -> list[Lag]:
     """Measure all queries once. Raises PipelineError."""
-    client, asker = reach.client(), Asker(reach.quick())
+    client, asker = reach.client(), BrokerClient(reach.quick())
     try:
         return list(measured(checkpoints, client, leases(asker, reach.vhost), time.time()))
     finally:

@@ -12,6 +12,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
 
+from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.client import Client
 from leveret.pipeline.errors import NoStream
 from leveret.pipeline.jobs.dead_letters import COLUMNS
@@ -21,7 +22,6 @@ from leveret.pipeline.leases import MESSAGES_MAX, OCTETS_MAX, LeasedBlocks
 from leveret.pipeline.offsets import Range
 from leveret.pipeline.options import Options
 from leveret.pipeline.reader import read
-from leveret.pipeline.requests import Asker
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,7 +94,7 @@ def leased(
 ) -> Iterator[tuple[Options, Client, Range]]:
     """Reserve the messages of a queue, at most `most`, until the end of the block. Raises PipelineError."""
     options = reach.checked([queue], {"readerName": READER})
-    client, asker = Client(options), Asker(options)
+    client, asker = Client(options), BrokerClient(options)
     try:
         lease, fence = client.open_lease(queue)
         try:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.errors import BadOption
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs import lag as lags
 from leveret.pipeline.jobs.archive import LOG, checkpoint_of, format_of
 from leveret.pipeline.jobs.commands import DONE, FAILED, reached, told
 from leveret.pipeline.jobs.dead_letters import columns
-from leveret.pipeline.requests import Asker
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -53,7 +53,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
     streams, leases = {}, []
     if not options.offline:
         reach = reached(options, environ)
-        client, asker = reach.client(), Asker(reach.quick())
+        client, asker = reach.client(), BrokerClient(reach.quick())
         try:
             streams = upkeep.streams_of((each[0] for each in found), client)
             if {each[0] for each in found} - {each[0] for each in streams}:  # queues

@@ -4,15 +4,15 @@
     composite types      spec ──generates──> performatives, on fields
     frames               wire; machine/reader is the fast path in front of everything
 
-    the machine          greeting ─> connection ─> session ─> link ─> receiving, sending
-                         dispositions and repeats serve it; contract has the interfaces of its owners
+    the machine          greeting ─> connection ─> session ─> link ─> incoming_link, outgoing_link
+                         dispositions and transfer_pattern serve it; contract has the interfaces of its owners
 
     the owners           adapter ─> session ─┬─> publishing       the peer's senders; resumption, if they come back
-                                             ├─> consuming        its receivers; sources, outcomes, ack_timeouts
-                                             ├─> coordinator      transactions
-                                             └─> management       link_pair, requests, syntax
+                                             ├─> link_consumer    its receivers; sources, outcomes, ack_timeouts
+                                             ├─> control_link     transactions
+                                             └─> management       link_pair, administration, syntax
                          addresses, dynamic_queues: what an attach names and creates
-                         subscriptions, kept_links: what outlives a link
+                         subscriptions, termini: what outlives a link
                          errors: the core's refusals as AMQP errors; registration: the entry point for a node
 
     messages             sections ─> envelope ─> encoding, the two hot paths; conversion for other protocols

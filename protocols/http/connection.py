@@ -31,7 +31,7 @@ BODILESS: Final = frozenset((HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED))
 
 
 @attrs.frozen
-class Request:
+class HttpRequest:
     """A whole request. Names of headers are in lower case; the values of a repeated header are joined by commas."""
 
     method: str
@@ -137,7 +137,7 @@ class Handler(ABC):
 
     is_stranger: bool = False  # no user has logged in on this connection yet
 
-    def allow(self, head: Request, size: int | None) -> Allowance | Response | Pause | None:
+    def allow(self, head: HttpRequest, size: int | None) -> Allowance | Response | Pause | None:
         """Called when a body is larger than usual; `size` is its size in bytes, if the head tells it.
 
         `head` is the request without its body. Return an `Allowance`, a response that refuses the body before it is
@@ -146,7 +146,7 @@ class Handler(ABC):
         return None
 
     @abstractmethod
-    def on_request(self, request: Request) -> Response | Later | Pause:
+    def on_request(self, request: HttpRequest) -> Response | Later | Pause:
         """Answer a request. Must not raise. The next request comes when this one has been answered."""
 
     def on_answered(self, head: h11.Request, status: int) -> None:
@@ -293,9 +293,8 @@ class Connection:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "there are too many headers")
             return
         said = dict(request.headers)
-        if (
-            b"content-length" in said and b"transfer-encoding" in said
-        ):  # a proxy may believe the other (RFC 9112, 6.3)
+        # a proxy may believe the other (RFC 9112, 6.3)
+        if b"content-length" in said and b"transfer-encoding" in said:
             self._refuse(HTTPStatus.BAD_REQUEST, "the body's length is given twice")
             return
         size = int(said.get(b"content-length", b"0"))
@@ -345,7 +344,7 @@ class Connection:
         self._body, self._body_size = [], 0
         self._ask(whole(self._request, body), now)
 
-    def _ask(self, request: Request, now: float) -> None:
+    def _ask(self, request: HttpRequest, now: float) -> None:
         answer = self._handler.on_request(request)
         if isinstance(answer, Pause):
             self._pause(answer, partial(self._ask, request))
@@ -503,11 +502,11 @@ class Connection:
         self.closed = True
 
 
-def whole(request: h11.Request, body: bytes) -> Request:
+def whole(request: h11.Request, body: bytes) -> HttpRequest:
     """Return a request from its head and body. Raises ValueError if the target is not a path or URL."""
     headers: dict[str, str] = {}
     for raw_name, raw_value in request.headers:
         name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     path, query = target_parts(request.target.decode("latin-1"))
-    return Request(request.method.decode("latin-1"), path, query, headers, body)
+    return HttpRequest(request.method.decode("latin-1"), path, query, headers, body)

@@ -10,26 +10,26 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from leveret.frontend import FrontEnd, Peer, Protocol
+from leveret.front_end import FrontEnd, Peer, Protocol
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
-    from leveret.config.load import Config
+    from leveret.config.config import Config
     from leveret.outbox import Outbox
 
 
 def control(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """Return a front-end of the control endpoint for one connection."""
-    from leveret.protocols.http.server.adapter import ControlConnection
+    from leveret.protocols.http.server.adapter import ControlAdapter
 
-    return ControlConnection(broker, config, outbox, peer, now)
+    return ControlAdapter(broker, config, outbox, peer, now)
 
 
 def metrics(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """Return a front-end for one connection to the listener that serves only the metrics."""
-    from leveret.protocols.http.metrics.listener import MetricsConnection
+    from leveret.protocols.http.metrics.adapter import MetricsAdapter
 
-    return MetricsConnection(broker, config, outbox, peer, now)
+    return MetricsAdapter(broker, config, outbox, peer, now)
 
 
 PROTOCOL: Final = Protocol(
@@ -47,5 +47,5 @@ PROMETHEUS: Final = Protocol(
     factory=metrics,
     shared=False,
     title="Prometheus metrics",
-    prepare=partial(import_module, "leveret.protocols.http.metrics.listener"),
+    prepare=partial(import_module, "leveret.protocols.http.metrics.adapter"),
 )

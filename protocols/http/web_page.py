@@ -18,7 +18,7 @@ from typing import Final
 import attrs
 
 from leveret.protocols.http.connection import HeaderList, Response
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 
 TYPES: Final = {
     "html": "text/html; charset=utf-8",
@@ -76,28 +76,28 @@ def shipped() -> dict[str, File]:
     return found
 
 
-def is_wanted(asked: Asked) -> bool:
+def is_wanted(asked: Request) -> bool:
     """Return whether a browser asks for a page: programs accept anything, or JSON."""
     return "text/html" in asked.headers.get("accept", "")
 
 
-def page(asked: Asked) -> Response:
+def page(asked: Request) -> Response:
     return answer(asked, "index.html")
 
 
-def file(asked: Asked) -> Response:
+def file(asked: Request) -> Response:
     return answer(asked, asked.arguments["file"])
 
 
-def module(asked: Asked) -> Response:
+def module(asked: Request) -> Response:
     return answer(asked, f"app/{asked.arguments['file']}")
 
 
-def view(asked: Asked) -> Response:
+def view(asked: Request) -> Response:
     return answer(asked, f"app/views/{asked.arguments['file']}")
 
 
-def answer(asked: Asked, path: str) -> Response:
+def answer(asked: Request, path: str) -> Response:
     """Answer with a file, or that the browser has it already. Raises Refused if there is no such file."""
     there = shipped().get(path)
     if there is None:
@@ -108,7 +108,7 @@ def answer(asked: Asked, path: str) -> Response:
     return Response(HTTPStatus.OK, there.content, there.content_type, headers)
 
 
-def policy(asked: Asked) -> str:
+def policy(asked: Request) -> str:
     """Return what the page may do. It talks with the node alone, and with the issuer where users log in there."""
     tokens = asked.broker.access.tokens
     login = None if tokens is None else tokens.page_login

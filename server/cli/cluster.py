@@ -15,7 +15,7 @@ from leveret.server.cli.command_parser import Add, Environ, control, parts_of, p
 from leveret.server.cli.exit_codes import DONE, REFUSED, failed
 
 if TYPE_CHECKING:
-    from leveret.config.load import Config
+    from leveret.config.config import Config
     from leveret.durable.store.postgres.session import Database
     from leveret.server.cli.api import Api
 
@@ -252,7 +252,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
 
 def _configuration(file: Path, environ: Environ) -> Config | str:
     """Return the configuration of a node with a store in PostgreSQL, or why it is none."""
-    from leveret.config.load import ConfigError, load
+    from leveret.config.config import ConfigError, load
     from leveret.config.store import POSTGRES
 
     try:

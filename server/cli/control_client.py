@@ -43,9 +43,8 @@ class Answer:
         said = content.get("reason") or content.get("error") or f"the node answered {self.status}"
         if isinstance(said, list):  # RabbitMQ's `["no_such_user", "shop"]`
             said = ": ".join([str(each) for each in said]).replace("_", " ", str(said[:1]).count("_"))
-        lines = [
-            str(said).strip().replace("\n\n", ": ")
-        ]  # as in RabbitMQ's `Validation failed`, and what did
+        # as in RabbitMQ's `Validation failed`, and what did
+        lines = [str(said).strip().replace("\n\n", ": ")]
         lines += [str(problem) for problem in (problems if isinstance(problems, list) else ())]
         return "\n".join(dict.fromkeys(lines))  # the reason may be the first of the problems
 
@@ -94,9 +93,8 @@ class ControlClient:
         self._address = urlsplit(
             "http://localhost" if self._socket_path else url if "//" in url else f"http://{url}"
         )
-        self._url = url.replace(
-            f"{self._address.netloc.rpartition('@')[0]}@", "", 1
-        )  # to be shown: no password
+        # to be shown: no password
+        self._url = url.replace(f"{self._address.netloc.rpartition('@')[0]}@", "", 1)
         credentials = base64.b64encode(f"{user}:{password}".encode()).decode()
         self._headers = {"Authorization": f"Basic {credentials}", "Accept": "application/json, */*;q=0.1"}
         self._user = user

@@ -357,7 +357,7 @@ def _plugins(folders: list[Path]) -> Plugins:
 
 
 def _encoding_of(plugins: Plugins) -> EncodingOf:
-    from leveret.frontend import encodings_of
+    from leveret.front_end import encodings_of
 
     made = {name: make() for name, make in encodings_of(plugins.protocols.values()).items()}
     return made.get

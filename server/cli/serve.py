@@ -13,7 +13,7 @@ from leveret.server.cli.command_parser import Add, Environ
 from leveret.server.cli.exit_codes import DONE, REFUSED, failed
 
 if TYPE_CHECKING:
-    from leveret.config.load import Config
+    from leveret.config.config import Config
     from leveret.config.types import Problem
 
 SERVE_EXAMPLES: Final = """\
@@ -80,7 +80,7 @@ def serve(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _serve(options: argparse.Namespace, environ: Environ) -> int:
-    from leveret.config.load import ConfigError, unread_variables
+    from leveret.config.config import ConfigError, unread_variables
     from leveret.durable.store.contract import StoreError
     from leveret.durable.store.folder import BadFolder
     from leveret.server.plugin_loader import BadPlugin
@@ -115,7 +115,7 @@ def configured(options: argparse.Namespace, environ: Environ) -> Config:
     Where none of them names a data folder, and a unit of systemd has a StateDirectory=, data is kept there
     (systemd.exec(5)): a service should not lose what clients call durable because of a line that is missing.
     """
-    from leveret.config.load import load
+    from leveret.config.config import load
 
     overrides = _overrides(options)
     config = load(options.config, environ, overrides)
@@ -169,7 +169,7 @@ def check(options: argparse.Namespace, environ: Environ) -> int:
 
 def _checked(file: Path, environ: Environ) -> tuple[Config | None, Sequence[Problem], list[str]]:
     """Return the configuration, as far as it can be read, with all that would stop a start, and warnings."""
-    from leveret.config.load import ConfigError, load, unread_variables
+    from leveret.config.config import ConfigError, load, unread_variables
     from leveret.server.node.start_check import findings
 
     config: Config | None

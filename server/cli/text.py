@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from leveret.config.config import Config
     from leveret.config.listening import ListenerEntry
-    from leveret.config.load import Config
     from leveret.config.types import Problem
 
 Object: TypeAlias = Mapping[str, object]
@@ -57,7 +57,7 @@ def _summary(config: Config) -> Iterator[tuple[str, Sequence[str]]]:
 
 
 def _users_of_definitions(config: Config) -> list[str]:
-    from leveret.config.load import Config
+    from leveret.config.config import Config
 
     if not config.definitions.load:
         return []

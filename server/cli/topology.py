@@ -172,7 +172,7 @@ def managing(topology: Topology, pattern: str) -> Topology:
 
 def read(file: Path) -> Topology:
     """Read a topology file. Raises ValueError with every problem of the file, or OSError."""
-    from leveret.config.load import ConfigError
+    from leveret.config.config import ConfigError
     from leveret.server.topology_file.reader import read_file
 
     try:

@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 
 from leveret.config.cluster import NODE_NAME_MAX, ClusterSettings
+from leveret.config.config import Config
 from leveret.config.listening import ListenerEntry
-from leveret.config.load import Config
 from leveret.config.types import Address
 from leveret.durable.store.contract import FencedError, Store, StoreError
 from leveret.durable.store.folder import BadFolder
 from leveret.durable.store.postgres.session import UnreachableError, boottime
 from leveret.errors import PreconditionFailed
-from leveret.security.guards import Door, descriptors_max
+from leveret.security.guards import Admission, descriptors_max
 from leveret.server.cluster.contract import HEIR, RowView, ShardView
 from leveret.server.cluster.introduction import KEY_SIZE, Announcement, listener_of
 from leveret.server.cluster.lease import LOOK_S, NodeEvent, NodeLease, NodeState, OwnLease, Watch
@@ -39,14 +39,14 @@ from leveret.server.cluster.refusal import refused
 from leveret.server.cluster.relay import KEEPALIVE, OWNER_WAIT_S, Relay
 from leveret.server.cluster.standby_http import HEAD_MAX, answer, refused_request
 from leveret.server.node import assembly
-from leveret.server.node.listener import Entrance, Listener, listeners, welcomed
+from leveret.server.node.listener import Listener, ListenerRules, listeners, welcomed
 from leveret.server.node.node import Node
 from leveret.server.node.systemd import Handed
 from leveret.server.node.term import Term
 from leveret.server.plugin_loader import Plugins
 
 if TYPE_CHECKING:
-    from leveret.frontend import Peer, Protocol
+    from leveret.front_end import Peer, Protocol
     from leveret.server.node.logs import LogTargets
     from leveret.values import Json, Value
 
@@ -188,7 +188,7 @@ class Member:
         self._known = trio.Event()  # set while an owner is known
         self._epoch = 0
         self._open: set[trio.CancelScope] = set()  # of relayed connections
-        self._door: Door[None] = Door(descriptors_max())
+        self._door: Admission[None] = Admission(descriptors_max())
         self._refusing = 0  # clients that are being told so
         self._watch = Watch(self.name, self.settings.lease_ttl)
         self._takeovers = self._fenced = 0
@@ -354,9 +354,8 @@ class Member:
         while True:
             await trio.lowlevel.wait_readable(listener.socket)
             if self._owner is None and self.settings.relay:
-                with trio.move_on_after(
-                    OWNER_WAIT_S
-                ):  # in the system's queue, for this node if it takes over
+                # in the system's queue, for this node if it takes over
+                with trio.move_on_after(OWNER_WAIT_S):
                     await self._known.wait()
             try:
                 accepted, _ = listener.socket.accept()
@@ -385,7 +384,7 @@ class Member:
         return self._door.refusal_of(descriptor)
 
     async def _refuse(
-        self, client: socket.socket, peer: Peer, place: str, entrance: Entrance, why: str
+        self, client: socket.socket, peer: Peer, place: str, entrance: ListenerRules, why: str
     ) -> None:
         """Tell a client why it is not passed on; what can be answered here is."""
         self._refusing += 1
@@ -409,7 +408,7 @@ class Member:
         return head, answer(place, head, self.name, self._owner_name, self.metrics())
 
     async def _serve_standing_by(
-        self, client: socket.socket, peer: Peer, place: str, entrance: Entrance
+        self, client: socket.socket, peer: Peer, place: str, entrance: ListenerRules
     ) -> None:
         with client, trio.CancelScope() as scope:
             self._open.add(scope)
@@ -539,7 +538,7 @@ async def _head_of(client: socket.socket) -> bytes:
     return await _read_until(client, lambda head: b"\n" in head)
 
 
-async def _beginning_of(client: socket.socket, entrance: Entrance) -> bytes:
+async def _beginning_of(client: socket.socket, entrance: ListenerRules) -> bytes:
     """Return what a client has sent once that tells its protocol, or time is up."""
     return await _read_until(client, lambda head: bool(head) and not entrance.undecided(head))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.durable.store.contract import Store
 from leveret.durable.store.postgres.opening import scratch_in
 from leveret.durable.store.postgres.schema import SHARD

@@ -11,16 +11,16 @@ import time
 from typing import TYPE_CHECKING
 
 from leveret.broker import Broker
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.errors import MISTAKES
 from leveret.outbox import Outbox
-from leveret.server.node.listener import Entrance
+from leveret.server.node.listener import ListenerRules
 
 if TYPE_CHECKING:
-    from leveret.frontend import Peer
+    from leveret.front_end import Peer
 
 
-def refused(config: Config, entrance: Entrance, peer: Peer, first: bytes, why: str) -> bytes:
+def refused(config: Config, entrance: ListenerRules, peer: Peer, first: bytes, why: str) -> bytes:
     """Return what a client of an AMQP listener is told; `first` is what it has sent. Empty if it is not known yet."""
     if not entrance.is_plain or not first or entrance.undecided(first):
         return b""

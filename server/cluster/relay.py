@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from leveret.config.types import Address
-from leveret.frontend import Peer
+from leveret.front_end import Peer
 from leveret.server.cluster.copier import Copier
 from leveret.server.cluster.introduction import Announcement, introduction
 from leveret.server.node.proxy_protocol import ProxiedRoute

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from leveret.limits import UserLimits, VirtualHostLimits
 from leveret.operations import as_json
 from leveret.policy import Policy
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 from leveret.security.access import Permissions, TopicPermissions, User
 from leveret.security.passwords import SHA256
 from leveret.values import Json, Table
@@ -171,7 +171,7 @@ def queues(host: VirtualHost) -> Iterator[Item]:
 
 
 def queue_json(queue: Queue) -> Item:
-    of_subscription = {"selector": queue.selector.text} if isinstance(queue, Sieve) else {}
+    of_subscription = {"selector": queue.selector.text} if isinstance(queue, FilteredQueue) else {}
     return {
         "name": queue.name,
         "vhost": queue.virtual_host.name,

@@ -25,8 +25,8 @@ from leveret.catalogue import (
     VIRTUAL_HOST,
 )
 from leveret.catalogue import OPERATOR_POLICY as KIND_OPERATOR_POLICY
+from leveret.config.config import ConfigError
 from leveret.config.file_objects import BINDING, EXCHANGE, QUEUE, binding_words
-from leveret.config.load import ConfigError
 from leveret.config.types import REFUSED, Place, Problem
 from leveret.errors import Failure, NotFound
 from leveret.exchanges.exchange_type import Destination

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, TypeVar
 
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.config.records import RecordOf, keys_of
 from leveret.config.types import REFUSED, Kind, ListOf, Place, Problem
 from leveret.server.definitions.labels import named

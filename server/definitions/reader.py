@@ -15,7 +15,7 @@ from typing import Final, TypeGuard
 import attrs
 
 from leveret.catalogue import COMPONENTS
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.config.records import Record, RecordOf, key
 from leveret.config.sections import NAME
 from leveret.config.types import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import attrs
 import trio
 
-from leveret.config.load import Config, ConfigError
+from leveret.config.config import Config, ConfigError
 from leveret.config.types import Address
 from leveret.exchanges.exchange_type import Exchange
 from leveret.operations import Connected, Listening, Operations, Reloaded
@@ -26,7 +26,7 @@ from leveret.version import VERSION
 
 if TYPE_CHECKING:
     from leveret.features.recording.recordings import Plan, Recordings
-    from leveret.frontend import Dial
+    from leveret.front_end import Dial
     from leveret.security.http_requests import HttpRequest, Outcome
     from leveret.server.node.http_client import HttpClient
     from leveret.server.node.listener import Listener
@@ -49,7 +49,7 @@ class NodeAdmin(Operations):
         """`reread` reads the configuration again; without it there is nothing to reload."""
         self.name = node.config.node.name
         self.started_at = started_at
-        self.data_folder = None if node.keeper is None else node.keeper.folder
+        self.data_folder = None if node.persistence is None else node.persistence.folder
         self.past = node.past
         self.cluster = node.term
         self._node = node
@@ -125,7 +125,7 @@ class NodeAdmin(Operations):
             ],
             "alarm": broker.alarms.reason,
             "warnings": [*broker.alarms.warnings],
-            "storage": "memory" if self._node.keeper is None else "durable",
+            "storage": "memory" if self._node.persistence is None else "durable",
             "data_dir": None if self.data_folder is None else str(self.data_folder),
             "connections": len(broker.clients),
             "tasks": trio.lowlevel.current_statistics().tasks_living,  # of the loop, those of connections among them

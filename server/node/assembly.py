@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from leveret.alarms import Alarms, DiskMonitor, MemoryMonitor
 from leveret.arguments.names import meant, nearest, shown
 from leveret.arguments.warnings import tag_warnings
 from leveret.broker import Broker
@@ -35,17 +36,16 @@ from leveret.catalogue import (
 from leveret.clock import Clock
 from leveret.config import records
 from leveret.config.compat import NamelessToken
+from leveret.config.config import Config, ConfigError
 from leveret.config.file_objects import CONFIGURATION
 from leveret.config.listening import ListenerEntry
-from leveret.config.load import Config, ConfigError
 from leveret.config.records import difference
 from leveret.config.sections import GUEST, UserEntry, VirtualHostEntry
 from leveret.config.store import POSTGRES
 from leveret.config.types import Problem, printed
 from leveret.errors import MISTAKES, Failure, PreconditionFailed
 from leveret.exchanges.exchange_type import ExchangeType
-from leveret.flow import Alarms, DiskMonitor, MemoryMonitor
-from leveret.frontend import Protocol
+from leveret.front_end import Protocol
 from leveret.interceptors.chain import BadEntry, chain_of
 from leveret.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
 from leveret.observability import log_levels
@@ -56,7 +56,7 @@ from leveret.security.access import KEY_SIZE, User
 from leveret.security.passwords import PasswordHash
 from leveret.security.sasl import BEARERS, GSSAPI, Scram
 from leveret.server.node.build_info import built
-from leveret.server.node.listener import Entrance, WebSocketRules, proxies_of
+from leveret.server.node.listener import ListenerRules, WebSocketRules, proxies_of
 from leveret.server.node.threads import spawned
 from leveret.server.node.tls import Certificates
 from leveret.server.plugin_loader import Plugins
@@ -618,7 +618,9 @@ def place_of(where: str, index: int) -> str:
     return str(index) if where.startswith("listeners[") else where
 
 
-def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping[str, Protocol]) -> Entrance:
+def entrance_of(
+    config: Config, entry: ListenerEntry, where: str, known: Mapping[str, Protocol]
+) -> ListenerRules:
     """Return the protocols, certificates and trusted proxies of a listener. Raises ConfigError."""
     protocols = protocols_of(config, entry, where, known)
     if entry.socket_owner is not None:
@@ -627,7 +629,7 @@ def entrance_of(config: Config, entry: ListenerEntry, where: str, known: Mapping
         owner_of(entry, where)
     certificates = None if entry.tls is None else Certificates(entry.tls, f"{where}.tls")
     websocket = _websocket_rules(config, entry, where, protocols, known) if entry.websocket else None
-    return Entrance(protocols, certificates, proxies_of(entry), websocket)
+    return ListenerRules(protocols, certificates, proxies_of(entry), websocket)
 
 
 def _websocket_rules(
@@ -643,7 +645,7 @@ def _websocket_rules(
     if not inside:
         inside = protocols_of(config, attrs.evolve(entry, protocols=None), where, known)
     beside_http = any(each.name in HTTP_PROTOCOLS for each in protocols)
-    return WebSocketRules(Entrance(inside), entry.websocket_origins, entry.address.host, beside_http)
+    return WebSocketRules(ListenerRules(inside), entry.websocket_origins, entry.address.host, beside_http)
 
 
 def protocol_warnings(config: Config, known: Mapping[str, Protocol]) -> list[str]:
@@ -712,7 +714,7 @@ def _names(protocols: Iterable[Protocol]) -> str:
     return ", ".join(sorted(protocol.title or protocol.name for protocol in protocols))
 
 
-def _websocket(entrance: Entrance) -> str:
+def _websocket(entrance: ListenerRules) -> str:
     rules = entrance.websocket
     if rules is None:
         return ""
@@ -724,11 +726,11 @@ def _websocket(entrance: Entrance) -> str:
 
 
 def _data(node: Node) -> str:
-    if node.keeper is None:
+    if node.persistence is None:
         return "in memory only, gone when the node stops"
     if node.config.store.engine == POSTGRES:
         return "in PostgreSQL (durable)"
-    return f"{node.keeper.folder or 'in a store of the program'} (durable)"
+    return f"{node.persistence.folder or 'in a store of the program'} (durable)"
 
 
 def _users(node: Node) -> str:

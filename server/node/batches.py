@@ -21,8 +21,8 @@ from leveret.outbox import Outbox
 from leveret.server.node.socket_io import READ_SIZE_MIN, SocketIO
 
 if TYPE_CHECKING:
-    from leveret.config.load import Config
-    from leveret.server.node.persistence import Keeper
+    from leveret.config.config import Config
+    from leveret.server.node.persistence import Persistence
     from leveret.server.node.term import Term
     from leveret.server.node.transport import Transport
 
@@ -41,7 +41,7 @@ class Batches:
         self.config = config
         self.owns_loop = owns_loop
         self.term = term
-        self.keeper: Keeper | None = None  # None: everything is in memory only
+        self.persistence: Persistence | None = None  # None: everything is in memory only
         self.ready: list[Outbox] = []  # outboxes with something to send
         self.transports: dict[Outbox, Transport] = {}
         self.fed: Transport | None = None  # the connection whose input is being processed
@@ -78,11 +78,11 @@ class Batches:
     def hear(self, transport: Transport, data: bytes) -> float:
         """Process bytes from one peer; `conclude` follows, perhaps after others. Returns when it began (monotonic)."""
         line: SocketIO = transport
-        broker, keeper, front = self.broker, self.keeper, line.front
+        broker, persistence, front = self.broker, self.persistence, line.front
         assert front is not None
         now = broker.tick()
-        if keeper is not None:
-            keeper.feed_begins()
+        if persistence is not None:
+            persistence.feed_begins()
         broker.events.actor = ""
         self.fed = transport
         held = broker.access.held_input
@@ -94,8 +94,8 @@ class Batches:
         except MISTAKES:
             line.end_by_mistake()
         line.watch_deadline()
-        if keeper is not None:
-            keeper.feed_ends(transport)
+        if persistence is not None:
+            persistence.feed_ends(transport)
         self.unchecked += len(data)
         self.octets_heard += len(data)
         return now
@@ -104,8 +104,8 @@ class Batches:
         """Settle the broker and send what a batch of input has caused; logged as its peer's if it is `of_one`."""
         if not of_one:
             self.fed = None
-        if self.keeper is not None:
-            self.keeper.conclude(self)
+        if self.persistence is not None:
+            self.persistence.conclude(self)
         else:
             self.settle_only()
         self.fed = None
@@ -118,16 +118,16 @@ class Batches:
 
     def portion(self) -> int:
         """Return how many bytes may come before memory and disk are looked at again."""
-        return CHECK_OCTETS if self.keeper is None else min(CHECK_OCTETS, self.keeper.portion())
+        return CHECK_OCTETS if self.persistence is None else min(CHECK_OCTETS, self.persistence.portion())
 
     def hear_report(self, report: Callable[[], None]) -> None:
         """Handle a report of the store; an exception in it must not end the loop."""
-        assert self.keeper is not None, "what reports is a store"
+        assert self.persistence is not None, "what reports is a store"
         try:
             report()
         except MISTAKES:
             log.exception("a mistake of ours while the store reported")
-            self.keeper.journal.fail(StoreError("a report of it could not be handled"))
+            self.persistence.journal.fail(StoreError("a report of it could not be handled"))
         self.work()
 
     def work(self) -> None:

@@ -23,7 +23,7 @@ FOR_ANOTHER: Final = "it was compiled for another Python"
 
 
 @attrs.frozen
-class Built:
+class Build:
     """The outcome of a build: `compiled` of the `modules` that can be compiled are; `reason` says why not all."""
 
     compiled: int
@@ -42,16 +42,16 @@ class Built:
         return f"plain Python, several times slower: {self.reason}"
 
 
-def built(folder: Path = HERE) -> Built:
+def built(folder: Path = HERE) -> Build:
     """Return how the package in `folder` was built."""
     try:
         how, *modules = (folder / NOTE).read_text("utf-8").splitlines()
     except OSError:
-        return Built(0, 0, FROM_SOURCE)
+        return Build(0, 0, FROM_SOURCE)
     compiled = sum(_is_compiled(folder.parent, module) for module in modules)
     if compiled == len(modules):
-        return Built(compiled, len(modules))
-    return Built(compiled, len(modules), FOR_ANOTHER if how == COMPILED else how)
+        return Build(compiled, len(modules))
+    return Build(compiled, len(modules), FOR_ANOTHER if how == COMPILED else how)
 
 
 def _is_compiled(top: Path, module: str) -> bool:

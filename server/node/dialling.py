@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from leveret.frontend import Dial, FrontEnd, Peer, TlsFacts
-from leveret.server.node.listener import Entrance
+from leveret.front_end import Dial, FrontEnd, Peer, TlsFacts
+from leveret.server.node.listener import ListenerRules
 from leveret.server.node.tls import reason
-from leveret.server.node.tls_socket import SecuredSocket
+from leveret.server.node.tls_socket import TlsSocket
 from leveret.server.node.transport import Transport
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ HELLO_MAX: Final = 1 << 20  # bytes of a handshake
 class DialledTransport(Transport):
     """A connection that the node has opened; its front-end is there from the start, and speaks first."""
 
-    def __init__(self, node: Node, connected: socket.socket | SecuredSocket, peer: Peer) -> None:
-        super().__init__(node, connected, peer, Entrance(()))
+    def __init__(self, node: Node, connected: socket.socket | TlsSocket, peer: Peer) -> None:
+        super().__init__(node, connected, peer, ListenerRules(()))
         self._is_stranger = False
-        self._is_wrapped = isinstance(connected, SecuredSocket)
+        self._is_wrapped = isinstance(connected, TlsSocket)
 
     def begin(self, front: FrontEnd) -> None:
         self.front = front
@@ -74,7 +74,7 @@ def _why(failure: Exception) -> str:
     return str(failure) if number is None or isinstance(failure, socket.gaierror) else os.strerror(number)
 
 
-async def _connected(uri: Uri) -> socket.socket | SecuredSocket:
+async def _connected(uri: Uri) -> socket.socket | TlsSocket:
     context = context_of(uri) if uri.is_secured else None
     stream = await trio.open_tcp_stream(uri.host, uri.port)
     plain = socket.socket(fileno=stream.socket.detach())
@@ -83,7 +83,7 @@ async def _connected(uri: Uri) -> socket.socket | SecuredSocket:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is None:
             return plain
-        secured = SecuredSocket(plain, context, uri.options.get("server_name_indication", uri.host))
+        secured = TlsSocket(plain, context, uri.options.get("server_name_indication", uri.host))
         await _shake_hands(secured, plain)
     except BaseException:
         plain.close()
@@ -103,7 +103,7 @@ def context_of(uri: Uri) -> ssl.SSLContext:
     return context
 
 
-async def _shake_hands(secured: SecuredSocket, plain: socket.socket) -> None:
+async def _shake_hands(secured: TlsSocket, plain: socket.socket) -> None:
     octets, size = b"", 0
     while not secured.handshake(octets):
         await _flush(secured)
@@ -115,17 +115,17 @@ async def _shake_hands(secured: SecuredSocket, plain: socket.socket) -> None:
     await _flush(secured)
 
 
-async def _flush(secured: SecuredSocket) -> None:
+async def _flush(secured: TlsSocket) -> None:
     while not secured.flush():
         await trio.lowlevel.wait_writable(secured)
 
 
-def _peer_of(connected: socket.socket | SecuredSocket) -> Peer:
+def _peer_of(connected: socket.socket | TlsSocket) -> Peer:
     plain = connected if isinstance(connected, socket.socket) else connected.plain
     host, port = plain.getpeername()[:2]
     local_host, local_port = plain.getsockname()[:2]
     tls = None
-    if isinstance(connected, SecuredSocket):
+    if isinstance(connected, TlsSocket):
         cipher = connected.tls.cipher()
         tls = TlsFacts(connected.tls.version() or "", "" if cipher is None else cipher[0])
     return Peer(host, port, local_host, local_port, False, tls=tls)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from leveret.frontend import Peer
+from leveret.front_end import Peer
 from leveret.server.node.listener import (
     HANDSHAKE,
-    Entrance,
+    ListenerRules,
     NotAdmitted,
     RelayRules,
     WebSocketRules,
@@ -27,7 +27,7 @@ from leveret.server.node.listener import (
 )
 from leveret.server.node.proxy_protocol import BadHeader, ProxyHeader, header_in
 from leveret.server.node.tls import Certificates, reason
-from leveret.server.node.tls_socket import SecuredSocket
+from leveret.server.node.tls_socket import TlsSocket
 
 if TYPE_CHECKING:
     from leveret.server.node.websocket import WebSocketStream
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 class Handshake:
     """Does the steps that a listener's entrance asks for. The socket's owner reads, and hands it over for TLS."""
 
-    def __init__(self, entrance: Entrance, read: Callable[[], Awaitable[bytes]], data: bytes = b"") -> None:
+    def __init__(
+        self, entrance: ListenerRules, read: Callable[[], Awaitable[bytes]], data: bytes = b""
+    ) -> None:
         """`read` returns the next bytes; empty at the end. `data` was read already."""
         self.data = data  # bytes that were read and belong to what follows
         self._entrance = entrance
@@ -49,7 +51,7 @@ class Handshake:
         self.data = self.data[header.size :]
         return introduced(proxy, header)
 
-    async def relayed(self, node: Peer, rules: RelayRules) -> tuple[Peer, Entrance]:
+    async def relayed(self, node: Peer, rules: RelayRules) -> tuple[Peer, ListenerRules]:
         """Read the header of another node of the cluster, and return its client and the listener that this used.
 
         Raises NotAdmitted.
@@ -82,11 +84,11 @@ class Handshake:
             self.data = await self._more("before its first byte")
         return self.data[0] == HANDSHAKE
 
-    async def secure(self, connected: socket.socket, certificates: Certificates) -> SecuredSocket:
+    async def secure(self, connected: socket.socket, certificates: Certificates) -> TlsSocket:
         """Do the TLS handshake, and return the socket that takes the plain one's place. Raises NotAdmitted."""
         while not self._entrance.begins_tls(self.data):
             self.data += await self._more("during the TLS handshake" if self.data else "before TLS began")
-        secured = SecuredSocket(connected, certificates.context)
+        secured = TlsSocket(connected, certificates.context)
         data, self.data = self.data, b""
         size = len(data)
         while not _hands_shaken(secured, data):
@@ -98,7 +100,7 @@ class Handshake:
         return secured
 
     async def open_websocket(
-        self, line: socket.socket | SecuredSocket, rules: WebSocketRules, peer: Peer
+        self, line: socket.socket | TlsSocket, rules: WebSocketRules, peer: Peer
     ) -> WebSocketStream | None:
         """Answer the request for a WebSocket, and return the stream that takes the socket's place.
 
@@ -132,7 +134,7 @@ class Handshake:
         return data
 
 
-def _hands_shaken(secured: SecuredSocket, data: bytes) -> bool:
+def _hands_shaken(secured: TlsSocket, data: bytes) -> bool:
     try:
         return secured.handshake(data)
     except ssl.SSLError as error:
@@ -141,7 +143,7 @@ def _hands_shaken(secured: SecuredSocket, data: bytes) -> bool:
         raise NotAdmitted(f"no TLS: {reason(error)}") from None
 
 
-async def _all_flushed(secured: SecuredSocket) -> None:
+async def _all_flushed(secured: TlsSocket) -> None:
     try:
         while not secured.flush():
             await trio.lowlevel.wait_writable(secured)
@@ -149,7 +151,7 @@ async def _all_flushed(secured: SecuredSocket) -> None:
         raise NotAdmitted("it hung up during the TLS handshake") from None
 
 
-async def _all_sent(line: socket.socket | SecuredSocket, rest: memoryview) -> None:
+async def _all_sent(line: socket.socket | TlsSocket, rest: memoryview) -> None:
     try:
         while rest:
             try:

@@ -20,7 +20,7 @@ from leveret.security.remote_permissions import PendingAnswer
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
-    from leveret.frontend import FrontEnd
+    from leveret.front_end import FrontEnd
 
 
 class StandingInput:

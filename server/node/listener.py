@@ -18,12 +18,12 @@ import attrs
 
 from leveret.config.listening import ListenerEntry
 from leveret.config.types import Address, AnyAddress, UnixAddress
-from leveret.frontend import Peer, ProcessFacts
+from leveret.front_end import Peer, ProcessFacts
 from leveret.server.node.proxy_protocol import ProxyHeader
 from leveret.server.node.systemd import Handed, Where, address_of
 
 if TYPE_CHECKING:
-    from leveret.frontend import Protocol
+    from leveret.front_end import Protocol
     from leveret.server.node.tls import Certificates
 
 log: Final = logging.getLogger("leveret.node")
@@ -50,7 +50,7 @@ class NotAdmitted(Exception):  # noqa: N818 - the peer's failure, not ours
 class WebSocketRules:
     """The WebSockets of a listener: what they carry, and which pages may open them."""
 
-    inside: Entrance  # of what is in their frames
+    inside: ListenerRules  # of what is in their frames
     origins: tuple[str, ...]  # sites whose pages may connect, besides pages of the same host
     own_name: str  # the configured name of the address
     beside_http: bool  # those of one path only; other requests are for HTTP
@@ -60,14 +60,13 @@ class WebSocketRules:
 class RelayRules:
     """A listener for the clients that other nodes of the cluster pass on."""
 
-    listener_of: Callable[
-        [bytes], str
-    ]  # the listener that such a node's header names; it may raise BadHeader
-    entrances: Mapping[str, Entrance]  # of all other listeners, by those names
+    # the listener that such a node's header names; it may raise BadHeader
+    listener_of: Callable[[bytes], str]
+    entrances: Mapping[str, ListenerRules]  # of all other listeners, by those names
 
 
 @attrs.frozen
-class Entrance:
+class ListenerRules:
     """The protocols that one listener serves, and what it requires before their first byte."""
 
     protocols: tuple[Protocol, ...]
@@ -161,11 +160,10 @@ class Listener:
     """A socket that accepts connections, and what is served there."""
 
     socket: Socket
-    entrance: Entrance
+    entrance: ListenerRules
     bound: AnyAddress = attrs.field(init=False)  # still known after the socket has been closed
-    numbers: Iterator[int] = attrs.field(
-        init=False, factory=partial(count, 1)
-    )  # of peers without a port of their own
+    # of peers without a port of their own
+    numbers: Iterator[int] = attrs.field(init=False, factory=partial(count, 1))
 
     @bound.default
     def _bound(self) -> AnyAddress:

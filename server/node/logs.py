@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import attrs
 
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.config.types import Problem, printed
 from leveret.observability import log_levels
 from leveret.server.node.recent_log import RecentLog

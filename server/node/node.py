@@ -24,27 +24,27 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from leveret.clock import Clock
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.config.sections import GUEST
 from leveret.config.store import POSTGRES
 from leveret.config.types import Address
 from leveret.durable.store.contract import FencedError, Store, StoreError
-from leveret.frontend import FrontEnd, encodings_of, queue_arguments_of, remote_ends_of
+from leveret.front_end import FrontEnd, encodings_of, queue_arguments_of, remote_ends_of
 from leveret.observability.history import History
-from leveret.security.guards import Door, descriptors_max
+from leveret.security.guards import Admission, descriptors_max
 from leveret.server.node import assembly
 from leveret.server.node.admin import NodeAdmin
 from leveret.server.node.batches import Batches
 from leveret.server.node.listener import (
-    Entrance,
     Listener,
+    ListenerRules,
     RelayRules,
     amqp_url,
     listeners,
     welcomed,
 )
-from leveret.server.node.poller import Rounds
-from leveret.server.node.readers import OwnTasks, readers
+from leveret.server.node.poller import Poller
+from leveret.server.node.readers import TaskReaders, readers
 from leveret.server.node.sweeps import Sweeps
 from leveret.server.node.systemd import Handed
 from leveret.server.node.transport import Transport, is_readable
@@ -52,7 +52,7 @@ from leveret.server.plugin_loader import Plugins
 
 if TYPE_CHECKING:
     from leveret.server.node.logs import LogTargets
-    from leveret.server.node.persistence import Keeper
+    from leveret.server.node.persistence import Persistence
     from leveret.server.node.term import Term
     from leveret.values import Value
 
@@ -88,7 +88,7 @@ class Node(Batches):
     """One broker that listens. An async context manager: the node runs within it, and shuts down at its end."""
 
     admin: NodeAdmin  # set once the node has started
-    rounds: Rounds | OwnTasks  # set once the node starts
+    poller: Poller | TaskReaders  # set once the node starts
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Node(Batches):
         self._earlier = trio.Event()
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone
-        self.door: Door[Transport] = Door(descriptors_max())
+        self.door: Admission[Transport] = Admission(descriptors_max())
 
     # Start and end.
 
@@ -136,19 +136,19 @@ class Node(Batches):
         Raises BadPlugin, ConfigError, BadFolder, StoreError, or OSError (an address is taken).
         """
         began = trio.current_time()
-        self.rounds = readers(self)
+        self.poller = readers(self)
         try:
             self._build(began)
             self._bind()
-            if self.keeper is not None:
-                self.keeper.start(self.rounds.report, self._store_failed)
+            if self.persistence is not None:
+                self.persistence.start(self.poller.report, self._store_failed)
         except BaseException:
             self._stop_listening()
-            if self.keeper is not None:
-                self.keeper.give_up()
+            if self.persistence is not None:
+                self.persistence.give_up()
             elif self._store is not None:
                 self._store.close(None)
-            self.rounds.close()
+            self.poller.close()
             raise
         self._nursery = await self._stack.enter_async_context(trio.open_nursery())
         for listener in self.listening:
@@ -156,8 +156,8 @@ class Node(Batches):
         if self.owns_loop:  # else the collector is another's
             Sweeps(self.broker).begin()
         self._nursery.start_soon(self._keep_time)
-        if isinstance(self.rounds, Rounds):
-            self._nursery.start_soon(self._go_round, self.rounds)
+        if isinstance(self.poller, Poller):
+            self._nursery.start_soon(self._go_round, self.poller)
         return self
 
     def _build(self, began: float) -> None:
@@ -172,19 +172,19 @@ class Node(Batches):
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
         self.broker.remote_ends = remote_ends_of(self._plugins.protocols.values())
         assembly.record_spans(self.broker, self.config)
-        self.keeper = self._keeper()
+        self.persistence = self._persistence()
         self.admin = NodeAdmin(self, self._plugins, self._reread, began)
         self.broker.operations = self.admin
         self.broker.access.off_thread = self.admin.compute
         self.broker.access.fetch = self.admin.fetch
-        if self.keeper is not None:
+        if self.persistence is not None:
             assembly.page(self.broker, self.config)
-            self.keeper.restore()
+            self.persistence.restore()
         assembly.intercept(self.broker, self.config, self._plugins)
         assembly.decorate(self.broker, self._plugins)
         assembly.populate(self.broker, self.config)
-        if self.keeper is not None:
-            self.keeper.recover()
+        if self.persistence is not None:
+            self.persistence.recover()
         assembly.observe(self.broker, self.config)
         assembly.record(self.broker, self.config)
         self.broker.alarms.listen(self._alarm)
@@ -196,16 +196,16 @@ class Node(Batches):
             self.broker.history.start()
         self.admin.watch_plugins()
 
-    def _keeper(self) -> Keeper | None:
+    def _persistence(self) -> Persistence | None:
         """Return the keeper of the given store, or of the data folder's; a node in memory loads none of that."""
         folder, protocols = self.config.node.data_dir, self._plugins.protocols.values()
         if self._store is None and folder is None and self.config.store.engine != POSTGRES:
             return None
-        from leveret.server.node.persistence import Keeper, opened
+        from leveret.server.node.persistence import Persistence, opened
 
         if self._store is not None:
-            return Keeper(self.broker, self._store, None, protocols)
-        return Keeper(self.broker, opened(self.config), folder, protocols)
+            return Persistence(self.broker, self._store, None, protocols)
+        return Persistence(self.broker, opened(self.config), folder, protocols)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -225,9 +225,9 @@ class Node(Batches):
         finally:
             self.admin.close()
             self.broker.long_work.finish()
-            if self.keeper is not None:
-                self._close_store(self.keeper, crashed)
-            self.rounds.close()  # its threads have ended
+            if self.persistence is not None:
+                self._close_store(self.persistence, crashed)
+            self.poller.close()  # its threads have ended
             if self.broker.recordings is not None:
                 self.broker.recordings.close()
             self.broker.let_go()
@@ -247,10 +247,10 @@ class Node(Batches):
         if self.broker.federation is not None:
             self.broker.federation.stop()
         reason = "shutdown"
-        if self._failure is not None and self.keeper is not None:
+        if self._failure is not None and self.persistence is not None:
             is_fenced = isinstance(self._failure, FencedError)
             reason = "another node serves now" if is_fenced else "the store has failed"
-            self.keeper.fail()
+            self.persistence.fail()
         self.admin.close_connections(f"broker forced connection closure with reason '{reason}'")
         with trio.move_on_after(self._closing_s):
             if self.transports:
@@ -263,12 +263,12 @@ class Node(Batches):
                 listener.socket.close()
         self._handed.close()
 
-    def _close_store(self, keeper: Keeper, crashed: bool) -> None:
+    def _close_store(self, persistence: Persistence, crashed: bool) -> None:
         if crashed:
-            keeper.give_up()
+            persistence.give_up()
             return
         try:
-            keeper.close()
+            persistence.close()
         except StoreError as failure:
             log.critical("the store could not be closed properly: %s", failure)
             self._failure = failure
@@ -302,7 +302,7 @@ class Node(Batches):
     def _bind(self) -> None:
         """Open every listener. If it raises, the caller closes those that are open."""
         known = self._plugins.protocols
-        entrances: dict[str, Entrance] = {}
+        entrances: dict[str, ListenerRules] = {}
         for where, entry in assembly.entries(self.config, known):
             entrance = assembly.entrance_of(self.config, entry, where, known)
             for found in self._handed.named(entry.socket or where) or listeners(entry, self._handed):
@@ -311,7 +311,7 @@ class Node(Batches):
         self._handed.refuse_the_rest()
         if self.term is not None:
             rules = RelayRules(self.term.listener_of, entrances)
-            self.listening += (Listener(door, Entrance((), relayed=rules)) for door in self.term.doors)
+            self.listening += (Listener(door, ListenerRules((), relayed=rules)) for door in self.term.doors)
 
     async def _accept(self, listener: Listener) -> None:
         with listener.socket, contextlib.suppress(trio.ClosedResourceError):
@@ -407,15 +407,15 @@ class Node(Batches):
     def wake(self) -> None:
         self._earlier.set()
 
-    async def _go_round(self, rounds: Rounds) -> None:
+    async def _go_round(self, poller: Poller) -> None:
         """Run the rounds that read from connections, for ever."""
-        number = rounds.fileno()
+        number = poller.fileno()
         while True:
-            if rounds.has_more:
+            if poller.has_more:
                 await trio.lowlevel.checkpoint()
             else:
                 await trio.lowlevel.wait_readable(number)
-            rounds.turn()
+            poller.turn()
 
     async def _keep_time(self) -> None:
         """Sleep until the next deadline, an earlier one that is added, or until there is work left."""
@@ -485,7 +485,7 @@ class Node(Batches):
             log.info("resource alarms cleared: publishers may go on")
         else:
             log.warning("resource alarm: %s; publishers are held back", reason)
-        if self.keeper is not None:
-            self.keeper.alarm()
+        if self.persistence is not None:
+            self.persistence.alarm()
         for transport in list(self.transports.values()):
             transport.alarm(reason)

@@ -18,19 +18,19 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.alarms import DiskMonitor
 from leveret.arguments.names import counted
 from leveret.config.store import POSTGRES
 from leveret.durable import recovery
-from leveret.durable import restore as restoring
+from leveret.durable import restoration as restoring
 from leveret.durable.journal import Journal
 from leveret.durable.store.contract import Store, StoreError
-from leveret.flow import DiskMonitor
-from leveret.frontend import encodings_of
+from leveret.front_end import encodings_of
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
-    from leveret.config.load import Config
-    from leveret.frontend import Protocol
+    from leveret.config.config import Config
+    from leveret.front_end import Protocol
     from leveret.server.node.batches import Batches
     from leveret.server.node.transport import Transport
 
@@ -61,7 +61,7 @@ def opened(config: Config) -> Store:
     return SqliteStore(config.node.data_dir, drain_octets(config.node.data_dir), REDO_OCTETS)
 
 
-class Keeper:
+class Persistence:
     """The store of one node, from its start to its end."""
 
     def __init__(
@@ -80,9 +80,8 @@ class Keeper:
         self._broker = broker
         self._delayed: dict[Transport, None] = {}  # those that hold answers, or are ahead of the disk
         self._gathered = 0  # messages in the open commit when the last feed began
-        self._fed: list[
-            tuple[Transport, bool, int]
-        ] = []  # transport, whether it published, and the commit that its answers need; of this batch
+        # transport, whether it published, and the commit that its answers need; of this batch
+        self._fed: list[tuple[Transport, bool, int]] = []
         self._switch_interval_s = sys.getswitchinterval()
 
     # Start.

@@ -50,7 +50,7 @@ STAY_MAX_S: Final = (
 )
 
 
-class Rounds:
+class Poller:
     """Reads from the attending connections in turn."""
 
     def __init__(self, node: Batches, poll: Poll, reported: int, has_others: bool) -> None:
@@ -58,9 +58,8 @@ class Rounds:
         self._node = node
         self._poll = poll
         self._attending: dict[int, tuple[Transport, trio.Event]] = {}  # by file descriptor
-        self._talkers: dict[
-            int, None
-        ] = {}  # connections with more to read than one read takes, in the order of their turns
+        # connections with more to read than one read takes, in the order of their turns
+        self._talkers: dict[int, None] = {}
         self._goes_on = False  # input kept coming until the turn was over
         self.gathering = Gathering(wakes=has_others)
         self._reports: deque[Callable[[], None]] = deque()  # of other threads

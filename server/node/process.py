@@ -13,8 +13,8 @@ from typing import Final
 
 import trio
 
-from leveret.config.load import Config
-from leveret.frontend import Protocol
+from leveret.config.config import Config
+from leveret.front_end import Protocol
 from leveret.memory_tuning import keep_what_is_freed, spare_the_collector
 from leveret.server.node import assembly, logs
 from leveret.server.node.node import LoopClock, Node
@@ -87,7 +87,7 @@ async def _run(
                 node.admin.reload()
                 tells.ready(_status(node))
 
-    log.info("stopped; what was confirmed is %s", "in memory only" if node.keeper is None else "on disk")
+    log.info("stopped; what was confirmed is %s", "in memory only" if node.persistence is None else "on disk")
 
 
 def _status(node: Node) -> str:

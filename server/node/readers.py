@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import trio
 
-from leveret.server.node.poller import Rounds
+from leveret.server.node.poller import Poller
 
 if TYPE_CHECKING:
     from leveret.server.node.batches import Batches
 
 
 class Poll(Protocol):
-    """The methods of select.epoll that `Rounds` calls; for types only, as no other system has that class."""
+    """The methods of select.epoll that `Poller` calls; for types only, as no other system has that class."""
 
     def register(self, fd: int, eventmask: int, /) -> None: ...
     def unregister(self, fd: int, /) -> None: ...
@@ -29,8 +29,8 @@ class Poll(Protocol):
     def close(self) -> None: ...
 
 
-class OwnTasks:
-    """Takes the place of `Rounds` on other systems: no connection attends, as each is read from by its own task."""
+class TaskReaders:
+    """Takes the place of `Poller` on other systems: no connection attends, as each is read from by its own task."""
 
     def __init__(self, node: Batches) -> None:
         """Called in the node's loop."""
@@ -54,12 +54,12 @@ class OwnTasks:
         self._is_closed = True
 
 
-def readers(node: Batches) -> Rounds | OwnTasks:
+def readers(node: Batches) -> Poller | TaskReaders:
     """Return what reads from a node's connections. Called in the node's loop; raises OSError without descriptors."""
-    chosen: Rounds | OwnTasks
+    chosen: Poller | TaskReaders
     if sys.platform == "linux":
         has_others = len(os.sched_getaffinity(0)) > 1
-        chosen = Rounds(node, select.epoll(), os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), has_others)
+        chosen = Poller(node, select.epoll(), os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC), has_others)
     else:
-        chosen = OwnTasks(node)
+        chosen = TaskReaders(node)
     return chosen

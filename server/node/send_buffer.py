@@ -7,17 +7,17 @@ from socket import socket as Socket  # noqa: N812
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from leveret.server.node.tls_socket import SecuredSocket
+    from leveret.server.node.tls_socket import TlsSocket
     from leveret.server.node.websocket import WebSocketStream
 
 SEND_SIZE: Final = 262_144  # bytes sent with one call
 APART: Final = 16_384  # a piece of this many bytes is sent without a copy; smaller ones are joined
 PIECES_MAX: Final = 256  # in one call; Linux takes 1024
 
-Line: TypeAlias = "Socket | SecuredSocket | WebSocketStream"
+Line: TypeAlias = "Socket | TlsSocket | WebSocketStream"
 
 
-class Unsent:
+class SendBuffer:
     """A queue of the bytes that the operating system has not accepted yet.
 
     A plain socket takes several pieces with one call; TLS and a WebSocket take one at a time.

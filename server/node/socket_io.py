@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Final
 from mypy_extensions import mypyc_attr
 
 from leveret.errors import MISTAKES
-from leveret.server.node.send_buffer import Line, Unsent, joined
+from leveret.server.node.send_buffer import Line, SendBuffer, joined
 
 if TYPE_CHECKING:
     import trio
 
     from leveret.broker import Broker
     from leveret.clock import Timer
-    from leveret.frontend import FrontEnd
+    from leveret.front_end import FrontEnd
     from leveret.outbox import Outbox
 
 READ_SIZE_MIN: Final = 1024
@@ -94,7 +94,7 @@ class SocketIO:
         self._read_size_max = read_size_max
         self._turn_s = turn_s
         self._held: deque[tuple[int, list[memoryview]]] = deque()  # commits, and bytes that wait for them
-        self._backlog = Unsent()
+        self._backlog = SendBuffer()
         self._all_sent: trio.Event | None = None  # set once the second task has sent the backlog
         self._timer: Timer | None = None
 

@@ -17,10 +17,10 @@ import attrs
 
 from leveret.arguments.names import shown
 from leveret.broker import Broker
+from leveret.config.config import Config, ConfigError, family_of
 from leveret.config.listening import ListenerEntry
-from leveret.config.load import Config, ConfigError, family_of
 from leveret.config.types import Address, Problem, printed
-from leveret.frontend import queue_arguments_of
+from leveret.front_end import queue_arguments_of
 from leveret.server.node import logs
 from leveret.server.node.assembly import (
     Read,

@@ -19,7 +19,7 @@ from typing import Final, ParamSpec, TypeVar
 import trio
 
 from leveret.clock import Clock
-from leveret.config.load import Config, parse
+from leveret.config.config import Config, parse
 from leveret.config.records import Raw, laid_over
 from leveret.config.types import Address, AnyAddress, UnixAddress
 from leveret.durable.store.contract import Store

@@ -15,10 +15,10 @@ from pathlib import Path
 from time import strptime
 from typing import Final
 
+from leveret.config.config import ConfigError
 from leveret.config.listening import CertificateSettings, TlsSettings
-from leveret.config.load import ConfigError
 from leveret.config.types import Place, printed
-from leveret.frontend import TlsFacts
+from leveret.front_end import TlsFacts
 
 log: Final = logging.getLogger("leveret.node")
 

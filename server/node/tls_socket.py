@@ -21,7 +21,7 @@ SMALL: Final = 1024  # clear bytes that most records do not exceed: to allocate 
 ANSWERS_MAX: Final = 16_384  # bytes of TLS's own answers that a peer may leave unread
 
 
-class SecuredSocket:
+class TlsSocket:
     """One side of a connection's TLS: the server's, unless it knows the server's name."""
 
     __slots__ = (

@@ -6,7 +6,7 @@ second task that lives as long as the backlog. An idle connection costs one task
 
     first bytes ─> converse: read, feed, read, ... ─> lose: the front-end releases all ─> goodbye: last bytes ─> end
 
-A `Handshake` reads what comes before a protocol's first bytes. With TLS, a `SecuredSocket` takes the socket's place
+A `Handshake` reads what comes before a protocol's first bytes. With TLS, a `TlsSocket` takes the socket's place
 after the handshake, and over WebSockets a `WebSocketStream`; the rest is the same.
 
 The time to log in runs from the moment a connection was accepted; nothing that its peer sends extends it. Until then
@@ -31,16 +31,16 @@ import attrs
 import trio
 
 from leveret.errors import MISTAKES
-from leveret.frontend import FrontEnd, Peer
+from leveret.front_end import FrontEnd, Peer
 from leveret.operations import Connected
 from leveret.outbox import Outbox
 from leveret.server.node.handshake import Handshake
-from leveret.server.node.listener import BITE, TLS_HELLO, Entrance, NotAdmitted, WebSocketRules
-from leveret.server.node.poller import Rounds
+from leveret.server.node.listener import BITE, TLS_HELLO, ListenerRules, NotAdmitted, WebSocketRules
+from leveret.server.node.poller import Poller
 from leveret.server.node.send_buffer import Line
 from leveret.server.node.socket_io import SocketIO
 from leveret.server.node.tls import reason
-from leveret.server.node.tls_socket import SecuredSocket
+from leveret.server.node.tls_socket import TlsSocket
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
@@ -58,7 +58,7 @@ class Transport(SocketIO, Connected):
     """A connection's tasks, and what others ask of it."""
 
     def __init__(
-        self, node: Node, connected: socket.socket | SecuredSocket, peer: Peer, entrance: Entrance
+        self, node: Node, connected: socket.socket | TlsSocket, peer: Peer, entrance: ListenerRules
     ) -> None:
         limits = node.config.limits
         outbox = Outbox(node.ready, limits.outbox_size_max, node.config.message_size_max)
@@ -118,8 +118,8 @@ class Transport(SocketIO, Connected):
             self.processed(len(data))
             if not await self._may_go_on():
                 return
-            while (rounds := self._next_reader()) is not None:
-                await self._attend(rounds)
+            while (poller := self._next_reader()) is not None:
+                await self._attend(poller)
                 if not await self._may_go_on():
                     return
             data = await self._read()
@@ -137,23 +137,23 @@ class Transport(SocketIO, Connected):
             self._paused = False
         return True
 
-    async def _attend(self, rounds: Rounds) -> None:
+    async def _attend(self, poller: Poller) -> None:
         """Have the poller read from this connection until it is dismissed."""
         dismissed = trio.Event()
-        rounds.attend(self, dismissed)
+        poller.attend(self, dismissed)
         try:
             await dismissed.wait()
         finally:
-            rounds.dismiss(self.number)
+            poller.dismiss(self.number)
             self.dismissed = False
 
-    def _next_reader(self) -> Rounds | None:
+    def _next_reader(self) -> Poller | None:
         """Return the poller if it reads from this connection next; None if its own task does."""
-        rounds, front = self.node.rounds, self.front
+        poller, front = self.node.poller, self.front
         assert front is not None
-        if not isinstance(rounds, Rounds) or self._has_decrypted():
+        if not isinstance(poller, Poller) or self._has_decrypted():
             return None
-        return None if self._ended or self._is_stranger or front.halted or front.waits else rounds
+        return None if self._ended or self._is_stranger or front.halted or front.waits else poller
 
     async def _first_bytes(self) -> bytes:
         """Return enough bytes to tell the protocol; empty if the peer left, took too long, or is not admitted."""
@@ -177,7 +177,7 @@ class Transport(SocketIO, Connected):
     async def _enter(self) -> bytes:
         """Read what comes before a protocol's first bytes, and return the bytes after it. Raises NotAdmitted."""
         assert isinstance(self._socket, socket.socket)
-        line: socket.socket | SecuredSocket = self._socket
+        line: socket.socket | TlsSocket = self._socket
         handshake = Handshake(self._entrance, self._read)
         if self._entrance.relayed is not None:
             client, self._entrance = await handshake.relayed(self.peer, self._entrance.relayed)
@@ -197,7 +197,7 @@ class Transport(SocketIO, Connected):
         return handshake.data
 
     async def _open_websocket(
-        self, handshake: Handshake, line: socket.socket | SecuredSocket, rules: WebSocketRules
+        self, handshake: Handshake, line: socket.socket | TlsSocket, rules: WebSocketRules
     ) -> None:
         """Go on with the protocols within a WebSocket, unless the request is for HTTP. Raises NotAdmitted."""
         stream = await handshake.open_websocket(line, rules, self.peer)
@@ -238,7 +238,7 @@ class Transport(SocketIO, Connected):
         self._read_while_waiting = 0
         if self._meanwhile is not None:
             self._meanwhile.cancel()
-        self.node.rounds.dismiss(self.number)  # its own task sees whether it has ended, or has input left
+        self.node.poller.dismiss(self.number)  # its own task sees whether it has ended, or has input left
 
     async def _receive(self, size: int) -> bytes:
         while True:
@@ -296,7 +296,7 @@ class Transport(SocketIO, Connected):
         """Read nothing more until `resume`, whatever the peer does; its silence does not count."""
         if self.front is not None:
             self.front.suspend()
-        self.node.rounds.dismiss(self.number)
+        self.node.poller.dismiss(self.number)
 
     def resume(self) -> None:
         """Go on after `suspend`."""
@@ -323,7 +323,7 @@ class Transport(SocketIO, Connected):
 
     def hang_up(self) -> None:
         """End the connection; what is in the outbox by the end of this batch is still sent."""
-        self.node.rounds.dismiss(self.number)
+        self.node.poller.dismiss(self.number)
         self._scope.cancel()
 
     # Time.

@@ -37,7 +37,7 @@ from wsproto.utilities import RemoteProtocolError
 from leveret.security.web_origin import host_name, is_local, is_own_origin
 
 if TYPE_CHECKING:
-    from leveret.server.node.tls_socket import SecuredSocket
+    from leveret.server.node.tls_socket import TlsSocket
 
 PATH: Final = b"/ws"  # beside HTTP; what is below it counts, too
 HEAD_END: Final = b"\r\n\r\n"
@@ -125,7 +125,7 @@ class WebSocketStream:
         "_answers", "_closing", "_connection", "_ended", "_line", "_owed", "_pending", "_read_size", "_unsent",
     )  # fmt: skip
 
-    def __init__(self, line: socket.socket | SecuredSocket, connection: Connection, behind: bytes) -> None:
+    def __init__(self, line: socket.socket | TlsSocket, connection: Connection, behind: bytes) -> None:
         """`line` is the socket below, and `behind` are bytes that came with the request that opened it."""
         self._line = line
         self._connection = connection

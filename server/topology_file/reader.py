@@ -18,7 +18,7 @@ from leveret.arguments.definitions import DEFINITIONS
 from leveret.arguments.row import Effect
 from leveret.arguments.warnings import component_warnings, without_effect
 from leveret.catalogue import COMPONENTS
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.config.records import RecordOf
 from leveret.config.types import REFUSED, Place, Problem
 from leveret.server.topology_file.model import (
@@ -148,7 +148,7 @@ def from_json(octets: bytes) -> Topology:
 
 def from_definitions(content: object, host: str = "/", here: str = "") -> Topology:
     """Return the topology of definitions. `host` is the virtual host of objects that name none."""
-    rows = Rows(host, here)
+    rows = RowReader(host, here)
     if not isinstance(content, Mapping):
         raise ConfigError([Problem("the file", "no object", "definitions as RabbitMQ writes them")])
     things = list(rows.things(content))
@@ -157,7 +157,7 @@ def from_definitions(content: object, host: str = "/", here: str = "") -> Topolo
     return topology(things, passed_over=rows.passed_over, has_parameters="parameters" in content)
 
 
-class Rows:
+class RowReader:
     """Reads the rows of definitions, collecting their problems."""
 
     def __init__(self, host: str, here: str) -> None:
@@ -276,15 +276,15 @@ class Rows:
         return {}
 
 
-SECTIONS: Final[Mapping[str, Callable[[Rows, Row, Place], Thing | None]]] = {
-    "vhosts": Rows.virtual_host,
-    "users": Rows.user,
-    "permissions": Rows.permission,
-    "policies": Rows.policy,
-    "parameters": Rows.parameter,
-    "exchanges": Rows.exchange,
-    "queues": Rows.queue,
-    "bindings": Rows.binding,
+SECTIONS: Final[Mapping[str, Callable[[RowReader, Row, Place], Thing | None]]] = {
+    "vhosts": RowReader.virtual_host,
+    "users": RowReader.user,
+    "permissions": RowReader.permission,
+    "policies": RowReader.policy,
+    "parameters": RowReader.parameter,
+    "exchanges": RowReader.exchange,
+    "queues": RowReader.queue,
+    "bindings": RowReader.binding,
 }
 
 

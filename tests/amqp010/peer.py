@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.frontend import Peer as Address
-from leveret.protocols.amqp010.broker.adapter import Connection010
+from leveret.front_end import Peer as Address
+from leveret.protocols.amqp010.broker.adapter import Adapter010
 from leveret.protocols.amqp010.codec import commands as c
 from tests.harness.bench import ClientBench
 from tests.harness.peer import LOOPBACK, JoinedPeer
@@ -18,7 +18,7 @@ from .client import Client, ClientSession, SessionEnded
 class Peer(JoinedPeer, Client):
     """One connection to the broker of a bench."""
 
-    adapter = Connection010
+    adapter = Adapter010
     hear = Client.hear
 
     def __init__(self, bench: ClientBench | None = None, address: Address = LOOPBACK) -> None:

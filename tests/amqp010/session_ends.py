@@ -30,9 +30,8 @@ class Recorder(SessionOwner):
         self.timeout_max_s = timeout_max_s
         self.session: Session
         self.told: list[str] = []
-        self.had: list[
-            tuple[Id, bytes | None]
-        ] = []  # transfers, and the bodies; other commands with their names
+        # transfers, and the bodies; other commands with their names
+        self.had: list[tuple[Id, bytes | None]] = []
         self.completed: list[Id] = []  # commands of ours
         self.hold = False
         self.refuse: SessionError | None = None

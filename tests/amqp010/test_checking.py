@@ -10,7 +10,7 @@ from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.codec.frames import control_frame
 from leveret.protocols.amqp010.machine.connection import State
 from leveret.protocols.amqp010.machine.contract import AmqpError
-from leveret.protocols.shared.machine.closing import KEPT_MAX
+from leveret.protocols.shared.machine.connection_machine import KEPT_MAX
 
 from .client import HEADER
 from .machine import START_OK, Machine, kinds

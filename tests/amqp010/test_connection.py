@@ -349,9 +349,8 @@ def test_an_unknown_command_fails_its_session_only() -> None:
 
 def test_a_command_that_cannot_be_read_fails_its_session_only() -> None:
     machine = Machine().open().attach()
-    machine.receive(
-        frame(b"\x08\x01\x01\x00\x01\x00\x09q", 1, segment=1)
-    )  # a name of nine octets, and one is there
+    # a name of nine octets, and one is there
+    machine.receive(frame(b"\x08\x01\x01\x00\x01\x00\x09q", 1, segment=1))
     assert machine.told[0] == f"s: fail {c.ERROR_CODE_COMMAND_INVALID}"
     assert not machine.wire.closed
 

@@ -7,8 +7,8 @@ import logging
 import attrs
 import pytest
 
-from leveret.flow import Monitor
-from leveret.frontend import Peer as Address
+from leveret.alarms import Monitor
+from leveret.front_end import Peer as Address
 from leveret.limits import UserLimits
 from leveret.protocols.amqp010.broker import adapter
 from leveret.protocols.amqp010.broker.registration import PROTOCOL
@@ -230,7 +230,7 @@ def test_the_front_end_is_made_by_its_registration() -> None:
     bench = ClientBench()
     address = Address("127.0.0.1", 1, "127.0.0.1", 2, True)
     front = PROTOCOL.factory(bench.broker, bench.config, Peer(bench).outbox, address, 0.0)
-    assert isinstance(front, adapter.Connection010)
+    assert isinstance(front, adapter.Adapter010)
     assert PROTOCOL.encoding is not None
     assert PROTOCOL.encoding().name == "amqp010"
 

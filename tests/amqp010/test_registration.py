@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from leveret.config.load import ConfigError, load, parse
+from leveret.config.config import ConfigError, load, parse
 
 LOADED = """
 import sys

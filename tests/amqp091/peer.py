@@ -16,8 +16,8 @@ from struct import unpack_from
 
 import attrs
 
-from leveret.frontend import Peer as Address
-from leveret.protocols.amqp091.broker.adapter import Connection091
+from leveret.front_end import Peer as Address
+from leveret.protocols.amqp091.broker.adapter import Adapter091
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import BasicProperties, FieldTable, Method
@@ -56,7 +56,7 @@ class Content:
 class Peer(JoinedPeer):
     """One connection, seen from the client."""
 
-    adapter = Connection091
+    adapter = Adapter091
 
     def __init__(self, bench: ClientBench | None = None, address: Address = LOOPBACK) -> None:
         super().__init__(bench, address)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import Method, heartbeat_frame, method_frame
 from leveret.protocols.amqp091.machine.connection import AmqpError, State
-from leveret.protocols.shared.machine.closing import KEPT_MAX
+from leveret.protocols.shared.machine.connection_machine import KEPT_MAX
 from tests.amqp091.machine import HEADER, Peer, in_state, opened, start_ok, tune_ok
 from tests.harness.machine import must_end_at
 

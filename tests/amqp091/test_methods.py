@@ -11,9 +11,8 @@ from leveret.protocols.amqp091.codec.wire import AmqpError, BasicProperties, Mal
 from . import samples
 
 EVERY_METHOD = [*m.METHODS.values()]
-PIKAS = [
-    of for of in EVERY_METHOD if of is not m.ConnectionUpdateSecret
-]  # pika mixes up the arguments of that one
+# pika mixes up the arguments of that one
+PIKAS = [of for of in EVERY_METHOD if of is not m.ConnectionUpdateSecret]
 
 
 def filled(of: type[Method]) -> Method:

@@ -53,9 +53,8 @@ def test_a_queue_whose_dead_letters_come_back_is_reported_once_and_forgotten_wit
             bench.advance(1)
         channel.does(m.QueueDelete("q"))
     said = [record.getMessage() for record in caplog.records if "cycle" in record.getMessage()]
-    assert (
-        said == ["dead-letter cycle at queue 'q' in vhost '/': messages dropped"] * 2
-    )  # once for each queue
+    # once for each queue
+    assert said == ["dead-letter cycle at queue 'q' in vhost '/': messages dropped"] * 2
 
 
 def test_publish_targets_are_remembered_as_long_as_the_user_has_a_channel() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from leveret.alarms import DiskMonitor, MemoryMonitor
 from leveret.clock import ManualClock
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.exchanges.standard import STANDARD
-from leveret.flow import DiskMonitor, MemoryMonitor
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.server.node import assembly

@@ -9,7 +9,7 @@ from typing import Final
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.types import Described, Symbol
 from leveret.protocols.amqp10.machine.contract import FRAME_SIZE_MIN
-from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from tests.harness.attack import SMALL, Attack, Neighbour, must_balance, queues_of
 from tests.harness.bench import ClientBench
 

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Iterable
 from struct import unpack_from
 
-from leveret.frontend import Peer as Address
-from leveret.protocols.amqp10.broker.adapter import Connection10
+from leveret.front_end import Peer as Address
+from leveret.protocols.amqp10.broker.adapter import Adapter10
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.types import Symbol
 from tests.harness.bench import ClientBench
@@ -36,7 +36,7 @@ MANY = 0xFFFF_FFFF
 class Peer(JoinedPeer):
     """One connection, seen from the client."""
 
-    adapter = Connection10
+    adapter = Adapter10
 
     def __init__(self, bench: ClientBench | None = None, address: Address = LOOPBACK) -> None:
         super().__init__(bench, address)

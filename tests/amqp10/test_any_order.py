@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
 from leveret.protocols.amqp10.machine.contract import Tuning
+from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from leveret.protocols.amqp10.machine.link import Link
-from leveret.protocols.amqp10.machine.receiving import IncomingLink
-from leveret.protocols.amqp10.machine.sending import OutgoingLink
+from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
 from leveret.protocols.amqp10.machine.session import Session
 
 from .machine import (

@@ -196,7 +196,7 @@ def test_an_accepted_message_is_answered_straight_down(messages: int) -> None:
     assert called == [
         *("ServedSession.taken", "Publishing.answer", "IncomingLink.accept_all"),
         *("Session.accept", "Session.become_due"),
-        *("Session.flush", "Answers.tell", "runs", "disposition_frame", "frame"),
+        *("Session.flush", "Dispositions.tell", "runs", "disposition_frame", "frame"),
         *("OutboxWriter.write", "Outbox.write"),
     ]
     sender.peer.read()

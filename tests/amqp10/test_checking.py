@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
 from leveret.protocols.amqp10.machine.connection import State
-from leveret.protocols.shared.machine.closing import KEPT_MAX
+from leveret.protocols.shared.machine.connection_machine import KEPT_MAX
 from tests.amqp10.machine import AMQP_HEADER, LOGIN, SASL, SASL_HEADER, Peer, begin, frame, open_, sasl
 from tests.harness.machine import must_end_at
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from leveret.protocols.amqp10.broker import kept_deliveries
 from leveret.protocols.amqp10.broker.kept_deliveries import DELIVERIES_MAX, Fate, fate
-from leveret.protocols.amqp10.broker.kept_links import termini_of
+from leveret.protocols.amqp10.broker.termini import termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.types import Described, Symbol, ULong, Value

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.machine.contract import Tuning
-from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from leveret.protocols.amqp10.machine.session import Session
 from leveret.server.node.build_info import built
 from tests.harness.call_count import calls

@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from leveret.protocols.amqp10.broker.kept_links import TARGETS_MAX, Termini, Terminus, termini_of
+from leveret.protocols.amqp10.broker.termini import TARGETS_MAX, Termini, Terminus, termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.types import Symbol, Value, encode
 from tests.amqp10.client import SENDER, Sender, Session

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.protocols.amqp10.broker.kept_links import termini_of
+from leveret.protocols.amqp10.broker.termini import termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp10.parts import application_properties, data
 from tests.amqp10.peer import bind, declare, session_of
@@ -373,6 +373,5 @@ def test_a_subscription_that_goes_with_its_link_has_a_selector_as_well(bench: Cl
     assert news.bodies() == []
     [queue] = bench.host.queues.values()
     assert queue.ready == 0
-    assert [consumer.selector for consumer in queue.consumers] == [
-        None
-    ]  # or each message would be asked twice
+    # or each message would be asked twice
+    assert [consumer.selector for consumer in queue.consumers] == [None]

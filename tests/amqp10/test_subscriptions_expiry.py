@@ -7,7 +7,7 @@ from itertools import chain
 
 import pytest
 
-from leveret.protocols.amqp10.broker.kept_links import SWEEP_FROM, Terminus, termini_of
+from leveret.protocols.amqp10.broker.termini import SWEEP_FROM, Terminus, termini_of
 from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp10.client import Receiver, Session
 from tests.amqp10.peer import Peer

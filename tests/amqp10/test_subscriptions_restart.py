@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.protocols.amqp10.broker.kept_links import termini_of
 from leveret.protocols.amqp10.broker.registration import SUBSCRIPTION
+from leveret.protocols.amqp10.broker.termini import termini_of
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 from tests.amqp10.parts import application_properties, data
 from tests.amqp10.peer import session_of
 from tests.amqp10.subscribing import (
@@ -61,7 +61,7 @@ def test_its_selector_holds_from_the_start_on(bench: StoredBench) -> None:
     receiver(session_named(bench), filter=RED)
     send(bench, "red", "blue")
     after = bench.again()
-    assert isinstance(after.queue("amq.sub-jms/news"), Sieve)
+    assert isinstance(after.queue("amq.sub-jms/news"), FilteredQueue)
     send(after, "green", "dark red")
     assert receiver(session_named(after), filter=RED).bodies() == [b"red", b"dark red"]
 

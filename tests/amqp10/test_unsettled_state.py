@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leveret.features.unsettled_map import NAMES_MAX
-from leveret.protocols.amqp10.broker.kept_links import termini_of
 from leveret.protocols.amqp10.broker.recorded_deliveries import UNSETTLED_MAX
+from leveret.protocols.amqp10.broker.termini import termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.types import Symbol
 from tests.amqp10.client import SENDER, SETTLED, Receiver, Sender, Session

@@ -175,9 +175,8 @@ def publish(channel: BlockingChannel, queue: str, *bodies: bytes) -> None:
 def browser() -> Iterator[Browser]:
     path = chromium() or missing("Chromium", REMEDY)
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=path, args=["--no-sandbox"]
-        )  # it may run as root
+        # it may run as root
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield browser
         browser.close()
 

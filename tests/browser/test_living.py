@@ -35,9 +35,8 @@ def test_a_refresh_leaves_the_reader_alone(page: Page, node: PageNode) -> None:
     node.declare("q00a", durable=True)
     refresh(page)
     expect(row(page, "q00a")).to_be_visible()
-    assert (
-        page.evaluate("document.querySelector('tbody tr').seen") is True
-    )  # it is the same row, not a new one
+    # it is the same row, not a new one
+    assert page.evaluate("document.querySelector('tbody tr').seen") is True
     assert page.evaluate("scrollY") == before
     expect(form.locator("[name=name]")).to_have_value("half-typ")
     expect(form.locator("[name=name]")).to_be_focused()

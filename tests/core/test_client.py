@@ -19,7 +19,7 @@ from leveret.errors import (
     Unsupported,
 )
 from leveret.limits import NodeLimits, UserLimits, VirtualHostLimits
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 from leveret.security.access import Permission, User
 from leveret.selectors.parser import compile_selector
 from tests.core.fakes import FakeConsumer
@@ -268,7 +268,7 @@ def test_a_front_end_may_choose_a_name_of_the_brokers_own_and_a_condition(bench:
     """The permission is asked for all the same; found again, the queue is the one that was made."""
     may = client(bench, {(C, "amq.ours"), (C, "amq.mine")})
     queue = may.declare_queue("amq.ours", ours=True, selector=compile_selector("h.priority = 1"))
-    assert (type(queue), queue.name) == (Sieve, "amq.ours")
+    assert (type(queue), queue.name) == (FilteredQueue, "amq.ours")
     assert may.declare_queue("amq.ours", ours=True) is queue
     with pytest.raises(AccessRefused, match="reserved prefix"):
         may.declare_queue("amq.mine")

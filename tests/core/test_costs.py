@@ -11,7 +11,7 @@ import pytest
 from leveret.clock import Timers
 from leveret.delivery import Delivery
 from leveret.exchanges.exchange_type import Exchange
-from leveret.queues.level import Lane
+from leveret.queues.lane import Lane
 from leveret.queues.queue import Queue
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import CoreBench, message

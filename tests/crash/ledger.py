@@ -42,9 +42,8 @@ class Ledger:
         self.ranked = ranked or {}  # queues with priorities, and the highest of each
         self.usual = usual or {}  # the priority there of messages without one, if it is not 0
         self.streams = streams
-        self.offsets: dict[
-            tuple[str, int], str
-        ] = {}  # the name of a message by its stream and where it is there
+        # the name of a message by its stream and where it is there
+        self.offsets: dict[tuple[str, int], str] = {}
         self.messages: dict[str, Message] = {}  # by name
         self.copies: dict[tuple[str, str], History] = {}  # by the message's name and the queue that took it
         self.things: dict[tuple[str, str], History] = {}  # declared ones, by kind and name
@@ -53,9 +52,8 @@ class Ledger:
         self.complaints: list[str] = []
         self._gone: set[tuple[str, str]] = set()  # copies that are not coming back
         self._purging: set[str] = set()  # queues of which that was asked, and not answered
-        self._newest: dict[
-            tuple[str, str, str, int | None], int
-        ] = {}  # by consumer, queue, publisher, priority
+        # by consumer, queue, publisher, priority
+        self._newest: dict[tuple[str, str, str, int | None], int] = {}
 
     # What is asked for.
 

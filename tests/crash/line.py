@@ -50,9 +50,8 @@ class Line:
         self.socket.setblocking(False)
         self.outgoing = bytearray()
         self.ended = False  # nothing will come any more
-        self.watch: Callable[[], None] = lambda: (
-            None
-        )  # called before anything is sent, and after something came
+        # called before anything is sent, and after something came
+        self.watch: Callable[[], None] = lambda: None
 
     def hear(self, octets: bytes) -> None:
         """Something has come."""
@@ -223,9 +222,8 @@ class Line091(Line):
         return number
 
 
-METHODS_OK = {
-    getattr(m, name): getattr(m, f"{name}Ok") for name in dir(m) if hasattr(m, f"{name}Ok")
-}  # methods and their answers
+# methods and their answers
+METHODS_OK = {getattr(m, name): getattr(m, f"{name}Ok") for name in dir(m) if hasattr(m, f"{name}Ok")}
 
 
 class Line10(Line):

@@ -33,9 +33,8 @@ class Node:
         settings: dict[str, str] | None = None,
     ) -> None:
         self.folder = folder
-        self.errors = folder.with_name(
-            f"{folder.name}.log"
-        )  # what the node writes there; the last start's only
+        # what the node writes there; the last start's only
+        self.errors = folder.with_name(f"{folder.name}.log")
         command = [*before, sys.executable, *program, "serve", "--data", str(folder)]
         command += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
         with self.errors.open("wb") as errors:

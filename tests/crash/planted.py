@@ -23,7 +23,7 @@ from leveret.durable.store import chunk, database, origin, redo_log, writer
 from leveret.durable.store.contract import Chunk, Commit, Entries, NoSpaceError
 from leveret.durable.store.segments import SegmentChange
 from leveret.durable.store.writer import Writer
-from leveret.queues import level
+from leveret.queues import lane
 from leveret.server.cli import main
 from leveret.transaction import Transaction
 
@@ -219,7 +219,7 @@ def little_memory() -> None:
         self._base = 0
 
     Paging.__init__ = poor  # type: ignore[method-assign,assignment]
-    paging.INTERVAL_S, paging.HEAD, level.AHEAD_MIN = 0.0, 5, 2  # type: ignore[misc]
+    paging.INTERVAL_S, paging.HEAD, lane.AHEAD_MIN = 0.0, 5, 2  # type: ignore[misc]
 
 
 def slow_store() -> None:

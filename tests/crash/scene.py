@@ -14,7 +14,7 @@ import attrs
 
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import FieldTable, Method, UInt8
-from leveret.queues.quorum_levels import LEVEL_MAX, USUAL_LEVEL
+from leveret.queues.quorum_queue import LEVEL_MAX, USUAL_LEVEL
 from leveret.server.cli.control_client import ControlClient
 
 from .ledger import Ledger

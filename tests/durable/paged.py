@@ -16,8 +16,8 @@ from leveret.durable.journal import Journal
 from leveret.durable.store.contract import Reader
 from leveret.durable.store.memory import MemoryStore
 from leveret.message import Facts, Message
-from leveret.queues import level, on_disk, search, searchable_level
-from leveret.queues.searchable_level import SearchedLane
+from leveret.queues import backlog, lane, search, searched_lane
+from leveret.queues.searched_lane import SearchedLane
 from leveret.queues.work_queue import WorkQueue
 from leveret.values import Value
 from tests.core.queues import test_queue_properties
@@ -26,10 +26,10 @@ from tests.harness.bench import ENCODING, CoreBench
 T = TypeVar("T")
 
 SMALL: dict[tuple[object, str], float] = {
-    (on_disk, "PAGE_MESSAGES"): 3,
-    (on_disk, "JOINED_MAX"): 1,
-    (searchable_level, "PAGE_MESSAGES"): 3,
-    (level, "AHEAD_MIN"): 2,
+    (backlog, "PAGE_MESSAGES"): 3,
+    (backlog, "JOINED_MAX"): 1,
+    (searched_lane, "PAGE_MESSAGES"): 3,
+    (lane, "AHEAD_MIN"): 2,
     (search, "PAUSE_S"): 0.5,  # the store keeps whole milliseconds
     (test_queue_properties, "PAUSE_S"): 0.5,
 }

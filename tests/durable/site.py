@@ -13,19 +13,19 @@ from collections.abc import Iterable, Mapping
 
 from leveret.broker import Broker
 from leveret.clock import ManualClock
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.durable import recovery
 from leveret.durable.journal import Journal
-from leveret.durable.objects import StoredCatalogue
-from leveret.durable.restore import begin, restore
+from leveret.durable.restoration import begin, restore
 from leveret.durable.store.memory import MemoryStore
+from leveret.durable.stored_catalogue import StoredCatalogue
 from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
 from leveret.exchanges.fanout import Fanout
 from leveret.exchanges.standard import STANDARD
 from leveret.message import Facts, Message
 from leveret.protocols.amqp010.broker.encoding import ENCODING as ENCODING010
 from leveret.protocols.amqp091.broker.encoding import ENCODING as ENCODING091
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 from leveret.queues.queue import Queue
 from leveret.security.access import Access
 from leveret.server.node.assembly import populate
@@ -182,7 +182,7 @@ def shape_of_exchange(exchange: Exchange) -> object:
 
 
 def shape_of_queue(queue: Queue) -> object:
-    selector = queue.selector.text if isinstance(queue, Sieve) else None
+    selector = queue.selector.text if isinstance(queue, FilteredQueue) else None
     said = queue.auto_delete, typed(queue.arguments), typed(queue.notes), selector
     return queue.number, type(queue), queue.type, said, queue.declared_limits, queue.limits
 

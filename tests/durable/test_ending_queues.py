@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.durable.store.records import ENDING_QUEUE, LEASE
 from leveret.features.leases.lease import opened
 from leveret.policy import Policy

@@ -6,7 +6,7 @@ import pytest
 
 from leveret.broker import Broker, Outcome, Publisher
 from leveret.clock import ManualClock
-from leveret.durable import recovery, restore
+from leveret.durable import recovery, restoration
 from leveret.durable.journal import Journal
 from leveret.durable.page_reader import whole
 from leveret.durable.store import chunk
@@ -35,7 +35,7 @@ class Site:
         self.limits = limits
         self.encoding = FakeEncoding(Properties())
         self.journal = Journal(self.store, self.broker, {"fake": lambda: self.encoding})
-        restore.restore(self.broker, self.journal)
+        restoration.restore(self.broker, self.journal)
         self.host = self.broker.add_virtual_host("/")
 
     def start(self) -> Site:

@@ -17,7 +17,7 @@ from leveret.clock import NEVER
 from leveret.delivery import Delivery
 from leveret.limits import Overflow, QueueLimits
 from leveret.message import Facts, Message
-from leveret.queues.searchable_level import SearchedLane
+from leveret.queues.searched_lane import SearchedLane
 from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, Only
 from tests.core.queues.queue_model import LETTERS, body, number

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from leveret.features.leases import release as releasing
 from leveret.features.leases import reservation
 from leveret.message import Facts, Message
-from leveret.queues import level
+from leveret.queues import lane
 from leveret.queues.work_queue import WorkQueue
 from leveret.values import Value
 from tests.durable.paged import small_pages
@@ -46,15 +46,15 @@ class LeaseMachine(RuleBasedStateMachine):
         super().__init__()
         self._restore = small_pages()
         self._before = {key: getattr(*key) for key in SMALL}
-        self._returned_max = level.RETURNED_MAX
+        self._returned_max = lane.RETURNED_MAX
         for (module, name), value in SMALL.items():
             setattr(module, name, value)
-        level.RETURNED_MAX = 2  # type: ignore[misc]
+        lane.RETURNED_MAX = 2  # type: ignore[misc]
 
     def teardown(self) -> None:
         for (module, name), value in self._before.items():
             setattr(module, name, value)
-        level.RETURNED_MAX = self._returned_max  # type: ignore[misc]
+        lane.RETURNED_MAX = self._returned_max  # type: ignore[misc]
         self._restore()
 
     @initialize(ranked=st.booleans(), quorum=st.booleans())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from leveret.durable.store.memory import MemoryStore
-from leveret.queues import level
+from leveret.queues import lane
 from leveret.queues.queue import Queue
 from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, waiting
@@ -94,7 +94,7 @@ def test_a_release_waits_for_its_reading_and_gives_way_to_who_opens_the_lease() 
 @plain_only
 @pytest.mark.usefixtures("small")
 def test_much_that_comes_back_can_go_on_disk_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(level, "RETURNED_MAX", 3)
+    monkeypatch.setattr(lane, "RETURNED_MAX", 3)
     site = Site()
     queue = site.queue()
     assert isinstance(queue, WorkQueue)
@@ -118,7 +118,7 @@ def test_much_that_comes_back_can_go_on_disk_again(monkeypatch: pytest.MonkeyPat
 
 @plain_only
 def test_what_comes_back_between_others_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(level, "RETURNED_MAX", 3)
+    monkeypatch.setattr(lane, "RETURNED_MAX", 3)
     site = Site()
     queue = site.queue()
     assert isinstance(queue, WorkQueue)

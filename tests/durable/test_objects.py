@@ -15,7 +15,7 @@ from leveret.errors import PreconditionFailed
 from leveret.limits import UserLimits, VirtualHostLimits
 from leveret.observability import event_exchange
 from leveret.policy import ApplyTo, Policy
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 from leveret.security.access import PasswordHash, User
 from leveret.selectors.parser import compile_selector
 from leveret.values import Float32, Int8, Int64, Table, Timestamp, UInt8
@@ -119,7 +119,7 @@ def test_every_kind_of_queue_comes_back_as_that_kind(site: Site) -> None:
     after = site.again(clean=True)
     assert after.shape() == site.shape()
     sieve = after.host.queue("sieve")
-    assert isinstance(sieve, Sieve)
+    assert isinstance(sieve, FilteredQueue)
     after.publish("", "sieve", b"too low")
     assert not sieve.ready
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leveret.config.compat import compat
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.exchanges.exchange_type import Binding, Exchange
 from leveret.exchanges.explain import explain

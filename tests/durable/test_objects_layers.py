@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.config.load import Config, ConfigError, parse
+from leveret.config.config import Config, ConfigError, parse
 from leveret.limits import VirtualHostLimits
 from leveret.policy import Policy
 from leveret.security.access import User

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from leveret.config.load import parse
+from leveret.alarms import MIB, MemoryMonitor
+from leveret.config.config import parse
 from leveret.durable import paging
 from leveret.durable.paging import (
     ASKING_S,
@@ -19,7 +20,6 @@ from leveret.durable.paging import (
     Paging,
     memory_of,
 )
-from leveret.flow import MIB, MemoryMonitor
 from leveret.queues.queue import Queue
 from leveret.queues.work_queue import WorkQueue
 from leveret.server.node import assembly

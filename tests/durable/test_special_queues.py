@@ -9,7 +9,7 @@ from leveret.protocols.amqp010.broker.encoding import ENCODING
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.queues.fair_share import FairQueue
 from leveret.queues.last_value import LastValueQueue
-from leveret.queues.message_groups import GroupedQueue
+from leveret.queues.message_groups import MessageGroupQueue
 from leveret.queues.queue import Queue
 from leveret.queues.work_queue import WorkQueue
 from leveret.server.definitions.importer import apply
@@ -107,7 +107,7 @@ def test_groups_are_kept_together_again(site: Site) -> None:
     put(queue, "a1", "a2", "b1")
     fetched(queue, settled=False)
     after = back(site, clean=False)
-    assert isinstance(after, GroupedQueue)
+    assert isinstance(after, MessageGroupQueue)
     one, two = FakeConsumer(after, credit=1), FakeConsumer(after, credit=1)
     after.virtual_host.broker.settle()
     assert sorted([one.bodies(), two.bodies()]) == ["a1", "b1"]
@@ -199,4 +199,4 @@ def test_definitions_make_such_queues_too() -> None:
     )
     assert apply(definitions, bench.broker) == []
     assert isinstance(bench.host.queue("v"), LastValueQueue)
-    assert isinstance(bench.host.queue("g"), GroupedQueue)
+    assert isinstance(bench.host.queue("g"), MessageGroupQueue)

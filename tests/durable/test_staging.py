@@ -69,9 +69,8 @@ class StagingMachine(RuleBasedStateMachine):
         self.site.queue()
         self.site.queue("s", x_queue_type="stream")
         self.parts: dict[Key, Staged] = {}
-        self.committed: list[
-            Committed
-        ] = []  # whether the broker has kept the last ones is seen after a crash
+        # whether the broker has kept the last ones is seen after a crash
+        self.committed: list[Committed] = []
         self.published = 0  # batches of these that were answered
         self.asked: list[Asked] = []
         self.site.settle()

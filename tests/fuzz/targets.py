@@ -16,7 +16,7 @@ from zlib import crc32
 import attrs
 
 from leveret.broker import Broker
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.durable.store import block, chunk, records, typed_json
 from leveret.durable.store.contract import Append, DamagedError, Entries
 from leveret.errors import PreconditionFailed

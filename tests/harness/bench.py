@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from leveret.alarms import Alarms, Monitor
 from leveret.broker import Broker, Outcome
 from leveret.clock import ManualClock
 from leveret.config.compat import Compat
-from leveret.config.load import Config, parse
+from leveret.config.config import Config, parse
 from leveret.durable import recovery
 from leveret.durable.journal import Journal
-from leveret.durable.restore import restore
+from leveret.durable.restoration import restore
 from leveret.durable.store.memory import MemoryStore
 from leveret.exchanges.exchange_type import ExchangeType
-from leveret.flow import Alarms, Monitor
 from leveret.limits import NodeLimits
 from leveret.message import NO_FACTS, Facts, Message
 from leveret.outbox import Outbox

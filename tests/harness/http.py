@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from leveret.broker import Broker
-from leveret.config.load import Config
-from leveret.frontend import Peer
+from leveret.config.config import Config
+from leveret.front_end import Peer
 from leveret.operations import Connected, Json, Listening, Operations, Reloaded
 from leveret.outbox import Outbox
 from leveret.protocols.http.registration import PROTOCOL
-from leveret.protocols.http.server.adapter import ControlConnection
+from leveret.protocols.http.server.adapter import ControlAdapter
 
 HERE = Peer("127.0.0.1", 40000, "127.0.0.1", 15672, loopback=True)
 ELSEWHERE = Peer("192.0.2.7", 40000, "192.0.2.1", 15672, loopback=False)
@@ -75,7 +75,7 @@ class Line:
         """`advance` lets time pass, until there is an answer."""
         self.broker = broker
         connection = PROTOCOL.factory(broker, config, outbox or Outbox([]), peer, broker.now)
-        assert isinstance(connection, ControlConnection)
+        assert isinstance(connection, ControlAdapter)
         self.connection = connection
         self._advance = advance
         self._method = ""

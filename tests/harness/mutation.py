@@ -9,9 +9,8 @@ from typing import Final, TypeAlias
 import attrs
 from hypothesis import strategies as st
 
-Change: TypeAlias = Callable[
-    [list[bytes], int, int], None
-]  # of frames, at one of them, by a value it interprets
+# of frames, at one of them, by a value it interprets
+Change: TypeAlias = Callable[[list[bytes], int, int], None]
 ENOUGH: Final = 1 << 16  # positions are drawn from here and wrap around
 POSITIONS: Final = st.integers(0, ENOUGH)
 READ_SIZES: Final = st.integers(30, 10_000)  # octets

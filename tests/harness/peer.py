@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from leveret.frontend import Peer as Address
+from leveret.front_end import Peer as Address
 from leveret.outbox import Outbox
 
 from .bench import ClientBench

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from leveret.broker import Broker
 from leveret.clock import ManualClock
-from leveret.config.load import parse
-from leveret.frontend import Peer
-from leveret.protocols.http.server.adapter import ControlConnection
+from leveret.config.config import parse
+from leveret.front_end import Peer
+from leveret.protocols.http.server.adapter import ControlAdapter
 from leveret.server.node.assembly import populate
 from tests.harness.http import HERE, FakeNode, Line, Response
 
@@ -32,7 +32,7 @@ class Desk:
         populate(self.broker, CONFIG)
         self.node = self.broker.operations = FakeNode()
 
-    def connect(self, peer: Peer = HERE) -> ControlConnection:
+    def connect(self, peer: Peer = HERE) -> ControlAdapter:
         return Line(self.broker, CONFIG, peer).connection
 
     def ask(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.durable.store import block
 from leveret.durable.store.contract import Append
 from leveret.durable.store.memory import MemoryStore

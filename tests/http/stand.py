@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from leveret.broker import Broker
 from leveret.clock import ManualClock
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.durable.store import block
 from leveret.message import Message
 from leveret.protocols.http.server import memory_budget as room
@@ -80,7 +80,7 @@ class Stand(Bench):
         return self.ask(f"/s/blocks?{query}").response
 
     @property
-    def room(self) -> room.Room:
+    def room(self) -> room.MemoryBudget:
         return room.room_of(self.broker)
 
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import pytest
 
 from leveret.operations import Reloaded
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
-from leveret.protocols.http.server.router import Tree
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
+from leveret.protocols.http.server.route_tree import RouteTree
 from leveret.protocols.http.server.routes import ROUTES, allowed, find
 from leveret.values import Json
 from tests.harness.http import ELSEWHERE, basic
@@ -213,19 +213,19 @@ def test_there_is_nothing_elsewhere(desk: Desk) -> None:
         assert desk.ask(path).status == 404
 
 
-def one_queue(asked: Asked) -> Json:
+def one_queue(asked: Request) -> Json:
     return dict(asked.arguments)
 
 
 def test_a_path_may_have_names_in_it() -> None:
     route = Route("GET", "/queues/{vhost}/{name}", Level.ANYBODY, one_queue)
     delete = Route("DELETE", "/queues/{vhost}/{name}", Level.ANYBODY, one_queue)
-    tree = Tree([delete, route])
+    tree = RouteTree([delete, route])
     assert find("GET", "/queues/%2F/a%20b", tree) == (route, {"vhost": "/", "name": "a b"})
     assert find("DELETE", "/queues/%2F/b", tree)[0] is delete
     assert allowed([route, delete]) == "DELETE, GET, HEAD, OPTIONS"
     with pytest.raises(Refused, match="nothing at"):
-        find("GET", "/queues/a", Tree([route]))
+        find("GET", "/queues/a", RouteTree([route]))
 
 
 def test_whoever_is_refused_writes_no_long_line_into_the_log(

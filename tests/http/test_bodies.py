@@ -13,8 +13,8 @@ from leveret.protocols.http.connection import (
     Connection,
     Handler,
     HeaderList,
+    HttpRequest,
     Later,
-    Request,
     Response,
     refusal,
 )
@@ -36,7 +36,7 @@ class Generous(Handler):
         self.ended = 0
         self.late: Later | None = None
 
-    def allow(self, head: Request, size: int | None) -> Allowance | Response | None:
+    def allow(self, head: HttpRequest, size: int | None) -> Allowance | Response | None:
         self.asked.append((head.path, size))
         assert head.body == b""
         if head.path == "/refused":
@@ -46,7 +46,7 @@ class Generous(Handler):
     def _end(self) -> None:
         self.ended += 1
 
-    def on_request(self, request: Request) -> Response | Later:
+    def on_request(self, request: HttpRequest) -> Response | Later:
         self.bodies.append(request.body)
         if request.path == "/large-late":
             self.late = Later()

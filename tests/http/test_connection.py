@@ -15,7 +15,7 @@ from leveret.protocols.http.connection import (
     Connection,
     Handler,
     HeaderList,
-    Request,
+    HttpRequest,
     Response,
     Writer,
 )
@@ -44,9 +44,9 @@ class Echo(Handler):
     """Remembers requests and tells the path."""
 
     def __init__(self) -> None:
-        self.requests: list[Request] = []
+        self.requests: list[HttpRequest] = []
 
-    def on_request(self, request: Request) -> Response:
+    def on_request(self, request: HttpRequest) -> Response:
         self.requests.append(request)
         return Response(204 if request.path == "/nothing" else 200, request.path.encode(), "text/plain")
 

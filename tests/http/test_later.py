@@ -9,8 +9,8 @@ from leveret.protocols.http.connection import (
     Connection,
     Handler,
     HeaderList,
+    HttpRequest,
     Later,
-    Request,
     Response,
 )
 from tests.http.test_connection import Wire, responses
@@ -28,7 +28,7 @@ class Slow(Handler):
         self.sent: list[str] = []
         self.dropped: list[str] = []
 
-    def on_request(self, request: Request) -> Response | Later:
+    def on_request(self, request: HttpRequest) -> Response | Later:
         path = request.path
         self.paths.append(path)
         if path.startswith("/late"):
@@ -91,7 +91,7 @@ def test_several_late_answers_come_in_the_order_of_their_requests() -> None:
 
 def test_an_answer_that_is_there_before_anybody_waits_is_given_at_once() -> None:
     class Prompt(Slow):
-        def on_request(self, request: Request) -> Response | Later:
+        def on_request(self, request: HttpRequest) -> Response | Later:
             self.paths.append(request.path)
             later = Later()
             later.answer(self.response(request.path), 0.0)

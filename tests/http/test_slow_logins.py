@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.protocols.http.server.adapter import ControlConnection
+from leveret.protocols.http.server.adapter import ControlAdapter
 from tests.harness import http
 from tests.harness.http import Response
 from tests.harness.threads import LoginEvents, Threads, make_slow
@@ -28,7 +28,7 @@ def request(
     return http.request("POST" if body else "GET", path, body or None, user, said)
 
 
-def asking(desk: Desk, octets: bytes) -> ControlConnection:
+def asking(desk: Desk, octets: bytes) -> ControlAdapter:
     """A connection whose user is being checked."""
     connection = desk.connect()
     connection.receive(octets, 0.0)
@@ -37,7 +37,7 @@ def asking(desk: Desk, octets: bytes) -> ControlConnection:
     return connection
 
 
-def woken(connection: ControlConnection) -> bytes:
+def woken(connection: ControlAdapter) -> bytes:
     """The node gives a connection that was woken its turn."""
     assert (connection.waits, connection.halted) == (False, True)
     connection.receive(b"", 0.0)

@@ -60,9 +60,8 @@ def test_exchanges_and_queues_are_federated_both_ways(leveret: RunningNode, rabb
     links = "federation-links/%2F"
     wait_until(lambda: {each["status"] for each in sent.ask("GET", links)} == {"running"}, "Leveret's links")  # type: ignore[attr-defined]
     host = leveret.node.broker.virtual_host("/")
-    wait_until(
-        lambda: len(host.exchanges["f"].bindings) == 2, "RabbitMQ's link"
-    )  # q, and its internal exchange
+    # q, and its internal exchange
+    wait_until(lambda: len(host.exchanges["f"].bindings) == 2, "RabbitMQ's link")
     for url, other in ((leveret.url, rabbit.url), (rabbit.url, leveret.url)):
         with pika.BlockingConnection(pika.URLParameters(url)) as connection:
             properties = pika.BasicProperties(delivery_mode=2, user_id="guest")

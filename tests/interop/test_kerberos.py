@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from leveret.config.load import ConfigError, parse
-from leveret.frontend import Peer
+from leveret.config.config import ConfigError, parse
+from leveret.front_end import Peer
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.security.login import Login

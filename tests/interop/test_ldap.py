@@ -16,8 +16,8 @@ from proton import ConnectionException
 from proton.utils import BlockingConnection
 
 from leveret.clock import ManualClock
-from leveret.config.ldap_auth import LdapSettings
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
+from leveret.config.ldap_auth import LdapAuthSettings
 from leveret.errors import LimitReached
 from leveret.security.access import Access, User
 from leveret.security.password_checks import Waiting
@@ -249,4 +249,4 @@ def test_what_is_wrong_with_the_settings_is_said(more: str, where: str):
     with pytest.raises(ConfigError) as refused:
         parse('[security]\nbackends = ["ldap"]\n[auth_ldap]\n' + more)
     assert f"auth_ldap.{where}" in [each.where for each in refused.value.problems]
-    assert LdapSettings().servers == ()
+    assert LdapAuthSettings().servers == ()

@@ -25,9 +25,8 @@ def test_pika_gets_what_others_publish(node_with: Start):
         for each, body in ((channel, b"mine"), (others, b"theirs")):
             each.confirm_delivery()
             each.basic_publish("", "q", body)
-        method = pika.spec.Basic.Consume(
-            queue="q", consumer_tag="c", no_local=True
-        )  # pika's own call has no such flag
+        # pika's own call has no such flag
+        method = pika.spec.Basic.Consume(queue="q", consumer_tag="c", no_local=True)
         got: list[bytes] = []
         channel._impl._consumers["c"] = lambda channel, method, properties, body: got.append(body)
         channel._impl._send_method(method)

@@ -52,9 +52,8 @@ class Books:
         self._shuffled = shuffled
         self._ranked = ranked
         self._copies: dict[Key, Copy] = {}
-        self._newest: dict[
-            tuple[str, str, str, int | None], int
-        ] = {}  # by queue, reader, publisher, priority
+        # by queue, reader, publisher, priority
+        self._newest: dict[tuple[str, str, str, int | None], int] = {}
         self._is_old = True  # what is sent now
 
     # What is sent.

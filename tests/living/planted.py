@@ -16,7 +16,7 @@ from leveret.durable.store.contract import Chunk, Commit, DamagedError, Reader
 from leveret.durable.store.postgres.bodies import ChunkBodies
 from leveret.durable.store.postgres.scratch import CachedSlices, Scratch
 from leveret.durable.store.segments import SegmentChange
-from leveret.durable.store.snapshot_reader import Slices
+from leveret.durable.store.snapshot_reader import SnapshotReader
 from leveret.server.cli import main
 from tests.crash.node import SERVE
 
@@ -37,15 +37,15 @@ def eager() -> None:
 
 def slow() -> None:
     """No mistake: each reading takes a moment, as on a slow disk, so that there is nearly always a reader."""
-    moment = Slices.moment
+    moment = SnapshotReader.moment
 
     @contextmanager
-    def slowly(self: Slices) -> Iterator[Reader]:
+    def slowly(self: SnapshotReader) -> Iterator[Reader]:
         with moment(self) as reader:
             time.sleep(SLOWLY_S)
             yield reader
 
-    Slices.moment = slowly  # type: ignore[method-assign]
+    SnapshotReader.moment = slowly  # type: ignore[method-assign]
 
 
 def put_off() -> None:

@@ -13,12 +13,12 @@ from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from leveret.config.load import Config
-from leveret.frontend import FrontEnd, Peer
+from leveret.config.config import Config
+from leveret.front_end import FrontEnd, Peer
 from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.operations import Connected
 from leveret.outbox import Outbox
-from leveret.protocols.http.metrics.listener import MetricsConnection
+from leveret.protocols.http.metrics.adapter import MetricsAdapter
 from leveret.protocols.http.registration import PROMETHEUS
 from tests.harness.bench import CoreBench
 from tests.harness.http import HERE, FakeNode, Response, answered
@@ -72,9 +72,9 @@ class Stand(CoreBench):
         super().__init__()
         self.node = self.broker.operations = FakeNode()
 
-    def connect(self, peer: Peer = HERE) -> MetricsConnection:
+    def connect(self, peer: Peer = HERE) -> MetricsAdapter:
         connection = PROMETHEUS.factory(self.broker, Config(), Outbox([]), peer, self.broker.now)
-        assert isinstance(connection, MetricsConnection)
+        assert isinstance(connection, MetricsAdapter)
         return connection
 
     def ask(

@@ -9,7 +9,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
-from leveret.flow import Alarms, DiskMonitor, MemoryMonitor
+from leveret.alarms import Alarms, DiskMonitor, MemoryMonitor
 from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from tests.metrics.stand import Front, Link, Stand, families
 

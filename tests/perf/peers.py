@@ -19,9 +19,8 @@ ANSWERS: dict[type[Method], Method] = {
     m.ConfirmSelect: m.ConfirmSelectOk(),
     m.BasicQos: m.BasicQosOk(),
 }
-Deliver = Callable[
-    [list[bytes]], list[bytes]
-]  # from the bodies published so far to those to be delivered now
+# from the bodies published so far to those to be delivered now
+Deliver = Callable[[list[bytes]], list[bytes]]
 
 
 class FakeBroker:

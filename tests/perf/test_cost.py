@@ -13,7 +13,7 @@ from leveret.perf.amqp091 import delivery_shape, publish_pattern
 from leveret.perf.amqp10 import address_of, message_of, transfer_pattern
 from leveret.perf.block import Block
 from leveret.perf.deliveries import Run, Strides
-from leveret.perf.ends import Source, Subscription, Tally, count_run
+from leveret.perf.ends import ConsumerEnd, PublisherEnd, Tally, count_run
 from leveret.perf.plan import Plan, Url
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
@@ -48,7 +48,7 @@ PATTERNS = {
 @pytest.mark.parametrize("protocol", PATTERNS)
 def test_publishing_costs_less_than_a_fifth_of_a_call(protocol: str):
     tally = Tally(0)
-    source = Source(Block([PATTERNS[protocol]], 128 << 10, False), tally, MESSAGES, 1000, None)
+    source = PublisherEnd(Block([PATTERNS[protocol]], 128 << 10, False), tally, MESSAGES, 1000, None)
 
     def publish() -> None:
         while source.sent < MESSAGES:
@@ -69,7 +69,7 @@ def test_consuming_costs_less_than_a_call():
         wire.append_content(out, 1, method, BasicProperties(delivery_mode=1).encode(), body, 131072)
     octets = b"".join(out)
     tally = Tally(0)
-    subscription = Subscription("q", tally, 50, 0, None)
+    subscription = ConsumerEnd("q", tally, 50, 0, None)
 
     def on_run(run: Run) -> None:
         count_run(run, {1: subscription}, tally, 9)

@@ -3,21 +3,21 @@ from __future__ import annotations
 import pytest
 
 from leveret.perf.block import Block, Pattern
-from leveret.perf.ends import Source, Subscription, Tally
-from leveret.perf.pace import Pacing
+from leveret.perf.ends import ConsumerEnd, PublisherEnd, Tally
+from leveret.perf.pace import Pace
 
 MESSAGE = Pattern(b"x" * 10)
 MS = 1_000_000
 
 
-def source(limit: int = 100, window: int = 0, pacing: Pacing | None = None) -> tuple[Source, Tally]:
+def source(limit: int = 100, window: int = 0, pacing: Pace | None = None) -> tuple[PublisherEnd, Tally]:
     tally = Tally(0)
-    made = Source(Block([MESSAGE], 80, numbered=False), tally, limit, window, pacing)
+    made = PublisherEnd(Block([MESSAGE], 80, numbered=False), tally, limit, window, pacing)
     made.start(0)
     return made, tally
 
 
-def sent_by(made: Source, now: int = 0) -> int:
+def sent_by(made: PublisherEnd, now: int = 0) -> int:
     before = made.sent
     while made.next(now) is not None:
         pass
@@ -50,7 +50,7 @@ def test_it_waits_for_credit():
 
 
 def test_it_keeps_its_pace_and_the_clock_begins_when_a_message_was_due():
-    made, tally = source(window=100, pacing=Pacing([(1000, 1)]))
+    made, tally = source(window=100, pacing=Pace([(1000, 1)]))
     assert sent_by(made, now=0) == 1
     assert made.due_ns() == MS
     assert sent_by(made, now=5 * MS) == 5  # it was late: of the five, the first has waited 4 ms
@@ -59,7 +59,7 @@ def test_it_keeps_its_pace_and_the_clock_begins_when_a_message_was_due():
 
 
 def test_what_waits_for_a_window_has_no_time_at_which_it_is_due():
-    made, _ = source(window=1, pacing=Pacing([(1000, 1)]))
+    made, _ = source(window=1, pacing=Pace([(1000, 1)]))
     assert sent_by(made, now=10 * MS) == 1
     assert made.due_ns() is None
 
@@ -96,7 +96,7 @@ def test_what_is_refused_is_settled_and_counted_apart():
 
 
 def test_acknowledgements_come_so_many_at_a_time():
-    each = Subscription("q", Tally(0), every=10, think_ns=0, seen=None)
+    each = ConsumerEnd("q", Tally(0), every=10, think_ns=0, seen=None)
     each.receive(9, now=0)
     assert each.to_acknowledge() == 0
     each.receive(3, now=0)
@@ -106,7 +106,7 @@ def test_acknowledgements_come_so_many_at_a_time():
 
 
 def test_a_consumer_that_thinks_handles_one_after_another():
-    each = Subscription("q", Tally(0), every=1, think_ns=10, seen=None)
+    each = ConsumerEnd("q", Tally(0), every=1, think_ns=10, seen=None)
     each.receive(3, now=100)
     assert (each.think(now=100), each.to_acknowledge(), each.think(now=112)) == (110, 0, 120)
     assert each.to_acknowledge() == 1

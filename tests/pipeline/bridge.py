@@ -101,9 +101,8 @@ def main() -> None:
         for name in names:
             query = bridge.begin(name)
             while query.isActive and query.lastProgress is None:
-                time.sleep(
-                    0.05
-                )  # Spark gives each query's Python 10 s to start, also where four do at a time
+                # Spark gives each query's Python 10 s to start, also where four do at a time
+                time.sleep(0.05)
         for name in names:
             patiently(partial(bridge.end, name))
         print(ALL_IS_READ, flush=True)

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (  # noqa: E402
 from leveret.message import Facts, Message  # noqa: E402
 from leveret.pipeline.decode import Decoder  # noqa: E402
 from leveret.pipeline.errors import BadOption  # noqa: E402
-from leveret.pipeline.filters import Conditions  # noqa: E402
+from leveret.pipeline.filters import Filters  # noqa: E402
 from leveret.pipeline.source import AmqpSource, BatchReader  # noqa: E402
 from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091  # noqa: E402
 from leveret.selectors.parser import Selector  # noqa: E402
@@ -152,7 +152,7 @@ def test_a_condition_on_offsets_makes_the_same_work_as_starting_offsets(
     decoded: list[int] = []
     made = Decoder._made
     monkeypatch.setattr(Decoder, "_made", lambda self, run: decoded.append(len(run)) or made(self, run))
-    monkeypatch.setattr(Conditions, "origins", pytest.fail)  # nothing is looked at row by row
+    monkeypatch.setattr(Filters, "origins", pytest.fail)  # nothing is looked at row by row
     broker.stream("orders").fill(2000, commit=100)
     given = {"minPartitions": tasks, "fetchBytes": "65536"}
     work: list[tuple[list[str], list[int]]] = []

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from leveret.pipeline import leases
 from leveret.pipeline.arrow import schema_of
+from leveret.pipeline.broker_client import TEXT_MAX, Answer
 from leveret.pipeline.client import Client
 from leveret.pipeline.decode import Decoder
 from leveret.pipeline.errors import BadOption, DataLoss, Fenced, Missing
@@ -27,7 +28,6 @@ from leveret.pipeline.options import Use, read_options
 from leveret.pipeline.planner import Limit, Planner
 from leveret.pipeline.queue_batch import QueueBatch
 from leveret.pipeline.reader import read
-from leveret.pipeline.requests import TEXT_MAX, Answer
 from leveret.pipeline.schema import SCHEMAS
 from leveret.pipeline.source import ReadTask, StreamReader
 from tests.pipeline.bulk import FakeBroker, FakeQueue, message
@@ -373,7 +373,7 @@ def test_a_batch_read_gives_what_is_reserved_and_reserves_nothing(broker: FakeBr
 def test_a_batch_of_queues_is_the_same_until_it_is_committed(
     broker: FakeBroker, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("leveret.pipeline.client.Asker", lambda *_: Closing(broker))
+    monkeypatch.setattr("leveret.pipeline.client.BrokerClient", lambda *_: Closing(broker))
     options = {"endpoints": "a", "subscribe": "jobs", "readerName": "nightly"}
     with pytest.raises(BadOption, match="the options subscribe and readerName"):
         QueueBatch({"endpoints": "a", "subscribe": "jobs"})
@@ -393,7 +393,7 @@ def test_a_batch_of_queues_is_the_same_until_it_is_committed(
 def test_only_the_driver_opens_a_lease_and_nobody_gives_it_back(
     broker: FakeBroker, queue: FakeQueue, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("leveret.pipeline.client.Asker", lambda *_: Closing(broker))
+    monkeypatch.setattr("leveret.pipeline.client.BrokerClient", lambda *_: Closing(broker))
     queue.fill(5)
     reader = StreamReader(read_options(said({}), Use.STREAM), COLUMNS)
     start = reader.initialOffset()

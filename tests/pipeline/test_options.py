@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from leveret.pipeline.broker_client import password_of
 from leveret.pipeline.errors import BadOption
 from leveret.pipeline.options import (
     Edge,
@@ -18,7 +19,6 @@ from leveret.pipeline.options import (
     documentation,
     read_options,
 )
-from leveret.pipeline.requests import password_of
 
 LEAST = {"endpoints": "http://localhost:15672", "subscribe": "orders"}
 

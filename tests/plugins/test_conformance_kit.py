@@ -9,7 +9,7 @@ import pytest
 
 from leveret.errors import PreconditionFailed
 from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, Handled, LooksAt
-from leveret.exchanges.held_messages import Held
+from leveret.exchanges.held_messages import HeldMessage
 from leveret.message import Message
 from leveret.testing.conformance import check_exchange_type
 from leveret.values import Table
@@ -119,7 +119,7 @@ class HoldsButNotAgain(Good):
     def keep(self, message: Message) -> None:
         self.exchange.hold(message)
 
-    def hold_again(self, held: Held) -> None:
+    def hold_again(self, held: HeldMessage) -> None:
         raise LookupError(held.position)
 
 

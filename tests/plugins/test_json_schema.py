@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leveret.broker import Outcome
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.interceptors.chain import BadEntry, chain_of
 from leveret.message import Facts, Message
 from leveret.plugins.json_schema import TEXT_MAX, JsonSchema

@@ -13,7 +13,7 @@ import pytest
 
 from leveret.exchanges.exchange_type import Destination, ExchangeType
 from leveret.exchanges.standard import STANDARD
-from leveret.frontend import Protocol
+from leveret.front_end import Protocol
 from leveret.message import Message
 from leveret.plugins.delayed_message import DelayedMessage
 from leveret.plugins.modulus_hash import ModulusHash
@@ -204,7 +204,7 @@ BAD_FILES = [
     ("1 / 0", "ZeroDivisionError: division by zero"),
     ("def", "SyntaxError: invalid syntax (bad.py, line 1)"),
     (
-        "from leveret.frontend import Protocol\nP = Protocol('p', (b'123456789',), print)",
+        "from leveret.front_end import Protocol\nP = Protocol('p', (b'123456789',), print)",
         "protocol 'p': first bytes b'123456789' are not 1 to 8 octets",
     ),
 ]

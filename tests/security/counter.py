@@ -11,7 +11,7 @@ import json
 
 import attrs
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.durable.store.memory import MemoryStore
 from leveret.exchanges.super_streams import add_super_stream
 from leveret.features.leases.lease import opened

@@ -17,7 +17,7 @@ import pytest
 from leveret.protocols.amqp010.broker.session import COMMANDS as SERVED
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp091.codec import methods as m
-from leveret.protocols.amqp10.broker.management.requests import ROUTES
+from leveret.protocols.amqp10.broker.management.administration import ROUTES
 from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp010.test_permission_matrix import COMMANDS
 from tests.amqp091 import test_permission_matrix as of_091

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.clock import ManualClock
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.errors import Failure
-from leveret.frontend import Peer
+from leveret.front_end import Peer
 from leveret.observability.events import Event, EventListener
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.security.login import Login

@@ -16,7 +16,7 @@ import pytest
 from leveret.client import Client
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.http import connection
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.security.passwords import PasswordHash
 from leveret.server.cli import main
 from leveret.server.cli.commands import parser
@@ -98,7 +98,7 @@ def test_a_body_that_is_refused_is_not_repeated(body: str, target: str, said: Ca
 def test_a_mistake_of_ours_is_logged_and_answered_without_what_was_sent(
     said: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def mistaken(asked: Asked) -> None:
+    def mistaken(asked: Request) -> None:
         raise RuntimeError(f"cannot work off {asked!r}")
 
     route = Route("PUT", "/api/leveret/mistake", Level.ADMINISTRATOR, mistaken)
@@ -121,8 +121,8 @@ def test_what_holds_a_secret_prints_without_it() -> None:
         user.password,
         counter.broker.access,
         Client(counter.broker, user, "HTTP"),
-        Asked(counter.broker, {}, {}, user, SECRET.encode(), headers=headers),
-        connection.Request("PUT", "/", "", headers, SECRET.encode()),
+        Request(counter.broker, {}, {}, user, SECRET.encode(), headers=headers),
+        connection.HttpRequest("PUT", "/", "", headers, SECRET.encode()),
         p.SaslInit(mechanism="PLAIN", initial_response=plain("u", SECRET)),
         p.SaslResponse(response=SECRET.encode()),
     ]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.config.sections import LimitsSettings
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.security import guards
-from leveret.security.guards import KEYS_MAX, REFUSED_MAX_S, TRIES, Door, Logins, network
+from leveret.security.guards import KEYS_MAX, REFUSED_MAX_S, TRIES, Admission, Logins, network
 from leveret.security.sasl import AuthenticationFailed, Plain, Success
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer
@@ -49,19 +49,19 @@ def test_an_address_of_ipv6_is_counted_by_its_first_half(host: str, key: str):
 
 
 def test_a_part_of_the_descriptors_is_kept_from_connections():
-    door: Door[int] = Door(descriptors=256)
+    door: Admission[int] = Admission(descriptors=256)
     assert door.refusal_of(191) == ""
     assert door.refusal_of(192) == "only 64 of 256 file descriptors (ulimit -n) are left for the data"
-    many: Door[int] = Door(descriptors=1_000_000)
+    many: Admission[int] = Admission(descriptors=1_000_000)
     assert (many.refusal_of(999_743), many.refusal_of(999_744) != "") == ("", True)
-    assert Door().refusal_of(1 << 30) == ""
+    assert Admission().refusal_of(1 << 30) == ""
 
 
 def test_strangers_take_at_most_half_of_the_descriptors():
-    door: Door[int] = Door(descriptors=8)
+    door: Admission[int] = Admission(descriptors=8)
     assert [door.enter(number, limits(strangers_max=None)) for number in range(5)] == [None] * 4 + [0]
-    assert [Door(descriptors=8).enter(1, limits(strangers_max=1)) for _ in range(2)] == [None, None]
-    few: Door[int] = Door(descriptors=8)
+    assert [Admission(descriptors=8).enter(1, limits(strangers_max=1)) for _ in range(2)] == [None, None]
+    few: Admission[int] = Admission(descriptors=8)
     assert [few.enter(number, limits(strangers_max=1)) for number in range(2)] == [None, 0]
 
 
@@ -73,7 +73,7 @@ def limits(**settings: int | None) -> LimitsSettings:
 
 
 def test_more_connections_than_in_two_seconds_are_refused_until_time_has_passed():
-    door: Door[int] = Door()
+    door: Admission[int] = Admission()
     asked = limits(connection_rate=10)
     assert [door.refusal(asked, 0.0) for _ in range(21)].count("") == 20
     assert door.refusal(asked, 0.05) == "more than 10 connections in a second"
@@ -83,7 +83,7 @@ def test_more_connections_than_in_two_seconds_are_refused_until_time_has_passed(
 
 
 def test_one_address_does_not_use_up_what_others_have():
-    door: Door[int] = Door()
+    door: Admission[int] = Admission()
     asked = limits(connection_rate_per_address=5)
     assert [door.refusal_from(HERE, False, asked, 0.0) for _ in range(11)].count("") == 10
     assert door.refusal_from(NEXT_DOOR, False, asked, 0.0) == ""
@@ -91,14 +91,14 @@ def test_one_address_does_not_use_up_what_others_have():
 
 
 def test_a_whole_network_of_ipv6_is_one():
-    door: Door[int] = Door()
+    door: Admission[int] = Admission()
     asked = limits(connection_rate_per_address=5)
     taken = [door.refusal_from(f"2001:db8::{n:x}", False, asked, 0.0) for n in range(100)]
     assert taken.count("") == 10
 
 
 def test_no_limit_is_none():
-    door: Door[int] = Door()
+    door: Admission[int] = Admission()
     asked = limits(connection_rate=None, connection_rate_per_address=None, strangers_per_address_max=None)
     assert not any(
         door.refusal(asked, 0.0) or door.refusal_from(HERE, False, asked, 0.0) for _ in range(5000)
@@ -106,7 +106,7 @@ def test_no_limit_is_none():
 
 
 def test_what_is_remembered_of_addresses_is_bounded():
-    door: Door[int] = Door()
+    door: Admission[int] = Admission()
     asked = limits(connection_rate_per_address=1)
     for n in range(KEYS_MAX + 10):
         door.refusal_from(f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}", False, asked, 0.0)
@@ -117,7 +117,7 @@ def test_what_is_remembered_of_addresses_is_bounded():
 
 
 def test_one_stranger_too_many_ends_the_oldest():
-    door: Door[str] = Door()
+    door: Admission[str] = Admission()
     asked = limits(strangers_max=2)
     assert door.enter("a", asked) is None
     assert door.enter("b", asked) is None
@@ -128,7 +128,7 @@ def test_one_stranger_too_many_ends_the_oldest():
 
 
 def test_one_stranger_too_many_from_an_address_is_refused():
-    door: Door[str] = Door()
+    door: Admission[str] = Admission()
     asked = limits(strangers_per_address_max=2)
     for who in "ab":
         assert door.refusal_from(HERE, False, asked, 0.0) == ""
@@ -146,7 +146,7 @@ def test_one_stranger_too_many_from_an_address_is_refused():
 
 
 def test_a_flood_of_refusals_is_a_line_every_ten_seconds():
-    door: Door[str] = Door()
+    door: Admission[str] = Admission()
     told = [door.refuse("too many", 0.01 * n) for n in range(1001)]
     assert [line for line in told if line] == ["too many", "too many (and 999 others since the last time)"]
     assert door.refused == 1001
@@ -367,7 +367,7 @@ def test_nobody_is_told_that_he_has_to_wait():
 
 def test_by_default_a_developer_notices_nothing():
     settings = parse("").limits
-    door: Door[int] = Door()
+    door: Admission[int] = Admission()
     for n in range(1000):
         assert door.refusal(settings, 0.001 * n) == door.refusal_from(HERE, False, settings, 0.001 * n) == ""
         assert door.enter(n, settings) is None

@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 import pytest
 
-from leveret.frontend import FrontEnd
+from leveret.front_end import FrontEnd
 from leveret.outbox import Outbox
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp091.broker.adapter import PROPERTIES_MAX
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import method_frame
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.protocols.http.server.adapter import ControlConnection
+from leveret.protocols.http.server.adapter import ControlAdapter
 from leveret.protocols.shared.machine.pieces import PIECE, keep
 from leveret.server.node.listener import BITE
 from leveret.server.node.transport import WAITING_MAX
@@ -54,7 +54,7 @@ def front_010(bench: ClientBench) -> FrontEnd:
 
 
 def front_http(bench: ClientBench) -> FrontEnd:
-    return ControlConnection(bench.broker, bench.config, Outbox([]), ELSEWHERE, 0.0)
+    return ControlAdapter(bench.broker, bench.config, Outbox([]), ELSEWHERE, 0.0)
 
 
 def held(bench: ClientBench, make: Make, said: bytes, piece: int) -> tuple[int, FrontEnd]:

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from leveret.clock import ManualClock
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.errors import LimitReached
 from leveret.security import remote_logins
 from leveret.security.access import User

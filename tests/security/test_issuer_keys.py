@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.clock import ManualClock
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.errors import LimitReached
 from leveret.security import tokens
 from leveret.security.access import User

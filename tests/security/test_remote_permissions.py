@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from leveret.clock import ManualClock, Timers
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.errors import LimitReached
-from leveret.frontend import FrontEnd
+from leveret.front_end import FrontEnd
 from leveret.security import remote_permissions
 from leveret.security.access import Access, Permission, User
 from leveret.security.remote_permissions import (

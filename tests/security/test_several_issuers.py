@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from leveret.clock import ManualClock
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.security.access import User
 from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
 from leveret.security.password_checks import Waiting

@@ -13,7 +13,7 @@ import pytest
 import trio
 import trio.testing
 
-from leveret.config.load import Config, parse
+from leveret.config.config import Config, parse
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import method_frame

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leveret.client import Client
-from leveret.frontend import Peer as Address
+from leveret.front_end import Peer as Address
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp10.codec import performatives as p

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from leveret.config.load import Config, ConfigError, load, parse
+from leveret.config.config import Config, ConfigError, load, parse
 from leveret.server.node.node import Node
 from leveret.server.node.start_check import rehearse
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from leveret.clock import ManualClock
-from leveret.config.load import Config, ConfigError, parse
+from leveret.config.config import Config, ConfigError, parse
 from leveret.config.oauth import OAuthSettings
 from leveret.security import signing_keys
 from leveret.security.key_sources import LOOK_INTERVAL_S

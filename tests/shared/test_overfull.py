@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.frontend import FrontEnd
-from leveret.protocols.shared.broker.login import READ_ALL, READ_LITTLE, READ_LITTLE_S
+from leveret.front_end import FrontEnd
+from leveret.protocols.shared.broker.served_connection import READ_ALL, READ_LITTLE, READ_LITTLE_S
 from tests.amqp091.peer import Peer as Peer091
 from tests.core.fakes import fetched
 from tests.harness.bench import ClientBench, spelled

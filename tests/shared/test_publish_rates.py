@@ -7,7 +7,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from leveret.frontend import FrontEnd
+from leveret.front_end import FrontEnd
 from leveret.limits import UserLimits
 from leveret.protocols.amqp10.codec import performatives as p
 from tests.amqp010.peer import session_of as session010

@@ -282,7 +282,7 @@ class Clustered(Messaging):
         for client in list(self.clients):
             self._lose(client)
         self._land_all()
-        self.node.keeper.close()
+        self.node.persistence.close()
         self.database.release(self._own.epoch, self._other)
         self._succeed((Reached.whole(None),))
 

@@ -387,9 +387,8 @@ def os_calls(disk: SimulatedDisk) -> Iterator[None]:
 # The VFS (sqlite.org/vfs.html). Structures are those of sqlite3.h.
 
 Pointer = ctypes.c_void_p
-XOPEN = ctypes.CFUNCTYPE(
-    ctypes.c_int, Pointer, Pointer, Pointer, ctypes.c_int, ctypes.POINTER(ctypes.c_int)
-)  # names are pointers: SQLite keeps those, and finds parameters behind them
+# names are pointers: SQLite keeps those, and finds parameters behind them
+XOPEN = ctypes.CFUNCTYPE(ctypes.c_int, Pointer, Pointer, Pointer, ctypes.c_int, ctypes.POINTER(ctypes.c_int))
 XDELETE = ctypes.CFUNCTYPE(ctypes.c_int, Pointer, Pointer, ctypes.c_int)
 XRANDOM = ctypes.CFUNCTYPE(ctypes.c_int, Pointer, ctypes.c_int, Pointer)
 XWRITE = ctypes.CFUNCTYPE(ctypes.c_int, Pointer, Pointer, ctypes.c_int, ctypes.c_int64)

@@ -13,7 +13,7 @@ from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.durable.compaction import LOOK_EVERY
 from leveret.errors import Failure
 from leveret.features.leases.lease import opened
@@ -21,7 +21,7 @@ from leveret.protocols.amqp010.broker.registration import PROTOCOL as PROTOCOL01
 from leveret.protocols.amqp091.broker.adapter import PROTOCOL as PROTOCOL091
 from leveret.protocols.amqp10.broker.registration import PROTOCOL as PROTOCOL10
 from leveret.server.node.assembly import reload
-from leveret.server.node.persistence import Keeper
+from leveret.server.node.persistence import Persistence
 from tests.harness.bench import ClientBench
 
 from .held import Disk
@@ -52,17 +52,17 @@ class SimulatedNode(ClientBench):
         self.disk = disk
         self.connections: list[Connection] = []
         self.failed: list[Exception] = []
-        self.keeper = Keeper(self.broker, disk, None, (PROTOCOL010, PROTOCOL091, PROTOCOL10))
-        self.journal = self.keeper.journal
+        self.persistence = Persistence(self.broker, disk, None, (PROTOCOL010, PROTOCOL091, PROTOCOL10))
+        self.journal = self.persistence.journal
         self.journal.ahead_entries = 1  # where the store takes a second commit before the first is answered
-        self.keeper.restore()
-        self.keeper.recover()
-        self.keeper.start(lambda told: told(), self._fail)
+        self.persistence.restore()
+        self.persistence.recover()
+        self.persistence.start(lambda told: told(), self._fail)
         self.settle()
 
     def _fail(self, error: Exception) -> None:
         self.failed.append(error)
-        self.keeper.fail()
+        self.persistence.fail()
 
     def settle(self) -> None:
         super().settle()
@@ -79,7 +79,7 @@ class SimulatedNode(ClientBench):
     def _alarm(self, reason: str | None) -> None:
         super()._alarm(reason)
         if hasattr(self, "keeper"):
-            self.keeper.alarm()
+            self.persistence.alarm()
 
     def read_on(self) -> None:
         """Read again from all that waited for an alarm to end."""
@@ -95,7 +95,7 @@ class SimulatedNode(ClientBench):
 
     def rewrite(self) -> None:
         """Look for chunks to rewrite now, which happens every few commits otherwise."""
-        rewriter = self.journal._rewriter
+        rewriter = self.journal._compaction
         rewriter._since = LOOK_EVERY
         rewriter.look()
         self.settle()
@@ -160,15 +160,15 @@ class Connection:
         self._feed(octets)
 
     def _feed(self, octets: bytes) -> None:
-        peer, keeper, node = self.peer, self.node.keeper, self.node
+        peer, persistence, node = self.peer, self.node.persistence, self.node
         if self.waits:
             peer._unread.append(octets)
             return
         now = node.broker.tick()
-        keeper.feed_begins()
+        persistence.feed_begins()
         peer.front.receive(octets, now)
-        keeper.feed_ends(cast("Transport", self))
-        keeper.conclude(cast("Batches", node))
+        persistence.feed_ends(cast("Transport", self))
+        persistence.conclude(cast("Batches", node))
         node.flush()
         if peer.front.halted and not peer.outbox.full:
             self._feed(b"")

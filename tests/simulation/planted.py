@@ -14,7 +14,6 @@ from leveret.clock import NEVER
 from leveret.delivery import Consumer, Delivery
 from leveret.durable.chunk_state import ChunkState
 from leveret.durable.journal import FlyingCommit, Journal
-from leveret.durable.objects import StoredCatalogue
 from leveret.durable.segment_log import SegmentLog
 from leveret.durable.store import database, redo_log, writer
 from leveret.durable.store.contract import Chunk, Commit
@@ -24,20 +23,21 @@ from leveret.durable.store.postgres.bodies import ChunkBodies
 from leveret.durable.store.postgres.scratch import CachedSlices, Scratch
 from leveret.durable.store.redo_log import RedoLog
 from leveret.durable.store.segments import Segments
-from leveret.durable.store.snapshot_reader import Slices
+from leveret.durable.store.snapshot_reader import SnapshotReader
+from leveret.durable.stored_catalogue import StoredCatalogue
 from leveret.exchanges import exchange_type as exchange
 from leveret.exchanges import routing
 from leveret.features.leases.lease import Lease
 from leveret.protocols.amqp10.broker.transactions import Transactions
-from leveret.queues import on_disk
+from leveret.queues import backlog
 from leveret.queues.held_dead_letters import HeldDeadLetters
-from leveret.queues.level import Lane
+from leveret.queues.lane import Lane
 from leveret.queues.queue import AT_ONCE
 from leveret.queues.schedule import Schedule
 from leveret.queues.work_queue import WorkQueue
 from leveret.security.access import Access
 from leveret.server.cluster.lease import OwnLease, Watch
-from leveret.server.node.persistence import Keeper
+from leveret.server.node.persistence import Persistence
 from leveret.transaction import Transaction
 from leveret.virtual_host import VirtualHost
 
@@ -96,7 +96,7 @@ def commit_given_up() -> Iterator[None]:
 
 def unflagged_after_start() -> Iterator[None]:
     """What a start finds on the disk counts as never delivered."""
-    read_back = on_disk.read_back
+    read_back = backlog.read_back
 
     def forgetful(*arguments: Any) -> list[Delivery]:
         found = read_back(*arguments)
@@ -104,7 +104,7 @@ def unflagged_after_start() -> Iterator[None]:
             delivery.redelivered = False
         return found
 
-    with replaced(on_disk, "read_back", forgetful):
+    with replaced(backlog, "read_back", forgetful):
         yield
 
 
@@ -158,12 +158,12 @@ def one_too_many() -> Iterator[None]:
 
 def order_reversed() -> Iterator[None]:
     """What is read from the disk is lined up by the wrong end."""
-    taken_in = on_disk.Backlog._taken_in
+    taken_in = backlog.Backlog._taken_in
 
-    def turned(self: on_disk.Backlog, *arguments: Any) -> list[Delivery]:
+    def turned(self: backlog.Backlog, *arguments: Any) -> list[Delivery]:
         return taken_in(self, *arguments)[::-1]
 
-    with replaced(on_disk.Backlog, "_taken_in", turned):
+    with replaced(backlog.Backlog, "_taken_in", turned):
         yield
 
 
@@ -411,10 +411,10 @@ def settled_in_another_commit() -> Iterator[None]:
 def commit_answered_early() -> Iterator[None]:
     """The answer to a commit does not wait for the disk."""
 
-    def ends(self: Keeper, transport: object) -> None:
+    def ends(self: Persistence, transport: object) -> None:
         self.journal.holds = False
 
-    with replaced(Keeper, "feed_ends", ends):
+    with replaced(Persistence, "feed_ends", ends):
         yield
 
 
@@ -614,9 +614,9 @@ def filled_with_others() -> Iterator[None]:
 
 def looked_at_the_log_late() -> Iterator[None]:
     """A reader looks into the redo log after its moment of the database."""
-    begin, find, not_looked = Slices._begin, Slices.find, LoggedChunks({}, {})
+    begin, find, not_looked = SnapshotReader._begin, SnapshotReader.find, LoggedChunks({}, {})
 
-    def early(self: Slices) -> None:
+    def early(self: SnapshotReader) -> None:
         if isinstance(self, CachedSlices):  # which has no log
             begin(self)
             return
@@ -624,12 +624,12 @@ def looked_at_the_log_late() -> Iterator[None]:
         self._connection.execute("begin")
         self._connection.execute("select first from chunks limit 1").fetchone()
 
-    def late(self: Slices, number: int) -> tuple[int, bytes]:
+    def late(self: SnapshotReader, number: int) -> tuple[int, bytes]:
         if self._recent is not_looked:
             self._recent = self._logged().now()
         return find(self, number)
 
-    with replaced(Slices, "_begin", early), replaced(Slices, "find", late):
+    with replaced(SnapshotReader, "_begin", early), replaced(SnapshotReader, "find", late):
         yield
 
 

@@ -25,7 +25,7 @@ from leveret.durability import Page
 from leveret.durable import chunks, compaction
 from leveret.durable.chunk_state import ChunkState
 from leveret.durable.chunks import Chunks
-from leveret.durable.compaction import LOOK_EVERY, Rewriter
+from leveret.durable.compaction import LOOK_EVERY, Compaction
 from leveret.durable.page_reader import FoundPage, read_again, read_page
 from leveret.durable.store import chunk
 from leveret.durable.store.contract import (
@@ -37,9 +37,9 @@ from leveret.durable.store.contract import (
     Reader,
     StoredChunk,
 )
-from leveret.durable.store.snapshot_reader import Slices
+from leveret.durable.store.snapshot_reader import SnapshotReader
 from leveret.message import Facts, Message
-from leveret.selectors.bloom import WantedValues
+from leveret.selectors.bloom import BloomQuery
 from leveret.testing.simulation import World
 from tests.harness.bench import ENCODING
 
@@ -109,7 +109,7 @@ class Moment(Reader):
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
         raise NotImplementedError
 
-    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: BloomQuery) -> BlockRange:
         raise NotImplementedError
 
     def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:
@@ -134,7 +134,7 @@ class Reading(World):
     }
     asides: Mapping[str, int] = {"commit": 4, "land": 8, "work": 4, "settle": 1, "look_after": 1, "fetch": 2}
 
-    slices: Sequence[Slices]  # a connection for each reader
+    slices: Sequence[SnapshotReader]  # a connection for each reader
 
     def __init__(self) -> None:
         self.history: list[str] = []
@@ -159,7 +159,7 @@ class Reading(World):
             self.known.add(state)
         self.last = self.next_entry - 1  # the last entry that is known to be written
         self.jobs: deque[tuple[Callable[[Reader], Any], Callable[[Any], None]]] = deque()
-        self.rewriter = Rewriter(self._journal())
+        self.rewriter = Compaction(self._journal())
 
     def _journal(self) -> Any:
         """Return what the rewriter knows of a journal."""

@@ -79,9 +79,8 @@ TAKING: Final = (
 )  # queues that are published to, in transactions too
 FETCHED: Final = ("plain", "rejecting", "careful", "delaying")  # queues whose messages transactions settle
 BOUNDED: Final = frozenset((NARROW, GOVERNED, PASSING))  # where what happens depends on what is out just then
-TIMED: Final = frozenset(
-    ("ageing", "retrying", *BOUNDED)
-)  # where what comes back unheard would depend on when
+# where what comes back unheard would depend on when
+TIMED: Final = frozenset(("ageing", "retrying", *BOUNDED))
 STREAM: Final = "log"
 MOODY: Final = "moody"
 LEASE: Final = "the lease of plain"
@@ -506,7 +505,7 @@ class Messaging(World):
         for client in list(self.clients):
             self._lose(client)
         self._land_all()
-        self.node.keeper.close()
+        self.node.persistence.close()
         self._start_again((Reached.whole(None),))
 
     def _start_again(self, landed: tuple[Reached, ...]) -> None:
@@ -809,9 +808,8 @@ class Messaging(World):
         client = self._any(random)
         queue = random.choice(self._queues)
         if client is not None and (queue not in BOUNDED or isinstance(client, Client091)):
-            self._consume(
-                client, queue
-            )  # elsewhere an answer and the credit for the next message are two steps
+            # elsewhere an answer and the credit for the next message are two steps
+            self._consume(client, queue)
 
     def _consume(self, client: Client, queue: str) -> None:
         if queue not in client.consumes:

@@ -13,7 +13,7 @@ import trio.testing
 from benchmarks import crowd
 from benchmarks.flood import Wire
 from leveret.clock import LongWork
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.server.node.node import Node
 
@@ -80,9 +80,8 @@ def answer(port: int) -> None:
 def test_nothing_stays_of_connections_that_come_and_go(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(
-        crowd, "QUIET_S", QUIET_S
-    )  # on a busy machine all of a crowd may have to wait for long
+    # on a busy machine all of a crowd may have to wait for long
+    monkeypatch.setattr(crowd, "QUIET_S", QUIET_S)
 
     async def test(standing: Standing) -> None:
         await in_a_thread(partial(answer, standing.port))  # what is made once is there now

@@ -18,7 +18,7 @@ import pytest
 from leveret import ThreadedNode, embedded, load
 from leveret.server.cli import main as leveret
 from leveret.testing.conformance import check_exchange_type
-from leveret.testing.observed import LeveretBroker
+from leveret.testing.leveret_broker import LeveretBroker
 
 pytestmark = pytest.mark.system
 

@@ -12,7 +12,7 @@ import pytest
 
 import leveret.broker
 from leveret.server.node.threaded import ThreadedNode
-from leveret.testing.observed import LeveretBroker, fresh_broker
+from leveret.testing.leveret_broker import LeveretBroker, fresh_broker
 from tests.harness.plain import plain_only
 
 pytestmark = pytest.mark.system

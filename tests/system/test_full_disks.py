@@ -122,9 +122,8 @@ def drain(node: Node, messages: int) -> int:
         for _ in range(messages):
             tag, number = take(channel)
             channel.basic_ack(tag)
-        channel.queue_declare(
-            "settled", durable=True
-        )  # the answer waits for the disk, after what was settled
+        # the answer waits for the disk, after what was settled
+        channel.queue_declare("settled", durable=True)
         channel.queue_delete("settled")
     return number
 

@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 import trio
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
 from leveret.server.node import http_client
 from leveret.server.node.node import Node

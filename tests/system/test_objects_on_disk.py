@@ -19,7 +19,7 @@ from proton.reactor import Container, DurableSubscription, Selector
 from proton.utils import BlockingConnection, BlockingReceiver
 
 from leveret import ThreadedNode, embedded
-from leveret.protocols.amqp10.broker.kept_links import termini_of
+from leveret.protocols.amqp10.broker.termini import termini_of
 
 pytestmark = pytest.mark.system
 

@@ -25,7 +25,7 @@ import pytest
 import yaml
 
 from leveret import ThreadedNode, embedded
-from leveret.config.load import Config, parse
+from leveret.config.config import Config, parse
 from leveret.server import cli
 from tests.sources import ROOT
 

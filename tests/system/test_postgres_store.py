@@ -9,7 +9,7 @@ from pathlib import Path
 import pika
 import pytest
 
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.durable.journal import STALLED
 from leveret.durable.store.folder import BadFolder
 from leveret.durable.store.postgres import writer

@@ -12,7 +12,7 @@ import pytest
 import trio
 import trio.testing
 
-from leveret.frontend import Protocol
+from leveret.front_end import Protocol
 from leveret.protocols.amqp010.broker.registration import PROTOCOL as AMQP010
 from leveret.protocols.amqp10.broker.registration import PROTOCOL as AMQP10
 from leveret.protocols.http.registration import PROMETHEUS

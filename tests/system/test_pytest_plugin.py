@@ -13,7 +13,7 @@ import pytest
 
 from leveret.server.node.listener import amqp_url
 from leveret.server.node.threaded import ThreadedNode
-from leveret.testing.observed import LeveretBroker, PublishedMessage, fresh_broker
+from leveret.testing.leveret_broker import LeveretBroker, PublishedMessage, fresh_broker
 
 pytestmark = pytest.mark.system
 pytest_plugins = ["pytester"]
@@ -235,7 +235,7 @@ def test_a_failing_test_shows_its_own_line_and_the_reason(pytester: pytest.Pytes
             "E*none declared, and nothing published",
         ]
     )
-    result.stdout.no_fnmatch_line("*observed.py*")
+    result.stdout.no_fnmatch_line("*leveret_broker.py*")
 
 
 CONFIG = """
@@ -277,7 +277,7 @@ def test_who_does_not_use_it_does_not_pay_for_it(pytester: pytest.Pytester):
         import sys
 
         def test_lean():
-            assert not {"trio", "leveret.server.node.node", "leveret.config.load"} & set(sys.modules)
+            assert not {"trio", "leveret.server.node.node", "leveret.config.config"} & set(sys.modules)
         """
     )
     done = subprocess.run(

@@ -13,7 +13,7 @@ import pytest
 from proton.utils import BlockingConnection
 
 from leveret import ThreadedNode
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import method_frame
 from leveret.security.access import User

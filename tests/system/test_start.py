@@ -17,7 +17,7 @@ pytestmark = pytest.mark.system
 STARTED = """
 import sys
 import trio
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.server.node.node import Node
 
 NOT_YET = {

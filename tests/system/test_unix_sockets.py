@@ -13,7 +13,7 @@ from pathlib import Path
 import h11
 import pytest
 
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.server.node import start_check

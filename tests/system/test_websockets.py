@@ -20,7 +20,7 @@ from wsproto.events import (
     TextMessage,
 )
 
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.server.node.threaded import ThreadedNode, embedded
 from tests.server.node.scripted import Scripted, read_all
 from tests.tls.pki import Pki

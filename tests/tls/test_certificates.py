@@ -9,15 +9,15 @@ import subprocess
 
 import pytest
 
+from leveret.config.config import ConfigError, parse
 from leveret.config.listening import LOGIN_FROM
-from leveret.config.load import ConfigError, parse
-from leveret.frontend import TlsFacts
+from leveret.front_end import TlsFacts
 from leveret.server import cli
 from leveret.server.node.start_check import rehearse
 from leveret.server.node.tls import distinguished_name, login
 
 from .pki import Pki
-from .test_secured import Ends, certificates
+from .test_tls_socket import Ends, certificates
 
 CANARY = "correct-horse-7"
 

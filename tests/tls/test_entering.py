@@ -12,8 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from leveret.config.load import Config, parse
-from leveret.server.node.tls_socket import SecuredSocket
+from leveret.config.config import Config, parse
+from leveret.server.node.tls_socket import TlsSocket
 from tests.server.node.scripted import MIB, Script, Scripted, read_all, run, until
 
 from .pki import Pki
@@ -197,9 +197,8 @@ def test_who_has_no_certificate_in_order_is_told_and_does_not_come_in(
     certificate = None if client is None else pki.client(**client)
 
     async def test(node: Scripted) -> None:
-        stream = await secured(
-            node, pki.trusting(certificate)
-        )  # in TLS 1.3 the client is done before the server
+        # in TLS 1.3 the client is done before the server
+        stream = await secured(node, pki.trusting(certificate))
         with pytest.raises(trio.BrokenResourceError) as raised:
             await stream.receive_some(1)
         assert "alert" in str(raised.value.__cause__).lower()
@@ -262,16 +261,16 @@ def test_a_peer_that_is_gone_before_it_is_answered_is_no_mistake_of_ours(
     pki: Pki, log: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, answers: int, why: str
 ):
     """Between its last octets and our answer nothing else runs: the system's word for it comes from here."""
-    flush, flushed = SecuredSocket.flush, []
+    flush, flushed = TlsSocket.flush, []
 
-    def flush_or_fail(secured: SecuredSocket) -> bool:
+    def flush_or_fail(secured: TlsSocket) -> bool:
         flushed.append(secured)
         if len(flushed) > answers:
             raise ConnectionResetError
         return flush(secured)
 
     async def test(node: Scripted) -> None:
-        monkeypatch.setattr(SecuredSocket, "flush", flush_or_fail)
+        monkeypatch.setattr(TlsSocket, "flush", flush_or_fail)
         plain = await node.connect(b"")
         stream = trio.SSLStream(plain, pki.trusting(pki.client(trusted=False)), server_hostname="localhost")
         with pytest.raises(trio.BrokenResourceError):

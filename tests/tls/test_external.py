@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from leveret.frontend import TlsFacts
+from leveret.front_end import TlsFacts
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp10.codec import performatives as p

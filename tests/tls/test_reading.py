@@ -37,7 +37,7 @@ async def attending(
     stream = await secured(node, pki.trusting())
     await stream.send_all(b"SCRIPT")
     (transport,) = node.transports.values()
-    await until(lambda: transport.number in node.rounds._attending)
+    await until(lambda: transport.number in node.poller._attending)
     Script.last.sizes.clear()
     try:
         yield stream, transport
@@ -64,7 +64,7 @@ def test_the_rest_of_a_record_is_read_without_more_input(pki: Pki):
             await stream.send_all(b"-" * (3 * READ_SIZE) + b"e")  # one record
             assert await stream.receive_some(4) == b"echo"
             assert Script.last.sizes == [READ_SIZE] * 3 + [1]
-            assert transport.number in node.rounds._attending
+            assert transport.number in node.poller._attending
 
     run(test, settings(tls=pki.settings()))
 
@@ -73,7 +73,7 @@ def test_the_rest_of_a_record_waits_while_the_connection_is_not_read_from(pki: P
     async def test(node: Scripted) -> None:
         async with attending(node, pki) as (stream, transport):
             await stream.send_all(b"h" + b"-" * (2 * READ_SIZE) + b"e")  # held after the first read
-            await until(lambda: transport.number not in node.rounds._attending)
+            await until(lambda: transport.number not in node.poller._attending)
             assert Script.last.sizes == [READ_SIZE]
             Script.last.blocked = False
             transport.keep_reading()
@@ -127,9 +127,9 @@ def test_the_node_does_not_wait_in_its_poll_while_tls_has_more(pki: Pki):
             node.broker.clock.now = lambda: 0.0  # type: ignore[method-assign]
             await stream.send_all(b"-" * (2 * READ_SIZE))
             await until(lambda: bool(Script.last.sizes))
-            node.rounds._talkers[transport.number] = None
-            assert not node.rounds._stays()
-            node.rounds._talkers.clear()
-            assert node.rounds._stays()
+            node.poller._talkers[transport.number] = None
+            assert not node.poller._stays()
+            node.poller._talkers.clear()
+            assert node.poller._stays()
 
     run(test, settings(tls=pki.settings()), owns_loop=True)

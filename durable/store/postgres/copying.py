@@ -22,7 +22,7 @@ from leveret.durable.store.contract import Chunk, DamagedError, NoSpaceError, St
 from leveret.durable.store.folder import LOCK as LOCK_FILE
 from leveret.durable.store.folder import BadFolder, make
 from leveret.durable.store.postgres import schema
-from leveret.durable.store.postgres.filling import FilledFolder
+from leveret.durable.store.postgres.filled_folder import FilledFolder
 from leveret.durable.store.postgres.session import (
     APPLICATION,
     BadDatabase,

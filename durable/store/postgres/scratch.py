@@ -42,11 +42,11 @@ from leveret.durable.store.contract import (
 from leveret.durable.store.database import failure
 from leveret.durable.store.folder import BadFolder, holder
 from leveret.durable.store.postgres.bodies import ChunkBodies
-from leveret.durable.store.postgres.filling import FilledFolder
+from leveret.durable.store.postgres.filled_folder import FilledFolder
 from leveret.durable.store.postgres.source import ChunkRow, Source
 from leveret.durable.store.segment import Read
 from leveret.durable.store.segments import WRITING, Key, SegmentChange, Segments
-from leveret.durable.store.snapshot_reader import ReaderThread, Slices, unread
+from leveret.durable.store.snapshot_reader import ReaderThread, SnapshotReader, unread
 from leveret.durable.store.syncing import write_all
 
 log: Final = logging.getLogger("leveret.store")
@@ -54,9 +54,8 @@ log: Final = logging.getLogger("leveret.store")
 SCRATCH: Final = "scratch"
 BODIES: Final = "bodies"  # the folder of large chunks' messages
 LARGE: Final = 8192  # bytes of a chunk's messages that are kept beside the database
-KEY: Final = Struct(
-    "<Q"
-)  # of those, in the place of the messages, which are always longer: a record takes 16 bytes
+# of those, in the place of the messages, which are always longer: a record takes 16 bytes
+KEY: Final = Struct("<Q")
 BROUGHT_OCTETS: Final = 1 << 20  # of messages fetched at a time without being asked for
 
 
@@ -282,7 +281,7 @@ class Scratch(FilledFolder):
         shutil.rmtree(self._folder.path, ignore_errors=True)
 
 
-class CachedSlices(Slices):
+class CachedSlices(SnapshotReader):
     """Reads the local copy, and brings what it lacks."""
 
     def __init__(

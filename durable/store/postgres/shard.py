@@ -51,9 +51,8 @@ class ShardRow:
 
     epoch: int
     owner: str | None  # the node that serves; None: it has ended properly, or there never was one
-    address: (
-        str | None
-    )  # where it accepts connections of other nodes; of a released shard: the node to claim it
+    # where it accepts connections of other nodes; of a released shard: the node to claim it
+    address: str | None
     beat: int
     number: int  # of its last commit
     session: bool  # whether it has a connection to the database

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar, Final
 
 from leveret.broker import WORK_MAX, Broker
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.delivery import Delivery
 from leveret.errors import Failure
-from leveret.frontend import Peer
+from leveret.front_end import Peer
 from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.outbox import Outbox
 from leveret.protocols.amqp010.broker import stats as facts
@@ -33,8 +33,8 @@ from leveret.protocols.amqp010.machine.connection import Connection
 from leveret.protocols.amqp010.machine.contract import AmqpError, AttachRefused, Handler, Tuning
 from leveret.protocols.amqp010.machine.session import Session
 from leveret.protocols.shared.broker.ack_timeouts import tagged
-from leveret.protocols.shared.broker.login import ServedConnection
 from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.broker.served_connection import ServedConnection
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Anonymous
 from leveret.values import Table
@@ -42,7 +42,7 @@ from leveret.values import Table
 log: Final = logging.getLogger("leveret.amqp010")
 
 
-class Connection010(ServedConnection, Handler):
+class Adapter010(ServedConnection, Handler):
     """One connection: authentication, the virtual host, the attaching and detaching of its sessions, and alarms."""
 
     TITLE: ClassVar[str] = "AMQP 0-10"

@@ -172,9 +172,8 @@ class Shown:
                 content_type, self.body = body
                 if isinstance(value, str):
                     content_type = said.content_type or content_type
-                said = attrs.evolve(
-                    said, content_type=content_type, type=None
-                )  # its type `amqp-1.0` does not apply here
+                # its type `amqp-1.0` does not apply here
+                said = attrs.evolve(said, content_type=content_type, type=None)
             header = conversion.write(said, encoding.property(message.properties, "subject"))
         if notes is not None:
             header = _noted(header, message, notes)
@@ -198,9 +197,8 @@ def _noted(header: bytes, message: Message, notes: Notes) -> bytes:
     added: dict[str, values.Value] = {}
     removed: frozenset[str] = frozenset()
     if notes.deaths:
-        replaced = (
-            message.encoding is not ENCODING and not message.facts.cc
-        )  # in 0-10 CC is an ordinary header
+        # in 0-10 CC is an ordinary header
+        replaced = message.encoding is not ENCODING and not message.facts.cc
         removed = DEATH_HEADERS | {"CC"} if replaced else DEATH_HEADERS
         added["x-death"] = [_death(death) for death in notes.deaths]
         for which, death in (("first", notes.first_death), ("last", notes.last_death)):

@@ -9,7 +9,7 @@ import attrs
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.client import Client
-    from leveret.config.load import Config
+    from leveret.config.config import Config
 
 
 @attrs.frozen(eq=False)

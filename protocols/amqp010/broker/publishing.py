@@ -21,7 +21,7 @@ from leveret.protocols.amqp010.broker.envelope import envelope_of
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.codec.types import MalformedError
 from leveret.protocols.amqp010.machine.contract import SessionError
-from leveret.publish_cache import Target, targets_of
+from leveret.publish_targets import PublishTarget, targets_of
 
 if TYPE_CHECKING:
     from leveret.message import Facts
@@ -53,7 +53,7 @@ class Publishing:
         self.peer = session.client.peer  # the other end of the connection
         self._targets = targets_of(session.client, "amqp010")
         self._transfer: c.MessageTransfer | None = None  # the last one, and where it went:
-        self._target = Target(self._host.default_exchange, False, -1)
+        self._target = PublishTarget(self._host.default_exchange, False, -1)
 
     def publish(self, transfer: c.MessageTransfer, header: bytes, body: bytes | None) -> None:
         """Publish one message. Raises Failure, or SessionError."""
@@ -89,7 +89,7 @@ class Publishing:
         if facts.durable:
             self._session.persistent = True
 
-    def _aim(self, transfer: c.MessageTransfer) -> Target:
+    def _aim(self, transfer: c.MessageTransfer) -> PublishTarget:
         """Return the checked target of a transfer. Raises what the checks raise (S046, S047, S087)."""
         name = transfer.destination or ""
         target = self._targets.by_name.get(name)
@@ -103,7 +103,7 @@ class Publishing:
         self._transfer, self._target = transfer, target
         return target
 
-    def _check(self, target: Target, envelope: Envelope, facts: Facts) -> None:
+    def _check(self, target: PublishTarget, envelope: Envelope, facts: Facts) -> None:
         """Check the user-id (S088) and the permission for the topic (S089)."""
         if facts.user_id is not None:
             try:

@@ -9,21 +9,21 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from leveret.frontend import FrontEnd, Peer, Protocol
+from leveret.front_end import FrontEnd, Peer, Protocol
 from leveret.protocols.amqp010.broker.argument_rows import QUEUE_ROWS, sections
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
-    from leveret.config.load import Config
+    from leveret.config.config import Config
     from leveret.message import Encoding
     from leveret.outbox import Outbox
 
 
 def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """Return the front-end for one connection."""
-    from leveret.protocols.amqp010.broker.adapter import Connection010
+    from leveret.protocols.amqp010.broker.adapter import Adapter010
 
-    return Connection010(broker, config, outbox, peer, now)
+    return Adapter010(broker, config, outbox, peer, now)
 
 
 def encoding() -> Encoding:

@@ -100,9 +100,8 @@ class ServedSession(SessionOwner, Publisher):
         self.client = entrance.client.part()
         self.host = self.client.host
         self.timeout_max_s = entrance.config.protocols.amqp010.session_timeout_max_s
-        self.subscriptions: dict[
-            str, Subscription
-        ] = {}  # by destination; the one served longest ago comes first
+        # by destination; the one served longest ago comes first
+        self.subscriptions: dict[str, Subscription] = {}
         self.unsettled: Sent[Delivery] = Sent()
         self.timeouts = Timeouts(self)
         self.windowed: Sent[Grant] = Sent()  # transfers whose credit comes back when the peer completes them

@@ -12,7 +12,7 @@ from leveret.protocols.amqp010.broker.session import ServedSession
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leveret.protocols.amqp010.broker.adapter import Connection010
+    from leveret.protocols.amqp010.broker.adapter import Adapter010
     from leveret.protocols.amqp010.codec.types import Value
     from leveret.protocols.amqp010.machine.session import Session
     from leveret.values import Table
@@ -35,7 +35,7 @@ def is_short(value: Value) -> bool:
     return isinstance(value, str) and len(value) <= TEXT_MAX
 
 
-def connection_facts(connection: Connection010) -> ConnectionFacts:
+def connection_facts(connection: Adapter010) -> ConnectionFacts:
     """Return the facts of a connection that has opened its virtual host."""
     wire = connection.wire
     properties = connection.client_properties

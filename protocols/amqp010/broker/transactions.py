@@ -52,7 +52,7 @@ class Work(ABC):
         return {}
 
 
-class Local(Work):
+class LocalTransaction(Work):
     """The transaction of a session that has called tx.select."""
 
     __slots__ = ("_accepted", "_session", "_size", "_size_max", "_tx")
@@ -115,7 +115,7 @@ def tx_select(session: ServedSession, id: Id, command: c.TxSelect) -> None:
     """Make the session transactional, which is possible once."""
     if session.tx is not None or session.distributed is not None:
         raise SessionError(c.ERROR_CODE_ILLEGAL_STATE, "the session is transactional already")
-    session.tx = Local(session)
+    session.tx = LocalTransaction(session)
     session.complete(id)
 
 
@@ -133,12 +133,12 @@ def tx_rollback(session: ServedSession, id: Id, command: c.TxRollback) -> None:
 
 def session_ended(session: ServedSession) -> None:
     """Roll back an open transaction."""
-    if isinstance(session.tx, Local):
+    if isinstance(session.tx, LocalTransaction):
         session.tx.roll_back()
 
 
-def _local(session: ServedSession) -> Local:
-    if not isinstance(session.tx, Local):
+def _local(session: ServedSession) -> LocalTransaction:
+    if not isinstance(session.tx, LocalTransaction):
         raise SessionError(c.ERROR_CODE_ILLEGAL_STATE, "the session has not selected transactions")
     return session.tx
 

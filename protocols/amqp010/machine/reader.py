@@ -49,7 +49,7 @@ from leveret.protocols.amqp010.codec.frames import (
     PLACES,
 )
 from leveret.protocols.amqp010.machine.assembly import NAMES, WHICH, Assembly, FramingError
-from leveret.protocols.shared.machine.closing import Machine
+from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import State
 
@@ -66,7 +66,7 @@ TRANSFER_SIZE_MAX: Final = 300  # of a remembered frame; one with the longest de
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Reader(Machine):
+class Reader(ConnectionMachine):
     """The frames of one connection. A subclass implements the callbacks."""
 
     __slots__ = (
@@ -177,9 +177,8 @@ class Reader(Machine):
                 kind, size, place, _ = unpack(data, at)
                 after = at + size
                 if kind not in KINDS or size < HEAD_SIZE or place >= PLACES:
-                    self._lose(
-                        "what follows does not begin as a frame does"
-                    )  # the text is not quoted: it may be a password
+                    # the text is not quoted: it may be a password
+                    self._lose("what follows does not begin as a frame does")
                     return end
                 if size > self._frame_size_max:
                     self._lose(f"a frame has at most {INITIAL_SIZE_MAX} octets until the connection is open")

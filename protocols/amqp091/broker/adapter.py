@@ -1,6 +1,6 @@
 """AMQP 0-9-1 on the broker: an adapter from the wire's machine to a `Client` of the core.
 
-    node ──bytes──> Connection (wire) ──calls──> Connection091, Channels ──> Channel ──> broker_core
+    node ──bytes──> Connection (wire) ──calls──> Adapter091, TrafficHandler ──> Channel ──> broker_core
     node <──outbox── frames <── Channel / ChannelConsumer <── broker_core
 
 The core's refusals come as `Failure`s; `errors` has the reply code for each.
@@ -14,27 +14,27 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.broker import Broker
 from leveret.config.compat import FlowMechanism, Product, UnknownVirtualHost
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.delivery import Delivery
 from leveret.errors import Failure
-from leveret.frontend import Peer, Protocol
+from leveret.front_end import Peer, Protocol
 from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.outbox import Outbox
 from leveret.protocols.amqp091.broker import stats as facts
+from leveret.protocols.amqp091.broker.amqplain import AmqPlain
 from leveret.protocols.amqp091.broker.argument_rows import sections
 from leveret.protocols.amqp091.broker.channel import METHODS, Channel
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.protocols.amqp091.broker.errors import reply
-from leveret.protocols.amqp091.broker.sasl import AmqPlain
-from leveret.protocols.amqp091.broker.traffic_handler import Channels
+from leveret.protocols.amqp091.broker.traffic_handler import TrafficHandler
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.fields import values_in
 from leveret.protocols.amqp091.codec.wire import FieldTable, Method
 from leveret.protocols.amqp091.machine.connection import AmqpError, Connection, Handler, Tuning
 from leveret.protocols.amqp091.machine.greeting import RELATIVES
 from leveret.protocols.shared.broker.ack_timeouts import tagged
-from leveret.protocols.shared.broker.login import RenewableConnection
 from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.broker.served_connection import RenewableConnection
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Mechanism
 
@@ -62,7 +62,7 @@ CAPABILITIES: Final[FieldTable] = dict.fromkeys(
 )
 
 
-class Connection091(RenewableConnection, Handler):
+class Adapter091(RenewableConnection, Handler):
     """A connection with its authentication, its virtual host, its channels, and its alarms."""
 
     TITLE: ClassVar[str] = "AMQP 0-9-1"
@@ -73,7 +73,7 @@ class Connection091(RenewableConnection, Handler):
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
         super().__init__(broker, config, outbox, peer, config.protocols.amqp091.mechanisms)
         self.channels: dict[int, Channel] = {}
-        self._traffic = Channels(broker, self.channels)
+        self._traffic = TrafficHandler(broker, self.channels)
         self.wire = Connection(self, self._traffic, self._tuning(), ServingWriter(outbox, broker, self), now)
         self._traffic.wire = self.wire
 
@@ -265,7 +265,7 @@ PROTOCOL: Final = Protocol(
     name="amqp091",
     first_bytes=(b"AMQP\x00\x00\x09\x01", b"AMQP\x01\x01\x00\x09"),
     relatives=RELATIVES,
-    factory=Connection091,
+    factory=Adapter091,
     fallback=True,
     title="AMQP 0-9-1",
     sections=sections,

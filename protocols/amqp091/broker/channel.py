@@ -36,7 +36,7 @@ from leveret.values import Value
 from leveret.virtual_host import generated_name
 
 if TYPE_CHECKING:
-    from leveret.protocols.amqp091.broker.adapter import Connection091
+    from leveret.protocols.amqp091.broker.adapter import Adapter091
 
 RENEWALS: Final = 8  # that take as long as the copy of a message
 
@@ -81,7 +81,7 @@ class Channel:
         "window",
     )
 
-    def __init__(self, connection: Connection091, number: int) -> None:
+    def __init__(self, connection: Adapter091, number: int) -> None:
         self.connection = connection
         self.number = number
         self.broker = connection.broker

@@ -60,9 +60,8 @@ class Feed091(RemoteSource):
         self._asked: Method | None = None  # the step that waits for its answer
         self._tolerated: tuple[int, ...] = SURE
         self._number = 0  # of the last message that went on
-        self._tags: dict[
-            int, int
-        ] = {}  # delivery tags of messages that went on and are not settled, by number
+        # delivery tags of messages that went on and are not settled, by number
+        self._tags: dict[int, int] = {}
 
     def _walk(self) -> Steps:
         """Return the steps until messages may come."""

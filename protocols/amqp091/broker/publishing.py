@@ -21,7 +21,7 @@ from leveret.protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, plain_
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import confirm_frame
-from leveret.publish_cache import Target, targets_of
+from leveret.publish_targets import PublishTarget, targets_of
 from leveret.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class Publishing:
         self._read_in_vain = 0  # messages of a read that were to be taken together, and were not
         # Reads in which messages with a publish of their own go one by one: now, and after the next one in vain.
         self._rests, self._rests_next = 0, 1
-        self._target = Target(self._host.default_exchange, False, -1)
+        self._target = PublishTarget(self._host.default_exchange, False, -1)
         self._key = ""
         self._flags = 0
         self._returns: list[tuple[Message, int]] = []  # of the transaction
@@ -215,7 +215,7 @@ class Publishing:
 
     def _like_messages(
         self, publishes: list[bytes], properties: list[bytes], bodies: list[bytes], first: int
-    ) -> tuple[list[Message], Target]:
+    ) -> tuple[list[Message], PublishTarget]:
         """Return the messages from number `first` on that are for one exchange, with facts that are alike and keys
         whose routes are known; and the exchange."""
         messages: list[Message] = []
@@ -243,14 +243,14 @@ class Publishing:
             messages.append(Message(ENCODING, name, key, octets, bodies[at], facts))
         return messages, target
 
-    def _known_target(self, publish: bytes) -> tuple[bytes, Target | None]:
+    def _known_target(self, publish: bytes) -> tuple[bytes, PublishTarget | None]:
         """Return the exchange of a publish with its length before it, and as a target if it may be published to with
         any key, as is known already."""
         aim = publish[2 : 3 + publish[2]] if len(publish) > 2 else b""
         target = self._current(aim[1:])
         return aim, None if target is None or target.guarded else target
 
-    def _current(self, name: bytes) -> Target | None:
+    def _current(self, name: bytes) -> PublishTarget | None:
         """Return the target of this name, if the checks that were made of it still hold."""
         target = self._targets.by_name.get(name)
         if (
@@ -294,7 +294,7 @@ class Publishing:
                 self.broker.publishers.append(self)
         return taken
 
-    def _aim(self, publish: bytes) -> Target:
+    def _aim(self, publish: bytes) -> PublishTarget:
         """Read raw publish arguments. Raises MalformedError, or the errors of the checks (S046, S047, S087, S088).
 
         The arguments are two reserved bytes, exchange and key as short strings, and a byte of flags. Nothing is cached
@@ -321,9 +321,9 @@ class Publishing:
         self._last_publish, self._target, self._key, self._flags = publish, target, key, flags
         return target
 
-    def _aim_at_renewal(self, publish: bytes, key: bytes, flags: int) -> Target:
+    def _aim_at_renewal(self, publish: bytes, key: bytes, flags: int) -> PublishTarget:
         """Return a target for `RENEWAL`. It needs no permission: the deliveries are the channel's own."""
-        target = Target(self._host.default_exchange, False, self._access.revision)
+        target = PublishTarget(self._host.default_exchange, False, self._access.revision)
         self._last_publish, self._target = publish, target
         self._key, self._flags = key.decode("utf-8", "surrogateescape"), flags & ~IMMEDIATE | RENEWS
         return target
@@ -334,7 +334,7 @@ class Publishing:
         message.exchange = RENEWAL
         return TAKEN if self._channel is not None and self._channel.renew(message.key) else UNROUTABLE
 
-    def _check_facts(self, target: Target, facts: Facts, properties: bytes) -> bytes:
+    def _check_facts(self, target: PublishTarget, facts: Facts, properties: bytes) -> bytes:
         if facts.user_id is not None:
             self.client.require_user_id(facts.user_id)
         if target.guarded:

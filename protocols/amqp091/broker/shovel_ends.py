@@ -20,7 +20,7 @@ from leveret.features.shovels.ends import (
     TransferEnd,
     settles,
 )
-from leveret.frontend import Dial, FrontEnd
+from leveret.front_end import Dial, FrontEnd
 from leveret.message import Message
 from leveret.protocols.amqp091.broker.core_values import field_table
 from leveret.protocols.amqp091.broker.encoding import ENCODING, rendered

@@ -8,11 +8,11 @@ from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.protocols.amqp091.broker.core_values import table
 
 if TYPE_CHECKING:
-    from leveret.protocols.amqp091.broker.adapter import Connection091
+    from leveret.protocols.amqp091.broker.adapter import Adapter091
     from leveret.protocols.amqp091.broker.channel import Channel
 
 
-def connection_facts(connection: Connection091) -> ConnectionFacts:
+def connection_facts(connection: Adapter091) -> ConnectionFacts:
     """Return the facts of a connection that has opened its virtual host."""
     wire = connection.wire
     properties = table(wire.client_properties)

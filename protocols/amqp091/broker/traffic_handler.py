@@ -14,7 +14,7 @@ from leveret.protocols.amqp091.machine.connection import Connection
 from leveret.protocols.amqp091.machine.contract import Traffic
 
 
-class Channels(Traffic):
+class TrafficHandler(Traffic):
     """A dispatcher of messages and acks to the adapter's channels. The adapter resets `published`, the count of
     messages."""
 

@@ -17,7 +17,7 @@ import attrs
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import AmqpError, FieldTable, MalformedError, Method
-from leveret.protocols.shared.machine.closing import Machine
+from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import State
 
@@ -77,7 +77,7 @@ class Owner(ABC):
         """Called once, when the connection has ended in any way."""
 
 
-class Client(Machine):
+class Client(ConnectionMachine):
     """A connection to a broker."""
 
     HEARTBEAT: ClassVar[bytes] = wire.heartbeat_frame()

@@ -36,7 +36,7 @@ from leveret.protocols.amqp091.codec.wire import (
 )
 from leveret.protocols.amqp091.machine.channel_input import CONTENT_HEADER, FLAGS_SIZE, ChannelInput, Expects
 from leveret.protocols.amqp091.machine.contract import Handler, Traffic
-from leveret.protocols.shared.machine.closing import Machine
+from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import State
 
@@ -56,15 +56,14 @@ HEADER_MIN: Final = CONTENT_HEADER_SIZE + FLAGS_SIZE
 SIZE_AT: Final = 16  # in a header frame: the last three bytes of the body's size
 SIZE_OCTETS: Final = 3
 METHOD_KIND: Final = bytes([FRAME_METHOD])
-PUBLISH_AROUND: Final = FRAME_OVERHEAD + len(
-    BASIC_PUBLISH
-)  # bytes of a publish's frame besides its arguments
+# bytes of a publish's frame besides its arguments
+PUBLISH_AROUND: Final = FRAME_OVERHEAD + len(BASIC_PUBLISH)
 SAME_MAX: Final = 4  # messages in a row with the same publish, after the first, before they are a run
 LARGE: Final = 16_384  # bytes of a body in one frame; to join less is quicker than to treat it on its own
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Reader(Machine):
+class Reader(ConnectionMachine):
     """A connection's splitter of input. Its abstract methods are the rest of the machine.
 
     A few bytes can ask for megabytes (basic.get) and for thousands of copies (a fan-out). Therefore the reader halts in

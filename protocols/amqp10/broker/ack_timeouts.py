@@ -16,7 +16,7 @@ from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.shared.broker.ack_timeouts import AckTimeouts, is_late, late_text, report
 
 if TYPE_CHECKING:
-    from leveret.protocols.amqp10.broker.consuming import LinkConsumer
+    from leveret.protocols.amqp10.broker.link_consumer import LinkConsumer
 
 TAKEN_BACK: Final = p.Modified(delivery_failed=True)
 

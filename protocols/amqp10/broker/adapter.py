@@ -1,6 +1,6 @@
 """AMQP 1.0 on the broker: an adapter from the machine to a `Client` of the core.
 
-    node ──bytes──> Connection ──calls──> Connection10 ──> ServedSession ──> publishing, consuming, ... ──> broker_core
+    node ──bytes──> Connection ──calls──> Adapter10 ──> ServedSession ──> publishing, consuming, ... ──> broker_core
     node <──outbox── frames <── Session, links <────────────── their owners
 
 The core's refusals come as `Failure`s; `errors.py` has the condition for each, and the scope that it ends.
@@ -14,14 +14,14 @@ from typing import ClassVar, Final
 
 from leveret.broker import Broker
 from leveret.config.compat import RefusedOpen, WithoutSasl
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.delivery import Delivery
 from leveret.errors import Failure, LimitReached
-from leveret.frontend import Peer
+from leveret.front_end import Peer
 from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.outbox import Outbox
-from leveret.protocols.amqp10.broker import kept_links
 from leveret.protocols.amqp10.broker import stats as facts
+from leveret.protocols.amqp10.broker import termini
 from leveret.protocols.amqp10.broker.errors import refusal
 from leveret.protocols.amqp10.broker.publishing import DELAYED_DELIVERY
 from leveret.protocols.amqp10.broker.session import ServedSession
@@ -32,8 +32,8 @@ from leveret.protocols.amqp10.codec.types import Value
 from leveret.protocols.amqp10.machine.connection import Connection
 from leveret.protocols.amqp10.machine.contract import Handler, Tuning
 from leveret.protocols.amqp10.machine.session import Session
-from leveret.protocols.shared.broker.login import RenewableConnection
 from leveret.protocols.shared.broker.outbox_writer import ServingWriter
+from leveret.protocols.shared.broker.served_connection import RenewableConnection
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Anonymous
 
@@ -47,7 +47,7 @@ def nothing() -> None:
     """Do nothing after a renewal."""
 
 
-class Connection10(RenewableConnection, Handler):
+class Adapter10(RenewableConnection, Handler):
     """A connection with its authentication, its virtual host, its sessions, and its alarms."""
 
     TITLE: ClassVar[str] = "AMQP 1.0"
@@ -228,7 +228,7 @@ class Connection10(RenewableConnection, Handler):
 
     def on_closed(self) -> None:
         if self._entered:
-            kept_links.ended(self.client.host, self)
+            termini.ended(self.client.host, self)
         super().on_closed()
 
 

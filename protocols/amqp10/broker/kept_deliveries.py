@@ -1,6 +1,6 @@
 """Resumption of receivers (AMQP 1.0 part 2, section 2.6.13): deliveries that a lost link leaves unsettled stay its own.
 
-    link lost ──> kept for its receiver for a time, as the source's expiry-policy says (kept_links.py) ──> requeued
+    link lost ──> kept for its receiver for a time, as the source's expiry-policy says (termini.py) ──> requeued
     attached again, with the receiver's `unsettled` map ──> compared with ours ──> resumed, before anything new
 
 | the receiver says of a kept delivery | the delivery                                                              |
@@ -34,8 +34,8 @@ from leveret.features.unsettled_map import LinkNames, UnsettledMap, can_be_kept,
 from leveret.limits import QueueType
 from leveret.protocols.amqp10.broker import outcomes
 from leveret.protocols.amqp10.broker.encoding import pieces
-from leveret.protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
 from leveret.protocols.amqp10.broker.recorded_deliveries import RecordedDeliveries
+from leveret.protocols.amqp10.broker.termini import Key, Terminus, termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.sections import MalformedError, offset_of
@@ -47,11 +47,11 @@ from leveret.queues.work_queue import WorkQueue
 if TYPE_CHECKING:
     from leveret.clock import Timer
     from leveret.delivery import Delivery
-    from leveret.protocols.amqp10.broker.consuming import LinkConsumer, QueueSource
+    from leveret.protocols.amqp10.broker.link_consumer import LinkConsumer, QueueSource
     from leveret.protocols.amqp10.broker.outcomes import Outcome
     from leveret.protocols.amqp10.broker.session import ServedSession
     from leveret.protocols.amqp10.broker.subscriptions import Subscription
-    from leveret.protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
     from leveret.queues.queue import Queue
     from leveret.values import Table
 

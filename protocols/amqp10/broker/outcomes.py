@@ -29,7 +29,7 @@ from leveret.queues.queue import BY_BACKOFF
 if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.protocols.amqp10.codec.types import Value
-    from leveret.protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
     from leveret.queues.queue import Queue
 
 

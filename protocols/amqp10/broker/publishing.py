@@ -34,7 +34,7 @@ from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.types import Described, Symbol, Value
 from leveret.protocols.amqp10.machine.contract import IncomingOwner
-from leveret.protocols.amqp10.machine.receiving import IncomingLink
+from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from leveret.queues.queue import Queue, Watcher
 from leveret.virtual_host import Remembered
 

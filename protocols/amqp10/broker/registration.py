@@ -11,12 +11,12 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from leveret.frontend import FrontEnd, Peer, Protocol
+from leveret.front_end import FrontEnd, Peer, Protocol
 
 if TYPE_CHECKING:
     from leveret.arguments.row import Section
     from leveret.broker import Broker
-    from leveret.config.load import Config
+    from leveret.config.config import Config
     from leveret.message import Encoding
     from leveret.outbox import Outbox
 
@@ -25,9 +25,9 @@ SUBSCRIPTION: Final = "amqp10.subscription"  # the key of a queue's notes about 
 
 def connection(broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> FrontEnd:
     """Return the front-end for a connection."""
-    from leveret.protocols.amqp10.broker.adapter import Connection10
+    from leveret.protocols.amqp10.broker.adapter import Adapter10
 
-    return Connection10(broker, config, outbox, peer, now)
+    return Adapter10(broker, config, outbox, peer, now)
 
 
 def sections() -> Sequence[Section]:

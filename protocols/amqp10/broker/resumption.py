@@ -1,6 +1,6 @@
 """Resumption of senders (AMQP 1.0 part 2, section 2.6.13): deliveries from before are not published again.
 
-    link detached, deliveries not settled by the sender ──> kept, as the target's expiry-policy says (kept_links.py)
+    link detached, deliveries not settled by the sender ──> kept, as the target's expiry-policy says (termini.py)
     attached again, with the sender's `unsettled` map ──> our attach: the states of those deliveries
     transfer, resume=true ──> answered with that state, not published
 
@@ -21,16 +21,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from leveret.features.unsettled_map import LinkNames, UnsettledMap, can_be_kept, unsettled_map
-from leveret.protocols.amqp10.broker.kept_links import Key, Termini, Terminus, termini_of
+from leveret.protocols.amqp10.broker.termini import Key, Termini, Terminus, termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.machine.contract import IncomingOwner
-from leveret.protocols.amqp10.machine.receiving import ACCEPTED, Unsettled
+from leveret.protocols.amqp10.machine.incoming_link import ACCEPTED, Unsettled
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.broker.publishing import Publishing
     from leveret.protocols.amqp10.broker.session import ServedSession
-    from leveret.protocols.amqp10.machine.receiving import IncomingLink
+    from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
     from leveret.values import Table
 
 

@@ -2,10 +2,10 @@
 
 | the peer attaches                            | owner                           |
 |----------------------------------------------|---------------------------------|
-| a sender to a coordinator                    | coordinator.py                  |
+| a sender to a coordinator                    | control_link.py                  |
 | a sender or a receiver to `/management`      | management/link_pair.py         |
 | any other sender                             | publishing.py                   |
-| any other receiver                           | consuming.py                    |
+| any other receiver                           | link_consumer.py                    |
 
 Every refusal of the core is raised as a `Failure`; this module turns it into the error for the peer.
 """
@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.delivery import Consumer, Delivery
 from leveret.errors import AccessRefused, Failure
-from leveret.protocols.amqp10.broker import consuming, coordinator, kept_links, publishing, resumption
+from leveret.protocols.amqp10.broker import control_link, link_consumer, publishing, resumption, termini
 from leveret.protocols.amqp10.broker.errors import refusal
 from leveret.protocols.amqp10.broker.management import link_pair
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwner, SessionOwner
-from leveret.protocols.amqp10.machine.receiving import IncomingLink
-from leveret.protocols.amqp10.machine.sending import OutgoingLink
+from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
+from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
 from leveret.protocols.amqp10.machine.session import Session
 
 if TYPE_CHECKING:
-    from leveret.protocols.amqp10.broker.adapter import Connection10
-    from leveret.protocols.amqp10.broker.coordinator import ControlLink
+    from leveret.protocols.amqp10.broker.adapter import Adapter10
+    from leveret.protocols.amqp10.broker.control_link import ControlLink
     from leveret.protocols.amqp10.broker.management.link_pair import Pair
     from leveret.protocols.amqp10.broker.publishing import Publishing
 
@@ -59,7 +59,7 @@ class ServedSession(SessionOwner):
         "wire",
     )
 
-    def __init__(self, connection: Connection10, wire: Session) -> None:
+    def __init__(self, connection: Adapter10, wire: Session) -> None:
         self.connection = connection
         self.wire = wire
         self.broker = connection.broker
@@ -89,7 +89,7 @@ class ServedSession(SessionOwner):
         try:
             target = attach.target
             if isinstance(target, p.Coordinator):
-                return coordinator.attach(self, link, attach)
+                return control_link.attach(self, link, attach)
             if isinstance(target, p.Target) and target.address == MANAGEMENT:
                 return link_pair.attach_requests(self, link, attach)
             return publishing.attach(self, link, attach)
@@ -102,7 +102,7 @@ class ServedSession(SessionOwner):
             if isinstance(source, p.Source) and source.address == MANAGEMENT:
                 resumption.require_none(attach)
                 return link_pair.attach_responses(self, link, attach)
-            return consuming.attach(self, link, attach)
+            return link_consumer.attach(self, link, attach)
         except Failure as failure:
             raise refusal(failure) from None
 
@@ -145,11 +145,11 @@ class ServedSession(SessionOwner):
             if not queue.hidden and not self.client.may_still_read(queue):
                 host, user = self.client.host.name, self.client.user.name
                 why = f"read access to queue '{queue.name}' in vhost '{host}' refused for user '{user}'"
-                if isinstance(consumer, consuming.LinkConsumer):
+                if isinstance(consumer, link_consumer.LinkConsumer):
                     consumer.keep_nothing()
                 self.wire.end(refusal(AccessRefused(why)))
                 return
 
     def on_ended(self) -> None:
-        kept_links.ended(self.client.host, self)
+        termini.ended(self.client.host, self)
         self.connection.session_ended(self)

@@ -8,11 +8,11 @@ from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.protocols.amqp10.broker.core_values import table
 
 if TYPE_CHECKING:
-    from leveret.protocols.amqp10.broker.adapter import Connection10
+    from leveret.protocols.amqp10.broker.adapter import Adapter10
     from leveret.protocols.amqp10.broker.session import ServedSession
 
 
-def connection_facts(connection: Connection10) -> ConnectionFacts:
+def connection_facts(connection: Adapter10) -> ConnectionFacts:
     """Return the facts of an open connection. The container-id serves as its name, if the peer sends none."""
     wire = connection.wire
     properties = {} if wire.peer is None else table(wire.peer.properties or {})

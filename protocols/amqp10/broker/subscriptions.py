@@ -1,6 +1,6 @@
 """Subscriptions: sources that are exchanges. Each has a queue of its own, bound to the exchange; it may outlive a link.
 
-    attach ──> created, or found ──link detached──> waits and expires as its source asked (kept_links.py)
+    attach ──> created, or found ──link detached──> waits and expires as its source asked (termini.py)
 
 A source asks to outlive its link with a durability, an expiry-policy or a timeout (part 3, section 3.5.3). Such a
 subscription is known by the container and the link's name, and found again from any connection; a link that is closed
@@ -26,17 +26,17 @@ import attrs
 
 from leveret.errors import Failure
 from leveret.protocols.amqp10.broker import addresses, node_lookup, sources
-from leveret.protocols.amqp10.broker.kept_links import Key, Terminus, termini_of
 from leveret.protocols.amqp10.broker.registration import SUBSCRIPTION
+from leveret.protocols.amqp10.broker.termini import Key, Terminus, termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.client import Client
-    from leveret.protocols.amqp10.broker.consuming import LinkConsumer
     from leveret.protocols.amqp10.broker.kept_deliveries import Stay
+    from leveret.protocols.amqp10.broker.link_consumer import LinkConsumer
     from leveret.protocols.amqp10.broker.session import ServedSession
     from leveret.protocols.amqp10.broker.sources import Terms
     from leveret.queues.queue import Queue
@@ -66,7 +66,7 @@ class Wish:
         binding = next(iter(queue.virtual_host.bindings_to(queue)), None)
         if binding is None:
             return None
-        selector = queue.selector.text if isinstance(queue, Sieve) else None
+        selector = queue.selector.text if isinstance(queue, FilteredQueue) else None
         return cls(binding.source.name, binding.key, selector, queue.durable)
 
 

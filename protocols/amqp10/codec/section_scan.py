@@ -45,9 +45,8 @@ REPLY_TO: Final = 4
 STRINGS: Final = frozenset((STRING_8, STRING_32))
 BINARIES: Final = frozenset((BINARY_8, BINARY_32))
 SYMBOLS: Final = frozenset((SYMBOL_8, SYMBOL_32))
-IDS: Final = (
-    STRINGS | BINARIES | {0x44, 0x53, 0x80, 0x98} | {0x55, 0x81}
-)  # the last two are ids of some clients
+# the last two are ids of some clients
+IDS: Final = STRINGS | BINARIES | {0x44, 0x53, 0x80, 0x98} | {0x55, 0x81}
 TIMES: Final = frozenset((0x83,))
 NUMBERS: Final = frozenset((0x43, 0x52, 0x70))
 FIELDS: Final = (

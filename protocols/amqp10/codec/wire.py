@@ -193,9 +193,8 @@ class TransferHead:
     __slots__ = ("pack", "size", "start", "tag_begin")
 
     def __init__(self, channel: int, handle: int, prefix: bytes = b"") -> None:
-        self.tag_begin = (
-            bytes((BINARY, len(prefix) + LONG.size)) + prefix
-        )  # everything in front of the delivery id
+        # everything in front of the delivery id
+        self.tag_begin = bytes((BINARY, len(prefix) + LONG.size)) + prefix
         fields = uint(handle)
         size = 1 + len(fields) + 1 + LONG.size + len(self.tag_begin) + LONG.size + 2
         self.start = (

@@ -23,8 +23,8 @@ from mypy_extensions import mypyc_attr
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.codec import performatives as p
     from leveret.protocols.amqp10.codec.types import Value
-    from leveret.protocols.amqp10.machine.receiving import IncomingLink, Unsettled
-    from leveret.protocols.amqp10.machine.sending import OutgoingLink
+    from leveret.protocols.amqp10.machine.incoming_link import IncomingLink, Unsettled
+    from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
     from leveret.protocols.amqp10.machine.session import Session
     from leveret.protocols.shared.machine.contract import Wait
 

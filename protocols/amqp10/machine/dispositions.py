@@ -10,7 +10,7 @@ from leveret.protocols.amqp10.codec.wire import disposition_frame, runs
 SETTLED_ACCEPTED: Final = b"\x41\x00\x53\x24\x45"  # settled: true, state: accepted
 
 
-class Answers:
+class Dispositions:
     """The gathered answers of a session; `accepted` holds the peer's deliveries that are accepted and settled."""
 
     __slots__ = ("_channel", "_others", "accepted")

@@ -19,7 +19,7 @@ from leveret.protocols.amqp10.codec.wire import (
 )
 from leveret.protocols.amqp10.machine.contract import Handler
 from leveret.protocols.amqp10.machine.session import Session
-from leveret.protocols.shared.machine.closing import Machine
+from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Writer
 from leveret.protocols.shared.machine.states import State
 
@@ -29,7 +29,7 @@ LARGE: Final = 16 << 10
 USUAL: Final = OFFSET_MIN << 8 | FRAME_AMQP  # the usual shape: offset of the body, and type
 
 
-class Reader(Machine):
+class Reader(ConnectionMachine):
     """A connection's splitter of input. Its abstract methods are the rest of the machine.
 
     A few bytes can ask for megabytes (a flow, an attach). Therefore the reader halts in the middle of its input while

@@ -46,11 +46,11 @@ from leveret.protocols.amqp10.codec.wire import (
     session_flow,
 )
 from leveret.protocols.amqp10.machine.contract import SessionOwner
-from leveret.protocols.amqp10.machine.dispositions import Answers
+from leveret.protocols.amqp10.machine.dispositions import Dispositions
+from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from leveret.protocols.amqp10.machine.link import Link
-from leveret.protocols.amqp10.machine.receiving import IncomingLink
-from leveret.protocols.amqp10.machine.repeats import SIZE, Pattern, pattern_at
-from leveret.protocols.amqp10.machine.sending import OutgoingLink, Sending, Told, range_size
+from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink, Sending, Told, range_size
+from leveret.protocols.amqp10.machine.transfer_pattern import SIZE, TransferPattern, pattern_at
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.machine.connection import Connection
@@ -109,8 +109,8 @@ class Session:
         self._next_incoming_id = int(begin.next_outgoing_id)
         self._window = connection.tuning.incoming_window  # transfers that the peer may send
         self._low = self._window // 2
-        self._alike: Pattern | None = None  # the last pattern that was found among the transfers
-        self._answers = Answers(channel)
+        self._alike: TransferPattern | None = None  # the last pattern that was found among the transfers
+        self._answers = Dispositions(channel)
         self._hungry: list[IncomingLink] = []  # with little credit
         self._received_before = 0  # messages, on links that have ended
         self._begun = False

@@ -12,30 +12,30 @@ from leveret.errors import NotFound
 from leveret.features.xa.branch import Branch, Verb, Xid, xid_in
 from leveret.features.xa.branches import may_decide
 from leveret.protocols.http.bulk.streams import entered
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 PATH: Final = "/api/leveret/branches/{vhost}"
 ONE: Final = PATH + "/{xid}"
 
 
-def branches(asked: Asked) -> Json:
+def branches(asked: Request) -> Json:
     """List the branches that the user may decide."""
     asked.only()
     return [state(each) for each in entered(asked).branches.all() if may_decide(each, asked.user)]
 
 
-def commit(asked: Asked) -> Json:
+def commit(asked: Request) -> Json:
     """Commit a prepared branch."""
     return decided(asked, commit=True)
 
 
-def roll_back(asked: Asked) -> Json:
+def roll_back(asked: Request) -> Json:
     """Roll a prepared branch back."""
     return decided(asked, commit=False)
 
 
-def decided(asked: Asked, commit: bool) -> Json:
+def decided(asked: Request, commit: bool) -> Json:
     """Decide a prepared branch. Raises IllegalState, NotFound or AccessRefused if it cannot be decided by the user."""
     asked.only()
     branch = entered(asked).branches.find(name_in(asked), asked.user)
@@ -44,7 +44,7 @@ def decided(asked: Asked, commit: bool) -> Json:
     return state(branch)
 
 
-def forget(asked: Asked) -> Json:
+def forget(asked: Request) -> Json:
     """Forget the decision about a branch. Raises IllegalState, NotFound or AccessRefused."""
     asked.only()
     branch = entered(asked).branches.find(name_in(asked), asked.user)
@@ -53,7 +53,7 @@ def forget(asked: Asked) -> Json:
     return {"forgotten": str(branch.xid)}
 
 
-def name_in(asked: Asked) -> Xid:
+def name_in(asked: Request) -> Xid:
     try:
         return xid_in(asked.arguments["xid"])
     except ValueError as error:

@@ -24,7 +24,7 @@ from leveret.errors import Failure
 from leveret.message import Encoding
 from leveret.protocols.http.bulk import arrow
 from leveret.protocols.http.connection import Later, Response
-from leveret.protocols.http.server.memory_budget import Share, room_of
+from leveret.protocols.http.server.memory_budget import MemoryShare, room_of
 from leveret.protocols.http.server.replies import mistake, refused_response
 from leveret.protocols.http.server.request import Refused
 from leveret.security.access import Permission, User
@@ -116,7 +116,7 @@ class BulkAnswer:
         self._readable = source.readable
         self._wanted = wanted
         self._timer: Timer | None = None
-        self._share: Share | None = None
+        self._share: MemoryShare | None = None
         self._reading = False  # a thread reads, or is about to
         self._ended = False  # answered, or the connection has ended
 
@@ -174,7 +174,7 @@ class BulkAnswer:
         self._broker.timers.cancel(self._timer)
         octets = self._wanted.octets * (2 if self._wanted.arrow else 1)
         self._timer = self._broker.timers.at(self._broker.now + ROOM_WAIT_S, self._no_room)
-        self._share = Share(room_of(self._broker), self._broker, octets, self._let_in)
+        self._share = MemoryShare(room_of(self._broker), self._broker, octets, self._let_in)
         self._share.ask()
 
     def _no_room(self, now: float) -> None:

@@ -18,13 +18,13 @@ from leveret.durable.store.chunk import BIG_ENDIAN, octets_of
 from leveret.durable.store.contract import DamagedError, Packed
 from leveret.errors import PreconditionFailed
 from leveret.message import Encoding, Facts, Message
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.security.access import Permission
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.exchanges.exchange_type import Exchange
-    from leveret.protocols.http.server.request import Asked
+    from leveret.protocols.http.server.request import Request
     from leveret.security.access import User
     from leveret.virtual_host import VirtualHost
 
@@ -51,7 +51,7 @@ class Origin:
         self.guarded = guarded  # each key needs a topic permission
 
 
-class Incoming:
+class InputBlocks:
     """The rows of one request."""
 
     __slots__ = (
@@ -67,22 +67,21 @@ class Incoming:
         "rows",
     )
 
-    def __init__(self, asked: Asked, host: VirtualHost) -> None:
+    def __init__(self, asked: Request, host: VirtualHost) -> None:
         self._broker: Broker = asked.broker
         self._access = asked.broker.access
         self._user: User = asked.user
         self._host = host
         self._size_max = asked.message_size_max
         self._body = asked.body
-        self._exchanges: dict[
-            str, tuple[Exchange, bool]
-        ] = {}  # exchanges that may be published to, and whether their keys are guarded
+        # exchanges that may be published to, and whether their keys are guarded
+        self._exchanges: dict[str, tuple[Exchange, bool]] = {}
         self._facts: dict[object, Facts] = {}  # shared by equal rows
         self.blocks: list[BlockRows] = []
         self.rows = 0
 
     def check(self) -> Generator[float, None, None]:
-        """Check all blocks in portions, as steps of `InPortions`. Raises Failures if one cannot be published."""
+        """Check all blocks in portions, as steps of `PortionedAnswer`. Raises Failures if one cannot be published."""
         if not self._body:
             raise PreconditionFailed("the body has no blocks")
         at = octets = 0

@@ -24,7 +24,7 @@ from leveret.protocols.http.bulk.streams import (
 )
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.server.replies import json_response, refused_response
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.security.access import Permission
 from leveret.values import Json
 
@@ -40,18 +40,18 @@ FENCE_MAX: Final = (1 << 63) - 1
 RETRY_AFTER_S: Final = 1
 
 
-def leases(asked: Asked) -> Json:
+def leases(asked: Request) -> Json:
     """List the leases of queues that the user may read."""
     asked.only()
     return [state(each) for each in entered(asked).leases.values() if may_read(asked, each.queue.name)]
 
 
-def lease(asked: Asked) -> Json:
+def lease(asked: Request) -> Json:
     asked.only()
     return state(found(asked))
 
 
-def open_lease(asked: Asked) -> Json:
+def open_lease(asked: Request) -> Json:
     """Open a lease, made if need be, and shut out the client that had it."""
     asked.only()
     require_reading(asked)
@@ -60,7 +60,7 @@ def open_lease(asked: Asked) -> Json:
     return {**state(opened_lease), "fence": opened_lease.fence}
 
 
-def reserve(asked: Asked) -> Later:
+def reserve(asked: Request) -> Later:
     """Settle the messages below an offset, and reserve some from there on, waiting for the first if asked to."""
     asked.only("fence", "from", "messages", "octets", "wait_ms")
     begin = asked.number("from", None, 0, OFFSET_MAX)
@@ -75,7 +75,7 @@ def reserve(asked: Asked) -> Later:
     return later
 
 
-def settle(asked: Asked) -> Json:
+def settle(asked: Request) -> Json:
     """Settle the messages below an offset."""
     asked.only("fence", "to")
     until = asked.number("to", None, 0, OFFSET_MAX)
@@ -86,7 +86,7 @@ def settle(asked: Asked) -> Json:
     return state(mine)
 
 
-def release(asked: Asked) -> Later:
+def release(asked: Request) -> Later:
     """Put all messages that are not settled back into the queue."""
     asked.only("fence")
     mine, later = fenced(asked), Later()
@@ -94,7 +94,7 @@ def release(asked: Asked) -> Later:
     return later
 
 
-def delete(asked: Asked) -> Later:
+def delete(asked: Request) -> Later:
     """Put all messages that are not settled back into the queue, and forget the lease."""
     asked.only()
     unwanted, later = found(asked), Later()
@@ -106,7 +106,7 @@ def delete(asked: Asked) -> Later:
     return later
 
 
-def blocks(asked: Asked) -> Later:
+def blocks(asked: Request) -> Later:
     """Answer with reserved messages from an offset on, waiting for them if the client asks for it."""
     asked.only(*PARAMETERS, "fence")
     wanted = wanted_blocks(asked)
@@ -138,13 +138,13 @@ class LeaseSource(Source):
 # The lease, and its user.
 
 
-def require_reading(asked: Asked) -> None:
+def require_reading(asked: Request) -> None:
     """Check that the user may read the queue. Raises Refused or AccessRefused otherwise."""
     host = entered(asked).name
     asked.broker.access.check(asked.user, host, Permission.READ, "queue", asked.arguments["queue"])
 
 
-def found(asked: Asked) -> Lease:
+def found(asked: Request) -> Lease:
     """Return the lease in the path. Raises Refused, AccessRefused or NotFound if the user may not read it."""
     require_reading(asked)
     host = entered(asked)
@@ -152,14 +152,14 @@ def found(asked: Asked) -> Lease:
     return lease_of(host, asked.arguments["queue"], asked.arguments["reader"])
 
 
-def fenced(asked: Asked) -> Lease:
+def fenced(asked: Request) -> Lease:
     """Return the lease if no other client has opened it since. Raises Refused, AccessRefused or NotFound."""
     fence, mine = fence_of(asked), found(asked)
     told(lambda: mine.require(fence))
     return mine
 
 
-def fence_of(asked: Asked) -> int:
+def fence_of(asked: Request) -> int:
     return asked.number("fence", None, 0, FENCE_MAX)
 
 
@@ -210,7 +210,7 @@ def in_http(failure: Failure) -> Refused | Failure:
 
 
 def answering(
-    asked: Asked, about: Lease, later: Later, content: Callable[[], Json] | None = None
+    asked: Request, about: Lease, later: Later, content: Callable[[], Json] | None = None
 ) -> Callable[[Failure | None], None]:
     """Return a callback that answers when something has ended, in the next turn: its caller must go on first."""
     broker = asked.broker

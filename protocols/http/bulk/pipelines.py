@@ -17,7 +17,7 @@ from leveret.errors import NotFound, PreconditionFailed
 from leveret.exchanges.super_streams import partitions_of
 from leveret.protocols.http.bulk.streams import OFFSET_MAX, entered, may_read
 from leveret.protocols.http.management.request_body import body_of
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.queues.stream import StreamQueue
 from leveret.security.access import Permission
 from leveret.values import Json
@@ -90,7 +90,7 @@ class Pipelines:
             yield host, name, report
 
 
-def pipelines(asked: Asked) -> Json:
+def pipelines(asked: Request) -> Json:
     """List the pipelines whose sources the user may all read, and how far each is."""
     asked.only()
     host = entered(asked)
@@ -101,7 +101,7 @@ def pipelines(asked: Asked) -> Json:
     ]
 
 
-def report(asked: Asked) -> Json:
+def report(asked: Request) -> Json:
     """Take a pipeline's report of how far it is."""
     asked.only()
     host, name = entered(asked), asked.arguments["name"]
@@ -129,7 +129,7 @@ def report(asked: Asked) -> Json:
     return as_json(asked.broker, host, name, found)
 
 
-def forget(asked: Asked) -> Json:
+def forget(asked: Request) -> Json:
     """Forget a pipeline that does not run any more."""
     asked.only()
     host, name = entered(asked), asked.arguments["name"]
@@ -141,7 +141,7 @@ def forget(asked: Asked) -> Json:
     return {"forgotten": name}
 
 
-def _require_owner(asked: Asked) -> None:
+def _require_owner(asked: Request) -> None:
     """Refuse a user that is neither the one that has reported, nor an administrator."""
     found = asked.broker.kept(Pipelines).find((asked.arguments["vhost"], asked.arguments["name"]))
     if found is not None and found.user != asked.user.name and not Level.ADMINISTRATOR.admits(asked.user):

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker import TAKEN, UNROUTABLE, WORK_MAX
 from leveret.features.staging.publication import LOOK_S
-from leveret.protocols.http.bulk.input_blocks import Incoming
+from leveret.protocols.http.bulk.input_blocks import InputBlocks
 from leveret.protocols.http.bulk.streams import entered
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
-from leveret.protocols.http.server.turns import InPortions
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
+from leveret.queues.discarded_messages import PAUSE_S
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -34,20 +34,20 @@ PORTION: Final = 2000  # rows a turn: 5 ms
 RETRY_AFTER: Final = (("Retry-After", "1"),)
 
 
-def publish(asked: Asked) -> Later:
+def publish(asked: Request) -> Later:
     """Publish the rows of the body in portions, and answer when they are on disk."""
     asked.only("mandatory")
     mandatory = asked.flag("mandatory")
     require_no_alarm(asked.broker)
     host = entered(asked)
     rates = rates_with_room(asked, host)
-    return InPortions(asked.broker, publish_steps(asked, host, mandatory, rates)).begin()
+    return PortionedAnswer(asked.broker, publish_steps(asked, host, mandatory, rates)).begin()
 
 
 def publish_steps(
-    asked: Asked, host: VirtualHost, mandatory: bool, rates: Sequence[PublishRate]
+    asked: Request, host: VirtualHost, mandatory: bool, rates: Sequence[PublishRate]
 ) -> Generator[float, None, Json]:
-    incoming = Incoming(asked, host)
+    incoming = InputBlocks(asked, host)
     yield from incoming.check()
     yield from require_destinations(incoming, host, mandatory)
     published = unroutable = 0
@@ -72,7 +72,7 @@ def publish_steps(
 
 
 def require_destinations(
-    incoming: Incoming, host: VirtualHost, mandatory: bool
+    incoming: InputBlocks, host: VirtualHost, mandatory: bool
 ) -> Generator[float, None, None]:
     """Check that queues have room for all rows and, if `mandatory`, that each row has a route. Raises Refused."""
     needs: dict[Queue, tuple[int, int]] = {}
@@ -94,7 +94,7 @@ def require_destinations(
 # Also for staging.
 
 
-def require_routes(incoming: Incoming, host: VirtualHost) -> Generator[float, None, None]:
+def require_routes(incoming: InputBlocks, host: VirtualHost) -> Generator[float, None, None]:
     """Check that every row has a route to a queue. Raises Refused otherwise."""
     for number, sample in enumerate(incoming.samples(), 1):
         found = route_of(sample, host)
@@ -106,7 +106,7 @@ def require_routes(incoming: Incoming, host: VirtualHost) -> Generator[float, No
             yield PAUSE_S
 
 
-def _require_each_route(incoming: Incoming, host: VirtualHost) -> Generator[float, None, None]:
+def _require_each_route(incoming: InputBlocks, host: VirtualHost) -> Generator[float, None, None]:
     for number, message in enumerate(incoming.messages(), 1):
         require_route(message, route_of(message, host))
         if number % PORTION == 0:
@@ -133,7 +133,7 @@ def require_no_alarm(broker: Broker) -> None:
         raise full(f"the node takes no messages now: {broker.alarms.reason}")
 
 
-def rates_with_room(asked: Asked, host: VirtualHost) -> Sequence[PublishRate]:
+def rates_with_room(asked: Request, host: VirtualHost) -> Sequence[PublishRate]:
     """Return the rates that hold for the user's messages in this virtual host.
 
     Raises Refused (429, with the time to wait) if one of them is used up.

@@ -23,14 +23,14 @@ from leveret.features.staging.staging import (
     new_staging,
     no_staging,
 )
-from leveret.protocols.http.bulk.input_blocks import Incoming
+from leveret.protocols.http.bulk.input_blocks import InputBlocks
 from leveret.protocols.http.bulk.publish import RETRY_AFTER, require_no_alarm, require_routes
 from leveret.protocols.http.bulk.streams import entered
 from leveret.protocols.http.connection import Later
-from leveret.protocols.http.server.durable_answers import OnDisk
+from leveret.protocols.http.server.durable_answers import DurableAnswer
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.replies import refused_response
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
-from leveret.protocols.http.server.turns import InPortions
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 
 if TYPE_CHECKING:
     from leveret.features.staging.batch import Batch
@@ -42,7 +42,7 @@ ADMINISTRATOR: Final = "administrator"  # the tag
 PATIENCE_S: Final = 25.0  # until a batch is published; after that the client may ask again
 
 
-def state(asked: Asked) -> Json:
+def state(asked: Request) -> Json:
     asked.only()
     staging = staging_named(asked)
     return {
@@ -57,7 +57,7 @@ def state(asked: Asked) -> Json:
 # Staging.
 
 
-def stage(asked: Asked) -> Later:
+def stage(asked: Request) -> Later:
     """Stage a piece of a part."""
     asked.only("piece", "mandatory")
     part = BatchPart(*(asked.place(name, NUMBER_MAX) for name in ("batch", "partition", "attempt")))
@@ -65,11 +65,11 @@ def stage(asked: Asked) -> Later:
     mandatory = asked.flag("mandatory")
     host, name = entered(asked), name_of(asked)
     require_own(asked, host.stagings.get(name))
-    return InPortions(asked.broker, stage_steps(asked, host, part, number, mandatory)).begin()
+    return PortionedAnswer(asked.broker, stage_steps(asked, host, part, number, mandatory)).begin()
 
 
 def stage_steps(
-    asked: Asked, host: VirtualHost, part: BatchPart, number: int, mandatory: bool
+    asked: Request, host: VirtualHost, part: BatchPart, number: int, mandatory: bool
 ) -> Generator[float, None, Json]:
     """Check all rows before the first is kept. A piece that is staged already is not checked again."""
     staging = host.stagings.get(asked.arguments["name"])
@@ -78,7 +78,7 @@ def stage_steps(
             staging.use(part.batch)
         else:
             require_no_alarm(asked.broker)
-            incoming = Incoming(asked, host)
+            incoming = InputBlocks(asked, host)
             yield from incoming.check()
             if mandatory:
                 yield from require_routes(incoming, host)
@@ -94,7 +94,7 @@ def stage_steps(
     return {"rows": staging.rows_of(part)}
 
 
-def found_or_made(asked: Asked, host: VirtualHost) -> Staging:
+def found_or_made(asked: Request, host: VirtualHost) -> Staging:
     """Return the staging, made if need be. Raises Refused, NotFound if the virtual host is gone, or Full."""
     name = asked.arguments["name"]
     if asked.broker.virtual_host(host.name) is not host:
@@ -102,13 +102,13 @@ def found_or_made(asked: Asked, host: VirtualHost) -> Staging:
     return require_own(asked, host.stagings.get(name)) or new_staging(host, name, asked.user.name)
 
 
-def drop(asked: Asked) -> Later:
+def drop(asked: Request) -> Later:
     """Drop what is staged of a batch."""
     asked.only()
     return on_disk(asked, {"dropped": staging_named(asked).drop(asked.place("batch", NUMBER_MAX))})
 
 
-def forget(asked: Asked) -> Later:
+def forget(asked: Request) -> Later:
     """Forget the name, and all that is staged under it."""
     asked.only()
     staging = staging_named(asked)
@@ -120,7 +120,7 @@ def forget(asked: Asked) -> Later:
 # Committing.
 
 
-def commit(asked: Asked) -> Later:
+def commit(asked: Request) -> Later:
     """Commit a batch, and answer when all of it is in its queues and on disk."""
     asked.only()
     number = asked.place("batch", NUMBER_MAX)
@@ -153,7 +153,7 @@ class Committing:
 
     __slots__ = ("_asked", "_batch", "_repeated", "_staging", "_timer", "later")
 
-    def __init__(self, asked: Asked, staging: Staging, batch: Batch | None, repeated: bool) -> None:
+    def __init__(self, asked: Request, staging: Staging, batch: Batch | None, repeated: bool) -> None:
         """`batch` is None if it was published long ago."""
         self.later = Later()
         self._asked = asked
@@ -180,7 +180,7 @@ class Committing:
             "unroutable": batch.unroutable if batch is not None else 0,
             "repeated": self._repeated,
         }
-        OnDisk(self._asked.broker, self.later, content)
+        DurableAnswer(self._asked.broker, self.later, content)
 
     def _time_is_over(self, now: float) -> None:
         self._end()
@@ -225,7 +225,7 @@ def is_number(said: object) -> bool:
 # The staging, and its owner.
 
 
-def staging_named(asked: Asked) -> Staging:
+def staging_named(asked: Request) -> Staging:
     """Return the staging in the path. Raises Refused or NotFound."""
     host, name = entered(asked), name_of(asked)
     found = require_own(asked, host.stagings.get(name))
@@ -234,7 +234,7 @@ def staging_named(asked: Asked) -> Staging:
     return found
 
 
-def name_of(asked: Asked) -> str:
+def name_of(asked: Request) -> str:
     name = asked.arguments["name"]
     octets = len(name.encode())
     if not 0 < octets <= NAME_MAX:
@@ -242,7 +242,7 @@ def name_of(asked: Asked) -> str:
     return name
 
 
-def require_own(asked: Asked, staging: Staging | None) -> Staging | None:
+def require_own(asked: Request, staging: Staging | None) -> Staging | None:
     """Return the staging if it is the user's, or the user an administrator. Raises Refused otherwise."""
     user = asked.user
     if staging is not None and staging.user != user.name and ADMINISTRATOR not in user.tags:
@@ -250,9 +250,9 @@ def require_own(asked: Asked, staging: Staging | None) -> Staging | None:
     return staging
 
 
-def on_disk(asked: Asked, content: Json) -> Later:
+def on_disk(asked: Request, content: Json) -> Later:
     later = Later()
-    OnDisk(asked.broker, later, content)
+    DurableAnswer(asked.broker, later, content)
     return later
 
 

@@ -16,7 +16,7 @@ from leveret.protocols.http.bulk import arrow
 from leveret.protocols.http.bulk.bulk import BulkAnswer, Source, Wanted
 from leveret.protocols.http.connection import Later
 from leveret.protocols.http.server.replies import json_response
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.stream import StreamQueue
 from leveret.security.access import Permission
@@ -34,7 +34,7 @@ PARAMETERS: Final = ("from", "until", "max_octets", "wait_ms", "incarnation", "f
 FORMATS: Final = ("blocks", "arrow")
 
 
-def streams(asked: Asked) -> Json:
+def streams(asked: Request) -> Json:
     """List the streams that the user may read, and then the super streams."""
     asked.only()
     host = entered(asked)
@@ -47,7 +47,7 @@ def streams(asked: Asked) -> Json:
     return [*found, *supers]
 
 
-def stream(asked: Asked) -> Json:
+def stream(asked: Request) -> Json:
     """Answer with a stream, or a super stream with its partitions."""
     asked.only()
     host, name = entered(asked), asked.arguments["name"]
@@ -60,14 +60,14 @@ def stream(asked: Asked) -> Json:
     return stream_json(stream_named(asked))
 
 
-def readers(asked: Asked) -> Json:
+def readers(asked: Request) -> Json:
     """List the readers of a stream, with the number of messages that each has still to be given."""
     asked.only()
     queue = stream_named(asked)
     return [reader_json(queue, each) for each in islice(queue.consumers, READERS_MAX)]
 
 
-def offset(asked: Asked) -> Later:
+def offset(asked: Request) -> Later:
     """Answer with the first offset of what arrived at a time or later."""
     asked.only("timestamp")
     since_ms = asked.number("timestamp", None, 0, TIMESTAMP_MAX)
@@ -80,14 +80,14 @@ def offset(asked: Asked) -> Later:
     return later
 
 
-def blocks(asked: Asked) -> Later:
+def blocks(asked: Request) -> Later:
     """Answer with messages from an offset on, waiting for them if the client asks for it."""
     asked.only(*PARAMETERS)
     wanted = wanted_blocks(asked)
     return BulkAnswer(asked.broker, asked.user, StreamSource(stream_named(asked)), wanted).begin()
 
 
-def wanted_blocks(asked: Asked) -> Wanted:
+def wanted_blocks(asked: Request) -> Wanted:
     """Read the parameters of a request for blocks. Raises PreconditionFailed or Refused if one is wrong."""
     begin = asked.number("from", None, 0, OFFSET_MAX)
     kind = asked.one("format", FORMATS[0])
@@ -105,7 +105,7 @@ def wanted_blocks(asked: Asked) -> Wanted:
     )
 
 
-def wanted_columns(asked: Asked, kind: str) -> tuple[str, ...]:
+def wanted_columns(asked: Request, kind: str) -> tuple[str, ...]:
     """Return the columns of an answer in Arrow; none for blocks. Raises PreconditionFailed for a name that is unknown
     or repeated.
     """
@@ -141,7 +141,7 @@ class StreamSource(Source):
 # Permissions.
 
 
-def entered(asked: Asked) -> VirtualHost:
+def entered(asked: Request) -> VirtualHost:
     """Return the virtual host, if the user may enter it. Raises Refused, also for one that does not exist."""
     name, user = asked.arguments["vhost"], asked.user
     if not asked.broker.access.may_enter(user, name):
@@ -149,7 +149,7 @@ def entered(asked: Asked) -> VirtualHost:
     return asked.broker.virtual_host(name)
 
 
-def stream_named(asked: Asked) -> StreamQueue:
+def stream_named(asked: Request) -> StreamQueue:
     """Return the stream in the path. Raises Refused, AccessRefused or NotFound."""
     host, name = entered(asked), asked.arguments["name"]
     asked.broker.access.check(asked.user, host.name, Permission.READ, "queue", name)
@@ -159,11 +159,11 @@ def stream_named(asked: Asked) -> StreamQueue:
     return queue
 
 
-def may_read(asked: Asked, name: str) -> bool:
+def may_read(asked: Request, name: str) -> bool:
     return asked.broker.access.allowed(asked.user, asked.arguments["vhost"], Permission.READ, name)
 
 
-def is_readable(asked: Asked, queue: Queue) -> bool:
+def is_readable(asked: Request, queue: Queue) -> bool:
     return isinstance(queue, StreamQueue) and may_read(asked, queue.name)
 
 

@@ -33,7 +33,7 @@ from leveret.protocols.http.management.requester import (
     own_host_of,
     visible_hosts,
 )
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
 from leveret.values import Table
 from leveret.virtual_host import VirtualHost
@@ -139,7 +139,7 @@ def bindings_to(host: VirtualHost, destination: Destination) -> list[Bound]:
     return [implicit(destination), *found] if isinstance(destination, Queue) else found
 
 
-def bindings_between(asked: Asked, host: VirtualHost, is_exchange: bool) -> list[Bound]:
+def bindings_between(asked: Request, host: VirtualHost, is_exchange: bool) -> list[Bound]:
     """Return the bindings from the source to the destination in the path; none, if either does not exist."""
     source = "" if asked.arguments["source"] == DEFAULT else asked.arguments["source"]
     place = host.exchanges if is_exchange else host.queues
@@ -149,7 +149,7 @@ def bindings_between(asked: Asked, host: VirtualHost, is_exchange: bool) -> list
     return [each for each in bindings_to(host, destination) if each.source == source]
 
 
-def binding_named(asked: Asked, host: VirtualHost, is_exchange: bool) -> Bound:
+def binding_named(asked: Request, host: VirtualHost, is_exchange: bool) -> Bound:
     """Return the binding in the path. Raises NotFound."""
     for each in bindings_between(asked, host, is_exchange):
         if each.properties_key == asked.arguments["properties"]:
@@ -157,22 +157,22 @@ def binding_named(asked: Asked, host: VirtualHost, is_exchange: bool) -> Bound:
     raise not_there()
 
 
-def shown(asked: Asked, found: Iterable[Bound]) -> Later:
+def shown(asked: Request, found: Iterable[Bound]) -> Later:
     return listed(asked, found, BINDING, order, lambda each: each.destination.name)
 
 
 # Routes.
 
 
-def bindings(asked: Asked) -> Later:
+def bindings(asked: Request) -> Later:
     return shown(asked, bindings_in(visible_hosts(asked)))
 
 
-def bindings_of_host(asked: Asked) -> Later:
+def bindings_of_host(asked: Request) -> Later:
     return shown(asked, bindings_in([host_of(asked)]))
 
 
-def bindings_of_queue(asked: Asked) -> Later:
+def bindings_of_queue(asked: Request) -> Later:
     host = host_of(asked)
     queue = host.queues.get(asked.arguments["name"])
     if queue is None:
@@ -180,40 +180,40 @@ def bindings_of_queue(asked: Asked) -> Later:
     return shown(asked, bindings_to(host, queue))
 
 
-def bindings_from_exchange(asked: Asked) -> Later:
+def bindings_from_exchange(asked: Request) -> Later:
     return shown(asked, bindings_from(exchange_named(host_of(asked), asked.arguments["name"])))
 
 
-def bindings_to_exchange(asked: Asked) -> Later:
+def bindings_to_exchange(asked: Request) -> Later:
     host = host_of(asked)
     return shown(asked, bindings_to(host, exchange_named(host, asked.arguments["name"])))
 
 
-def between_exchange_and_queue(asked: Asked) -> Later:
+def between_exchange_and_queue(asked: Request) -> Later:
     return shown(asked, bindings_between(asked, host_of(asked), is_exchange=False))
 
 
-def between_exchanges(asked: Asked) -> Later:
+def between_exchanges(asked: Request) -> Later:
     return shown(asked, bindings_between(asked, host_of(asked), is_exchange=True))
 
 
-def binding_to_queue(asked: Asked) -> Response:
+def binding_to_queue(asked: Request) -> Response:
     return told(asked, binding_named(asked, host_of(asked), is_exchange=False), BINDING)
 
 
-def binding_to_exchange(asked: Asked) -> Response:
+def binding_to_exchange(asked: Request) -> Response:
     return told(asked, binding_named(asked, host_of(asked), is_exchange=True), BINDING)
 
 
-def bind_queue(asked: Asked) -> Response:
+def bind_queue(asked: Request) -> Response:
     return bind(asked, is_exchange=False)
 
 
-def bind_exchange(asked: Asked) -> Response:
+def bind_exchange(asked: Request) -> Response:
     return bind(asked, is_exchange=True)
 
 
-def bind(asked: Asked, is_exchange: bool) -> Response:
+def bind(asked: Request, is_exchange: bool) -> Response:
     """Make a binding. The header Location has its address relative to the source. Raises what `Client.bind` raises."""
     host, said = own_host_of(asked), body_of(asked)
     source, destination = asked.arguments["source"], asked.arguments["destination"]
@@ -224,15 +224,15 @@ def bind(asked: Asked, is_exchange: bool) -> Response:
     return Response(HTTPStatus.CREATED, headers=(("Location", location),))
 
 
-def unbind_queue(asked: Asked) -> Response:
+def unbind_queue(asked: Request) -> Response:
     return unbind(asked, is_exchange=False)
 
 
-def unbind_exchange(asked: Asked) -> Response:
+def unbind_exchange(asked: Request) -> Response:
     return unbind(asked, is_exchange=True)
 
 
-def unbind(asked: Asked, is_exchange: bool) -> Response:
+def unbind(asked: Request, is_exchange: bool) -> Response:
     """Remove the binding in the path. Raises NotFound, and what `Client.unbind` raises."""
     host = own_host_of(asked)
     found = binding_named(asked, host, is_exchange)

@@ -22,9 +22,9 @@ from leveret.protocols.http.management.consumers import attached_in, is_on, rows
 from leveret.protocols.http.management.lists import Fields, listed, told
 from leveret.protocols.http.management.rates import TOLD_CHANNEL, Rates
 from leveret.protocols.http.management.requester import host_of, not_there
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer, turn_of
 from leveret.protocols.http.server.replies import API
-from leveret.protocols.http.server.request import Asked, Level, Route
-from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 PATH: Final = "/api/channels"
@@ -89,7 +89,7 @@ def connection_details(each: Open) -> dict[str, Json]:
     }
 
 
-def fields(asked: Asked) -> Fields[OpenChannel]:
+def fields(asked: Request) -> Fields[OpenChannel]:
     """Return the fields of a channel. Raises PreconditionFailed for wrong parameters of rates."""
     rates, node = Rates(asked), asked.operations.name
     return {
@@ -103,7 +103,7 @@ def order(each: OpenChannel) -> tuple[str, str, int]:
     return each.connection.facts.virtual_host, each.connection.name, each.facts.number
 
 
-def shown(asked: Asked, connections: Iterable[Open | None]) -> Later:
+def shown(asked: Request, connections: Iterable[Open | None]) -> Later:
     keys = Rates(asked).keys(TOLD_CHANNEL, CHANNEL_COUNTS, counts_of, what_is_sampled)
     return listed(asked, channels_in(connections), fields(asked), order, lambda each: each.name, keys)
 
@@ -116,24 +116,24 @@ def what_is_sampled(each: OpenChannel) -> object:
     return each.connection.connected, each.facts.number
 
 
-def channels(asked: Asked) -> Later:
+def channels(asked: Request) -> Later:
     return shown(asked, open_connections(asked))
 
 
-def channels_of_host(asked: Asked) -> Later:
+def channels_of_host(asked: Request) -> Later:
     return shown(asked, open_connections(asked, host_of(asked).name))
 
 
-def channels_of_connection(asked: Asked) -> Later:
+def channels_of_connection(asked: Request) -> Later:
     return shown(asked, [connection_named(asked)])
 
 
-def channel(asked: Asked) -> Later:
+def channel(asked: Request) -> Later:
     """Answer with a channel and its consumers, for which all queues of the virtual host are searched."""
-    return InPortions(asked.broker, _channel(asked), API).begin()
+    return PortionedAnswer(asked.broker, _channel(asked), API).begin()
 
 
-def _channel(asked: Asked) -> Generator[float, None, Response]:
+def _channel(asked: Request) -> Generator[float, None, Response]:
     name, _, number = asked.arguments["name"].rpartition(" (")
     connection = connection_named(attrs.evolve(asked, arguments={"name": name}))
     found = [each for each in channel_facts(connection) if f"{each.number})" == number]

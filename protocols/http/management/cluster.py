@@ -9,13 +9,13 @@ from leveret.errors import PreconditionFailed
 from leveret.protocols.http.connection import Response
 from leveret.protocols.http.management.request_body import body_of, text_in
 from leveret.protocols.http.server.replies import octets
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 PATH: Final = "/api/cluster"
 
 
-def cluster(asked: Asked) -> Json:
+def cluster(asked: Request) -> Json:
     """Return the nodes, the owner, its lease and the last takeovers; a node without a cluster says so.
 
     Times are seconds since 1970; ages, and what a takeover took, are seconds.
@@ -24,7 +24,7 @@ def cluster(asked: Asked) -> Json:
     return {"state": "single", "owner": asked.operations.name} if found is None else dict(found.status())
 
 
-def fail_over(asked: Asked) -> Response:
+def fail_over(asked: Request) -> Response:
     """Hand over to the node that `to` names, or to any that stands by. Raises PreconditionFailed if there is none."""
     found = asked.operations.cluster
     if found is None:

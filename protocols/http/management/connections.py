@@ -24,7 +24,7 @@ from leveret.protocols.http.management.requester import (
     sees_all,
 )
 from leveret.protocols.http.server.replies import not_authorised
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 PATH: Final = "/api/connections"
@@ -48,7 +48,7 @@ class Open:
 
 
 def open_connections(
-    asked: Asked, virtual_host: str | None = None, user: str | None = None
+    asked: Request, virtual_host: str | None = None, user: str | None = None
 ) -> Iterator[Open | None]:
     """Yield the connections that the user may see, as they are when they are reached, and None for each other one."""
     own = None if sees_all(asked) else asked.user.name
@@ -63,7 +63,7 @@ def open_connections(
         yield Open(connected, facts) if facts is not None and is_wanted else None
 
 
-def connection_named(asked: Asked) -> Open:
+def connection_named(asked: Request) -> Open:
     """Return the connection in the path. Raises NotFound, or Refused if it is another user's."""
     name = asked.arguments["name"]
     for connected in asked.operations.connections():
@@ -75,7 +75,7 @@ def connection_named(asked: Asked) -> Open:
     raise not_there()
 
 
-def require_own(asked: Asked, user: str, or_else: bool) -> None:
+def require_own(asked: Request, user: str, or_else: bool) -> None:
     """Raise Refused unless the user is the given one, or `or_else` is true."""
     if not or_else and asked.user.name != user:
         raise not_authorised("User not authorised to access object")
@@ -149,7 +149,7 @@ def tls_fact(each: Open, name: str) -> str | None:
     return found
 
 
-def fields(asked: Asked) -> Fields[Open]:
+def fields(asked: Request) -> Fields[Open]:
     """Return the fields of a connection. Raises PreconditionFailed for wrong parameters of rates."""
     rates, node = Rates(asked), asked.operations.name
     return {
@@ -167,11 +167,11 @@ def order(each: Open) -> tuple[str, str]:
 # Routes.
 
 
-def connections(asked: Asked) -> Later:
+def connections(asked: Request) -> Later:
     return shown(asked, open_connections(asked))
 
 
-def connections_of_host(asked: Asked) -> Later:
+def connections_of_host(asked: Request) -> Later:
     return shown(asked, open_connections(asked, host_of(asked).name))
 
 
@@ -179,16 +179,16 @@ def what_is_sampled(each: Open) -> object:
     return each.connected
 
 
-def shown(asked: Asked, found: Iterable[Open | None]) -> Later:
+def shown(asked: Request, found: Iterable[Open | None]) -> Later:
     keys: Fields[Open] = Rates(asked).details_keys(("recv_oct", "send_oct"), what_is_sampled)
     return listed(asked, found, fields(asked), order, lambda each: each.name, keys)
 
 
-def connection(asked: Asked) -> Response:
+def connection(asked: Request) -> Response:
     return told(asked, connection_named(asked), fields(asked))
 
 
-def connections_of_user(asked: Asked) -> Later:
+def connections_of_user(asked: Request) -> Later:
     """Answer with the few fields that RabbitMQ has for the connections of a user, which it tracks separately."""
     found, node = open_connections(asked, user=asked.arguments["user"]), asked.operations.name
     few: Fields[Open] = {
@@ -198,7 +198,7 @@ def connections_of_user(asked: Asked) -> Later:
     return listed(asked, found, few, order, lambda each: each.name)
 
 
-def close(asked: Asked) -> Response:
+def close(asked: Request) -> Response:
     """Close the connection in the path, with the reason in the header X-Reason."""
     found = connection_named(asked)
     require_own(asked, found.facts.user, ADMINISTRATOR in asked.user.tags)
@@ -206,7 +206,7 @@ def close(asked: Asked) -> Response:
     return DONE
 
 
-def close_all_of_user(asked: Asked) -> Response:
+def close_all_of_user(asked: Request) -> Response:
     """Close all connections of a user, however many there are."""
     user, why = asked.arguments["user"], reason(asked)
     require_own(asked, user, ADMINISTRATOR in asked.user.tags)
@@ -217,14 +217,14 @@ def close_all_of_user(asked: Asked) -> Response:
     return DONE
 
 
-def reason(asked: Asked) -> str:
+def reason(asked: Request) -> str:
     return asked.headers.get("x-reason", "")[:REASON_MAX] or REASON
 
 
 class Directory:
     """An index of connections by their names, for one request."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Request) -> None:
         operations = asked.broker.operations
         self.node = "" if operations is None else operations.name
         self._connected = (

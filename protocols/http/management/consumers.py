@@ -14,7 +14,7 @@ from leveret.protocols.http.connection import Later
 from leveret.protocols.http.management.connections import Directory
 from leveret.protocols.http.management.lists import Fields, listed, row
 from leveret.protocols.http.management.requester import host_of, visible_hosts
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.stream import StreamQueue
 from leveret.queues.work_queue import WorkQueue
@@ -88,7 +88,7 @@ CONSUMER: Final[Fields[Attached]] = {
 }
 
 
-def fields(asked: Asked) -> Fields[Attached]:
+def fields(asked: Request) -> Fields[Attached]:
     directory = Directory(asked)
     return {**CONSUMER, "channel_details": lambda each: channel_details(each.facts, directory)}
 
@@ -110,7 +110,7 @@ def channel_details(facts: ConsumerFacts, directory: Directory) -> dict[str, Jso
     }
 
 
-def rows(asked: Asked, consumers: Iterable[Attached]) -> list[Json]:
+def rows(asked: Request, consumers: Iterable[Attached]) -> list[Json]:
     """Return all fields of some consumers, as details of a queue or channel."""
     table = fields(asked)
     return [row(each, table, ()) for each in consumers]
@@ -126,12 +126,12 @@ def order(each: Attached) -> tuple[str, str, str, int, str]:
     return queue.virtual_host.name, queue.name, facts.connection, facts.channel, facts.tag
 
 
-def consumers(asked: Asked) -> Later:
+def consumers(asked: Request) -> Later:
     found = attached_in(visible_hosts(asked))
     return listed(asked, found, fields(asked), order, lambda each: each.facts.tag)
 
 
-def consumers_of_host(asked: Asked) -> Later:
+def consumers_of_host(asked: Request) -> Later:
     found = attached_in([host_of(asked)])
     return listed(asked, found, fields(asked), order, lambda each: each.facts.tag)
 

@@ -14,7 +14,7 @@ from leveret.features.deduplication.deduplication import Deduplication
 from leveret.protocols.http.connection import Response
 from leveret.protocols.http.management.requester import answered, client_of, host_of, not_there, own_host_of
 from leveret.protocols.http.server.replies import json_response
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
 from leveret.values import Json
 from leveret.virtual_host import VirtualHost
@@ -38,7 +38,7 @@ def told_of(known: Deduplication) -> dict[str, Json]:
     }
 
 
-def known_by(asked: Asked, host: VirtualHost) -> Deduplication:
+def known_by(asked: Request, host: VirtualHost) -> Deduplication:
     """Return what the exchange or queue in the path knows. Raises NotFound if it knows none."""
     name = asked.arguments["name"]
     found: Exchange | Queue | None = None
@@ -51,11 +51,11 @@ def known_by(asked: Asked, host: VirtualHost) -> Deduplication:
     return found.deduplication
 
 
-def tell(asked: Asked) -> Response:
+def tell(asked: Request) -> Response:
     return json_response(told_of(known_by(asked, host_of(asked))))
 
 
-def forget(asked: Asked) -> Response:
+def forget(asked: Request) -> Response:
     """Forget all ids, and tell how many these were. Raises NotFound, AccessRefused."""
     host = own_host_of(asked)
     kind = WHAT.get(asked.arguments["what"])

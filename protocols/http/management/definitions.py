@@ -25,10 +25,10 @@ from leveret.config.types import Problem
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import bad
 from leveret.protocols.http.management.requester import DONE, to_the_end
-from leveret.protocols.http.server.long_answers import Making
+from leveret.protocols.http.server.long_answers import LongAnswer
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer, turn_of
 from leveret.protocols.http.server.replies import API, json_response
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
-from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.security.passwords import PasswordHash
 from leveret.server.definitions import exporter, importer, incremental_reader
 from leveret.server.definitions.exporter import Sections
@@ -54,20 +54,20 @@ T = TypeVar("T")
 # Export.
 
 
-def export(asked: Asked) -> Later:
+def export(asked: Request) -> Later:
     return written(asked, exporter.everything(asked.broker, asked.flag("secrets")))
 
 
-def export_virtual_host(asked: Asked) -> Later:
+def export_virtual_host(asked: Request) -> Later:
     host = asked.broker.virtual_host(asked.arguments["vhost"])
     return written(asked, exporter.of_virtual_host(asked.broker, host, asked.flag("secrets")))
 
 
-def written(asked: Asked, sections: Sections) -> Later:
-    return InPortions(asked.broker, writing(asked, sections), API).begin()
+def written(asked: Request, sections: Sections) -> Later:
+    return PortionedAnswer(asked.broker, writing(asked, sections), API).begin()
 
 
-def writing(asked: Asked, sections: Sections) -> Generator[float, None, Response]:
+def writing(asked: Request, sections: Sections) -> Generator[float, None, Response]:
     turn = turn_of(asked.broker)
     head: dict[str, Json] = {
         "rabbit_version": RABBITMQ_VERSION,
@@ -75,7 +75,7 @@ def writing(asked: Asked, sections: Sections) -> Generator[float, None, Response
         "product_name": PRODUCT,
         "product_version": VERSION,
     }
-    with Making(asked.broker) as made:
+    with LongAnswer(asked.broker) as made:
         made.add(json.dumps(head, separators=(",", ":")).removesuffix("}").encode())
         for name, items in sections:
             made.add(f",{json.dumps(name)}:[".encode())
@@ -90,7 +90,7 @@ def writing(asked: Asked, sections: Sections) -> Generator[float, None, Response
         return made.response(attachment(asked))
 
 
-def attachment(asked: Asked) -> tuple[tuple[str, str], ...]:
+def attachment(asked: Request) -> tuple[tuple[str, str], ...]:
     """Return a header that makes browsers save the answer under the name in the parameter `download`."""
     name = asked.one("download", "")
     safe = "".join(each for each in name if each.isascii() and (each.isalnum() or each in "._-"))
@@ -100,25 +100,25 @@ def attachment(asked: Asked) -> tuple[tuple[str, str], ...]:
 # Import.
 
 
-def take_in(asked: Asked) -> Later:
+def take_in(asked: Request) -> Later:
     return to_the_end(asked, taking_in(asked, None))
 
 
-def take_in_virtual_host(asked: Asked) -> Later:
+def take_in_virtual_host(asked: Request) -> Later:
     """Import queues and the like into one virtual host, whichever they were exported from."""
     return to_the_end(asked, taking_in(asked, asked.broker.virtual_host(asked.arguments["vhost"]).name))
 
 
-def report(asked: Asked) -> Later:
+def report(asked: Request) -> Later:
     """Import, or try to, and answer with a report."""
     return to_the_end(asked, reporting(asked, None))
 
 
-def report_virtual_host(asked: Asked) -> Later:
+def report_virtual_host(asked: Request) -> Later:
     return to_the_end(asked, reporting(asked, asked.broker.virtual_host(asked.arguments["vhost"]).name))
 
 
-def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response]:
+def taking_in(asked: Request, host: str | None) -> Generator[float, None, Response]:
     """Import as RabbitMQ does. The answer is empty if there is nothing to tell. Raises Refused."""
     done = yield from imported(asked, host)
     if done.problems:
@@ -126,13 +126,15 @@ def taking_in(asked: Asked, host: str | None) -> Generator[float, None, Response
     return json_response({"warnings": [*done.warnings()], **done.told()}) if done.warnings() else DONE
 
 
-def reporting(asked: Asked, host: str | None) -> Generator[float, None, Response]:
+def reporting(asked: Request, host: str | None) -> Generator[float, None, Response]:
     is_trial = asked.flag("dry_run")
     done = yield from imported(asked, host, is_trial)
     return json_response({"dry_run": is_trial, **done.told()})
 
 
-def imported(asked: Asked, host: str | None, is_trial: bool = False) -> Generator[float, None, ImportReport]:
+def imported(
+    asked: Request, host: str | None, is_trial: bool = False
+) -> Generator[float, None, ImportReport]:
     """Import, or only try to, and return what became of it. Raises Refused if nothing of it is to be imported."""
     broker, turn, done = asked.broker, turn_of(asked.broker), ImportReport()
     said = yield from read(asked.body, host, turn, done.problems)
@@ -212,7 +214,7 @@ def placed(content: Mapping[str, object], host: str) -> Steps[Mapping[str, objec
     return found
 
 
-def hashed(asked: Asked, said: Definitions) -> Generator[float, None, Definitions]:
+def hashed(asked: Request, said: Definitions) -> Generator[float, None, Definitions]:
     """Replace plain passwords by hashes, each made in a thread. Raises Refused if there is no memory for one."""
     users: list[UserDefinition] = []
     for user in said.users:

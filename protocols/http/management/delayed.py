@@ -15,9 +15,9 @@ from leveret.clock import NEVER
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import bad, body_of
 from leveret.protocols.http.management.requester import answered, client_of, entered, to_the_end
+from leveret.protocols.http.server.portioned_answers import turn_of
 from leveret.protocols.http.server.replies import json_response
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
-from leveret.protocols.http.server.turns import turn_of
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.schedule import Scheduled
 from leveret.values import Json
@@ -33,7 +33,7 @@ PORTION: Final = 500  # messages that are made ready in one step
 Steps = Generator[float, None, Response]
 
 
-def delayed(asked: Asked) -> Response:
+def delayed(asked: Request) -> Response:
     """Answer with the messages that are due first, and how many there are in all."""
     asked.only("count")
     count = asked.number("count", SHOWN, 1, SHOWN_MAX)
@@ -59,12 +59,12 @@ def ms_of(queue: Queue, at: float) -> int:
     return round((clock.wall() - clock.now() + at) * 1000)
 
 
-def drop_all(asked: Asked) -> Response:
+def drop_all(asked: Request) -> Response:
     dropped = client_of(asked, entered(asked)).drop_delayed(asked.arguments["name"], None)
     return answered(asked, {"dropped": dropped})
 
 
-def drop_one(asked: Asked) -> Response:
+def drop_one(asked: Request) -> Response:
     """Drop the message at a position. Raises Refused if none waits there."""
     said = asked.arguments["position"]
     positions = [int(said)] if said.isascii() and said.isdigit() and len(said) < 20 else []
@@ -73,7 +73,7 @@ def drop_one(asked: Asked) -> Response:
     return answered(asked, {"dropped": 1})
 
 
-def deliver(asked: Asked) -> Later:
+def deliver(asked: Request) -> Later:
     """Make messages ready now: those at the positions in the request, or all that wait."""
     said = body_of(asked)
     positions = said.get("positions")
@@ -89,7 +89,7 @@ def deliver(asked: Asked) -> Later:
     return to_the_end(asked, hastened(asked, client, name, named))
 
 
-def hastened(asked: Asked, client: Client, name: str, positions: list[int]) -> Steps:
+def hastened(asked: Request, client: Client, name: str, positions: list[int]) -> Steps:
     """Make messages ready now, in portions."""
     turn = turn_of(asked.broker)
     count = 0

@@ -16,7 +16,7 @@ from leveret.protocols.http.connection import Response
 from leveret.protocols.http.management.connections import Open
 from leveret.protocols.http.management.requester import ADMINISTRATOR, not_there, sees_all
 from leveret.protocols.http.server.replies import json_response
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 OF_CHANNEL: Final = "/api/leveret/channels/{name}/deliveries"
@@ -26,7 +26,7 @@ TAG_MAX: Final = 20  # digits
 LISTED_MAX: Final = 1000  # deliveries told of one channel, the oldest
 
 
-def deliveries(asked: Asked) -> Response:
+def deliveries(asked: Request) -> Response:
     """Answer with the oldest unacknowledged deliveries of a channel, and how long each may still take."""
     _, held = held_by(asked, None)
     now = asked.broker.now
@@ -47,7 +47,7 @@ def row(tag: int, delivery: Delivery, now: float) -> dict[str, Json]:
     }
 
 
-def renew(asked: Asked) -> Response:
+def renew(asked: Request) -> Response:
     """Renew a delivery, or `all` of a channel. Raises NotFound if there is none."""
     tag = asked.arguments["tag"]
     connection, held = held_by(asked, None if tag == ALL else number_in(tag))
@@ -69,7 +69,7 @@ def number_in(tag: str) -> int:
     return int(tag)
 
 
-def held_by(asked: Asked, tag: int | None) -> tuple[Open, Iterable[tuple[int, Delivery]]]:
+def held_by(asked: Request, tag: int | None) -> tuple[Open, Iterable[tuple[int, Delivery]]]:
     """Return the connection of the channel in the path, and what the channel has not answered: all, or this tag."""
     name, _, number = asked.arguments["name"].rpartition(" (")
     connection = visible_connection(asked, name)
@@ -79,7 +79,7 @@ def held_by(asked: Asked, tag: int | None) -> tuple[Open, Iterable[tuple[int, De
     return connection, front.unsettled(int(number[:-1]), tag)
 
 
-def visible_connection(asked: Asked, name: str) -> Open:
+def visible_connection(asked: Request, name: str) -> Open:
     """Return the connection with this name. Raises NotFound if it is not there, or not to be seen by the user."""
     for connected in asked.operations.connections():
         if connected.peer.name == name and connected.front is not None:

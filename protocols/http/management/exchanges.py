@@ -23,7 +23,7 @@ from leveret.protocols.http.management.requester import (
     own_host_of,
     visible_hosts,
 )
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 from leveret.virtual_host import VirtualHost
 
@@ -52,12 +52,12 @@ def policy_of(exchange: Exchange) -> str | None:
     return None if policy is None else policy.name
 
 
-def fields(asked: Asked) -> Fields[Exchange]:
+def fields(asked: Request) -> Fields[Exchange]:
     """Return the fields of an exchange. Raises PreconditionFailed for wrong parameters of rates."""
     return {**EXCHANGE, "message_stats": Rates(asked).of_exchange}
 
 
-def detailed(asked: Asked, found: Exchange) -> Fields[Exchange]:
+def detailed(asked: Request, found: Exchange) -> Fields[Exchange]:
     """Return all fields of one exchange; `incoming` and `outgoing` are empty, as with RabbitMQ's `rates_mode` basic."""
     nothing: Json = []
     known = found.deduplication
@@ -82,25 +82,25 @@ def exchange_named(host: VirtualHost, name: str) -> Exchange:
     return found
 
 
-def exchanges(asked: Asked) -> Later:
+def exchanges(asked: Request) -> Later:
     return shown(asked, [exchange for host in visible_hosts(asked) for exchange in host.exchanges.values()])
 
 
-def exchanges_of_host(asked: Asked) -> Later:
+def exchanges_of_host(asked: Request) -> Later:
     return shown(asked, list(host_of(asked).exchanges.values()))
 
 
-def shown(asked: Asked, found: Sequence[Exchange]) -> Later:
+def shown(asked: Request, found: Sequence[Exchange]) -> Later:
     keys = Rates(asked).keys(TOLD_EXCHANGE, EXCHANGE_COUNTS, exchange_counts, lambda exchange: exchange)
     return listed(asked, found, fields(asked), order, lambda exchange: exchange.name, keys)
 
 
-def exchange(asked: Asked) -> Response:
+def exchange(asked: Request) -> Response:
     found = exchange_named(host_of(asked), asked.arguments["name"])
     return told(asked, found, detailed(asked, found))
 
 
-def put_exchange(asked: Asked) -> Response:
+def put_exchange(asked: Request) -> Response:
     """Declare an exchange; direct and durable by default, as in RabbitMQ. Raises what `declare_exchange` raises."""
     host, name, said = own_host_of(asked), asked.arguments["name"], body_of(asked)
     is_there = name in host.exchanges
@@ -115,7 +115,7 @@ def put_exchange(asked: Asked) -> Response:
     return changed(asked, not is_there)
 
 
-def delete_exchange(asked: Asked) -> Response:
+def delete_exchange(asked: Request) -> Response:
     """Delete an exchange with its bindings. Raises NotFound, and what `Client.delete_exchange` raises."""
     host, name = own_host_of(asked), asked.arguments["name"]
     client = client_of(asked, host)

@@ -13,7 +13,7 @@ from leveret.config.compat import Compat, GlobalQos, Product, TransientQueues
 from leveret.errors import NotFound
 from leveret.protocols.http.connection import Response
 from leveret.protocols.http.management.requester import DONE
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 Release: TypeAlias = tuple[int, int]  # such as (4, 3)
@@ -117,7 +117,7 @@ def flags_of(release: Release) -> dict[str, tuple[Release, str]]:
     return {name: flag for name, flag in FLAGS.items() if flag[0] <= release}
 
 
-def feature_flags(asked: Asked) -> Json:
+def feature_flags(asked: Request) -> Json:
     release = release_of(asked.broker.compat)
     return [
         {
@@ -132,7 +132,7 @@ def feature_flags(asked: Asked) -> Json:
     ]
 
 
-def enable_feature_flag(asked: Asked) -> Response:
+def enable_feature_flag(asked: Request) -> Response:
     """Accept that a feature flag is enabled: all are. `all` is a name as well. Raises NotFound."""
     name = asked.arguments["name"]
     if name != "all" and name not in flags_of(release_of(asked.broker.compat)):
@@ -140,18 +140,18 @@ def enable_feature_flag(asked: Asked) -> Response:
     return DONE
 
 
-def deprecated_features(asked: Asked) -> Json:
+def deprecated_features(asked: Request) -> Json:
     return _listed(asked, list(DEPRECATED))
 
 
-def used_features(asked: Asked) -> Json:
+def used_features(asked: Request) -> Json:
     """Answer with the deprecated features that are found in use: queues that are neither durable nor exclusive."""
     hosts = asked.broker.hosts()
     is_used = any(not (queue.durable or queue.exclusive) for host in hosts for queue in host.queues.values())
     return _listed(asked, ["transient_nonexcl_queues"] if is_used else [])
 
 
-def _listed(asked: Asked, names: list[str]) -> list[Json]:
+def _listed(asked: Request, names: list[str]) -> list[Json]:
     compat, found = asked.broker.compat, list[Json]()
     for name in names:
         phases, text = DEPRECATED[name]

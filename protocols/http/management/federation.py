@@ -12,7 +12,7 @@ from leveret.errors import NotFound
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.requester import changed, host_of, own_host_of, visible_hosts
 from leveret.protocols.http.management.short_lists import table
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 if TYPE_CHECKING:
@@ -23,23 +23,23 @@ DOWN: Final = "/state/down"
 STATES: Final = {"terminated": "error"}  # RabbitMQ's word for the time until the next attempt
 
 
-def all_links(asked: Asked) -> Later:
+def all_links(asked: Request) -> Later:
     return listed(asked, {host.name for host in visible_hosts(asked)})
 
 
-def all_down(asked: Asked) -> Later:
+def all_down(asked: Request) -> Later:
     return listed(asked, {host.name for host in visible_hosts(asked)}, is_down=True)
 
 
-def in_virtual_host(asked: Asked) -> Later:
+def in_virtual_host(asked: Request) -> Later:
     return listed(asked, {host_of(asked).name})
 
 
-def down_in_virtual_host(asked: Asked) -> Later:
+def down_in_virtual_host(asked: Request) -> Later:
     return listed(asked, {host_of(asked).name}, is_down=True)
 
 
-def listed(asked: Asked, hosts: set[str], is_down: bool = False) -> Later:
+def listed(asked: Request, hosts: set[str], is_down: bool = False) -> Later:
     rows = [
         row(asked, link)
         for link in asked.broker.federation or ()
@@ -48,7 +48,7 @@ def listed(asked: Asked, hosts: set[str], is_down: bool = False) -> Later:
     return table(asked, rows, "vhost", "type", "upstream", "id")
 
 
-def row(asked: Asked, link: FederationLink) -> dict[str, Json]:
+def row(asked: Request, link: FederationLink) -> dict[str, Json]:
     """Return what is known of a link; its URI has no password."""
     at = datetime.fromtimestamp(link.changed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")
     found: dict[str, Json] = {
@@ -73,7 +73,7 @@ def row(asked: Asked, link: FederationLink) -> dict[str, Json]:
     return found
 
 
-def restart(asked: Asked) -> Response:
+def restart(asked: Request) -> Response:
     host, id = own_host_of(asked), asked.arguments["id"]
     federation = asked.broker.federation
     if federation is None or asked.arguments["node"] != asked.operations.name:

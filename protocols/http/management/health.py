@@ -13,7 +13,7 @@ from leveret.protocols.http.management.request_body import bad
 from leveret.protocols.http.management.requester import client_of, entered, not_there
 from leveret.protocols.http.management.shapes import message_in
 from leveret.protocols.http.server.replies import json_response, octets
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 PATH: Final = "/api/health/checks"
@@ -43,13 +43,13 @@ def failed(reason: str, **more: Json) -> Response:
     return Response(HTTPStatus.SERVICE_UNAVAILABLE, octets(content))
 
 
-def alarms(asked: Asked) -> Json | Response:
+def alarms(asked: Request) -> Json | Response:
     """Check that no alarm holds publishers back, and that nothing else is wrong."""
     raised = asked.broker.alarms
     return alarms_in_effect(asked, [*([] if raised.reason is None else [raised.reason]), *raised.warnings])
 
 
-def alarms_in_effect(asked: Asked, resources: list[str]) -> Json | Response:
+def alarms_in_effect(asked: Request, resources: list[str]) -> Json | Response:
     if not resources:
         return OK
     node = "" if asked.broker.operations is None else asked.broker.operations.name
@@ -59,7 +59,7 @@ def alarms_in_effect(asked: Asked, resources: list[str]) -> Json | Response:
     )
 
 
-def unreadable_messages(asked: Asked) -> Json | Response:
+def unreadable_messages(asked: Request) -> Json | Response:
     """Check that each message that was wanted so far could be read from the store."""
     journal = asked.broker.journal
     if journal is None or not journal.unreadable.count:
@@ -71,7 +71,7 @@ def unreadable_messages(asked: Asked) -> Json | Response:
     return failed("Messages cannot be read; they stay in the store", unreadable=holders)
 
 
-def certificate_expiration(asked: Asked) -> Json | Response:
+def certificate_expiration(asked: Request) -> Json | Response:
     """Check that the certificates of all listeners are valid for the time in the path."""
     unit, within = asked.arguments["unit"], asked.place("within", WITHIN_MAX)
     if unit not in UNITS_S:
@@ -92,7 +92,7 @@ def certificate_expiration(asked: Asked) -> Json | Response:
     )
 
 
-def port_listener(asked: Asked) -> Json | Response:
+def port_listener(asked: Request) -> Json | Response:
     port = asked.place("port", PORT_MAX)
     ports: list[Json] = [each.port for each in asked.operations.listeners() if each.port]
     if port in ports:
@@ -100,7 +100,7 @@ def port_listener(asked: Asked) -> Json | Response:
     return failed("No active listener", missing=port, ports=ports)
 
 
-def protocol_listener(asked: Asked) -> Json | Response:
+def protocol_listener(asked: Request) -> Json | Response:
     wanted = asked.arguments["protocol"].lower()
     there = sorted({name for each in asked.operations.listeners() for name in names_of(each)})
     plain = SECURED.get(wanted, wanted)
@@ -125,39 +125,39 @@ def aliases(name: str) -> set[str]:
     return {name, *(names[0] for names in NAMES.values() if name in names)}
 
 
-def virtual_hosts(asked: Asked) -> Json:
+def virtual_hosts(asked: Request) -> Json:
     """Answer `ok`: a virtual host that exists is running."""
     return OK
 
 
-def single_node(asked: Asked) -> Json:
+def single_node(asked: Request) -> Json:
     """Answer `ok`: no other node exists that could lose its quorum without this one."""
     return SINGLE
 
 
-def is_owner(asked: Asked) -> Json:
+def is_owner(asked: Request) -> Json:
     """Answer `ok`: a node that stands by in a cluster answers for itself, and says that it is not the owner."""
     return OK
 
 
-def in_service(asked: Asked) -> Json:
+def in_service(asked: Request) -> Json:
     return OK
 
 
-def below_connection_limit(asked: Asked) -> Json | Response:
+def below_connection_limit(asked: Request) -> Json | Response:
     limit, connections = asked.broker.node_limits.max_connections, len(asked.broker.clients)
     if used_up(limit, connections):
         return failed("node connection limit is reached", connections=connections, limit=limit)
     return {"status": "ok", "connections": connections, "limit": limit}
 
 
-def ready_to_serve(asked: Asked) -> Json | Response:
+def ready_to_serve(asked: Request) -> Json | Response:
     reason = asked.broker.alarms.reason
     problem = alarms_in_effect(asked, [] if reason is None else [reason])
     return problem if isinstance(problem, Response) else below_connection_limit(asked)
 
 
-def aliveness(asked: Asked) -> Response:
+def aliveness(asked: Request) -> Response:
     """Send a message through a queue of the virtual host, which stays for the next check."""
     host = entered(asked)
     client = client_of(asked, host)
@@ -171,7 +171,7 @@ def aliveness(asked: Asked) -> Response:
     return failed("no message came back") if arrived is None else json_response(OK)
 
 
-def node(asked: Asked) -> Json:
+def node(asked: Request) -> Json:
     """Answer whether the node, perhaps named in the path, has no alarm: as RabbitMQ does with 200 in either case.
 
     Source: RabbitMQ, HTTP API reference, `/api/healthchecks/node`. Raises NotFound for another node's name.

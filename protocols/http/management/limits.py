@@ -13,7 +13,7 @@ from leveret.protocols.http.management.request_body import bad, body_of, shown
 from leveret.protocols.http.management.requester import changed, host_of, not_there, sees_all, visible_hosts
 from leveret.protocols.http.management.short_lists import table
 from leveret.protocols.http.server.replies import not_authorised
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.security.access import User
 from leveret.server.definitions.exporter import Item, limits_json, user_limits_json
 from leveret.values import Json
@@ -31,12 +31,12 @@ OF_USERS: Final = {
 COUNT_MAX: Final = (1 << 31) - 1
 
 
-def of_virtual_hosts(asked: Asked) -> Later:
+def of_virtual_hosts(asked: Request) -> Later:
     rows = [told for host in visible_hosts(asked) if (told := of_host(host))["value"]]
     return table(asked, rows, "vhost")
 
 
-def of_virtual_host(asked: Asked) -> Json:
+def of_virtual_host(asked: Request) -> Json:
     told = of_host(host_of(asked))
     return [told] if told["value"] else []
 
@@ -45,7 +45,7 @@ def of_host(host: VirtualHost) -> Item:
     return {"vhost": host.name, "value": limits_json(host.limits)}
 
 
-def put_of_virtual_host(asked: Asked) -> Response:
+def put_of_virtual_host(asked: Request) -> Response:
     host = asked.broker.virtual_host(asked.arguments["vhost"])
     name, value = asked.arguments["name"], body_of(asked, "value")["value"]
     if name not in OF_HOSTS:
@@ -54,20 +54,20 @@ def put_of_virtual_host(asked: Asked) -> Response:
     return changed(asked, False, VIRTUAL_HOST, host.name)
 
 
-def delete_of_virtual_host(asked: Asked) -> Response:
+def delete_of_virtual_host(asked: Request) -> Response:
     host = asked.broker.virtual_host(asked.arguments["vhost"])
     if (field := OF_HOSTS.get(asked.arguments["name"])) is not None:
         host.set_limits(attrs.evolve(host.limits, **{field: None}))
     return changed(asked, False, VIRTUAL_HOST, host.name)
 
 
-def of_users(asked: Asked) -> Later:
+def of_users(asked: Request) -> Later:
     """List the limits of all users for requesters that may see all, or else those of the requester."""
     users = [user for user in asked.broker.access.users() if is_own(asked, user.name) or sees_all(asked)]
     return table(asked, [told for user in users if (told := of_one(user))["value"]], "user")
 
 
-def of_user(asked: Asked) -> Json:
+def of_user(asked: Request) -> Json:
     """Answer with the limits of a user. Requesters that may not see them do not learn whether the user exists."""
     if not (is_own(asked, asked.arguments["user"]) or sees_all(asked)):
         raise not_authorised("User not authorised to access object")
@@ -75,7 +75,7 @@ def of_user(asked: Asked) -> Json:
     return [told] if told["value"] else []
 
 
-def is_own(asked: Asked, user: str) -> bool:
+def is_own(asked: Request, user: str) -> bool:
     return asked.user.name == user
 
 
@@ -83,7 +83,7 @@ def of_one(user: User) -> Item:
     return {"user": user.name, "value": user_limits_json(user.limits)}
 
 
-def put_of_user(asked: Asked) -> Response:
+def put_of_user(asked: Request) -> Response:
     name, value = asked.arguments["name"], body_of(asked, "value")["value"]
     user = asked.broker.access.user(asked.arguments["user"])
     if user is None:
@@ -93,19 +93,19 @@ def put_of_user(asked: Asked) -> Response:
     return put_limit(asked, user, OF_USERS[name], count(name, value))
 
 
-def delete_of_user(asked: Asked) -> Response:
+def delete_of_user(asked: Request) -> Response:
     user, field = known(asked), OF_USERS.get(asked.arguments["name"])
     return changed(asked, False) if field is None else put_limit(asked, user, field, None)
 
 
-def put_limit(asked: Asked, user: User, field: str, limit: int | None) -> Response:
+def put_limit(asked: Request, user: User, field: str, limit: int | None) -> Response:
     limits = attrs.evolve(user.limits, **{field: limit})
     asked.broker.access.put_user(attrs.evolve(user, limits=limits))
     asked.broker.events.happened("user.limits.set", "", {"name": user.name, **attrs.asdict(limits)})
     return changed(asked, False, USER, user.name)
 
 
-def known(asked: Asked) -> User:
+def known(asked: Request) -> User:
     """Return the user in the path. Raises NotFound."""
     user = asked.broker.access.user(asked.arguments["user"])
     if user is None:

@@ -22,10 +22,10 @@ from leveret.clock import Turn
 from leveret.errors import PreconditionFailed
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.patterns import name_filter
-from leveret.protocols.http.server.long_answers import Making
+from leveret.protocols.http.server.long_answers import LongAnswer
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer, turn_of
 from leveret.protocols.http.server.replies import API
-from leveret.protocols.http.server.request import Asked, Refused
-from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.protocols.http.server.request import Refused, Request
 from leveret.values import Json
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Wish:
     columns: Sequence[Sequence[str]]  # paths; all columns if empty
 
     @classmethod
-    def of(cls, asked: Asked) -> Wish:
+    def of(cls, asked: Request) -> Wish:
         """Read the parameters of a request. Raises Refused or PreconditionFailed if one is wrong."""
         sort = asked.one("sort", "")
         return cls(
@@ -80,7 +80,7 @@ class Wish:
         return first, min(first + self.page_size, count)
 
 
-def page_of(asked: Asked) -> tuple[int | None, int]:
+def page_of(asked: Request) -> tuple[int | None, int]:
     """Return page and size; the page is None if all are wanted. Raises Refused or PreconditionFailed."""
     if "page" not in asked.query:
         return None, PAGE_SIZE
@@ -94,7 +94,7 @@ def page_of(asked: Asked) -> tuple[int | None, int]:
     return page, size
 
 
-def number(asked: Asked, name: str, otherwise: int) -> int:
+def number(asked: Request, name: str, otherwise: int) -> int:
     given = asked.one(name, str(otherwise))
     try:
         return int(given[:20])
@@ -102,7 +102,7 @@ def number(asked: Asked, name: str, otherwise: int) -> int:
         raise PreconditionFailed(f"pagination: {name} is '{given[:40]}', not a whole number") from None
 
 
-def columns_of(asked: Asked) -> Sequence[Sequence[str]]:
+def columns_of(asked: Request) -> Sequence[Sequence[str]]:
     """Return the columns that are wanted, each as a path: `message_stats.publish` is a field within a field."""
     given = asked.one("columns", "")
     columns = given.split(",") if given else []
@@ -119,7 +119,7 @@ def pages(count: int, size: int) -> int:
 
 
 def listed(
-    asked: Asked,
+    asked: Request,
     things: Iterable[T | None],
     fields: Fields[T],
     order: Callable[[T], Key],
@@ -135,11 +135,11 @@ def listed(
     """
     wish = Wish.of(asked)
     place = _place(wish, fields, keys, order)
-    return InPortions(asked.broker, _steps(asked, wish, things, fields, place, name), API).begin()
+    return PortionedAnswer(asked.broker, _steps(asked, wish, things, fields, place, name), API).begin()
 
 
 def _steps(
-    asked: Asked,
+    asked: Request,
     wish: Wish,
     things: Iterable[T | None],
     fields: Fields[T],
@@ -149,7 +149,7 @@ def _steps(
     turn = turn_of(asked.broker)
     total, chosen = yield from _chosen(wish, things, name, turn)
     first, end = wish.bounds(len(chosen))
-    with Making(asked.broker) as made:
+    with LongAnswer(asked.broker) as made:
         if end - first > SHORT:
             made.expect((end - first) * ROW_OCTETS)
         wanted = yield from _sorted(chosen, place, wish.reverse, first, end, turn)
@@ -218,7 +218,7 @@ def place_in(found: Key) -> int:
 
 
 def _rows(
-    wish: Wish, things: Sequence[T], fields: Fields[T], turn: Turn, made: Making
+    wish: Wish, things: Sequence[T], fields: Fields[T], turn: Turn, made: LongAnswer
 ) -> Generator[float, None, None]:
     comma = ""
     for thing in things:
@@ -244,7 +244,7 @@ def _frame(wish: Wish, total: int, chosen: int, rows: int) -> tuple[str, str]:
 # Single things.
 
 
-def told(asked: Asked, thing: T, fields: Fields[T]) -> Response:
+def told(asked: Request, thing: T, fields: Fields[T]) -> Response:
     """Answer with the fields of a thing, or the columns wanted. Raises PreconditionFailed if these are too many."""
     return Response(HTTPStatus.OK, compact(row(thing, fields, columns_of(asked))).encode())
 

@@ -21,11 +21,11 @@ from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import Said, bad, body_of, shown, text_in, whole_in
 from leveret.protocols.http.management.requester import DONE, changed, client_of, entered
 from leveret.protocols.http.management.shapes import AUTO, BASE64, Look, message_in, shown_message
-from leveret.protocols.http.server.durable_answers import OnDisk
+from leveret.protocols.http.server.durable_answers import DurableAnswer
 from leveret.protocols.http.server.long_answers import JsonRows
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer, turn_of
 from leveret.protocols.http.server.replies import API
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
-from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.queues.queue import Queue
 
 QUEUE: Final = "/api/queues/{vhost}/{name}"
@@ -46,7 +46,7 @@ REJECTS: Final = "reject_requeue_false"
 # Publish.
 
 
-def publish(asked: Asked) -> Later:
+def publish(asked: Request) -> Later:
     """Publish a message and answer, once it is on disk if it is durable, whether any queue has it."""
     host, later = entered(asked), Later()
     said = body_of(asked, "properties", "routing_key", "payload", "payload_encoding")
@@ -65,7 +65,7 @@ def publish(asked: Asked) -> Later:
     if outcome is REFUSED and not asked.broker.refused_by:
         raise bad(f"406 PRECONDITION_FAILED - {asked.broker.refused_for}")
     taken(rates, 1, asked.broker.now)
-    OnDisk(asked.broker, later, {"routed": outcome is TAKEN})
+    DurableAnswer(asked.broker, later, {"routed": outcome is TAKEN})
     return later
 
 
@@ -111,7 +111,7 @@ def encoding_in(encoding: str) -> str:
     return encoding
 
 
-def get(asked: Asked) -> Later:
+def get(asked: Request) -> Later:
     """Answer with the first messages of a queue, and then settle or requeue them."""
     host = entered(asked)
     wanted = Fetch.of(body_of(asked, "ackmode", "count", "encoding"))
@@ -120,10 +120,10 @@ def get(asked: Asked) -> Later:
         queue = client.readable_queue(asked.arguments["name"])
     except NotFound as failure:
         raise Refused(HTTPStatus.NOT_FOUND, f"NOT_FOUND - {failure}", {"error": "not_found"}) from None
-    return InPortions(asked.broker, fetched(asked, client, queue, wanted), API).begin()
+    return PortionedAnswer(asked.broker, fetched(asked, client, queue, wanted), API).begin()
 
 
-def fetched(asked: Asked, client: Client, queue: Queue, wanted: Fetch) -> Generator[float, None, Response]:
+def fetched(asked: Request, client: Client, queue: Queue, wanted: Fetch) -> Generator[float, None, Response]:
     """Make the answer. Raises what fetching from the queue raises."""
     turn, taken = turn_of(asked.broker), Taken(queue)
     with JsonRows(asked.broker) as rows:
@@ -174,12 +174,12 @@ class Taken:
 # Purge, and other actions.
 
 
-def purge(asked: Asked) -> Response:
+def purge(asked: Request) -> Response:
     client_of(asked, entered(asked)).purge(asked.arguments["name"])
     return changed(asked, False)
 
 
-def act(asked: Asked) -> Response:
+def act(asked: Request) -> Response:
     """Accept actions on mirrors, which do nothing here because there are none. Raises Refused for other actions."""
     action = text_in(body_of(asked, "action"), "action")
     if action not in ("sync", "cancel_sync"):

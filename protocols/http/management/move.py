@@ -16,10 +16,10 @@ from leveret.errors import PreconditionFailed
 from leveret.protocols.http.connection import Later
 from leveret.protocols.http.management.request_body import body_of, text_in, whole_in
 from leveret.protocols.http.management.requester import client_of, entered
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.replies import OWN
-from leveret.protocols.http.server.request import Asked, Level, Route
-from leveret.protocols.http.server.turns import InPortions
-from leveret.queues.filtered import Sieve
+from leveret.protocols.http.server.request import Level, Request, Route
+from leveret.queues.filtered import FilteredQueue
 from leveret.queues.queue import Queue
 from leveret.security.access import Permission
 from leveret.values import Json
@@ -31,7 +31,7 @@ PAUSE_S: Final = 0.001
 LOOK_S: Final = 0.02  # between two looks at a disk that is behind
 
 
-def move(asked: Asked) -> Later:
+def move(asked: Request) -> Later:
     """Move messages to the queue that the body calls `to`, at most `count` of them.
 
     Raises Refused if the body is wrong, and Failures if a queue is missing, not permitted or unsuitable.
@@ -43,13 +43,13 @@ def move(asked: Asked) -> Later:
     target = client.own_queue(to)
     if target is source:
         raise PreconditionFailed(f"{source.described} cannot be moved to itself")
-    if isinstance(target, Sieve):
+    if isinstance(target, FilteredQueue):
         raise PreconditionFailed(f"{target.described} keeps only what suits its selector")
     count = whole_in(said, "count", source.ready)
-    return InPortions(asked.broker, moved(asked, source, target, min(count, source.ready)), OWN).begin()
+    return PortionedAnswer(asked.broker, moved(asked, source, target, min(count, source.ready)), OWN).begin()
 
 
-def moved(asked: Asked, source: Queue, target: Queue, count: int) -> Generator[float, None, Json]:
+def moved(asked: Request, source: Queue, target: Queue, count: int) -> Generator[float, None, Json]:
     """Move at most as many messages as waited at the start: queues that lead in circles may bring moved ones back."""
     done = 0
     while done < count and not (source.deleted or target.deleted):

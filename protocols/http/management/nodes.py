@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from leveret.flow import DiskMonitor, MemoryMonitor
+from leveret.alarms import DiskMonitor, MemoryMonitor
 from leveret.observability.counts import CHURN, NODE
 from leveret.observability.resource_usage import measured
 from leveret.operations import Listening, Operations
@@ -16,7 +16,7 @@ from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.lists import Fields, listed, told
 from leveret.protocols.http.management.rates import Rates
 from leveret.protocols.http.management.requester import not_there
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 from leveret.version import VERSION
 
@@ -89,7 +89,7 @@ def protocols_of(name: str, listening: Listening) -> list[str]:
     return [plain] * listening.plain + [secured] * listening.tls
 
 
-def node_fields(asked: Asked) -> Fields[Operations]:
+def node_fields(asked: Request) -> Fields[Operations]:
     """Return the fields of the node, which are read now. Raises PreconditionFailed for wrong parameters of rates."""
     broker, rates = asked.broker, Rates(asked)
     now = measured(asked.operations)
@@ -149,24 +149,24 @@ def constant(value: Json) -> Callable[[Operations], Json]:
     return lambda operations: value
 
 
-def nodes(asked: Asked) -> Later:
+def nodes(asked: Request) -> Later:
     return listed(
         asked, [asked.operations], node_fields(asked), lambda each: (each.name,), lambda each: each.name
     )
 
 
-def node(asked: Asked) -> Response:
+def node(asked: Request) -> Response:
     return told(asked, named(asked), node_fields(asked))
 
 
-def named(asked: Asked) -> Operations:
+def named(asked: Request) -> Operations:
     """Return the node in the path. Raises NotFound."""
     if asked.arguments["name"] != asked.operations.name:
         raise not_there()
     return asked.operations
 
 
-def memory(asked: Asked) -> Json:
+def memory(asked: Request) -> Json:
     """Answer with the node's memory as one sum, because its use is not broken down."""
     return {"memory": {"strategy": "rss", "total": {"rss": measured(named(asked)).memory}}}
 

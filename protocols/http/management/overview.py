@@ -24,9 +24,9 @@ from leveret.protocols.http.management.nodes import (
 )
 from leveret.protocols.http.management.rates import LENGTH_NAMES, Rates, amount
 from leveret.protocols.http.management.requester import sees_all, visible_hosts
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer, turn_of
 from leveret.protocols.http.server.replies import API
-from leveret.protocols.http.server.request import Asked, Level, Route
-from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 from leveret.version import VERSION
 from leveret.virtual_host import VirtualHost
@@ -41,11 +41,11 @@ MESSAGES: Final = (
 RETENTION: Final = {"global": [600, 3600, 28_800, 86_400], "basic": [600], "detailed": [600]}  # seconds
 
 
-def overview(asked: Asked) -> Later:
-    return InPortions(asked.broker, _overview(asked), API).begin()
+def overview(asked: Request) -> Later:
+    return PortionedAnswer(asked.broker, _overview(asked), API).begin()
 
 
-def _overview(asked: Asked) -> Generator[float, None, Response]:
+def _overview(asked: Request) -> Generator[float, None, Response]:
     rates, hosts = Rates(asked), visible_hosts(asked)
     objects = yield from _objects(asked, hosts)
     everything = sees_all(asked)
@@ -75,7 +75,7 @@ def _overview(asked: Asked) -> Generator[float, None, Response]:
     return told(asked, asked.operations, {name: constant(value) for name, value in content.items()})
 
 
-def _product(asked: Asked) -> dict[str, Json]:
+def _product(asked: Request) -> dict[str, Json]:
     product, version = asked.broker.compat.product_and_version
     return {
         "management_version": version,
@@ -86,7 +86,7 @@ def _product(asked: Asked) -> dict[str, Json]:
     }
 
 
-def _objects(asked: Asked, hosts: list[VirtualHost]) -> Generator[float, None, Counter[str]]:
+def _objects(asked: Request, hosts: list[VirtualHost]) -> Generator[float, None, Counter[str]]:
     """Count everything that there is now, a portion a turn."""
     found: Counter[str] = Counter()
     turn = turn_of(asked.broker)
@@ -135,7 +135,7 @@ def rate(details: Json) -> float:
     return number(details.get("rate")) if isinstance(details, dict) else 0.0
 
 
-def _listeners(asked: Asked) -> list[Json]:
+def _listeners(asked: Request) -> list[Json]:
     return [
         {
             "node": asked.operations.name,

@@ -28,7 +28,7 @@ from leveret.protocols.http.management.requester import (
     visible_hosts,
 )
 from leveret.protocols.http.management.short_lists import table
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.server.definitions.exporter import (
     OPERATOR_POLICY,
     VIRTUAL_HOST_LIMITS,
@@ -48,30 +48,30 @@ GLOBAL: Final = "/api/global-parameters"
 LIMITS: Final = "limits"  # the only name that limits of a virtual host have
 
 
-def all_parameters(asked: Asked) -> Later:
+def all_parameters(asked: Request) -> Later:
     rows = [each for host in visible_hosts(asked) for each in parameters(asked.broker, host)]
     return table(asked, rows, "vhost", "component", "name")
 
 
-def of_component(asked: Asked) -> Later:
+def of_component(asked: Request) -> Later:
     rows = [each for host in visible_hosts(asked) for each in of(asked, host)]
     return table(asked, rows, "vhost", "name")
 
 
-def in_virtual_host(asked: Asked) -> Later:
+def in_virtual_host(asked: Request) -> Later:
     return table(asked, of(asked, host_of(asked)), "name")
 
 
-def of(asked: Asked, host: VirtualHost) -> list[Item]:
+def of(asked: Request, host: VirtualHost) -> list[Item]:
     component = asked.arguments["component"]
     return [each for each in parameters(asked.broker, host) if each["component"] == component]
 
 
-def parameter(asked: Asked) -> Json:
+def parameter(asked: Request) -> Json:
     return found(asked, own_host_of(asked))
 
 
-def found(asked: Asked, host: VirtualHost) -> Item:
+def found(asked: Request, host: VirtualHost) -> Item:
     """Return the parameter in the path. Raises NotFound."""
     for each in of(asked, host):
         if each["name"] == asked.arguments["name"]:
@@ -79,7 +79,7 @@ def found(asked: Asked, host: VirtualHost) -> Item:
     raise not_there()
 
 
-def put_parameter(asked: Asked) -> Later | Response:
+def put_parameter(asked: Request) -> Later | Response:
     host, value = own_host_of(asked), body_of(asked, "value")["value"]
     component, name = asked.arguments["component"], asked.arguments["name"]
     require_component(component)
@@ -102,7 +102,7 @@ def put_parameter(asked: Asked) -> Later | Response:
     return policies.obeyed(asked, host, changed(asked, created, KIND_OPERATOR_POLICY, host.name, name))
 
 
-def connecting(asked: Asked) -> Component:
+def connecting(asked: Request) -> Component:
     """Return the component in the path, of shovels or of federation."""
     from leveret.features.shovels import components  # not needed in a node without any
 
@@ -127,7 +127,7 @@ def limits_in(value: Said) -> VirtualHostLimits:
     return VirtualHostLimits(said.get("max_connections"), said.get("max_queues"))
 
 
-def delete_parameter(asked: Asked) -> Later | Response:
+def delete_parameter(asked: Request) -> Later | Response:
     host = own_host_of(asked)
     found(asked, host)
     if asked.arguments["component"] == VIRTUAL_HOST_LIMITS:
@@ -145,25 +145,25 @@ def delete_parameter(asked: Asked) -> Later | Response:
 # Global parameters.
 
 
-def global_parameters(asked: Asked) -> Later:
+def global_parameters(asked: Request) -> Later:
     return table(asked, [global_parameter_json(*each) for each in asked.broker.parameters.all()], "name")
 
 
-def global_parameter(asked: Asked) -> Json:
+def global_parameter(asked: Request) -> Json:
     name = asked.arguments["name"]
     if not asked.broker.parameters.has(name):
         raise not_there()
     return global_parameter_json(name, asked.broker.parameters.get(name))
 
 
-def put_global_parameter(asked: Asked) -> Response:
+def put_global_parameter(asked: Request) -> Response:
     name, value = asked.arguments["name"], body_of(asked, "value")["value"]
     created = not asked.broker.parameters.has(name)
     asked.broker.parameters.set(name, as_json(value_in(value)))
     return changed(asked, created, PARAMETER, name)
 
 
-def delete_global_parameter(asked: Asked) -> Response:
+def delete_global_parameter(asked: Request) -> Response:
     if not asked.broker.parameters.clear(asked.arguments["name"]):
         raise not_there()
     return changed(asked, False, PARAMETER, asked.arguments["name"])

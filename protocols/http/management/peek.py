@@ -18,9 +18,9 @@ from leveret.protocols.http.management.messages import FAR_S, OCTETS_MAX, encodi
 from leveret.protocols.http.management.requester import client_of, entered
 from leveret.protocols.http.management.shapes import AUTO, Look, shown_message
 from leveret.protocols.http.server.long_answers import JsonRows
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer, turn_of
 from leveret.protocols.http.server.replies import OWN
-from leveret.protocols.http.server.request import Asked, Level, Route
-from leveret.protocols.http.server.turns import InPortions, turn_of
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.stream import StreamQueue
 from leveret.queues.stream_log import Found
@@ -36,7 +36,7 @@ FETCH_S: Final = 0.005  # between two looks whether the disk has answered
 Steps = Generator[float, None, Response]
 
 
-def peek(asked: Asked) -> Later:
+def peek(asked: Request) -> Later:
     """Answer with the messages that wait first. They stay in place, and are not marked as delivered."""
     asked.only("count", "truncate", "encoding", "offset")
     count = asked.number("count", PEEKED, 1, PEEKED_MAX)
@@ -44,10 +44,10 @@ def peek(asked: Asked) -> Later:
     look = Look(encoding_in(asked.one("encoding", AUTO)), truncate)
     queue = client_of(asked, entered(asked)).readable_queue(asked.arguments["name"])
     offset = asked.number("offset", 0, 0, OFFSET_MAX)
-    return InPortions(asked.broker, steps(asked, queue, offset, count, look), OWN).begin()
+    return PortionedAnswer(asked.broker, steps(asked, queue, offset, count, look), OWN).begin()
 
 
-def steps(asked: Asked, queue: Queue, offset: int, count: int, look: Look) -> Steps:
+def steps(asked: Request, queue: Queue, offset: int, count: int, look: Look) -> Steps:
     if isinstance(queue, StreamQueue):
         return read(asked, queue, offset, count, look)
     if "offset" in asked.query:
@@ -55,7 +55,7 @@ def steps(asked: Asked, queue: Queue, offset: int, count: int, look: Look) -> St
     return peeked(asked, queue, count, look)
 
 
-def peeked(asked: Asked, queue: Queue, count: int, look: Look) -> Steps:
+def peeked(asked: Request, queue: Queue, count: int, look: Look) -> Steps:
     while queue.asks_for_first(count):
         yield FAR_S
     now, turn = asked.broker.now, turn_of(asked.broker)
@@ -71,7 +71,7 @@ def peeked(asked: Asked, queue: Queue, count: int, look: Look) -> Steps:
         return rows.response()
 
 
-def read(asked: Asked, stream: StreamQueue, offset: int, count: int, look: Look) -> Steps:
+def read(asked: Request, stream: StreamQueue, offset: int, count: int, look: Look) -> Steps:
     """Show a stream's messages with their offsets, without those dropped by retention. Raises NotFound."""
     turn = turn_of(asked.broker)
     with JsonRows(asked.broker) as rows:

@@ -9,7 +9,7 @@ from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import Said, bad, body_of, text_in
 from leveret.protocols.http.management.requester import changed, not_there
 from leveret.protocols.http.management.short_lists import table
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.security.access import DEFAULT_EXCHANGE
 from leveret.server.definitions.exporter import permission_json, topic_permission_json
 from leveret.values import Json
@@ -20,12 +20,12 @@ TOPICS: Final = "/api/topic-permissions"
 ONES_TOPICS: Final = TOPICS + "/{vhost}/{user}"
 
 
-def permissions(asked: Asked) -> Later:
+def permissions(asked: Request) -> Later:
     rows = [permission_json(*each) for each in asked.broker.access.permissions()]
     return table(asked, rows, "user", "vhost")
 
 
-def permission(asked: Asked) -> Json:
+def permission(asked: Request) -> Json:
     user, host = ends(asked)
     found = [each for each in asked.broker.access.permissions() if each[:2] == (user, host)]
     if not found:
@@ -33,7 +33,7 @@ def permission(asked: Asked) -> Json:
     return permission_json(*found[0])
 
 
-def put_permission(asked: Asked) -> Response:
+def put_permission(asked: Request) -> Response:
     user, host = known_ends(asked)
     said = body_of(asked, "configure", "write", "read")
     configure, write, read = (text_in(said, name) for name in ("configure", "write", "read"))
@@ -43,14 +43,14 @@ def put_permission(asked: Asked) -> Response:
     return changed(asked, created, PERMISSIONS, user, host)
 
 
-def delete_permission(asked: Asked) -> Response:
+def delete_permission(asked: Request) -> Response:
     user, host = ends(asked)
     if not asked.broker.access.clear_permissions(user, host):
         raise not_there()
     return changed(asked, False, PERMISSIONS, user, host)
 
 
-def in_virtual_host(asked: Asked) -> Json:
+def in_virtual_host(asked: Request) -> Json:
     host = asked.broker.virtual_host(asked.arguments["vhost"]).name
     return [permission_json(*each) for each in asked.broker.access.permissions() if each[1] == host]
 
@@ -58,19 +58,19 @@ def in_virtual_host(asked: Asked) -> Json:
 # Topic permissions.
 
 
-def topic_permissions(asked: Asked) -> Later:
+def topic_permissions(asked: Request) -> Later:
     rows = [topic_permission_json(*each) for each in asked.broker.access.topic_permissions()]
     return table(asked, rows, "user", "vhost", "exchange")
 
 
-def topic_permissions_in_virtual_host(asked: Asked) -> Json:
+def topic_permissions_in_virtual_host(asked: Request) -> Json:
     host = asked.broker.virtual_host(asked.arguments["vhost"]).name
     return [
         topic_permission_json(*each) for each in asked.broker.access.topic_permissions() if each[1] == host
     ]
 
 
-def ones_topic_permissions(asked: Asked) -> Json:
+def ones_topic_permissions(asked: Request) -> Json:
     found = [
         topic_permission_json(*each)
         for each in asked.broker.access.topic_permissions()
@@ -81,7 +81,7 @@ def ones_topic_permissions(asked: Asked) -> Json:
     return found
 
 
-def put_topic_permission(asked: Asked) -> Response:
+def put_topic_permission(asked: Request) -> Response:
     user, host = known_ends(asked)
     said = body_of(asked, "exchange", "write", "read")
     exchange = text_in(said, "exchange") or DEFAULT_EXCHANGE
@@ -91,7 +91,7 @@ def put_topic_permission(asked: Asked) -> Response:
     return changed(asked, created, TOPIC_PERMISSIONS, user, host, exchange)
 
 
-def delete_topic_permissions(asked: Asked) -> Response:
+def delete_topic_permissions(asked: Request) -> Response:
     """Delete a user's topic permissions on the exchange in the body, or on all exchanges."""
     user, host = ends(asked)
     if not asked.broker.access.clear_topic_permissions(user, host, exchange_in(body_of(asked))):
@@ -99,7 +99,7 @@ def delete_topic_permissions(asked: Asked) -> Response:
     return changed(asked, False)
 
 
-def delete_topic_permission(asked: Asked) -> Response:
+def delete_topic_permission(asked: Request) -> Response:
     """Delete a user's topic permissions on the exchange in the path."""
     user, host = ends(asked)
     exchange = asked.arguments["exchange"]
@@ -112,7 +112,7 @@ def exchange_in(said: Said) -> str | None:
     return text_in(said, "exchange") if "exchange" in said else None
 
 
-def ends(asked: Asked) -> tuple[str, str]:
+def ends(asked: Request) -> tuple[str, str]:
     """Return the user and the virtual host in the path. Raises NotFound."""
     user, host = asked.arguments["user"], asked.arguments["vhost"]
     if asked.broker.access.user(user) is None or host not in asked.broker.virtual_hosts:
@@ -120,7 +120,7 @@ def ends(asked: Asked) -> tuple[str, str]:
     return user, host
 
 
-def known_ends(asked: Asked) -> tuple[str, str]:
+def known_ends(asked: Request) -> tuple[str, str]:
     """Return the user and the virtual host in the path of a PUT. Raises Refused (400), as RabbitMQ does here."""
     user, host = asked.arguments["user"], asked.arguments["vhost"]
     if asked.broker.access.user(user) is None or host not in asked.broker.virtual_hosts:

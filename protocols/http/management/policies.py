@@ -31,8 +31,8 @@ from leveret.protocols.http.management.requester import (
     visible_hosts,
 )
 from leveret.protocols.http.management.short_lists import table
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
-from leveret.protocols.http.server.turns import turn_of
+from leveret.protocols.http.server.portioned_answers import turn_of
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.server.definitions.exporter import Item, policy_json
 from leveret.values import Json
 from leveret.virtual_host import VirtualHost
@@ -43,55 +43,55 @@ IN_HOST: Final = "/{vhost}"
 ONE: Final = "/{vhost}/{name}"
 
 
-def policies(asked: Asked) -> Later:
+def policies(asked: Request) -> Later:
     return of_all_hosts(asked, operator=False)
 
 
-def policies_in(asked: Asked) -> Later:
+def policies_in(asked: Request) -> Later:
     return of_host(asked, operator=False)
 
 
-def policy(asked: Asked) -> Json:
+def policy(asked: Request) -> Json:
     return told(found(asked, own_host_of(asked), False))
 
 
-def put_policy(asked: Asked) -> Later:
+def put_policy(asked: Request) -> Later:
     return put(asked, own_host_of(asked), asked.broker.policies.set, False)
 
 
-def delete_policy(asked: Asked) -> Later:
+def delete_policy(asked: Request) -> Later:
     return delete(asked, own_host_of(asked), asked.broker.policies.clear, False)
 
 
-def operator_policies(asked: Asked) -> Later:
+def operator_policies(asked: Request) -> Later:
     return of_all_hosts(asked, operator=True)
 
 
-def operator_policies_in(asked: Asked) -> Later:
+def operator_policies_in(asked: Request) -> Later:
     return of_host(asked, operator=True)
 
 
-def operator_policy(asked: Asked) -> Json:
+def operator_policy(asked: Request) -> Json:
     return told(found(asked, own_host_of(asked), True))
 
 
-def put_operator_policy(asked: Asked) -> Later:
+def put_operator_policy(asked: Request) -> Later:
     return put(asked, own_host_of(asked), asked.broker.policies.set_operator, True)
 
 
-def delete_operator_policy(asked: Asked) -> Later:
+def delete_operator_policy(asked: Request) -> Later:
     return delete(asked, own_host_of(asked), asked.broker.policies.clear_operator, True)
 
 
 # Shared by both kinds.
 
 
-def of_all_hosts(asked: Asked, operator: bool) -> Later:
+def of_all_hosts(asked: Request, operator: bool) -> Later:
     rows = [told(each) for host in visible_hosts(asked) for each in listed(asked, host, operator)]
     return table(asked, rows, "vhost", "name")
 
 
-def of_host(asked: Asked, operator: bool) -> Later:
+def of_host(asked: Request, operator: bool) -> Later:
     return table(asked, [told(each) for each in listed(asked, host_of(asked), operator)], "name")
 
 
@@ -100,12 +100,12 @@ def told(policy: Policy) -> Item:
     return {**policy_json(policy), "warnings": [*policy.warnings()]}
 
 
-def listed(asked: Asked, host: VirtualHost, operator: bool) -> Sequence[Policy]:
+def listed(asked: Request, host: VirtualHost, operator: bool) -> Sequence[Policy]:
     policies = asked.broker.policies
     return policies.list_operator(host.name) if operator else policies.list(host.name)
 
 
-def found(asked: Asked, host: VirtualHost, operator: bool) -> Policy:
+def found(asked: Request, host: VirtualHost, operator: bool) -> Policy:
     """Return the policy in the path. Raises NotFound."""
     for each in listed(asked, host, operator):
         if each.name == asked.arguments["name"]:
@@ -113,7 +113,7 @@ def found(asked: Asked, host: VirtualHost, operator: bool) -> Policy:
     raise not_there()
 
 
-def put(asked: Asked, host: VirtualHost, set_policy: Callable[[Policy], None], operator: bool) -> Later:
+def put(asked: Request, host: VirtualHost, set_policy: Callable[[Policy], None], operator: bool) -> Later:
     policy = policy_in(body_of(asked, "pattern", "definition"), host, asked.arguments["name"])
     if not Level.ADMINISTRATOR.admits(asked.user) and may_take_long(policy.pattern):
         raise invalid(
@@ -126,7 +126,7 @@ def put(asked: Asked, host: VirtualHost, set_policy: Callable[[Policy], None], o
     return obeyed(asked, host, changed(asked, created, kind, host.name, policy.name))
 
 
-def _check_dead_lettering(asked: Asked, policy: Policy) -> None:
+def _check_dead_lettering(asked: Request, policy: Policy) -> None:
     """Check that the user may have the policy's dead-letter exchange, if that is checked. Raises AccessRefused."""
     exchange, access = policy.definition.get("dead-letter-exchange"), asked.broker.access
     if access.checks_policies and exchange is not None and not Level.ADMINISTRATOR.admits(asked.user):
@@ -134,7 +134,7 @@ def _check_dead_lettering(asked: Asked, policy: Policy) -> None:
         access.check_dead_lettering(asked.user, policy.virtual_host, text(exchange) or "")
 
 
-def obeyed(asked: Asked, host: VirtualHost, response: Response) -> Later:
+def obeyed(asked: Request, host: VirtualHost, response: Response) -> Later:
     """Answer when all queues and exchanges of the virtual host obey the policies set (10 000 queues: 0.2 s)."""
 
     def steps() -> Generator[float, None, Response]:
@@ -169,7 +169,7 @@ def invalid(reason: str) -> Refused:
     return bad(f"Validation failed\n\n{reason}\n")
 
 
-def delete(asked: Asked, host: VirtualHost, clear: Callable[[str, str], bool], operator: bool) -> Later:
+def delete(asked: Request, host: VirtualHost, clear: Callable[[str, str], bool], operator: bool) -> Later:
     if not clear(host.name, asked.arguments["name"]):
         raise not_there()
     kind = OPERATOR_POLICY if operator else POLICY

@@ -32,7 +32,7 @@ from leveret.protocols.http.management.requester import (
     own_host_of,
     visible_hosts,
 )
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.stream import StreamQueue
 from leveret.queues.work_queue import WorkQueue
@@ -157,7 +157,7 @@ FEW: Final = (
 )  # fmt: skip
 
 
-def fields(asked: Asked) -> Fields[Queue]:
+def fields(asked: Request) -> Fields[Queue]:
     """Return the fields of a queue, few with `disable_stats`. Raises PreconditionFailed for wrong parameters."""
     operations = asked.broker.operations
     node = "" if operations is None else operations.name
@@ -172,7 +172,7 @@ def fields(asked: Asked) -> Fields[Queue]:
     }
 
 
-def is_terse(asked: Asked) -> bool:
+def is_terse(asked: Request) -> bool:
     return asked.one("disable_stats", "false") == "true"
 
 
@@ -180,7 +180,7 @@ def length_details(rates: Rates, name: str) -> Callable[[Queue], Json]:
     return lambda queue: rates.details(queue, name)
 
 
-def detailed(asked: Asked, queue: Queue) -> Fields[Queue]:
+def detailed(asked: Request, queue: Queue) -> Fields[Queue]:
     """Return the fields of a single queue: also up to a thousand consumers and, of a stream, how far each has read."""
     consumers = list(islice(attached_to(queue), DETAILS_MAX))
     more: dict[str, Json] = {"consumer_details": rows(asked, consumers), "deliveries": [], "incoming": []}
@@ -213,7 +213,7 @@ def order(queue: Queue) -> tuple[str, str]:
     return queue.virtual_host.name, queue.name
 
 
-def keys(asked: Asked) -> Fields[Queue]:
+def keys(asked: Request) -> Fields[Queue]:
     """Return parts of fields to sort by. Raises PreconditionFailed for wrong parameters of rates."""
     if is_terse(asked):
         return {}
@@ -228,29 +228,29 @@ def itself(queue: Queue) -> Queue:
     return queue
 
 
-def shown(asked: Asked, found: Sequence[Queue]) -> Later:
+def shown(asked: Request, found: Sequence[Queue]) -> Later:
     return listed(asked, found, fields(asked), order, lambda queue: queue.name, keys(asked))
 
 
 # Routes.
 
 
-def queues(asked: Asked) -> Later:
+def queues(asked: Request) -> Later:
     return shown(asked, [queue for host in visible_hosts(asked) for queue in host.queues.values()])
 
 
-def queues_of_host(asked: Asked) -> Later:
+def queues_of_host(asked: Request) -> Later:
     return shown(asked, list(host_of(asked).queues.values()))
 
 
-def queue(asked: Asked) -> Response:
+def queue(asked: Request) -> Response:
     found = host_of(asked).queues.get(asked.arguments["name"])
     if found is None:
         raise not_there()
     return told(asked, found, detailed(asked, found))
 
 
-def put_queue(asked: Asked) -> Response:
+def put_queue(asked: Request) -> Response:
     """Declare a queue, durable by default, as in RabbitMQ. Raises what `Client.declare_queue` raises."""
     host, name, said = own_host_of(asked), asked.arguments["name"], body_of(asked)
     require_node(asked, text_in(said, "node", ""))
@@ -264,14 +264,14 @@ def put_queue(asked: Asked) -> Response:
     return changed(asked, not is_there)
 
 
-def require_node(asked: Asked, node: str) -> None:
+def require_node(asked: Request, node: str) -> None:
     """Check that a queue is to be declared on this node. Raises Refused."""
     operations = asked.broker.operations
     if node and operations is not None and node != operations.name:
         raise bad(f"there is no node '{node[:100]}' here")
 
 
-def delete_queue(asked: Asked) -> Response:
+def delete_queue(asked: Request) -> Response:
     """Delete a queue with its messages. Raises NotFound, and what `Client.delete_queue` raises."""
     host, name = own_host_of(asked), asked.arguments["name"]
     client = client_of(asked, host)
@@ -282,22 +282,22 @@ def delete_queue(asked: Asked) -> Response:
     return changed(asked, False, QUEUE_KIND, host.name, name)
 
 
-def pause(asked: Asked) -> Response:
+def pause(asked: Request) -> Response:
     """Pause a queue, as LavinMQ does: its consumers get nothing, and publishing to it goes on. Raises NotFound."""
     return paused(asked, True)
 
 
-def resume(asked: Asked) -> Response:
+def resume(asked: Request) -> Response:
     return paused(asked, False)
 
 
-def paused(asked: Asked, on: bool) -> Response:
+def paused(asked: Request, on: bool) -> Response:
     host, name = own_host_of(asked), asked.arguments["name"]
     client_of(asked, host).pause_queue(name, on)
     return changed(asked, False)
 
 
-def reread(asked: Asked) -> Json:
+def reread(asked: Request) -> Json:
     """Have messages of a queue read again that could not be read, and answer how many. Raises NotFound."""
     return {"rereading": client_of(asked, own_host_of(asked)).reread_queue(asked.arguments["name"])}
 

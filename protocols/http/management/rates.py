@@ -34,7 +34,7 @@ from leveret.observability.counts import (
 from leveret.observability.history import History, Layers, Series
 from leveret.operations import Connected
 from leveret.protocols.http.management.lists import Fields
-from leveret.protocols.http.server.request import Asked
+from leveret.protocols.http.server.request import Request
 from leveret.queues.queue import Queue
 from leveret.values import Json
 from leveret.virtual_host import VirtualHost
@@ -65,7 +65,7 @@ class Curve:
     apart: int
 
     @classmethod
-    def of(cls, asked: Asked, name: str) -> Curve | None:
+    def of(cls, asked: Request, name: str) -> Curve | None:
         """Read the parameters that begin with `name`; None if they are absent. Raises PreconditionFailed if wrong."""
         if f"{name}_age" not in asked.query or f"{name}_incr" not in asked.query:
             return None
@@ -79,7 +79,7 @@ class Curve:
 class Rates:
     """The rates and samples for the answer to one request."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Request) -> None:
         """Read the request's parameters. Raises PreconditionFailed if they are wrong."""
         self._history = asked.broker.history
         self._wall = asked.broker.clock.wall()

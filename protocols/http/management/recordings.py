@@ -14,7 +14,7 @@ from leveret.features.recording.replays import Replays
 from leveret.protocols.http.connection import Response
 from leveret.protocols.http.management.request_body import bad, body_of
 from leveret.protocols.http.server.replies import octets
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 RECORDINGS: Final = "/api/leveret/recordings"
@@ -22,12 +22,12 @@ REPLAYS: Final = "/api/leveret/replays/{vhost}"
 KEYS: Final = ("max_bytes", "when_full", "redact_bodies", "redact_headers", "redact_properties")
 
 
-def recordings(asked: Asked) -> Json:
+def recordings(asked: Request) -> Json:
     """Return the recordings that are under way: file, size, records, gaps."""
     return [] if asked.broker.recordings is None else asked.broker.recordings.all()
 
 
-def begin(asked: Asked) -> Response:
+def begin(asked: Request) -> Response:
     """Record a virtual host from now on.
 
     The body may ask for less than the settings allow (`max_bytes`), for another `when_full`, and for more to be
@@ -70,13 +70,13 @@ def _patterns(said: Mapping[str, object], name: str) -> list[str]:
     return patterns
 
 
-def end(asked: Asked) -> Json:
+def end(asked: Request) -> Json:
     """End the recording of a virtual host; the file is complete a moment later. Raises NotFound."""
     found, _ = asked.operations.recordings()
     return found.end(asked.arguments["vhost"])
 
 
-def begin_replay(asked: Asked) -> Response:
+def begin_replay(asked: Request) -> Response:
     """Make a virtual host that a recording is played into. Raises PreconditionFailed if there is one."""
     broker, name = asked.broker, asked.arguments["vhost"]
     broker.kept(Replays).begin(broker, name)
@@ -85,13 +85,13 @@ def begin_replay(asked: Asked) -> Response:
     return Response(HTTPStatus.CREATED, octets({"vhost": name}))
 
 
-def play(asked: Asked) -> Json:
+def play(asked: Request) -> Json:
     """Play a part of a recording: the body has the format of a file. Raises NotFound, PreconditionFailed."""
     broker = asked.broker
     return {"records": broker.kept(Replays).play(broker, asked.arguments["vhost"], asked.body)}
 
 
-def end_replay(asked: Asked) -> Json:
+def end_replay(asked: Request) -> Json:
     """End a replay, and return what is not as the recording says. Raises NotFound."""
     broker = asked.broker
     return broker.kept(Replays).end(broker, asked.arguments["vhost"]).to_json()

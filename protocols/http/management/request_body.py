@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Final, TypeAlias
 
-from leveret.protocols.http.server.request import Asked, Refused
+from leveret.protocols.http.server.request import Refused, Request
 from leveret.values import Json, Value
 
 Said: TypeAlias = Mapping[str, object]
@@ -28,7 +28,7 @@ def bad(reason: Json) -> Refused:
     return Refused(HTTPStatus.BAD_REQUEST, str(reason), {"reason": reason})
 
 
-def body_of(asked: Asked, *needed: str) -> Said:
+def body_of(asked: Request, *needed: str) -> Said:
     """Return the body as a JSON object that has these keys; an absent body is an empty object. Raises Refused."""
     return object_in(asked.body, *needed)
 

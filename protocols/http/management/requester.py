@@ -17,9 +17,9 @@ from leveret.client import Client
 from leveret.config.file_objects import CONFIGURATION
 from leveret.errors import NotFound
 from leveret.protocols.http.connection import Later, Response, nothing
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.replies import API, json_response, not_authorised, refused_level
-from leveret.protocols.http.server.request import Asked, Level
-from leveret.protocols.http.server.turns import InPortions
+from leveret.protocols.http.server.request import Level, Request
 from leveret.values import Json
 from leveret.virtual_host import VirtualHost
 
@@ -30,30 +30,30 @@ CREATED: Final = Response(HTTPStatus.CREATED)
 DONE: Final = Response(HTTPStatus.NO_CONTENT)
 
 
-def client_of(asked: Asked, host: VirtualHost) -> Client:
+def client_of(asked: Request, host: VirtualHost) -> Client:
     """Return the user as a client in a virtual host found with `host_of`. It does not count as a connection."""
     client = Client(asked.broker, asked.user, "HTTP")
     client.host = host
     return client
 
 
-def host_of(asked: Asked) -> VirtualHost:
+def host_of(asked: Request) -> VirtualHost:
     """Return the virtual host in the path, for users that may enter it or see all. Raises NotFound, Refused."""
     return _host_if(asked, sees_all(asked), "User not authorised to access virtual host")
 
 
-def own_host_of(asked: Asked) -> VirtualHost:
+def own_host_of(asked: Request) -> VirtualHost:
     """Return the virtual host in the path, for changes: others than administrators must be able to enter it."""
     is_administrator = ADMINISTRATOR in asked.user.tags
     return _host_if(asked, is_administrator, "User not authorised to access object")
 
 
-def entered(asked: Asked) -> VirtualHost:
+def entered(asked: Request) -> VirtualHost:
     """Return the virtual host in the path, for messages: every user must be able to enter it."""
     return _host_if(asked, False, "User not authorised to access virtual host")
 
 
-def _host_if(asked: Asked, anyway: bool, reason: str) -> VirtualHost:
+def _host_if(asked: Request, anyway: bool, reason: str) -> VirtualHost:
     """Return the virtual host in the path. Users that may not enter it do not learn whether it exists."""
     name = asked.arguments["vhost"]
     if not (anyway or asked.broker.access.may_enter(asked.user, name)):
@@ -61,7 +61,7 @@ def _host_if(asked: Asked, anyway: bool, reason: str) -> VirtualHost:
     return asked.broker.virtual_host(name)
 
 
-def visible_hosts(asked: Asked) -> list[VirtualHost]:
+def visible_hosts(asked: Request) -> list[VirtualHost]:
     """Return the virtual hosts that the user may see, by name."""
     hosts = sorted(asked.broker.hosts(), key=lambda host: host.name)
     if sees_all(asked):
@@ -69,11 +69,11 @@ def visible_hosts(asked: Asked) -> list[VirtualHost]:
     return [host for host in hosts if asked.broker.access.may_enter(asked.user, host.name)]
 
 
-def sees_all(asked: Asked) -> bool:
+def sees_all(asked: Request) -> bool:
     return not SEES_ALL.isdisjoint(asked.user.tags)
 
 
-def require_level(asked: Asked, level: Level) -> None:
+def require_level(asked: Request, level: Level) -> None:
     """Check a level that only some requests of a route need. Raises Refused."""
     if not level.admits(asked.user):
         raise refused_level(level)
@@ -84,7 +84,7 @@ def not_there() -> NotFound:
     return NotFound("Not Found")
 
 
-def changed(asked: Asked, created: bool, *names: str) -> Response:
+def changed(asked: Request, created: bool, *names: str) -> Response:
     """Answer that something has been done, once it is on disk; with 201 if it is new.
 
     `names` are the kind and the names of a thing that a file may set back at the next start (`file_objects.py`). If
@@ -100,14 +100,14 @@ def changed(asked: Asked, created: bool, *names: str) -> Response:
     return attrs.evolve(response, headers=((HOLDS, f"until restart; {name} says otherwise"),))
 
 
-def to_the_end(asked: Asked, steps: Generator[float, None, Json | Response]) -> Later:
+def to_the_end(asked: Request, steps: Generator[float, None, Json | Response]) -> Later:
     """Do work in portions, to its end even if the client disconnects, so that nothing is left half done."""
-    later = InPortions(asked.broker, steps, API).begin()
+    later = PortionedAnswer(asked.broker, steps, API).begin()
     later.dropped = nothing
     return later
 
 
-def answered(asked: Asked, content: Json) -> Response:
+def answered(asked: Request, content: Json) -> Response:
     """Answer with content, once the changes are on disk."""
     asked.broker.hold_answer()
     return json_response(content)

@@ -22,9 +22,9 @@ from leveret.protocols.http.management.messages import FAR_S
 from leveret.protocols.http.management.move import PAUSE_S, PORTION
 from leveret.protocols.http.management.request_body import bad, body_of, whole_in
 from leveret.protocols.http.management.requester import client_of, entered
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.replies import OWN
-from leveret.protocols.http.server.request import Asked, Level, Route
-from leveret.protocols.http.server.turns import InPortions
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import ALL, Queue
 from leveret.security.access import Permission
 from leveret.values import Json
@@ -33,7 +33,7 @@ RETURN: Final = "/api/leveret/queues/{vhost}/{name}/return"
 RETURNED_MAX: Final = 1000  # of those that wait first, in a request
 
 
-def return_dead_letters(asked: Asked) -> Later:
+def return_dead_letters(asked: Request) -> Later:
     """Return dead letters, those at `positions` or the first `count`, to the queues of their first death.
 
     Raises Refused if the body is wrong, and Failures if the queue is missing or not permitted.
@@ -48,11 +48,11 @@ def return_dead_letters(asked: Asked) -> Later:
         named = [each for each in positions if isinstance(each, int)]
     else:
         raise bad(f"positions: a list of up to {NAMED_MAX} whole numbers")
-    return InPortions(asked.broker, returned(asked, client, source, named, count), OWN).begin()
+    return PortionedAnswer(asked.broker, returned(asked, client, source, named, count), OWN).begin()
 
 
 def returned(
-    asked: Asked, client: Client, source: Queue, positions: list[int] | None, count: int
+    asked: Request, client: Client, source: Queue, positions: list[int] | None, count: int
 ) -> Generator[float, None, Json]:
     """Return the messages at these positions, or else the first ones, a portion a turn."""
     while source.asks_for_first(count if positions is None else ALL):

@@ -7,12 +7,12 @@ from functools import partial
 
 from leveret.protocols.http.connection import Later
 from leveret.protocols.http.management.lists import listed
-from leveret.protocols.http.server.request import Asked
+from leveret.protocols.http.server.request import Request
 from leveret.server.definitions.exporter import Item
 from leveret.values import Json
 
 
-def table(asked: Asked, rows: Sequence[Item], *order: str) -> Later:
+def table(asked: Request, rows: Sequence[Item], *order: str) -> Later:
     """List rows that have the same columns, by default in `order`. Raises Refused or PreconditionFailed."""
     columns = dict.fromkeys(name for row in rows for name in row)
     fields = {name: partial(value, name) for name in columns}

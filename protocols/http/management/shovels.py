@@ -14,7 +14,7 @@ from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.policies import said_as_validation
 from leveret.protocols.http.management.requester import changed, host_of, own_host_of, visible_hosts
 from leveret.protocols.http.management.short_lists import table
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 from leveret.virtual_host import VirtualHost
 
@@ -26,33 +26,33 @@ PATH: Final = "/api/shovels"
 OWN: Final = PATH + "/vhost/{vhost}/{name}"
 
 
-def all_shovels(asked: Asked) -> Later:
+def all_shovels(asked: Request) -> Later:
     rows = [each for host in visible_hosts(asked) for each in of(asked, host)]
     return table(asked, rows, "vhost", "name")
 
 
-def in_virtual_host(asked: Asked) -> Later:
+def in_virtual_host(asked: Request) -> Later:
     return table(asked, of(asked, host_of(asked)), "name")
 
 
-def of(asked: Asked, host: VirtualHost) -> list[dict[str, Json]]:
+def of(asked: Request, host: VirtualHost) -> list[dict[str, Json]]:
     shovels = asked.broker.shovels
     return [] if shovels is None else [row(asked, kept) for kept in shovels.of(host.name)]
 
 
-def shovel(asked: Asked) -> Json:
+def shovel(asked: Request) -> Json:
     host = host_of(asked)
     return row(asked, known(asked).find(host.name, asked.arguments["name"]))
 
 
-def known(asked: Asked) -> Shovels:
+def known(asked: Request) -> Shovels:
     """Return the shovels of the node. Raises NotFound if it never had one."""
     if asked.broker.shovels is None:
         raise NotFound(f"no shovel '{asked.arguments['name']}' in vhost '{asked.arguments['vhost']}'")
     return asked.broker.shovels
 
 
-def delete(asked: Asked) -> Response:
+def delete(asked: Request) -> Response:
     host = own_host_of(asked)
     shovels, name = known(asked), asked.arguments["name"]
     shovels.find(host.name, name)
@@ -60,13 +60,13 @@ def delete(asked: Asked) -> Response:
     return changed(asked, False, KIND_SHOVEL, host.name, name)
 
 
-def restart(asked: Asked) -> Response:
+def restart(asked: Request) -> Response:
     host = own_host_of(asked)
     known(asked).find(host.name, asked.arguments["name"]).shovel.restart()
     return changed(asked, False)
 
 
-def row(asked: Asked, kept: Kept) -> dict[str, Json]:
+def row(asked: Request, kept: Kept) -> dict[str, Json]:
     """Return what is known of a shovel; its URIs have no passwords."""
     shovel, definition = kept.shovel, kept.shovel.definition
     at = datetime.fromtimestamp(shovel.changed_at, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -15,8 +15,8 @@ from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import Said, bad, body_of, text_in, words_in
 from leveret.protocols.http.management.requester import changed, not_there
 from leveret.protocols.http.management.short_lists import table
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
-from leveret.protocols.http.server.turns import InPortions
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.security.access import User
 from leveret.security.passwords import SHA256, PasswordHash
 from leveret.server.definitions.exporter import permission_json, topic_permission_json, user_json
@@ -28,24 +28,24 @@ NAME_OCTETS_MAX: Final = 255
 LOOK_S: Final = 0.01  # between two looks whether a hash is ready
 
 
-def users(asked: Asked) -> Later:
+def users(asked: Request) -> Later:
     return table(asked, [user_json(user) for user in asked.broker.access.users()], "name")
 
 
-def without_permissions(asked: Asked) -> Later:
+def without_permissions(asked: Request) -> Later:
     """List the users that can enter no virtual host."""
     let_in = {user for user, _, _ in asked.broker.access.permissions()}
     rows = [user_json(user) for user in asked.broker.access.users() if user.name not in let_in]
     return table(asked, rows, "name")
 
 
-def user(asked: Asked) -> Json:
+def user(asked: Request) -> Json:
     found = user_of(asked)
     warnings = asked.broker.file_objects.warnings(USER, found.name)
     return {**user_json(found), "warnings": [*warnings]} if warnings else user_json(found)
 
 
-def user_of(asked: Asked) -> User:
+def user_of(asked: Request) -> User:
     """Return the user in the path. Raises NotFound."""
     found = asked.broker.access.user(asked.arguments["user"])
     if found is None:
@@ -53,7 +53,7 @@ def user_of(asked: Asked) -> User:
     return found
 
 
-def put_user(asked: Asked) -> Later | Response:
+def put_user(asked: Request) -> Later | Response:
     """Create or replace a user, who keeps the limits. Without a password, logins by password are refused."""
     name = asked.arguments["user"]
     if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
@@ -63,11 +63,11 @@ def put_user(asked: Asked) -> Later | Response:
         raise bad("tags_not_present")
     tags = words_in(said, "tags")
     if password := password_in(said):
-        return InPortions(asked.broker, hashed(asked, name, tags, password), PATH).begin()
+        return PortionedAnswer(asked.broker, hashed(asked, name, tags, password), PATH).begin()
     return put(asked, name, tags, hash_in(said))
 
 
-def hashed(asked: Asked, name: str, tags: Sequence[str], password: str) -> Generator[float, None, Response]:
+def hashed(asked: Request, name: str, tags: Sequence[str], password: str) -> Generator[float, None, Response]:
     """Hash the password in a thread, and put the user. Raises Refused if there is no memory for it."""
     done: list[PasswordHash | None] = []
     asked.broker.access.hash_soon(password, done.append)
@@ -78,7 +78,7 @@ def hashed(asked: Asked, name: str, tags: Sequence[str], password: str) -> Gener
     return put(asked, name, tags, done[0])
 
 
-def put(asked: Asked, name: str, tags: Sequence[str], password: PasswordHash | None) -> Response:
+def put(asked: Request, name: str, tags: Sequence[str], password: PasswordHash | None) -> Response:
     before = asked.broker.access.user(name)
     limits = UserLimits() if before is None else before.limits
     asked.broker.access.put_user(User(name, tags, password, limits))
@@ -106,13 +106,13 @@ def hash_in(said: Said) -> PasswordHash | None:
         raise bad(str(error)) from None
 
 
-def delete_user(asked: Asked) -> Response:
+def delete_user(asked: Request) -> Response:
     name = user_of(asked).name
     asked.broker.access.delete_user(name)
     return changed(asked, False, USER, name)
 
 
-def bulk_delete(asked: Asked) -> Response:
+def bulk_delete(asked: Request) -> Response:
     """Delete some users; none of them, if one does not exist."""
     names = words_in(body_of(asked, "users"), "users")
     for name in names:
@@ -125,12 +125,12 @@ def bulk_delete(asked: Asked) -> Response:
     return answer
 
 
-def permissions(asked: Asked) -> Json:
+def permissions(asked: Request) -> Json:
     name = user_of(asked).name
     return [permission_json(*each) for each in asked.broker.access.permissions() if each[0] == name]
 
 
-def topic_permissions(asked: Asked) -> Json:
+def topic_permissions(asked: Request) -> Json:
     name = user_of(asked).name
     return [
         topic_permission_json(*each) for each in asked.broker.access.topic_permissions() if each[0] == name

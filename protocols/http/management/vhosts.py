@@ -11,7 +11,7 @@ from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import Said, bad, body_of, text_in, truth_in, words_in
 from leveret.protocols.http.management.requester import DONE, changed, host_of, visible_hosts
 from leveret.protocols.http.management.short_lists import table
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.default_type import default_type
 from leveret.server.definitions.exporter import Item, described_json
 from leveret.values import Json
@@ -22,15 +22,15 @@ ONE: Final = PATH + "/{vhost}"
 NAME_OCTETS_MAX: Final = 255
 
 
-def virtual_hosts(asked: Asked) -> Later:
+def virtual_hosts(asked: Request) -> Later:
     return table(asked, [state(asked, host) for host in visible_hosts(asked)], "name")
 
 
-def virtual_host(asked: Asked) -> Json:
+def virtual_host(asked: Request) -> Json:
     return state(asked, host_of(asked))
 
 
-def state(asked: Asked, host: VirtualHost) -> Item:
+def state(asked: Request, host: VirtualHost) -> Item:
     """Return the state of a virtual host, with the number of messages in it (10 000 queues: 1 ms)."""
     ready = sum(queue.ready for queue in host.queues.values())
     unsettled = sum(queue.unsettled for queue in host.queues.values())
@@ -45,7 +45,7 @@ def state(asked: Asked, host: VirtualHost) -> Item:
     }
 
 
-def put_virtual_host(asked: Asked) -> Response:
+def put_virtual_host(asked: Request) -> Response:
     """Create a virtual host, with every permission for its creator, or change what the body has of an existing one."""
     broker, name = asked.broker, asked.arguments["vhost"]
     if not 0 < len(name.encode()) <= NAME_OCTETS_MAX:
@@ -77,14 +77,14 @@ def _default_type(said: Said, otherwise: QueueType | None) -> QueueType | None:
         raise bad(str(failure)) from None
 
 
-def delete_virtual_host(asked: Asked) -> Response:
+def delete_virtual_host(asked: Request) -> Response:
     """Delete a virtual host with everything in it. Raises NotFound."""
     name = asked.arguments["vhost"]
     asked.broker.delete_virtual_host(name)
     return changed(asked, False, VIRTUAL_HOST, name)
 
 
-def start(asked: Asked) -> Response:
+def start(asked: Request) -> Response:
     """Answer that the virtual host runs, as each does that exists on this node. Raises NotFound or Refused."""
     asked.broker.virtual_host(asked.arguments["vhost"])
     if asked.arguments["node"] != asked.operations.name:

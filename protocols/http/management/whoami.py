@@ -7,17 +7,17 @@ from typing import Final
 from leveret.protocols.http.connection import Response
 from leveret.protocols.http.management.request_body import bad, body_of, text_in
 from leveret.protocols.http.management.requester import DONE, changed
-from leveret.protocols.http.server.request import Asked, Level, Route
+from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 CLUSTER_NAME: Final = "cluster_name"  # the global parameter
 
 
-def whoami(asked: Asked) -> Json:
+def whoami(asked: Request) -> Json:
     return {"name": asked.user.name, "tags": list(asked.user.tags)}
 
 
-def auth(asked: Asked) -> Json:
+def auth(asked: Request) -> Json:
     """Answer whether and how users of a page log in at an issuer of tokens (OpenID Connect)."""
     tokens = asked.broker.access.tokens
     login = None if tokens is None else tokens.page_login
@@ -33,21 +33,21 @@ def auth(asked: Asked) -> Json:
     }
 
 
-def extensions(asked: Asked) -> Json:
+def extensions(asked: Request) -> Json:
     return []
 
 
-def cluster_name(asked: Asked) -> Json:
+def cluster_name(asked: Request) -> Json:
     return {"name": name_of_cluster(asked)}
 
 
-def name_of_cluster(asked: Asked) -> str:
+def name_of_cluster(asked: Request) -> str:
     """Return the name that was set, or the node's."""
     said = asked.broker.parameters.get(CLUSTER_NAME)
     return said if isinstance(said, str) else asked.operations.name
 
 
-def set_cluster_name(asked: Asked) -> Response:
+def set_cluster_name(asked: Request) -> Response:
     name = text_in(body_of(asked, "name"), "name")
     if not name:
         raise bad("name_is_empty")
@@ -55,7 +55,7 @@ def set_cluster_name(asked: Asked) -> Response:
     return changed(asked, created=False)
 
 
-def rebalance(asked: Asked) -> Response:
+def rebalance(asked: Request) -> Response:
     """Accept the request: every queue is on this node already."""
     return DONE
 

@@ -34,12 +34,12 @@ from leveret.protocols.http.metrics.exposition import (
     wants_open_metrics,
 )
 from leveret.protocols.http.metrics.objects import CONNECTIONS, DEDUPLICATED, IDS, QUEUES, Subject
+from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.request import Refused
-from leveret.protocols.http.server.turns import InPortions
 
 if TYPE_CHECKING:
     from leveret.protocols.http.connection import Later
-    from leveret.protocols.http.server.request import Asked
+    from leveret.protocols.http.server.request import Request
     from leveret.values import Json
     from leveret.virtual_host import VirtualHost
 
@@ -68,7 +68,7 @@ DELIVERED: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 Answer = Generator[float, None, "Json | Response"]
 
 
-def metrics(asked: Asked) -> Later:
+def metrics(asked: Request) -> Later:
     """Answer with sums of everything."""
 
     def steps(exposition: Exposition) -> Generator[float, None, None]:
@@ -77,7 +77,7 @@ def metrics(asked: Asked) -> Later:
     return scraped(asked, steps)
 
 
-def per_object(asked: Asked) -> Later:
+def per_object(asked: Request) -> Later:
     """Answer with a line for each object."""
 
     def steps(exposition: Exposition) -> Generator[float, None, None]:
@@ -87,7 +87,7 @@ def per_object(asked: Asked) -> Later:
     return scraped(asked, steps)
 
 
-def detailed(asked: Asked) -> Later:
+def detailed(asked: Request) -> Later:
     """Answer with the families and virtual hosts asked for. Unknown groups are ignored: other brokers have them."""
     asked.only("family", "vhost")
     groups = frozenset(asked.query.get("family", ()))
@@ -116,14 +116,14 @@ class Scrapes:
         self.count -= 1
 
 
-def scraped(asked: Asked, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
+def scraped(asked: Request, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
     """Return the answer to come, in the format that the client prefers. Raises Refused if too many are under way."""
     scrapes = asked.broker.kept(Scrapes)
     if scrapes.count >= AT_ONCE:
         reason = f"{AT_ONCE} scrapes are under way; ask again later"
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
     exposition = Exposition(wants_open_metrics(asked.headers.get("accept", "")))
-    return InPortions(asked.broker, _answer(asked.broker, scrapes, exposition, steps)).begin()
+    return PortionedAnswer(asked.broker, _answer(asked.broker, scrapes, exposition, steps)).begin()
 
 
 def _answer(

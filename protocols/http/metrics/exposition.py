@@ -14,7 +14,7 @@ from typing import Final
 
 import attrs
 
-from leveret.protocols.shared.machine.pieces import Gathered
+from leveret.protocols.shared.machine.pieces import Pieces
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -47,7 +47,7 @@ class Exposition:
 
     def __init__(self, open_metrics: bool) -> None:
         self._open_metrics = open_metrics
-        self._made = Gathered()
+        self._made = Pieces()
 
     @property
     def content_type(self) -> str:

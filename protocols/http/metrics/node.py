@@ -11,7 +11,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.flow import DiskMonitor, MemoryMonitor
+from leveret.alarms import DiskMonitor, MemoryMonitor
 from leveret.observability.resource_usage import measured
 from leveret.protocols.http.bulk.pipelines import Pipelines, behind
 from leveret.protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, labelled

@@ -1,6 +1,6 @@
 """Connect the control endpoint to the broker: log users in, check their tags, and give the route's answer as JSON.
 
-    node ──bytes──> Connection (h11) ──request──> ControlConnection ──> routes ──> broker_core
+    node ──bytes──> Connection (h11) ──request──> ControlAdapter ──> routes ──> broker_core
 
 A request passes four checks before its route answers: the Host it is meant for and the Origin it comes from (a web page
 in the operator's browser must not reach the node, neither by a name of its own that resolves to this machine nor by a
@@ -22,18 +22,18 @@ import h11
 
 from leveret.arguments.names import shown
 from leveret.broker import TURN_S, Broker
-from leveret.config.load import Config
+from leveret.config.config import Config
 from leveret.errors import Failure, LimitReached, PreconditionFailed
-from leveret.frontend import FrontEnd, Peer
+from leveret.front_end import FrontEnd, Peer
 from leveret.outbox import Outbox
 from leveret.protocols.http.connection import (
     Allowance,
     Connection,
     Handler,
     HeaderList,
+    HttpRequest,
     Later,
     Pause,
-    Request,
     Response,
     Writer,
 )
@@ -47,7 +47,7 @@ from leveret.protocols.http.server.replies import (
     refused_level,
     refused_response,
 )
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.protocols.http.server.routes import find
 from leveret.security.access import User
 from leveret.security.login import SHOWN_MAX, facts_of, word_of
@@ -101,7 +101,7 @@ class BeingChecked(Exception):  # noqa: N818 - it is no error
         self.pending = pending
 
 
-class ControlConnection(Handler, FrontEnd):
+class ControlAdapter(Handler, FrontEnd):
     """The front-end of one connection to the control endpoint."""
 
     def __init__(self, broker: Broker, config: Config, outbox: Outbox, peer: Peer, now: float) -> None:
@@ -160,7 +160,7 @@ class ControlConnection(Handler, FrontEnd):
     def common_headers(self) -> HeaderList:
         return (("Date", formatdate(self.broker.clock.wall(), usegmt=True)), *COMMON)
 
-    def on_request(self, request: Request) -> Response | Later | Pause:
+    def on_request(self, request: HttpRequest) -> Response | Later | Pause:
         return self._guarded(request.path, self._answered, request)
 
     def on_answered(self, head: h11.Request, status: int) -> None:
@@ -182,7 +182,7 @@ class ControlConnection(Handler, FrontEnd):
     def go_on_soon(self) -> None:
         self.broker.timers.at(self.broker.now + TURN_S, self.wire.go_on)
 
-    def allow(self, head: Request, size: int | None) -> Allowance | Response | Pause | None:
+    def allow(self, head: HttpRequest, size: int | None) -> Allowance | Response | Pause | None:
         return self._guarded(head.path, self._allowed, head, size)
 
     def _guarded(
@@ -201,7 +201,7 @@ class ControlConnection(Handler, FrontEnd):
             log.exception("%s: closed because of a mistake of ours", self.peer.name)
             return mistake()
 
-    def _answered(self, request: Request) -> Response | Later:
+    def _answered(self, request: HttpRequest) -> Response | Later:
         self._require_own_host(request)
         require_own_origin(request)
         if request.method == "OPTIONS":
@@ -214,11 +214,11 @@ class ControlConnection(Handler, FrontEnd):
         query, size_max = parameters(request.query), self._config.message_size_max
         self.broker.events.actor = "" if user is None else user.name
         answer = route.answer(
-            Asked(self.broker, arguments, query, user, request.body, size_max, request.headers)
+            Request(self.broker, arguments, query, user, request.body, size_max, request.headers)
         )
         return answer if isinstance(answer, Later | Response) else json_response(answer)
 
-    def _allowed(self, head: Request, size: int | None) -> Allowance | None:
+    def _allowed(self, head: HttpRequest, size: int | None) -> Allowance | None:
         """Return how large a body may be: more for users that have logged in, most for the routes of large bodies.
 
         Raises AuthenticationFailed, or Refused if the user may not use the route, or there is no memory for the body.
@@ -244,7 +244,7 @@ class ControlConnection(Handler, FrontEnd):
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
         return Allowance(most, share.end)
 
-    def _require_own_host(self, request: Request) -> None:
+    def _require_own_host(self, request: HttpRequest) -> None:
         """Refuse a request from this machine whose Host is not a name of this machine (DNS rebinding by a web page).
 
         From elsewhere any name will do: the names that this machine has in the network are not known here. Raises
@@ -256,7 +256,7 @@ class ControlConnection(Handler, FrontEnd):
                 HTTPStatus.MISDIRECTED_REQUEST, "the Host is not a name of this machine; ask localhost"
             )
 
-    def _admitted(self, request: Request, route: Route) -> User:
+    def _admitted(self, request: HttpRequest, route: Route) -> User:
         """Return the user of a request if the route admits them. Raises AuthenticationFailed or Refused."""
         user = self._authenticated(request)
         self._asking = user.name
@@ -268,7 +268,7 @@ class ControlConnection(Handler, FrontEnd):
             raise Refused(HTTPStatus.FORBIDDEN, f"user '{user.name}' has none of the tags {tags}")
         return user
 
-    def _authenticated(self, request: Request) -> User:
+    def _authenticated(self, request: HttpRequest) -> User:
         given = request.headers.get("authorization")
         if given is None:
             raise Refused(HTTPStatus.UNAUTHORIZED, "a user name and password are needed")
@@ -337,7 +337,7 @@ def shortened(reason: str, name: str) -> str:
     return reason.replace(name, name[:SHOWN_MAX]) if len(name) > SHOWN_MAX else reason
 
 
-def require_own_origin(request: Request) -> None:
+def require_own_origin(request: HttpRequest) -> None:
     """Refuse requests of other sites' pages (RFC 6454, Fetch Metadata). Raises Refused.
 
     Command-line clients send neither Origin nor Sec-Fetch-Site. A link on another site's page may lead here.
@@ -353,7 +353,7 @@ def require_own_origin(request: Request) -> None:
         raise Refused(HTTPStatus.FORBIDDEN, "pages of other sites may not ask this node")
 
 
-def require_json_wanted(request: Request) -> None:
+def require_json_wanted(request: HttpRequest) -> None:
     """Check that the client accepts JSON. Raises Refused (406) if it accepts nothing that the API has."""
     accepted = request.headers.get("accept") or "*/*"
     kinds = {each.partition(";")[0].strip().lower() for each in accepted.split(",")}
@@ -361,7 +361,7 @@ def require_json_wanted(request: Request) -> None:
         raise Refused(HTTPStatus.NOT_ACCEPTABLE, "answers are application/json")
 
 
-def options(request: Request) -> Response:
+def options(request: HttpRequest) -> Response:
     """Answer OPTIONS with the methods of a path, but no Access-Control headers for pages of other sites."""
     try:
         find("OPTIONS", request.path)

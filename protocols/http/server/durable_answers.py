@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from leveret.values import Json
 
 
-class OnDisk(Publisher):
+class DurableAnswer(Publisher):
     """A publisher that gives one answer once the changes made, or noted again, in this turn are on disk."""
 
     __slots__ = ("_broker", "_content", "_later")

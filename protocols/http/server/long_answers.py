@@ -11,19 +11,19 @@ from typing import Final
 
 from leveret.broker import Broker
 from leveret.protocols.http.connection import HeaderList, Response
-from leveret.protocols.http.server.memory_budget import Share, lists_of, taken_now
+from leveret.protocols.http.server.memory_budget import MemoryShare, lists_of, taken_now
 from leveret.protocols.http.server.request import Refused
-from leveret.protocols.shared.machine.pieces import Gathered
+from leveret.protocols.shared.machine.pieces import Pieces
 
 FREE_OCTETS: Final = 256 << 10  # bytes of an answer that need no share
 STEP_OCTETS: Final = 1 << 20  # bytes that a share grows by
 MOST_OCTETS: Final = 256 << 20  # bytes of an answer when there is no other
 
 
-class Making:
+class LongAnswer:
     """An answer that is being gathered. Left by an exception, or when its generator is closed, it gives back its share.
 
-    with Making(broker) as made:
+    with LongAnswer(broker) as made:
         made.add(b"[]")
         return made.response()
     """
@@ -32,10 +32,10 @@ class Making:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._made = Gathered()
-        self._share: Share | None = None
+        self._made = Pieces()
+        self._share: MemoryShare | None = None
 
-    def __enter__(self) -> Making:
+    def __enter__(self) -> LongAnswer:
         return self
 
     def __exit__(
@@ -85,7 +85,7 @@ class Making:
             share.end()
 
 
-class JsonRows(Making):
+class JsonRows(LongAnswer):
     """A JSON list that is gathered row by row."""
 
     __slots__ = ("count",)

@@ -17,12 +17,12 @@ from leveret.protocols.http.connection import nothing
 ROOM_OCTETS: Final = 64 << 20
 
 
-class Share:
+class MemoryShare:
     """The memory that one answer takes up or waits for. `then` is called when there is room."""
 
     __slots__ = ("_broker", "_room", "octets", "then")
 
-    def __init__(self, room: Room, broker: Broker, octets: int, then: Callable[[], None]) -> None:
+    def __init__(self, room: MemoryBudget, broker: Broker, octets: int, then: Callable[[], None]) -> None:
         self._room = room
         self._broker = broker
         self.octets = octets
@@ -59,7 +59,7 @@ class Share:
             self._broker.timers.at(self._broker.now, self._room.serve)
 
 
-class Room:
+class MemoryBudget:
     """A limit of memory in bytes, and the shares that have been taken or wait; a broker has one for each purpose."""
 
     __slots__ = ("line", "octets", "taken")
@@ -67,7 +67,7 @@ class Room:
     def __init__(self, octets: int = ROOM_OCTETS) -> None:
         self.octets = octets
         self.taken = 0
-        self.line: dict[Share, None] = {}  # shares that wait, in order
+        self.line: dict[MemoryShare, None] = {}  # shares that wait, in order
 
     def serve(self, now: float) -> None:
         """Give shares to those in line, in order, while there is room."""
@@ -80,24 +80,24 @@ class Room:
             share.then()
 
 
-def room_of(broker: Broker) -> Room:
+def room_of(broker: Broker) -> MemoryBudget:
     """Return the broker's room for bulk answers, made when it is first needed."""
-    return broker.kept(Room)
+    return broker.kept(MemoryBudget)
 
 
-def bodies_of(broker: Broker) -> Room:
+def bodies_of(broker: Broker) -> MemoryBudget:
     """Return the broker's room for large bodies of requests, made when it is first needed."""
-    return broker.kept(Room, "bodies")
+    return broker.kept(MemoryBudget, "bodies")
 
 
-def lists_of(broker: Broker) -> Room:
+def lists_of(broker: Broker) -> MemoryBudget:
     """Return the broker's room for long lists, made when it is first needed."""
-    return broker.kept(Room, "lists")
+    return broker.kept(MemoryBudget, "lists")
 
 
-def taken_now(room: Room, broker: Broker, octets: int) -> Share | None:
+def taken_now(room: MemoryBudget, broker: Broker, octets: int) -> MemoryShare | None:
     """Return a share if there is room for it at once. Without others, it may be larger than the room."""
     if room.taken and room.taken + octets > room.octets:
         return None
     room.taken += octets
-    return Share(room, broker, octets, nothing)
+    return MemoryShare(room, broker, octets, nothing)

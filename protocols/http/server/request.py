@@ -1,6 +1,6 @@
 """Define routes, the tags that they require, and the request that their functions get.
 
-A function gets an `Asked` and returns content for JSON, a whole response, or a `Later`; it raises the core's failures,
+A function gets a `Request` and returns content for JSON, a whole response, or a `Later`; it raises the core's failures,
 or `Refused` for a status that only HTTP has.
 """
 
@@ -56,7 +56,7 @@ class Level(Enum):
 
 
 @attrs.frozen
-class Asked:
+class Request:
     """A request that has been admitted."""
 
     broker: Broker
@@ -124,7 +124,7 @@ def whole(described: str, given: str, least: int, most: int) -> int:
     return int(given)
 
 
-Answer: TypeAlias = Callable[[Asked], "Json | Later | Response"]
+Answer: TypeAlias = Callable[[Request], "Json | Later | Response"]
 
 
 @attrs.frozen

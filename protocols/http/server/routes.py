@@ -18,8 +18,8 @@ from leveret.protocols.http import management, metrics, web_page
 from leveret.protocols.http.bulk import branches, leases, pipelines, publish, staging, streams, super_streams
 from leveret.protocols.http.connection import Response
 from leveret.protocols.http.management.requester import sees_all, visible_hosts
-from leveret.protocols.http.server.request import Asked, Level, Refused, Route
-from leveret.protocols.http.server.router import Tree
+from leveret.protocols.http.server.request import Level, Refused, Request, Route
+from leveret.protocols.http.server.route_tree import RouteTree
 from leveret.values import Json, Value
 
 LOG_LINES: Final = 200  # unless the request has a count
@@ -29,7 +29,7 @@ LOG_ID_MAX: Final = (1 << 63) - 1
 # The functions.
 
 
-def index(asked: Asked) -> Json | Response:
+def index(asked: Request) -> Json | Response:
     """Answer browsers with the web page, and programs with the list of routes."""
     if web_page.is_wanted(asked):
         return web_page.page(asked)
@@ -37,12 +37,12 @@ def index(asked: Asked) -> Json | Response:
     return {"product": "Leveret", "routes": routes}
 
 
-def health(asked: Asked) -> Json:
+def health(asked: Request) -> Json:
     """Answer `ok`, which shows that the node works."""
     return {"status": "ok"}
 
 
-def status(asked: Asked) -> Json:
+def status(asked: Request) -> Json:
     """Return the status of the node; users that may not see everything get counts of their own virtual hosts only."""
     told = asked.operations.status()
     if sees_all(asked):
@@ -61,7 +61,7 @@ def status(asked: Asked) -> Json:
     }
 
 
-def reload(asked: Asked) -> Json:
+def reload(asked: Request) -> Json:
     report = asked.operations.reload()
     if report.problems:
         more: dict[str, Json] = {"problems": report.problems}
@@ -69,20 +69,20 @@ def reload(asked: Asked) -> Json:
     return {"changed": report.changed, "needs_restart": report.needs_restart, "refused": report.refused}
 
 
-def plugins(asked: Asked) -> Json:
+def plugins(asked: Request) -> Json:
     return asked.operations.plugins()
 
 
-def reload_plugins(asked: Asked) -> Json:
+def reload_plugins(asked: Request) -> Json:
     return asked.operations.reload_plugins()
 
 
-def log(asked: Asked) -> Json:
+def log(asked: Request) -> Json:
     """Return the levels of the log: of the whole, and of each category."""
     return {"level": log_levels.level(), "levels": log_levels.levels()}
 
 
-def log_lines(asked: Asked) -> Json:
+def log_lines(asked: Request) -> Json:
     """Return the last lines of the log, which are kept in memory. Raises NotFound if this node keeps none."""
     asked.only("after", "level", "category", "text", "count")
     level = asked.one("level", "debug")
@@ -104,7 +104,7 @@ def no_level(level: str) -> PreconditionFailed:
     return PreconditionFailed(f"'{level[:40]}' is no level of the log; {', '.join(log_levels.LEVELS)} are")
 
 
-def set_log_level(asked: Asked) -> Json:
+def set_log_level(asked: Request) -> Json:
     """Set the level of the log, or of one category, until the next reload or start."""
     asked.only("category")
     level, category = asked.arguments["level"], asked.one("category", "")
@@ -117,17 +117,17 @@ def set_log_level(asked: Asked) -> Json:
     return log(asked)
 
 
-def logins(asked: Asked) -> Json:
+def logins(asked: Request) -> Json:
     """Return how many logins are remembered."""
     return {**asked.broker.access.remembered_logins()}
 
 
-def forget_logins(asked: Asked) -> Json:
+def forget_logins(asked: Request) -> Json:
     """Forget them, and return how many there were."""
     return {**asked.broker.access.forget_logins()}
 
 
-def explained(asked: Asked) -> Json:
+def explained(asked: Request) -> Json:
     asked.only("vhost", "exchange", "key", "header", "user")
     host = asked.broker.virtual_host(asked.one("vhost", "/"))
     headers = dict(map(header, asked.query.get("header", ())))
@@ -178,10 +178,10 @@ ROUTES: Final = (
 )
 
 
-TREE: Final = Tree(ROUTES)
+TREE: Final = RouteTree(ROUTES)
 
 
-def find(method: str, path: str, tree: Tree = TREE) -> tuple[Route, dict[str, str]]:
+def find(method: str, path: str, tree: RouteTree = TREE) -> tuple[Route, dict[str, str]]:
     """Return the route and the arguments in the path. Raises Refused: 404, or 405 if another method would do.
 
     HEAD is GET without the body. A slash at the end is ignored unless there is a route with it.

@@ -10,7 +10,7 @@ from leveret.outbox import Outbox
 from leveret.protocols.shared.machine.contract import Writer
 
 if TYPE_CHECKING:
-    from leveret.frontend import FrontEnd
+    from leveret.front_end import FrontEnd
 
 
 class OutboxWriter(Writer):

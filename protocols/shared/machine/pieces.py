@@ -19,7 +19,7 @@ def keep(pieces: list[bytes], piece: bytes) -> None:
 LARGE: Final = 1 << 18  # bytes, which take 20 us to join, and are sent in one go
 
 
-class Gathered:
+class Pieces:
     """Bytes that are gathered in large pieces from the beginning, because the whole may be long."""
 
     __slots__ = ("_parts", "_pieces", "_size", "octets")

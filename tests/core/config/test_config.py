@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.config.compat import FlowMechanism
+from leveret.config.config import Config, ConfigError, load, parse
 from leveret.config.docs import documentation
-from leveret.config.load import Config, ConfigError, load, parse
 from leveret.config.records import Record, RecordOf, difference, keys_of, variables
 from leveret.config.sections import GUEST, PermissionEntry
 from leveret.config.types import Address

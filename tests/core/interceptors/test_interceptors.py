@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from leveret.broker import Outcome
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.errors import PreconditionFailed
 from leveret.exchanges.exchange_type import Exchange
 from leveret.interceptor import Interceptor

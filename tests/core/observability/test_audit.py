@@ -12,7 +12,7 @@ import pytest
 from leveret.broker import Broker
 from leveret.client import Client
 from leveret.clock import ManualClock
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.errors import AccessRefused
 from leveret.observability.audit import PATH_MAX, Audit
 from leveret.security.access import Access

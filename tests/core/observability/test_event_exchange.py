@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.alarms import Alarms
 from leveret.broker import Broker
 from leveret.client import Client
 from leveret.clock import ManualClock
-from leveret.flow import Alarms
 from leveret.observability.event_exchange import EVENTS, PENDING_MAX, AlarmEvents, EventExchange
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.queues.queue import Queue

@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.config.records import keys_of
 from leveret.config.sections import LogFileSettings, LogLevels, LogSettings
 from leveret.observability import log_levels

@@ -92,9 +92,8 @@ class Model:
         self.dead: Counter[tuple[int, str]] = Counter()  # those that were dead-lettered
         # how often the first was served while the second could have been, since that was served or could not
         self.passed: Counter[tuple[Taker, Taker]] = Counter()
-        self.starved: Counter[Taker] = (
-            Counter()
-        )  # how often its window's credit went to others while it could take
+        # how often its window's credit went to others while it could take
+        self.starved: Counter[Taker] = Counter()
 
     # Looking.
 

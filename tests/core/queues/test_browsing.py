@@ -9,10 +9,10 @@ import pytest
 from leveret.broker import Outcome
 from leveret.errors import AccessRefused, PreconditionFailed
 from leveret.outbox import OVERHEAD
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import Queue
 from leveret.queues.search import TESTS
-from leveret.queues.searchable_level import SearchedLane
+from leveret.queues.searched_lane import SearchedLane
 from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import (
     DEAD,

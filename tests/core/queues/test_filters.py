@@ -13,7 +13,7 @@ from leveret.errors import AccessRefused
 from leveret.outbox import OVERHEAD
 from leveret.queues.queue import Queue
 from leveret.queues.search import TESTS
-from leveret.queues.searchable_level import SearchedLane
+from leveret.queues.searched_lane import SearchedLane
 from leveret.queues.work_queue import WorkQueue
 from leveret.selectors.parser import compile_selector
 from leveret.testing.fakes import fake_message

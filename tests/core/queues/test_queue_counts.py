@@ -102,4 +102,4 @@ def test_every_count_is_changed_by_its_owner() -> None:
         if each.object == "self" and each.function != "__init__"
     }
     assert {(owner, name) for owner, names in OWNED.items() for name in names} <= found
-    assert {"WorkQueue", "StreamQueue", "LastValueQueue", "NumberedGroupedQueue"} <= queue_kinds()
+    assert {"WorkQueue", "StreamQueue", "LastValueQueue", "SequencedMessageGroupQueue"} <= queue_kinds()

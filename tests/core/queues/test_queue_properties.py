@@ -18,9 +18,9 @@ from leveret.errors import AccessRefused
 from leveret.limits import Overflow, QueueLimits
 from leveret.message import Message
 from leveret.queues import search
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import REJECTED
-from leveret.queues.searchable_level import GAPS, SearchedLane
+from leveret.queues.searched_lane import GAPS, SearchedLane
 from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, Only, SharedWindow
 from tests.core.queues.queue_model import ACCEPTED, LETTERS, PURGED, REFUSED, Item, Model, Taker, body, number

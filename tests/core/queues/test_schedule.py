@@ -11,8 +11,8 @@ from leveret.message import Facts, Message
 from leveret.policy import ApplyTo, Policy
 from leveret.protocols.amqp010.broker.encoding import ENCODING as ENCODING010
 from leveret.protocols.amqp091.broker.encoding import ENCODING as ENCODING091
+from leveret.queues.backoff import LONGEST_S, Backoff
 from leveret.queues.queue import Queue
-from leveret.queues.retry import LONGEST_S, Backoff
 from leveret.queues.work_queue import WorkQueue
 from leveret.transaction import Transaction
 from leveret.values import Properties, Table, Timestamp, Value

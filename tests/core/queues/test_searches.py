@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import Counter
 
 from leveret.message import Facts, Message
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import Queue
 from leveret.queues.search import TEST_OCTETS, TESTS
-from leveret.queues.searchable_level import GAPS, SearchedLane
+from leveret.queues.searched_lane import GAPS, SearchedLane
 from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, Only, letters, waiting
 from tests.harness.bench import ENCODING, CoreBench, message

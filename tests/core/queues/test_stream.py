@@ -9,7 +9,7 @@ import pytest
 from leveret.broker import Outcome
 from leveret.errors import PreconditionFailed, Unsupported
 from leveret.policy import Policy
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.search import TESTS
 from leveret.queues.stream import StreamQueue, starting_offset, starting_time
 from leveret.queues.stream_log import MemoryLog

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.broker import Broker
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.errors import LimitReached
 from leveret.security import password_checks
 from leveret.security.access import Access, User

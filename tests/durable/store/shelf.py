@@ -95,9 +95,8 @@ class Found:
     """Everything that a start finds."""
 
     objects: list[tuple[str, str]]
-    chunks: dict[
-        int, tuple[bytes | None, int, bytes | None]
-    ]  # first to entries, octets of messages, settled bits
+    # first to entries, octets of messages, settled bits
+    chunks: dict[int, tuple[bytes | None, int, bytes | None]]
     marks: dict[int, int]
 
 

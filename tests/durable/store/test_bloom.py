@@ -15,7 +15,7 @@ from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.protocols.amqp091.codec.wire import BasicProperties
 from leveret.queues.stream import StreamQueue
-from leveret.selectors.bloom import FILTER_MAX, FILTER_OCTETS, WantedValues, filter_of
+from leveret.selectors.bloom import FILTER_MAX, FILTER_OCTETS, BloomQuery, filter_of
 from leveret.values import Value
 from tests.core.fakes import FakeConsumer
 from tests.durable.site import Site, land_all
@@ -49,24 +49,24 @@ def packed(*values: str | None, first: int = 0, size: int = 1, octets: int = FIL
 def test_what_is_in_a_block_is_never_missed(others: list[str | None], value: str | None, octets: int) -> None:
     bits = filter_of([*others, value], octets)
     assert len(bits) == octets
-    assert WantedValues([value]).may_be_in(bits)
-    assert WantedValues(["never there", value]).may_be_in(bits)
+    assert BloomQuery([value]).may_be_in(bits)
+    assert BloomQuery(["never there", value]).may_be_in(bits)
 
 
 @pytest.mark.parametrize(("values", "octets", "most"), [(10, 16, 0.01), (20, 16, 0.08), (100, 255, 0.01)])
 def test_few_blocks_are_read_in_vain(values: int, octets: int, most: float) -> None:
-    wanted = WantedValues(["wanted"])
+    wanted = BloomQuery(["wanted"])
     blocks = [filter_of((f"{number} {n}" for n in range(values)), octets) for number in range(2000)]
     assert sum(map(wanted.may_be_in, blocks)) <= most * len(blocks)
 
 
 def test_a_block_without_a_filter_may_have_anything() -> None:
-    assert WantedValues(["a"]).may_be_in(b"")
+    assert BloomQuery(["a"]).may_be_in(b"")
 
 
 def test_messages_without_a_value_are_wanted_by_themselves() -> None:
-    assert not WantedValues([None]).may_be_in(filter_of(["a", "b"], 16))
-    assert WantedValues(["z", None]).may_be_in(filter_of(["a", None], 16))
+    assert not BloomQuery([None]).may_be_in(filter_of(["a", "b"], 16))
+    assert BloomQuery(["z", None]).may_be_in(filter_of(["a", None], 16))
 
 
 # The block.
@@ -140,7 +140,7 @@ def test_a_search_passes_over_nothing_that_is_wanted(
 ) -> None:
     reader = one_segment(*map(tuple, blocks), size=size)
     values = [value for each in blocks for value in each]
-    wanted = WantedValues(["b"])
+    wanted = BloomQuery(["b"])
     while offset < len(values):
         place = reader.wanted(1, 0, offset, len(values), wanted)
         assert "b" not in values[offset : place.first]
@@ -160,7 +160,7 @@ def test_what_is_not_wanted_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None
         return reader.octets[at : at + length]
 
     monkeypatch.setattr(reader, "read", counted)
-    place = reader.wanted(1, 0, 0, reader.span.next, WantedValues(["b"]))
+    place = reader.wanted(1, 0, 0, reader.span.next, BloomQuery(["b"]))
     octets = reader.blocks(1, 0, place.first, place.next, place.octets)
     found = list(range(*block.range_of(octets)))
     assert found == [210, 211]
@@ -173,7 +173,7 @@ def test_a_search_looks_at_so_many_blocks_and_goes_on_later(monkeypatch: pytest.
     places = []
     offset = 0
     while True:
-        place = reader.wanted(1, 0, offset, 13, WantedValues(["b"]))
+        place = reader.wanted(1, 0, offset, 13, BloomQuery(["b"]))
         places.append((place.first, bool(place.octets)))
         if place.octets or place.first == 13:
             break
@@ -185,10 +185,10 @@ def test_a_damaged_filter_is_a_hole_of_one_block() -> None:
     reader = one_segment(("a",), ("a",), ("b",))
     at = block.header(reader.octets).octets + block.HEADER_OCTETS
     reader.octets = reader.octets[:at] + bytes([reader.octets[at] ^ 1]) + reader.octets[at + 1 :]
-    place = reader.wanted(1, 0, 0, 3, WantedValues(["b"]))
+    place = reader.wanted(1, 0, 0, 3, BloomQuery(["b"]))
     assert (place.first, place.octets) == (1, 0)
     with pytest.raises(DamagedError, match="filter") as damage:
-        reader.wanted(1, 0, 1, 3, WantedValues(["b"]))
+        reader.wanted(1, 0, 1, 3, BloomQuery(["b"]))
     assert damage.value.next == 2
 
 

@@ -23,7 +23,7 @@ from leveret.durable.store.database import PAGE_OCTETS
 from leveret.durable.store.folder import MESSAGES, META, BadFolder
 from leveret.durable.store.memory import MemoryStore
 from leveret.durable.store.sqlite import SqliteStore
-from leveret.server.node.persistence import Keeper
+from leveret.server.node.persistence import Persistence
 from tests.durable.store.shelf import Found, Shelf, append, content_of, entries, quick_folder
 from tests.harness.bench import ENCODING, CoreBench
 
@@ -361,7 +361,7 @@ def test_a_node_says_at_its_start_what_is_damaged(closed: Sample, caplog: pytest
         octets[at - 4 * PAGE_OCTETS : at] = bytes(4 * PAGE_OCTETS)
 
     store = SqliteStore(closed.damaged(MESSAGES, spoiled))
-    Keeper(CoreBench().broker, store, None, []).recover()
+    Persistence(CoreBench().broker, store, None, []).recover()
     said = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert any(text.startswith("the store is damaged: ") and MESSAGES in text for text in said)
     assert store.damage

@@ -14,6 +14,7 @@ from threading import Event
 
 import pytest
 
+from leveret.alarms import free_octets
 from leveret.durable.store import wal_tail
 from leveret.durable.store import writer as writer_module
 from leveret.durable.store.commit_statement import DO
@@ -34,7 +35,6 @@ from leveret.durable.store.reserve import (
 from leveret.durable.store.reserve import PLENTY as TIMES
 from leveret.durable.store.sqlite import SqliteStore
 from leveret.durable.store.writer import PORTION_CHUNKS
-from leveret.flow import free_octets
 from tests.crash.failing import fill, small_disk, why_no_small_disk
 from tests.durable.store.shelf import Shelf, entries
 from tests.durable.store.test_writer import FULL, Faulty, make_faulty

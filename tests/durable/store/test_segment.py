@@ -12,7 +12,7 @@ from leveret.durable.store import segment
 from leveret.durable.store.block import HEADER_OCTETS, pack
 from leveret.durable.store.contract import BlockRange, Chunk, Reader, Span
 from leveret.durable.store.segment import Looks, gaps
-from leveret.selectors.bloom import WantedValues
+from leveret.selectors.bloom import BloomQuery
 from tests.durable.store.shelf import append, bodies_in, content_of
 
 WHOLE = 1 << 30
@@ -85,7 +85,7 @@ class OneSegment(Reader):
     def blocks(self, stream: int, segment: int, offset: int, until: int, octets: int) -> bytes:
         return self.looks.blocks(self.span, self.read, offset, until, octets)
 
-    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: WantedValues) -> BlockRange:
+    def wanted(self, stream: int, segment: int, offset: int, until: int, wanted: BloomQuery) -> BlockRange:
         return self.looks.wanted(self.span, self.read, offset, until, wanted)
 
     def offset_since(self, stream: int, segment: int, until: int, arrived: int) -> int:

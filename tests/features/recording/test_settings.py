@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.config.load import ConfigError, parse
+from leveret.config.config import ConfigError, parse
 from leveret.features.recording.records import RecordKind
 from leveret.server.node.assembly import record, recordings
 from tests.harness.bench import CoreBench

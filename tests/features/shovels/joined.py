@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from leveret.frontend import Dial, FrontEnd
+from leveret.front_end import Dial, FrontEnd
 from leveret.outbox import Outbox
-from leveret.protocols.amqp091.broker.adapter import Connection091, remote_ends
+from leveret.protocols.amqp091.broker.adapter import Adapter091, remote_ends
 from leveret.values import Json
 from tests.harness.bench import ClientBench
 from tests.harness.http import FakeNode
@@ -42,7 +42,7 @@ class Network(FakeNode):
             return
         limits = self.there.config.limits
         box = Outbox(self.there.ready, limits.outbox_size_max)
-        theirs = Connection091(self.there.broker, self.there.config, box, LOOPBACK, self.there.broker.now)
+        theirs = Adapter091(self.there.broker, self.there.config, box, LOOPBACK, self.there.broker.now)
         self.lines.append(Line(ours, theirs))
         ours.receive(b"", self.here.broker.now)
 

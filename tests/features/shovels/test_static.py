@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.config.load import Config, ConfigError, parse
+from leveret.config.config import Config, ConfigError, parse
 from leveret.errors import PreconditionFailed
 from leveret.features.shovels.components import parameters_of
 from leveret.features.shovels.shovels import shovels_of

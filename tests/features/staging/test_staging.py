@@ -22,7 +22,7 @@ from leveret.features.staging.staging import (
     new_staging,
 )
 from leveret.message import Message
-from leveret.queues.deferred_free import PAUSE_S
+from leveret.queues.discarded_messages import PAUSE_S
 from leveret.values import Value
 from tests.core.fakes import waiting
 from tests.harness.bench import CoreBench, message

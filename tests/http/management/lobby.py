@@ -12,8 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from leveret.frontend import FrontEnd
-from leveret.frontend import Peer as Address
+from leveret.front_end import FrontEnd
+from leveret.front_end import Peer as Address
 from leveret.observability.history import History
 from leveret.operations import Connected
 from leveret.outbox import Outbox

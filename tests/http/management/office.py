@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from leveret.config.load import Config, parse
+from leveret.config.config import Config, parse
 from leveret.durable.store.memory import MemoryStore
 from leveret.queues.queue import Queue
 from leveret.security.passwords import Cost, Hashing

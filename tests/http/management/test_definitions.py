@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.limits import QueueType, UserLimits, VirtualHostLimits
 from leveret.policy import ApplyTo, Policy
 from leveret.protocols.http.management import definitions
-from leveret.protocols.http.server.turns import PAUSE_S
+from leveret.protocols.http.server.portioned_answers import PAUSE_S
 from leveret.security.passwords import PasswordHash
 from leveret.selectors.parser import compile_selector
 from leveret.virtual_host import Description

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from leveret.config.load import parse
-from leveret.protocols.http.server.turns import PAUSE_S
+from leveret.config.config import parse
+from leveret.protocols.http.server.portioned_answers import PAUSE_S
 from leveret.security.passwords import PasswordHash
 from leveret.values import Json
 from tests.http.management.office import ABSENT, Office, told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.limits import NodeLimits
 from leveret.operations import Listening
 from leveret.values import Json

@@ -12,7 +12,7 @@ from leveret.protocols.http.management import lists
 from leveret.protocols.http.management.lists import Wish, listed, rank
 from leveret.protocols.http.management.patterns import name_filter
 from leveret.protocols.http.server.memory_budget import lists_of, taken_now
-from leveret.protocols.http.server.request import Asked
+from leveret.protocols.http.server.request import Request
 from leveret.values import Json
 from tests.harness.bench import message
 
@@ -238,9 +238,9 @@ def test_long_lists_share_a_room(lobby: Lobby) -> None:
     assert room.taken == 0
 
 
-def asked_with(lobby: Lobby, query: str) -> Asked:
+def asked_with(lobby: Lobby, query: str) -> Request:
     pairs = [pair.partition("=") for pair in query.split("&") if pair]
-    return Asked(lobby.broker, {}, {name: [value] for name, _, value in pairs})
+    return Request(lobby.broker, {}, {name: [value] for name, _, value in pairs})
 
 
 # Memory.

@@ -13,7 +13,7 @@ from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.protocols.amqp10.broker.encoding import ENCODING as ENCODING10
 from leveret.protocols.http.management import messages, move
-from leveret.queues.filtered import Sieve
+from leveret.queues.filtered import FilteredQueue
 from leveret.queues.stream import StreamQueue
 from leveret.security.access import Permissions
 from leveret.selectors.parser import compile_selector
@@ -488,7 +488,7 @@ def test_a_move_needs_to_read_here_and_to_write_there(office: Office) -> None:
 
 def test_what_would_lose_messages_is_no_place_to_move_them_to(office: Office) -> None:
     selector = compile_selector("color = 'red'")
-    assert isinstance(office.host.declare_queue("sieve", durable=True, selector=selector), Sieve)
+    assert isinstance(office.host.declare_queue("sieve", durable=True, selector=selector), FilteredQueue)
     put_durable(office, b"1")
     for to in ("q", "sieve"):
         assert office.post(MOVE, {"to": to}).status == 400

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.flow import Alarms, DiskMonitor, MemoryMonitor
+from leveret.alarms import Alarms, DiskMonitor, MemoryMonitor
 from leveret.operations import Listening
 from leveret.protocols.amqp091.codec import methods as m
 

@@ -82,9 +82,8 @@ def test_permissions_hold_for_queues(lobby: Lobby) -> None:
     assert "yours" not in lobby.host.queues
     lobby.ask("PUT", f"{Q}/yours")
     assert lobby.ask("DELETE", f"{Q}/yours", user="clerk").status == 401
-    assert (
-        lobby.ask("DELETE", f"{Q}/no%20matter", user="clerk").status == 401
-    )  # whether it is there, he is not told
+    # whether it is there, he is not told
+    assert lobby.ask("DELETE", f"{Q}/no%20matter", user="clerk").status == 401
     assert "yours" in lobby.host.queues
     assert lobby.ask("PUT", "/api/queues/other/mine", user="clerk").status == 401
     assert lobby.ask("PUT", f"{Q}/mine2", user="watcher").status == 401

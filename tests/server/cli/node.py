@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from leveret.broker import Broker
 from leveret.clock import ManualClock
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.protocols.amqp091.broker.encoding import ENCODING
-from leveret.protocols.http.server.adapter import ControlConnection
+from leveret.protocols.http.server.adapter import ControlAdapter
 from leveret.security.passwords import Cost, Hashing
 from leveret.server import cli
 from leveret.server.cli.api_commands import Working
@@ -63,7 +63,7 @@ class Memory(ControlClient):
         response = Response(self._answer(line.connection), method)
         return response.status, response.body.decode(), response.headers.get("Leveret-Holds", "")
 
-    def _answer(self, connection: ControlConnection) -> bytes:
+    def _answer(self, connection: ControlAdapter) -> bytes:
         """What is answered in portions comes as time goes by."""
         broker = self._node.broker
         clock = broker.clock

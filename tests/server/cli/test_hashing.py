@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from leveret.broker import Broker
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.security.passwords import PasswordHash
 from leveret.server import cli
 from leveret.server.cli import password_hash

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.config.load import Config, parse
+from leveret.config.config import Config, parse
 from leveret.server import cli
 from leveret.server.cli import commands, serve
 from leveret.server.cli.text import explained
@@ -431,7 +431,7 @@ def test_a_refusal_is_told_with_what_would_have_happened():
 def test_help_does_not_wait_for_the_broker_to_load():
     code = (
         "import sys; from leveret.server import cli; cli.parser({}); "
-        "sys.exit(bool({'trio', 'attrs', 'leveret.config.load', 'http.client'} & set(sys.modules)))"
+        "sys.exit(bool({'trio', 'attrs', 'leveret.config.config', 'http.client'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -440,7 +440,7 @@ def test_help_does_not_wait_for_the_broker_to_load():
 def test_asking_a_node_does_not_load_one(url: str):
     code = (
         "import sys; from leveret.server import cli; done = cli.main(sys.argv[1:], {}); "
-        "sys.exit(done or bool({'trio', 'leveret.config.load', 'leveret.broker'} & set(sys.modules)))"
+        "sys.exit(done or bool({'trio', 'leveret.config.config', 'leveret.broker'} & set(sys.modules)))"
     )
     asking = [sys.executable, "-c", code, "status", "--url", url]
     assert subprocess.run(asking, check=False, stdout=subprocess.DEVNULL).returncode == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.server.topology_file.model import BINDING, EXCHANGE, POLICY, QUEUE, Settings, canonical, meaning
 from leveret.server.topology_file.reader import from_definitions, from_json, from_toml, read_file
 

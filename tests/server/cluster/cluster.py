@@ -11,7 +11,7 @@ import attrs
 import pika
 import trio
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.durable.store.contract import Store
 from leveret.server.cluster.lease import LOOK_S, NodeState
 from leveret.server.cluster.member import Member

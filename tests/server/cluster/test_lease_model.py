@@ -77,9 +77,8 @@ class TwoNodes(RuleBasedStateMachine):
         self.nodes = {"a": Node("a", 0.0), "b": Node("b", -1000.0)}
         self.time = 0.0
         self.confirmed: dict[int, tuple[int, str]] = {}
-        self.silenced: set[int] = (
-            set()
-        )  # epochs whose owner was succeeded because it was quiet, and not before
+        # epochs whose owner was succeeded because it was quiet, and not before
+        self.silenced: set[int] = set()
         self.made = 0
 
     @rule(seconds=st.sampled_from((0.1, 1.0, 4.0)))

@@ -181,10 +181,10 @@ def test_an_owner_that_was_stopped_in_its_poll_reads_nothing_of_what_the_poll_ha
             second._flush_output(lambda: True)
             found: list[tuple[int, int]] = []
             while len(found) < 2:
-                found = node.rounds._poll.poll(1.0)
+                found = node.poller._poll.poll(1.0)
             ttl_s, node.term.own._ttl_s = node.term.own._ttl_s, -1.0
             sent = sum(each.octets_sent for each in node.transports.values())
-            node.rounds._go_round(found)
+            node.poller._go_round(found)
             assert node.suspended
             assert node.broker.virtual_hosts["/"].queues["q"].ready == 1
             assert sum(each.octets_sent for each in node.transports.values()) == sent

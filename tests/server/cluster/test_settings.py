@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.config.load import Config, ConfigError, parse
+from leveret.config.config import Config, ConfigError, parse
 
 STORE = '[store]\nengine = "postgres"\n'
 WHOLE = STORE + '[cluster]\nname = "prod"\naddress = "10.0.0.1:5680"\n'

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from leveret.broker import Broker
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.limits import QueueType
 from leveret.server.definitions.importer import apply, load_files
 from leveret.server.definitions.reader import read

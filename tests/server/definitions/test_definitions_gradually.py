@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leveret.config.load import ConfigError
+from leveret.config.config import ConfigError
 from leveret.config.types import Problem
 from leveret.server.definitions import incremental_reader
 from leveret.server.definitions.reader import Definitions, read_content

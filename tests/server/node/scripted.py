@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from leveret.config.load import Config, parse
-from leveret.frontend import FrontEnd, Peer, Protocol
+from leveret.config.config import Config, parse
+from leveret.front_end import FrontEnd, Peer, Protocol
 from leveret.outbox import Outbox
 from leveret.server.node.node import Node
 

@@ -10,8 +10,8 @@ import attrs
 import pytest
 
 from leveret.broker import Broker
-from leveret.config.load import Config, ConfigError, parse
-from leveret.frontend import Protocol
+from leveret.config.config import Config, ConfigError, parse
+from leveret.front_end import Protocol
 from leveret.policy import Policy
 from leveret.protocols.http.registration import PROTOCOL
 from leveret.security.access import Permission

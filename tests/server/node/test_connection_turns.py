@@ -8,7 +8,7 @@ import pytest
 
 from leveret.broker import TURN_S, WORK_MAX
 from leveret.clock import Clock
-from leveret.frontend import FrontEnd
+from leveret.front_end import FrontEnd
 from leveret.outbox import Outbox
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp091.codec import methods as m

@@ -11,7 +11,7 @@ import attrs
 import pytest
 import trio
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
 from leveret.message import Message
 from leveret.testing.fakes import FakeEncoding

@@ -17,16 +17,16 @@ from uuid import UUID
 
 from leveret.errors import Failure
 from leveret.protocols.amqp10.broker.errors import refusal
-from leveret.protocols.amqp10.broker.management.requests import Administration
+from leveret.protocols.amqp10.broker.management.administration import Administration
 from leveret.protocols.amqp10.broker.management.syntax import Response
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError, Ends
 from leveret.protocols.amqp10.codec.sections import MalformedError, code_of
 from leveret.protocols.amqp10.codec.types import Described, ULong, Value, encode, value_at
 from leveret.protocols.amqp10.machine.contract import IncomingOwner, OutgoingOwner
+from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
 from leveret.protocols.amqp10.machine.link import size_exceeded
-from leveret.protocols.amqp10.machine.receiving import IncomingLink
-from leveret.protocols.amqp10.machine.sending import OutgoingLink
+from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
 
 if TYPE_CHECKING:
     from leveret.protocols.amqp10.broker.session import ServedSession

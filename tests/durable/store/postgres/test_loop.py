@@ -14,7 +14,7 @@ import pika
 import pytest
 import trio
 
-from leveret.config.load import parse
+from leveret.config.config import parse
 from leveret.durable.store.contract import Chunk
 from leveret.durable.store.postgres.scratch import Scratch
 from leveret.durable.store.postgres.session import Database
@@ -69,7 +69,7 @@ async def node(database: Database, folder: Path) -> AsyncIterator[Node]:
     made = Node(parse(CONFIG, {}, PLACES), closing_s=0.1, store=store)
     async with made:
         yield made
-        made.keeper.fail()
+        made.persistence.fail()
 
 
 def connection(made: Node) -> pika.BlockingConnection:

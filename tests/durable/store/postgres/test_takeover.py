@@ -156,9 +156,8 @@ def test_a_merged_chunk_is_read_while_a_reader_still_has_those_that_it_replaced(
         assert messages_of(1)(reader) == old.messages
         shelf.commit(replaced=[([1, 3], merged)])
         assert shelf.read(messages_of(3)) == shelf.read(messages_of(1)) == merged.messages
-        if (
-            not is_taken_over
-        ):  # else it would have to bring them once more, and the database has them no longer
+        # else it would have to bring them once more, and the database has them no longer
+        if not is_taken_over:
             assert messages_of(1)(reader) == old.messages
     assert shelf.read(messages_of(3)) == merged.messages
     shelf.store.close(None)

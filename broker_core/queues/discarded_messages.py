@@ -1,0 +1,41 @@
+"""Discarded messages are freed in portions: freeing those of a long queue at once takes 0.2 s a million."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    from leveret.clock import Timers
+    from leveret.delivery import Delivery
+    from leveret.message import Message
+
+PORTION: Final = 20_000  # messages: 4 ms
+PAUSE_S: Final = 0.001  # between portions, for the broker's other work
+
+Pile: TypeAlias = "deque[Delivery] | list[Delivery] | list[Message]"
+
+
+class DiscardedMessages:
+    """Piles of messages that are being freed. The caller must hold no reference to a pile that it adds."""
+
+    def __init__(self, timers: Timers) -> None:
+        self._timers = timers
+        self._piles: list[Pile] = []
+
+    def add(self, pile: Pile, now: float) -> None:
+        """Free these in portions; a single portion is left to the caller's dropping it. `now` is monotonic seconds."""
+        if len(pile) <= PORTION:
+            return
+        self._piles.append(pile)
+        if len(self._piles) == 1:
+            self._timers.at(now + PAUSE_S, self._free)
+
+    def _free(self, now: float) -> None:
+        pile = self._piles[-1]
+        for _ in range(min(PORTION, len(pile))):
+            pile.pop()
+        if not pile:
+            self._piles.pop()
+        if self._piles:
+            self._timers.at(now + PAUSE_S, self._free)
