@@ -78,10 +78,6 @@ class Catalogue(ABC):
     def has(self, *names: str) -> bool:
         """True if a state of the thing of this kind and these names is kept; that may be its deletion."""
 
-    @abstractmethod
-    def is_of_file(self, *names: str) -> bool:
-        """True if the configuration file owns the thing: changes by clients then last until the node ends."""
-
     # Virtual hosts and what is in them.
 
     @abstractmethod

@@ -93,9 +93,6 @@ class StoredCatalogue(Catalogue):
     def has(self, *names: str) -> bool:
         return key_of(*names) in self.stored
 
-    def is_of_file(self, *names: str) -> bool:
-        return key_of(*names) in self._of_file
-
     def _keep_layered(self, key: str, record: Json) -> None:
         if self._origin is Origin.FILE:
             self._of_file.add(key)

@@ -35,7 +35,6 @@ from leveret.values import Id, Properties, Table
 
 URN: Final = re.compile(r"urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 UINT16_MAX: Final = 0xFFFF
-UINT64_MAX: Final = 0xFFFF_FFFF_FFFF_FFFF
 EXCHANGES: Final = "/exchanges/"
 QUEUES: Final = "/queues/"
 MESSAGE_ID: Final = "x-message-id"

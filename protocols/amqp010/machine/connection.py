@@ -41,7 +41,6 @@ __all__ = ["AmqpError", "Connection", "State"]
 
 
 CLASS_CONNECTION: Final = c.ConnectionStart.CLASS_CODE
-CLASS_SESSION: Final = c.SessionAttach.CLASS_CODE
 TEXT_MAX: Final = 255  # bytes of a str8
 RANGES_FEW: Final = 64  # of commands completed out of order; examining more takes as long as many commands
 NAME_MAX: Final = 1024  # bytes of a session's name, which is kept as long as the session

@@ -18,7 +18,7 @@ from leveret.config.file_objects import CONFIGURATION
 from leveret.errors import NotFound
 from leveret.protocols.http.connection import Later, Response, nothing
 from leveret.protocols.http.server.portioned_answers import PortionedAnswer
-from leveret.protocols.http.server.replies import API, json_response, not_authorised, refused_level
+from leveret.protocols.http.server.replies import API, json_response, not_authorised
 from leveret.protocols.http.server.request import Level, Request
 from leveret.values import Json
 from leveret.virtual_host import VirtualHost
@@ -71,12 +71,6 @@ def visible_hosts(asked: Request) -> list[VirtualHost]:
 
 def sees_all(asked: Request) -> bool:
     return not SEES_ALL.isdisjoint(asked.user.tags)
-
-
-def require_level(asked: Request, level: Level) -> None:
-    """Check a level that only some requests of a route need. Raises Refused."""
-    if not level.admits(asked.user):
-        raise refused_level(level)
 
 
 def not_there() -> NotFound:
