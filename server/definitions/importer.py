@@ -49,7 +49,6 @@ from leveret.server.definitions.reader import (
     VirtualHostDefinition,
     in_file,
     is_md5,
-    read_files,
 )
 from leveret.server.definitions.warnings import Warnings
 from leveret.server.definitions.warnings import steps as warnings_of
@@ -59,11 +58,6 @@ log: Final = logging.getLogger("leveret.definitions")
 
 D = TypeVar("D")
 THERE_ANYWAY: Final = frozenset({"", *(name for name, _, _ in PREDECLARED)})
-
-
-def load_files(broker: Broker, paths: Sequence[Path]) -> None:
-    """Read all files, then apply them in order. Raises ConfigError with every problem."""
-    load(broker, list(zip(paths, read_files(paths), strict=True)))
 
 
 def load(broker: Broker, files: Sequence[tuple[Path, Definitions]]) -> None:

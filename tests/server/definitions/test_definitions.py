@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import pytest
 from leveret.broker import Broker
 from leveret.config.config import ConfigError
 from leveret.limits import QueueType
-from leveret.server.definitions.importer import apply, load_files
-from leveret.server.definitions.reader import read
+from leveret.server.definitions.importer import apply, load
+from leveret.server.definitions.reader import read, read_files
 from leveret.server.definitions.warnings import Warnings
 from leveret.server.definitions.warnings import steps as warning_steps
 
@@ -99,6 +100,11 @@ EXPORTED: dict[str, Any] = {
         {"source": "t", "vhost": "/prod", "destination": "spare", "destination_type": "exchange", "routing_key": "y"},
     ],
 }  # fmt: skip
+
+
+def load_files(broker: Broker, paths: Sequence[Path]) -> None:
+    """Read all files, then apply them in order, as a node does. Raises ConfigError with every problem."""
+    load(broker, list(zip(paths, read_files(paths), strict=True)))
 
 
 def changed(**sections: object) -> str:
