@@ -26,7 +26,7 @@ from leveret.security.backends import Backend, BackendChain
 from leveret.security.guards import Logins
 from leveret.security.http_requests import Ask, no_network
 from leveret.security.password_checks import ANYWHERE, CheckOrigin, Checks, OffThread, Waiting, inline
-from leveret.security.passwords import NOBODYS, SALT_SIZE, Hashing, PasswordHash, octets_of
+from leveret.security.passwords import SALT_SIZE, Hashing, PasswordHash, octets_of
 
 if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
@@ -270,16 +270,6 @@ class Access:
     ) -> User | Waiting | None:
         """Return the user of what was shown as a token, None if it is refused, or `Waiting`. Raises LimitReached."""
         return None if self.tokens is None else self.tokens.authenticate(name, token, place)
-
-    def authenticate_password(self, name: str, password: str | bytes) -> User | None:
-        """Authenticate as `authenticate` does, blocking: for programs and tests, not for the broker's thread."""
-        if self.tokens is not None and self.is_token(password):
-            found = self.tokens.authenticate(name, password)
-            return found if isinstance(found, User) else None
-        user = self._users.get(name)
-        kept = None if user is None else user.password
-        matches = (kept or NOBODYS).matches(password)
-        return user if matches and kept is not None and password else None
 
     def remembered_logins(self) -> dict[str, int]:
         """Return how many logins are remembered, and how servers were asked about others."""

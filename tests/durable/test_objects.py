@@ -23,6 +23,7 @@ from leveret.virtual_host import PREDECLARED
 from tests.core.fakes import FakeConsumer, waiting
 from tests.durable.site import Site
 from tests.harness.bench import message
+from tests.harness.passwords import authenticate_password
 
 ARGUMENTS: Table = {
     "x-max-length": Int64(5),
@@ -374,9 +375,9 @@ def test_users_survive_with_their_hashes_and_never_a_password(site: Site) -> Non
     access.add_user("none")
     after = site.again()
     assert after.shape() == site.shape()
-    assert after.broker.access.authenticate_password("a", "pass word") is not None
-    assert after.broker.access.authenticate_password("b", "other") is not None
-    assert after.broker.access.authenticate_password("none", "") is None
+    assert authenticate_password(after.broker.access, "a", "pass word") is not None
+    assert authenticate_password(after.broker.access, "b", "other") is not None
+    assert authenticate_password(after.broker.access, "none", "") is None
     assert "pass word" not in json.dumps(after.objects)
 
 

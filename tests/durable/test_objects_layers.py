@@ -15,6 +15,7 @@ from leveret.security.access import User
 from leveret.security.passwords import PasswordHash
 from leveret.server.node.assembly import in_force, reload
 from tests.durable.site import Site
+from tests.harness.passwords import authenticate_password
 
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 DEFAULTS = parse({})
@@ -30,7 +31,7 @@ def with_policy(limit: int, operator: bool = False) -> Config:
 
 
 def knows(site: Site, name: str, password: str) -> bool:
-    return site.broker.access.authenticate_password(name, password) is not None
+    return authenticate_password(site.broker.access, name, password) is not None
 
 
 def reloaded(site: Site, config: Config) -> Site:

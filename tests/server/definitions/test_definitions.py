@@ -18,6 +18,7 @@ from leveret.server.definitions.importer import apply, load
 from leveret.server.definitions.reader import read, read_files
 from leveret.server.definitions.warnings import Warnings
 from leveret.server.definitions.warnings import steps as warning_steps
+from tests.harness.passwords import authenticate_password
 
 # As `rabbitmqctl export_definitions` writes it, in short.
 EXPORTED: dict[str, Any] = {
@@ -139,7 +140,7 @@ def test_users_come_with_password_tags_and_limits(broker: Broker):
     assert shop.limits.max_publish_rate == 7
     assert old is not None
     assert set(old.tags) == {"management", "policymaker"}
-    assert broker.access.authenticate_password("old", "secret") is old
+    assert authenticate_password(broker.access, "old", "secret") is old
     assert nobody is not None
     assert nobody.password is None
 
