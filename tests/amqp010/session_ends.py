@@ -15,9 +15,9 @@ from typing import Final
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.codec.commands import Command, Control, Struct
 from leveret.protocols.amqp010.codec.fields import command_at, control_at
-from leveret.protocols.amqp010.codec.sequences import Id, SequenceSet
+from leveret.protocols.amqp010.codec.sequences import MASK, Id, SequenceSet, is_before
 from leveret.protocols.amqp010.machine.contract import Line, SessionError, SessionLimits, SessionOwner
-from leveret.protocols.amqp010.machine.execution import Execution, Sending
+from leveret.protocols.amqp010.machine.execution import Execution, Sending, SequenceError
 from leveret.protocols.amqp010.machine.session import Session
 
 NAME = b"s"
@@ -288,3 +288,24 @@ class Joined:
             completed = self.owners[end].completed
             assert sorted(completed) == sorted(id for id, _ in self.owners[1 - end].had)
             assert not self.sessions[end].ended
+
+
+# What only the draft has.
+
+
+def correlated(*named: Id | tuple[Id, int]) -> SequenceSet:
+    """Return the commands that a correlation context of the draft names: ids, or pairs of an id and how many follow."""
+    ids = SequenceSet()
+    for one in named:
+        id, offset = one if isinstance(one, tuple) else (one, 0)
+        ids.add_range(id, (id + offset) & MASK)
+    return ids
+
+
+def cem(sending: Sending, mark: Id) -> tuple[SequenceSet, SequenceSet]:
+    """Mark all commands up to this one complete (CEM(m)). Returns as `rem` does."""
+    if is_before(mark, sending.first_incomplete):
+        return SequenceSet(), SequenceSet()
+    if not is_before(mark, sending.next_id):
+        raise SequenceError(f"command {mark} was never sent")
+    return sending.rem(SequenceSet.of_range(sending.first_incomplete, mark))

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from leveret.protocols.amqp010.codec.sequences import HALF, MASK, Id, SequenceSet, distance
 from leveret.protocols.amqp010.machine.execution import Execution, Sending, SequenceError
 
-from .session_ends import ids, received, sent
+from .session_ends import cem, ids, received, sent
 
 LAST = MASK
 STARTS = [0, 1, LAST - 2, LAST, HALF - 2, HALF]
@@ -117,7 +117,7 @@ class ExecutionMachine(RuleBasedStateMachine):
             if told is not None:
                 ended, _ = self.sending.rem(told)
             elif self.execution.mark is not None:
-                ended, _ = self.sending.cem(self.execution.mark)
+                ended, _ = cem(self.sending, self.execution.mark)
             else:
                 continue
             self.ended.extend(ended)
@@ -157,7 +157,7 @@ def test_the_set_of_the_final_says_what_cem_and_rem_say(start: Id, order: list[i
     for number in order:
         execution.complete((start + number) & MASK)
         if execution.mark is not None:
-            drafted.cem(execution.mark)
+            cem(drafted, execution.mark)
         drafted.rem(execution.rem)
         final.rem(execution.completed)
         assert drafted.first_incomplete == final.first_incomplete == execution.first_incomplete

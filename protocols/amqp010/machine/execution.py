@@ -50,15 +50,6 @@ class SequenceError(ValueError):
     """Raised for a statement of a peer about ids that cannot be true."""
 
 
-def correlated(*named: Id | tuple[Id, int]) -> SequenceSet:
-    """Return the commands that a correlation context of the draft names: ids, or pairs of an id and how many follow."""
-    ids = SequenceSet()
-    for one in named:
-        id, offset = one if isinstance(one, tuple) else (one, 0)
-        ids.add_range(id, (id + offset) & MASK)
-    return ids
-
-
 class Execution:
     """The commands that come from a peer. The peer knows that [floor, unknown_from) are complete; [unknown_from,
     first_incomplete) are complete; of the others up to next_id some may be (`_ahead`). These numbers are ids.
@@ -389,19 +380,11 @@ class Sending:
         if self._updated.range_count > UPDATED_RANGES_MAX:
             raise SequenceError("too many commands have results and are not complete")
 
-    def cem(self, mark: Id) -> tuple[SequenceSet, SequenceSet]:
-        """Mark all commands up to this one complete (CEM(m)).
+    def rem(self, ids: SequenceSet) -> tuple[SequenceSet, SequenceSet]:
+        """Mark these commands complete (REM(ids)).
 
         Returns the ids that were incomplete so far, and which of them no DUP had named: these have ended normally.
         """
-        if is_before(mark, self.first_incomplete):
-            return SequenceSet(), SequenceSet()
-        if not is_before(mark, self.next_id):
-            raise SequenceError(f"command {mark} was never sent")
-        return self.rem(SequenceSet.of_range(self.first_incomplete, mark))
-
-    def rem(self, ids: SequenceSet) -> tuple[SequenceSet, SequenceSet]:
-        """Mark these commands complete (REM(ids)). Returns as `cem` does."""
         if ids.range_count == 1 and not self._ahead and not self._updated:  # 2 us instead of 6
             first = self.first_incomplete
             lower, upper = ids.first_range
