@@ -139,6 +139,8 @@ docs: $(VENV)/.ready-to-run ## print the pages that are generated from the code
 	$(BIN)/python -m leveret.config.docs > docs/configuration.md
 	$(BIN)/python -m leveret.arguments.docs > docs/arguments.md
 	$(BIN)/python -m leveret.protocols.http.docs > docs/http.md
+	$(BIN)/python scripts/api_reference.py
+	$(BIN)/python scripts/map.py
 
 clean: ## remove what was set up or built
 	rm -rf $(VENV) $(NPM)/node_modules $(NPM)/.fetched build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from leveret.config.config import Config, ConfigError, load, parse
     from leveret.server.node.node import Node
     from leveret.server.node.threaded import ThreadedNode, embedded
+    from leveret.server.plugin_loader import exchange_type
 
-__all__ = ["Config", "ConfigError", "Node", "ThreadedNode", "embedded", "load", "parse"]
+__all__ = ["Config", "ConfigError", "Node", "ThreadedNode", "embedded", "exchange_type", "load", "parse"]
 
 HOMES: Final = {
     "Config": "leveret.config.config",
@@ -21,6 +22,7 @@ HOMES: Final = {
     "Node": "leveret.server.node.node",
     "ThreadedNode": "leveret.server.node.threaded",
     "embedded": "leveret.server.node.threaded",
+    "exchange_type": "leveret.server.plugin_loader",
     "load": "leveret.config.config",
     "parse": "leveret.config.config",
 }

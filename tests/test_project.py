@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -36,6 +37,22 @@ def commands(page: Path) -> list[list[str]]:
 
 def test_the_configuration_page_is_fresh():
     assert (ROOT / "docs/configuration.md").read_text() == documentation(), "run `make docs`"
+
+
+@pytest.mark.parametrize("name", ["api_reference", "map"])
+def test_pages_that_are_made_from_docstrings_are_fresh(name: str):
+    made = runpy.run_path(str(ROOT / f"scripts/{name}.py"))
+    page: Path = made["PAGE"]
+    text = page.read_text()
+    assert text == (made["page"]() if name == "api_reference" else made["written"](text)), "run `make docs`"
+
+
+def test_the_changelog_has_the_version_and_its_date():
+    found = re.findall(
+        r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert found[0] == ("Unreleased", "")
+    assert (found[1][0], bool(found[1][1])) == (VERSION, True)
 
 
 def test_the_page_of_arguments_is_fresh():

@@ -145,9 +145,7 @@ def test_what_a_file_imports_is_not_its_own(tmp_path: Path) -> None:
 
 
 def test_a_decorator_in_a_file_announces_to_this_node_only(tmp_path: Path) -> None:
-    decorated = "from leveret.server.plugin_loader import exchange_type\n" + FIRST.replace(
-        "class", "@exchange_type\nclass"
-    )
+    decorated = "from leveret import exchange_type\n" + FIRST.replace("class", "@exchange_type\nclass")
     assert "x-first" in from_folder(tmp_path, first=decorated).exchange_types
     other = Plugins(entry_points=none_installed)
     other.load()
