@@ -336,6 +336,13 @@ def test_a_queue_is_paused_and_resumed(node: Node, capsys: Captured):
     assert node.run("pause", "nothing") == cli.REFUSED
 
 
+def test_messages_that_could_not_be_read_are_read_again(node: Node, capsys: Captured):
+    node.host.declare_queue("q")
+    assert "nothing of queue 'q' is read again" in said(node, capsys, "reread", "q")
+    assert json.loads(said(node, capsys, "reread", "q", "--json"))["rereading"] == 0
+    assert node.run("reread", "nothing") == cli.REFUSED
+
+
 def test_a_renewal_on_a_channel_that_is_not_there_is_refused(node: Node, capsys: Captured):
     assert node.run("renew", "nobody (1)") == cli.REFUSED
     assert node.run("renew", "nobody (1)", "7") == cli.REFUSED
