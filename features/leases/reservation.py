@@ -58,6 +58,11 @@ class Reservation(Consumer, Publisher):
     def _wants(self) -> bool:
         return self.credit > 0 and self._left > 0
 
+    @property
+    def _is_on_its_way(self) -> bool:
+        """Whether messages were taken that are not on disk, so that the reader could not be told of them yet."""
+        return self._lease.log.committed < self._lease.log.next
+
     def _renew(self) -> None:
         self.window.credit, self._share = PORTION, PORTION_OCTETS
 
@@ -91,6 +96,8 @@ class Reservation(Consumer, Publisher):
             return
         if self._lease.durable_commit < mark:  # called at once, as nothing of it is in the open commit
             self._join()
+        elif self._is_on_its_way:  # taken while that commit was in flight, and in a later one
+            self._join()
         elif not self._goes_on():
             self.end(None)
 
@@ -115,7 +122,11 @@ class Reservation(Consumer, Publisher):
             self._join()
 
     def _time_is_over(self, now: float) -> None:
-        self.end(None)
+        if self._is_on_its_way:
+            self._until_s = now
+            self._join()
+        else:
+            self.end(None)
 
     # The end.
 

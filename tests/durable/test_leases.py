@@ -92,6 +92,26 @@ def test_what_arrives_and_is_reserved_in_one_commit_is_in_the_lease_alone() -> N
     assert reader.told == [None]
 
 
+@pytest.mark.parametrize("wait_s", [0, 9.0])
+def test_a_reservation_is_answered_when_all_that_it_has_taken_is_on_disk(wait_s: float) -> None:
+    """What comes while an earlier commit is in flight is in a later one, which the reader has to wait for."""
+    site = held_site()
+    queue = site.queue()
+    land_all(site)
+    reader = Leased(queue)  # its commit is in flight
+    reader.reserve(7, begin=0, wait_s=wait_s)
+    site.publish("", "q", *BODIES)
+    assert (queue.ready, reader.lease.messages, reader.told) == (0, 7, [])
+    site.store.land()
+    if wait_s:
+        site.clock.advance(wait_s)
+        site.broker.tick()
+    site.settle()
+    assert (reader.told, reader.state) == ([], (0, 0))
+    land_all(site)
+    assert (reader.told, reader.state) == ([None], (0, 7))
+
+
 def test_what_is_in_flight_and_is_reserved_meanwhile_is_in_the_lease_alone() -> None:
     site = held_site()
     reader = Leased(site.queue())
