@@ -11,7 +11,7 @@ import pytest
 
 from tests.interop.conftest import need_command
 
-APP = Path(__file__).parents[2] / "protocols" / "http" / "ui" / "app"
+APP = Path(__file__).parents[2] / "ui" / "app"
 TESTS = Path(__file__).parent / "modules"
 
 pytestmark = pytest.mark.system
