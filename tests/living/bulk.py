@@ -18,8 +18,8 @@ from typing import Final
 
 import attrs
 
-from broker_core.store import block
-from protocols.amqp091.broker.encoding import ENCODING
+from leveret.durable.store import block
+from leveret.protocols.amqp091.broker.encoding import ENCODING
 from tests.crash.node import ROOT, SERVE
 from tests.ha.scene import LOGIN
 

@@ -358,7 +358,7 @@ def test_a_batch_read_gives_what_is_reserved_and_reserves_nothing(broker: FakeBr
     options = read_options({"endpoints": "a", "subscribe": "jobs", "readerName": "archive"}, Use.BATCH)
     asking = client(broker)
     queue.fill(8)
-    with pytest.raises(Missing, match=r"reserve them with pipeline\.queue_batch\.QueueBatch"):
+    with pytest.raises(Missing, match=r"reserve them with leveret\.pipeline\.queue_batch\.QueueBatch"):
         Planner(options, asking, HeldLeases(asking)).batch()
     reserving = Leases(asking)
     first = reserving.look("jobs").first
