@@ -60,7 +60,7 @@ class Reservation(Consumer, Publisher):
 
     @property
     def _is_on_its_way(self) -> bool:
-        """Whether messages were taken that are not on disk, so that the reader could not be told of them yet."""
+        """Return whether messages were taken that are not on disk, so that the reader cannot be told of them yet."""
         return self._lease.log.committed < self._lease.log.next
 
     def _renew(self) -> None:
@@ -94,9 +94,8 @@ class Reservation(Consumer, Publisher):
     def taken(self, mark: int) -> None:
         if self._over:
             return
-        if self._lease.durable_commit < mark:  # called at once, as nothing of it is in the open commit
-            self._join()
-        elif self._is_on_its_way:  # taken while that commit was in flight, and in a later one
+        # Called at once, as nothing of it is in the open commit; or there is more in a commit after that one.
+        if self._lease.durable_commit < mark or self._is_on_its_way:
             self._join()
         elif not self._goes_on():
             self.end(None)
