@@ -122,6 +122,9 @@ MESSAGES: Final[dict[str, Row]] = {
     "PUT /api/queues/{vhost}/{name}/resume": Row(
         "management", "administrator", ((CONFIGURE, "q"),), name="q"
     ),
+    "PUT /api/queues/{vhost}/{name}/reread": Row(
+        "management", "administrator", ((CONFIGURE, "q"),), name="q"
+    ),
     "GET /api/leveret/queues/{vhost}/{name}/peek": Row("management", "nobody", ((READ, "q"),), name="q"),
     "GET /api/leveret/{what}/{vhost}/{name}/deduplication": Row(
         "management", "monitoring", target="/api/leveret/exchanges/%2F/x/deduplication", otherwise=404
@@ -164,6 +167,7 @@ DEFINITIONS: Final[dict[str, Row]] = {
 HEALTH: Final[dict[str, Row]] = {
     f"GET {CHECKS}/alarms": Row("management"),
     f"GET {CHECKS}/local-alarms": Row("management"),
+    f"GET {CHECKS}/unreadable-messages": Row("monitoring"),  # it names queues of all virtual hosts
     f"GET {CHECKS}/certificate-expiration/{{within}}/{{unit}}": Row("management"),
     f"GET {CHECKS}/port-listener/{{port}}": Row("management"),
     f"GET {CHECKS}/protocol-listener/{{protocol}}": Row("management"),

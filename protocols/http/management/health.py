@@ -186,7 +186,7 @@ def node(asked: Request) -> Json:
 ROUTES: Final = (
     Route("GET", PATH + "/alarms", Level.MANAGEMENT, alarms),
     Route("GET", PATH + "/local-alarms", Level.MANAGEMENT, alarms),
-    Route("GET", PATH + "/unreadable-messages", Level.MANAGEMENT, unreadable_messages),
+    Route("GET", PATH + "/unreadable-messages", Level.MONITORING, unreadable_messages),
     Route("GET", PATH + "/certificate-expiration/{within}/{unit}", Level.MANAGEMENT, certificate_expiration),
     Route("GET", PATH + "/port-listener/{port}", Level.MANAGEMENT, port_listener),
     Route("GET", PATH + "/protocol-listener/{protocol}", Level.MANAGEMENT, protocol_listener),
