@@ -213,6 +213,11 @@ class Alarms:
         self._said.pop(reason, None)
         self._tell()
 
+    @property
+    def in_effect(self) -> list[str]:
+        """Return what is wrong, whether it holds publishers back or not."""
+        return [*([] if self.reason is None else [self.reason]), *self.warnings]
+
     def warn(self, reason: str) -> None:
         """Note that something is wrong, until `end_warning`: health checks fail, and publishers are not held back."""
         self.warnings[reason] = None

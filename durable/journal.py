@@ -15,7 +15,7 @@ A stored message is an `Entry` of a `Holder`, such as a queue.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -547,9 +547,11 @@ class Journal(Durability):
 
     def _missing(self, page: Page, found: FoundPage) -> list[int]:
         """Return the entries of a page that could not be read, without those that were settled before the read."""
-        if not found.damage:
-            return []
-        there = {row[0] for row in found.rows}
+        return self._needed(page, [row[0] for row in found.rows]) if found.damage else []
+
+    def _needed(self, page: Page, numbers: Iterable[int]) -> list[int]:
+        """Return the entries of a page that are still needed, without those with these numbers."""
+        there = {*numbers}
         return [number for number in page.numbers if number not in there and self.known.needs(number)]
 
     def _stored(self, holder: Holder, page: Page, found: FoundPage) -> list[Stored]:
@@ -569,9 +571,7 @@ class Journal(Durability):
     # What cannot be read.
 
     def missed(self, holder: Holder, page: Page, stored: Sequence[Stored]) -> None:
-        there = {row[0] for row in stored}
-        numbers = [number for number in page.numbers if number not in there and self.known.needs(number)]
-        if numbers:
+        if numbers := self._needed(page, [row[0] for row in stored]):
             marks = {number: page.marks[number] for number in numbers if number in page.marks}
             self.unreadable.note(
                 holder, Page(numbers, page.position, page.last, 0, redelivered=page.redelivered, marks=marks)

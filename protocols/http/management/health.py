@@ -45,8 +45,7 @@ def failed(reason: str, **more: Json) -> Response:
 
 def alarms(asked: Request) -> Json | Response:
     """Check that no alarm holds publishers back, and that nothing else is wrong."""
-    raised = asked.broker.alarms
-    return alarms_in_effect(asked, [*([] if raised.reason is None else [raised.reason]), *raised.warnings])
+    return alarms_in_effect(asked, asked.broker.alarms.in_effect)
 
 
 def alarms_in_effect(asked: Request, resources: list[str]) -> Json | Response:
@@ -178,8 +177,7 @@ def node(asked: Request) -> Json:
     """
     if asked.arguments.get("name", asked.operations.name) != asked.operations.name:
         raise not_there()
-    raised = asked.broker.alarms
-    reasons = [*([] if raised.reason is None else [raised.reason]), *raised.warnings]
+    reasons = asked.broker.alarms.in_effect
     return {"status": "failed", "reason": f"alarms in effect: {' & '.join(reasons)}"} if reasons else OK
 
 
