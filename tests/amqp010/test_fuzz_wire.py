@@ -138,12 +138,23 @@ def test_no_size_and_no_count_makes_us_take_memory_that_did_not_come() -> None:
         for at in range(len(octets)):
             spoilt.append(octets[:at] + b"\xff\xff\xff\xff" + octets[at + 4 :])
             spoilt.append(octets[:at] + b"\x00\x00\xff\xff" + octets[at + 4 :])
+    for octets in spoilt:  # what is made once, at the first use, is not counted
+        read_at_its_word(octets)
+    most = 0
     tracemalloc.start()
     try:
         for octets in spoilt:
-            attempt(value_at, octets)
-            attempt(c.control_at, octets)
-            attempt(c.command_at, octets)
-        assert tracemalloc.get_traced_memory()[1] < 50_000
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            read_at_its_word(octets)
+            most = max(most, tracemalloc.get_traced_memory()[1] - before)
     finally:
         tracemalloc.stop()
+    assert most < 50_000
+
+
+def read_at_its_word(octets: bytes) -> None:
+    """Read it as a value, a control and a command."""
+    attempt(value_at, octets)
+    attempt(c.control_at, octets)
+    attempt(c.command_at, octets)
