@@ -11,16 +11,16 @@ be durable are told when these are on disk.
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
 from leveret.alarms import Alarms
 from leveret.arguments.row import Row
-from leveret.clock import Clock, LongWork, SystemClock, Timers
+from leveret.clock import Clock
 from leveret.config.compat import Compat
 from leveret.config.file_objects import FileObjects
 from leveret.delivery import UNLIMITED
@@ -28,42 +28,33 @@ from leveret.durability import LITTLE_OCTETS
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.exchanges.answer import WrongAnswer, described, source_file
 from leveret.exchanges.exchange_type import Destination, Exchange, ExchangeType, Selected
-from leveret.exchanges.routing import Route, identity_at, is_duplicate, route, walk
+from leveret.exchanges.routing import Route, drops, give_once, identity_at, is_duplicate, route, walk
 from leveret.exchanges.standard import STANDARD
 from leveret.global_parameters import Parameters
+from leveret.guests import G, Guests
 from leveret.limits import NodeLimits, QueueType, VirtualHostLimits
 from leveret.message import Encoding, Message
 from leveret.observability import event_exchange
-from leveret.observability.events import Events
 from leveret.observability.retired_counters import RetiredCounters
 from leveret.policy import Policies
-from leveret.publish_rate import PublishRates
-from leveret.publisher import Publisher as Publisher
+from leveret.publishing.publish_rate import PublishRates
+from leveret.publishing.publisher import Publisher as Publisher
 from leveret.queues.dead_letters import bury
 from leveret.queues.delays import due_ms_of
-from leveret.queues.discarded_messages import DiscardedMessages
 from leveret.queues.held_dead_letters import hold
 from leveret.queues.queue import DELETED, Queue
 from leveret.security.access import Access
+from leveret.settling import Settling
 from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
     from leveret.client import Client
-    from leveret.durable.journal import Journal
     from leveret.durable.paging import Paging
     from leveret.exchanges.decorator import ExchangeDecorator
-    from leveret.features.deduplication.deduplication import Identity
-    from leveret.features.federation.federation import Federation
-    from leveret.features.recording.recordings import Recordings
     from leveret.features.shovels.ends import RemoteEnds
-    from leveret.features.shovels.shovels import Shovels
     from leveret.interceptors.chain import Chain
-    from leveret.observability.audit import Audit
-    from leveret.observability.history import History
-    from leveret.observability.tracer import SpanRecorder
     from leveret.operations import Operations
-    from leveret.queues.overfull import Overfull
 
 log: Final = logging.getLogger("leveret.broker")
 
@@ -87,11 +78,9 @@ TAKEN: Final = Outcome.TAKEN
 UNROUTABLE: Final = Outcome.UNROUTABLE
 REFUSED: Final = Outcome.REFUSED
 
-K = TypeVar("K")
-
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Broker:
+class Broker(Settling):
     """The broker holds all state of one node that is not about sockets."""
 
     def __init__(
@@ -108,10 +97,8 @@ class Broker:
         events_in: str = "",
         slow_call_s: float = 0.1,
     ) -> None:
-        self.clock = clock or SystemClock()
-        self.timers = Timers()
-        self.long_work = LongWork(self.clock, self.timers)
-        self.discarded = DiscardedMessages(self.timers)
+        self.retired_counters = RetiredCounters()
+        super().__init__(clock, self.retired_counters)
         self.exchange_types: Mapping[str, type[ExchangeType]] = (
             STANDARD if exchange_types is None else exchange_types
         )
@@ -122,8 +109,7 @@ class Broker:
         self.file_objects = FileObjects()
         self.notices = self.policies.notices
         self.queue_arguments: Mapping[str, Row] = {}  # those that protocols translate into ours
-        self.events = self.access.events = self.policies.events = self.parameters.events = Events()
-        self.audit: Audit | None = None  # the audit log of administrative acts
+        self.access.events = self.policies.events = self.parameters.events = self.events
         self.events_in = events_in  # the virtual host with an exchange for events; empty: there is none
         self.compat = compat or Compat()
         self.node_limits = node_limits or NodeLimits()
@@ -132,44 +118,24 @@ class Broker:
         self.slow_call_s = slow_call_s  # the longest call of a plug-in's code that is not reported
         # Of queues that name none, where the virtual host has none either.
         self.default_queue_type = default_queue_type
-        self.now = self.clock.now()
-        self.work = 0  # copies of messages made in this turn, or as much other work
-        self.touched: list[Queue] = []  # queues to dispatch in the next settle
-        self.publishers: list[Publisher] = []  # to be told at the end of the next settle
-        # The name of the queue that refused the last message; empty: an interceptor did, or the disk lacks room,
-        self.refused_by = ""
-        self.refused_for = ""  # for this reason
         self.interceptors: Chain | None = None  # see each published message first
-        self.overfull: dict[Overfull, None] = {}  # of queues that got too long in this batch
-        self.flow_credit: int | None = (
-            None  # messages that may wait in a queue without limits before publishers wait
-        )
-        self.dying: deque[tuple[Queue, Message, str]] = deque()
+        # Messages that may wait in a queue without limits before publishers wait.
+        self.flow_credit: int | None = None
         self.virtual_hosts: dict[str, VirtualHost] = {}
         self.clients: dict[Client, None] = {}  # clients that have entered a virtual host
         self.connections_of: Counter[str] = Counter()  # the number of `clients`, by user
         self.channels_of: Counter[str] = Counter()  # by user, over all connections
         self.publish_rates = PublishRates(self)
         self.access.on_limits = self.publish_rates.changed_of_user
-        self.bygone = RetiredCounters()
         self.confirmed = self.returned = 0  # messages confirmed and messages returned to publishers
-        self.history: History | None = None  # shown over HTTP
         self.operations: Operations | None = None  # the node, if the broker runs in one
-        self.journal: Journal | None = None  # without one, everything is in memory only
         self.paging: Paging | None = None  # with a journal: moves messages out of memory, to be on disk only
-        self.catalogue: Catalogue | None = None  # told of changes to durable objects
         # by the protocol's name: makes the encoding of its messages
         self.encodings: Mapping[str, Callable[[], Encoding]] = {}
-        self.spans: SpanRecorder | None = (
-            None  # records spans of messages whose publishers have begun a trace
-        )
-        self.shovels: Shovels | None = None  # made with the first of them
-        self.federation: Federation | None = None  # made with the first upstream
         self.decorators: tuple[ExchangeDecorator, ...] = ()  # of exchanges; see `decorate`
-        self.recordings: Recordings | None = None  # made with the first of them
         # Makes the ends of shovels on other brokers; None: no protocol of this node can.
         self.remote_ends: Callable[[], RemoteEnds] | None = None
-        self._kept: dict[tuple[type[object], str], object] = {}
+        self.guests = Guests(self)
 
     def intercept(self, interceptors: Chain | None) -> None:
         """Have these interceptors, or none, see each message that is published from now on."""
@@ -198,20 +164,24 @@ class Broker:
         host = self.virtual_hosts[name] = kind(self, name, limits)
         if name == self.events_in:
             event_exchange.add_to(host)
+        for guest in self.guests:
+            guest.virtual_host_added(host)
         if self.catalogue is not None:
             self.catalogue.keep_virtual_host(host)
         self.events.happened("vhost.created", name, {"name": name})
         return host
 
-    def kept(self, kind: type[K], name: str = "") -> K:
-        """Return the object of this class and name that a front-end keeps with the broker; make it on first use."""
-        found = self._kept.get((kind, name))
-        if not isinstance(found, kind):
-            found = self._kept[kind, name] = kind()
-        return found
+    def guest(self, kind: type[G]) -> G:
+        """Return the guest of this class, made on the first call."""
+        return self.guests.of(kind)
 
-    def let_go(self) -> None:
-        """Drop the waiting messages from memory. Called when the node has ended; the store is not touched."""
+    def close(self) -> None:
+        """Close the guests, and drop the waiting messages from memory; the store is not touched. May take seconds.
+
+        Called when the node has ended, in a thread.
+        """
+        for guest in self.guests:
+            guest.close()
         for host in self.virtual_hosts.values():
             for queue in (*host.queues.values(), *host.hidden_queues.values()):
                 queue.let_go()
@@ -232,15 +202,13 @@ class Broker:
         host = self.virtual_host(name)
         if self.operations is not None:
             self.operations.close_connections(f"vhost '{name}' is deleted", name)
-        if self.shovels is not None:
-            self.shovels.forget_virtual_host(name)
-        if self.federation is not None:
-            self.federation.forget_virtual_host(name)
+        for guest in self.guests:
+            guest.virtual_host_deleted(name)
         host.close()
         del self.virtual_hosts[name]
         self.access.forget_virtual_host(name)
         self.policies.forget_virtual_host(name)
-        self.bygone.forget_virtual_host(name)
+        self.retired_counters.forget_virtual_host(name)
         if self.catalogue is not None:
             self.catalogue.forget_virtual_host(host)
         self.events.happened("vhost.deleted", name, {"name": name})
@@ -320,7 +288,7 @@ class Broker:
     def _publish_once(self, exchange: Exchange, message: Message) -> Outcome:
         """Publish a message from an exchange that drops duplicates, unless it is one."""
         identity = identity_at(exchange, message)
-        if identity is not None and self.drops(exchange, identity):
+        if identity is not None and drops(exchange, identity):
             return TAKEN
         found = self.route(exchange, message)
         if found.unroutable:
@@ -330,24 +298,7 @@ class Broker:
             return REFUSED
         self.work += len(found.queues)
         exchange.surplus += len(found.queues) - 1
-        return TAKEN if self.give_once(exchange, identity, found, message) else REFUSED
-
-    def drops(self, exchange: Exchange, identity: Identity) -> bool:
-        """Return whether an exchange drops a message with this id as a duplicate, which is counted."""
-        known = exchange.deduplication
-        if known is None or not known.repeats(identity):
-            return False
-        exchange.surplus -= 1
-        return True
-
-    def give_once(
-        self, exchange: Exchange, identity: Identity | None, found: Route, message: Message
-    ) -> bool:
-        """Give a message to its route, and have its exchange remember its id if all queues have taken it."""
-        taken, known = found.give(message), exchange.deduplication
-        if taken and identity is not None and known is not None and not found.unroutable:
-            known.remember(identity, message.facts.durable and found.is_durable)
-        return taken
+        return TAKEN if give_once(exchange, identity, found, message) else REFUSED
 
     def publish_run(self, exchange: Exchange, messages: list[Message], copies_max: int = UNLIMITED) -> int:
         """Publish messages in order as long as each is simply `TAKEN`; return how many were, perhaps none.
@@ -497,10 +448,10 @@ class Broker:
                 return REFUSED
             message = prepared
         identity = None if exchange.deduplication is None else identity_at(exchange, message)
-        if identity is not None and self.drops(exchange, identity):
+        if identity is not None and drops(exchange, identity):
             return TAKEN
         found = walk(exchange, message, wanted=lambda queue: queue.can_deliver_now(message))
-        taken = self.give_once(exchange, identity, found, message)
+        taken = give_once(exchange, identity, found, message)
         if found.queues or found.handled:
             exchange.surplus += len(found.queues) - 1
             return TAKEN if taken else REFUSED
@@ -533,7 +484,7 @@ class Broker:
         while True:
             while self.touched or self.dying:
                 while self.dying:
-                    bury(self, *self.dying.popleft())
+                    bury(*self.dying.popleft())
                 touched, self.touched = self.touched, []
                 try:
                     for queue in touched:
@@ -592,7 +543,7 @@ class Broker:
         """
         limits = queue.limits
         if limits.at_least_once and reason != DELETED:
-            hold(self, queue, message, reason)
+            hold(queue, message, reason)
         elif limits.dead_letter_exchange is not None or limits.alternate_exchange is not None:
             self.dying.append((queue, message, reason))
 

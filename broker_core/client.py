@@ -29,14 +29,14 @@ from leveret.exchanges.exchange_type import Binding, Destination, Exchange
 from leveret.limits import NAME_MAX, QueueType
 from leveret.queues.queue import Queue
 from leveret.security.access import DEFAULT_EXCHANGE, Permission, User
+from leveret.settling import Overlong, Waiter
 from leveret.values import Table
 from leveret.virtual_host import VirtualHost, generated_name
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.delivery import Consumer, Delivery
-    from leveret.publish_rate import Meter
-    from leveret.queues.overfull import Overfull
+    from leveret.publishing.publish_rate import Meter
     from leveret.selectors.parser import Selector
 
 CONFIGURE, WRITE, READ = Permission.CONFIGURE, Permission.WRITE, Permission.READ
@@ -46,7 +46,7 @@ def nothing() -> None:
     """Do nothing: a client that waits for no rate."""
 
 
-class Client:
+class Client(Waiter):
     """One user on one connection in one virtual host."""
 
     host: VirtualHost  # set by `enter`
@@ -59,7 +59,7 @@ class Client:
         self.peer = object()  # stands for the other end of the connection
         self.meter: Meter | None = None  # counts what it publishes, where a rate is limited
         self.resumed: Callable[[], None] = nothing  # called when its meter, or a queue, lets it publish again
-        self.waits_for: dict[Overfull, None] = {}  # queues that it has published to, and that are too long
+        self.waits_for: dict[Overlong, None] = {}  # queues that it has published to, and that are too long
         # by its consumers that began under such a limit, of its whole connection
         self.unanswered = Unanswered(0)
         self.exclusive_queues: dict[Queue, None] = {}
@@ -104,7 +104,7 @@ class Client:
             self.waits_for[each] = None
         self.broker.overfull.clear()
 
-    def released(self, overfull: Overfull) -> None:
+    def released(self, overfull: Overlong) -> None:
         """Called by a queue that is shorter now, or has been deleted."""
         self.waits_for.pop(overfull, None)
         if not self.waits_for:

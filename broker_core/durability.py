@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -17,12 +17,16 @@ from leveret.clock import NEVER
 
 if TYPE_CHECKING:
     from leveret.durable.arrival_times import ArrivalTimes
-    from leveret.message import Message
+    from leveret.message import Encoding, Message
+    from leveret.publishing.publisher import Publisher
     from leveret.queues.stream_log import Log
 
 UNKNOWN: Final = float("-inf")
 PENDING: Final = -1  # the number of an entry that is still to be written
 LITTLE_OCTETS: Final = 1 << 16  # bytes not on disk yet, for which no disk is too full: there is a reserve
+
+
+T = TypeVar("T")
 
 
 class Holder(Protocol):
@@ -106,6 +110,20 @@ class Page:
         return len(self.numbers)
 
 
+class UnreadableHolders(Protocol):
+    """The entries that could not be read, by their holders."""
+
+    @property
+    def count(self) -> int:
+        """Return how many there are."""
+
+    def of(self, holder: Holder) -> int:
+        """Return how many a holder has."""
+
+    def holders(self) -> Iterable[Holder]:
+        """Return the holders that have any."""
+
+
 class KeptIds(Protocol):
     """The ids on disk that one exchange or queue knows for its deduplication."""
 
@@ -170,9 +188,32 @@ class Durability(ABC):
         int  # entries up to this number were there before a sudden end: they may have gone on from there
     )
 
+    open: int  # the number of the commit that is being gathered
+    durable: int  # the number of the last commit on disk
+    holds: bool  # set by changes whose reply waits for commit `open`
+    behind: bool  # publishers have to wait
+    unreadable: UnreadableHolders  # entries that could not be read; they stay in the store
+    stalled: str | None  # why commits wait, for something that may come back by itself
+
+    @abstractmethod
+    def work_soon(self, job: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
+        """Have a thread that reads do a job; `then` is called in the broker's thread, with the failure if it raises."""
+
+    @property
+    def dirty(self) -> bool:
+        """Return whether the open commit has anything."""
+        return False
+
+    def settle(self, publishers: Sequence[Publisher]) -> None:
+        """Close the batch: tell these publishers when all of it is on disk."""
+
     def has_room_for(self, octets: int) -> bool:
         """Return whether a commit with so many bytes of bodies fits on the disk, besides what is gathered already."""
         return True
+
+    @abstractmethod
+    def encoding(self, name: str) -> Encoding | None:
+        """Return the encoding of a protocol; None if it is not installed."""
 
     @abstractmethod
     def settle_numbers(self, numbers: Sequence[int]) -> None:
@@ -184,7 +225,7 @@ class Durability(ABC):
 
     @abstractmethod
     def waits(self, entry: Entry, mark: int) -> None:
-        """Store the mark of an entry that waits for a time, or does so no longer (`broker_core/mark.py`)."""
+        """Store the mark of an entry that waits for a time, or does so no longer (`broker_core/queues/mark.py`)."""
 
     @abstractmethod
     def revised(self, entry: Entry) -> None:

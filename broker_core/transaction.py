@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from leveret.exchanges.routing import Route, identity_at, walk
+from leveret.exchanges.routing import Route, drops, give_once, identity_at, walk
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -40,11 +40,11 @@ class Transaction:
         if exchange.prepares:
             message = broker.prepared(exchange, message)
         identity = None if exchange.deduplication is None else identity_at(exchange, message)
-        if identity is not None and broker.drops(exchange, identity):
+        if identity is not None and drops(exchange, identity):
             return True
         found = broker.route(exchange, message)
         if identity is not None or found.passed:
-            self.hold(lambda: give_once(broker, exchange, identity, found, message), message.size)
+            self.hold(lambda: give_at_commit(exchange, identity, found, message), message.size)
         else:
             self.hold(lambda: alive(found).give(message), message.size)
         self.routes.append((found, message))
@@ -117,14 +117,12 @@ def alive(found: Route) -> Route:
     return found.among(queues, keepers)
 
 
-def give_once(
-    broker: Broker, exchange: Exchange, identity: Identity | None, found: Route, message: Message
-) -> bool:
+def give_at_commit(exchange: Exchange, identity: Identity | None, found: Route, message: Message) -> bool:
     """Give a message at a commit, unless the transaction itself has published its id before. False: it was refused.
 
     Where exchanges on the way drop duplicates, the route is found anew, and the message goes where both lead.
     """
-    if identity is not None and broker.drops(exchange, identity):
+    if identity is not None and drops(exchange, identity):
         exchange.surplus -= len(found.queues) + found.unroutable - 1
         return True
     left = alive(found)
@@ -132,4 +130,4 @@ def give_once(
         now = walk(exchange, message)
         left = left.among(tuple(each for each in left.queues if each in now.queues), left.keepers)
         left.passing(now.passed)  # as of now
-    return broker.give_once(exchange, identity, left, message)
+    return give_once(exchange, identity, left, message)

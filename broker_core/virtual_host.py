@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from weakref import WeakValueDictionary
 
 import attrs
@@ -32,7 +32,7 @@ from leveret.exchanges.decorator import decorate, told
 from leveret.exchanges.default import DefaultExchange
 from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, inequivalent
 from leveret.features.deduplication.deduplication import fits, new_deduplication
-from leveret.features.xa.branches import Branches
+from leveret.guests import G, Guest, Guests
 from leveret.limits import Overflow, QueueType, VirtualHostLimits, with_credit
 from leveret.observability.tracer import Traced
 from leveret.policy import effective_alternate, effective_limits
@@ -45,11 +45,10 @@ from leveret.values import Table, described, type_name
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.client import Client
+    from leveret.config.compat import Compat
     from leveret.features.deduplication.deduplication import Deduplication
-    from leveret.features.leases.lease import Lease
-    from leveret.features.staging.staging import Staging
-    from leveret.features.unsettled_map import LinkNames, UnsettledMap
     from leveret.selectors.parser import Selector
+    from leveret.settling import Settling
 
 PREDECLARED: Final = (
     ("amq.direct", "direct", False),
@@ -85,22 +84,12 @@ class Remembered:
     __slots__ = ("__weakref__",)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class FrontEndState:
-    """The state that a front-end keeps with a virtual host, for as long as that lasts. To be subclassed."""
-
-    def __init__(self, host: VirtualHost) -> None:
-        self.host = host
-
-
-K = TypeVar("K", bound=FrontEndState)
-
-
 class VirtualHost(Traced):
     """A virtual host is a separate namespace of exchanges and queues."""
 
     def __init__(self, broker: Broker, name: str, limits: VirtualHostLimits | None = None) -> None:
         self.broker = broker
+        self.settling: Settling = broker
         self.name = name
         self.limits = limits or VirtualHostLimits()
         self.description = Description()
@@ -110,17 +99,11 @@ class VirtualHost(Traced):
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.hidden_queues: dict[str, Queue] = {}  # reachable through the default exchange, but not listed
-        self.leases: dict[tuple[str, str], Lease] = {}  # by queue and reader
-        self.stagings: dict[str, Staging] = {}  # by name
-        self.branches = Branches(self)  # of distributed transactions
-        self.unsettled_maps: dict[LinkNames, UnsettledMap] = {}  # of links that outlive a restart
+        self.guests = Guests(self)
         self.connections = 0  # clients that have entered
         # The caches of publish targets, by protocol and user; front-ends fill and bound them. Each lasts as long as
         # a front-end that refers to it, since users come and go.
         self.remembered: WeakValueDictionary[tuple[str, str], Remembered] = WeakValueDictionary()
-        self._kept: dict[type[FrontEndState], FrontEndState] = {}
-        if broker.spans is not None:
-            self.record_spans(broker.spans)
         self.routes_remembered = 0  # by all exchanges together
         self._incoming: dict[Destination, dict[Binding, None]] = {}
         self.ending: set[Queue] = set()  # deleted, and waiting for messages that are to go elsewhere
@@ -140,6 +123,10 @@ class VirtualHost(Traced):
             self.broker.catalogue.keep_virtual_host(self)
 
     @property
+    def compat(self) -> Compat:
+        return self.broker.compat
+
+    @property
     def default_queue_type(self) -> QueueType | None:
         """The type of new queues whose declaration names none; None: they are classic, and have no such argument."""
         return self.own_queue_type or self.broker.default_queue_type
@@ -152,12 +139,14 @@ class VirtualHost(Traced):
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_virtual_host(self)
 
-    def kept(self, kind: type[K]) -> K:
-        """Return the object of this class that a front-end keeps with the virtual host; make it on first use."""
-        found = self._kept.get(kind)
-        if not isinstance(found, kind):
-            found = self._kept[kind] = kind(self)
-        return found
+    def guest(self, kind: type[G]) -> G:
+        """Return the guest of this class, made on the first call."""
+        return self.guests.of(kind)
+
+    @property
+    def hearing(self) -> tuple[Guest, ...]:
+        """The guests that hear of what happens in the virtual host."""
+        return (*self.guests, *self.broker.guests)
 
     def set_limits(self, limits: VirtualHostLimits) -> None:
         """Replace the limits. Connections and queues beyond them stay."""
@@ -546,8 +535,8 @@ class VirtualHost(Traced):
             queue.owner.exclusive_queues.pop(queue, None)
         self._changed()
         self._drop_exchanges(self._drop_incoming(queue))
-        if self.broker.federation is not None:
-            self.broker.federation.forget(queue)
+        for guest in self.hearing:
+            guest.queue_deleted(queue)
         self._end(queue)
         return count
 
@@ -568,7 +557,6 @@ class VirtualHost(Traced):
                 self.ending.add(queue)
                 self._look_again_at(queue)
                 if not was_ending:
-                    self._end_leases(queue)  # their names are free, too
                     if self.broker.catalogue is not None:
                         self.broker.catalogue.keep_ending_queue(queue)
                 return
@@ -579,16 +567,11 @@ class VirtualHost(Traced):
                 self.broker.catalogue.forget_ending_queue(queue)
             else:
                 self.broker.catalogue.forget_queue(queue)
-        self._end_leases(queue)
         queue.closed()
 
     def _look_again_at(self, queue: Queue) -> None:
         """Ask in a moment whether the messages of a deleted queue have come."""
         self.broker.timers.at(self.broker.now + LOOK_S, partial(self._end, queue))
-
-    def _end_leases(self, queue: Queue) -> None:
-        for key in [key for key, lease in self.leases.items() if lease.queue is queue]:
-            self.leases.pop(key).end()
 
     def add_ending_queue(self, queue: Queue) -> None:
         """Take in a queue that was being deleted when the node ended, as it is restored at a start."""
@@ -600,6 +583,10 @@ class VirtualHost(Traced):
         for queue in self.ending:
             self._apply_queue_policy(queue)
             self._look_again_at(queue)
+
+    def reserved(self, queue: Queue) -> int:
+        """Return how many unsettled messages of a queue its guests have."""
+        return sum([guest.reserved(queue) for guest in self.hearing])
 
     def add_hidden_queue(self, queue: Queue) -> None:
         """Make a queue reachable through the default exchange without listing it."""
@@ -688,8 +675,9 @@ class VirtualHost(Traced):
         queue.apply(shared(obeyed))
         if obeyed.slow_threshold is not None or queue.slow_consumers is not None:
             queue.watch_consumers()
-        if self.broker.federation is not None and not is_ending:
-            self.broker.federation.queue_changed(queue, definition)
+        if not is_ending:
+            for guest in self.hearing:
+                guest.queue_changed(queue, definition)
 
     # The end.
 
@@ -700,11 +688,8 @@ class VirtualHost(Traced):
             self._end(queue)
         for queue in [*self.queues.values(), *self.hidden_queues.values()]:
             self.delete_queue(queue)
-        for name in list(self.stagings):
-            self.stagings.pop(name).end()
-        self.branches.end()
-        for unsettled in list(self.unsettled_maps.values()):
-            unsettled.end()
+        for guest in self.guests:
+            guest.close()
         for exchange in self.exchanges.values():
             self._no_longer_kept(exchange)
             self._tell(exchange, exchange.type.close)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
@@ -57,6 +57,8 @@ log: Final = logging.getLogger("leveret.store")
 CHUNK_OCTETS: Final = 1 << 20  # bytes of messages; the last message may exceed it
 CHUNK_ENTRIES: Final = 1 << 16
 RETRY_S: Final = 1.0  # between attempts to commit when there is no space
+T = TypeVar("T")
+
 QUICK_MESSAGES: Final = 8  # messages with consumers: a commit waits for these to be settled unwritten,
 DOUBTS: Final = 100  # unless one of so many commits before waited in vain, or of more if several did in a row
 DOUBLED_MAX: Final = 6  # times that the number of commits is doubled: at most one of 6400 waits in vain
@@ -110,7 +112,8 @@ class Journal(Durability):
         self.known = Chunks()
         self.arrival_times = ArrivalTimes(lambda: self.known.oldest)
         self.logs: dict[int, SegmentLog] = {}  # by the number of the stream
-        self.unreadable: UnreadableEntries[Holder] = UnreadableEntries(self._on_unreadable)
+        self._unreadable: UnreadableEntries[Holder] = UnreadableEntries(self._on_unreadable)
+        self.unreadable = self._unreadable
         self.cache = BlockCache()
         self.readings = Readings(store)
         self.on_durable: Callable[[], None] = lambda: None
@@ -545,6 +548,9 @@ class Journal(Durability):
 
         self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
 
+    def work_soon(self, job: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
+        self.store.read_soon(lambda reader: job(), then)
+
     def _missing(self, page: Page, found: FoundPage) -> list[int]:
         """Return the entries of a page that could not be read, without those that were settled before the read."""
         return self._needed(page, [row[0] for row in found.rows]) if found.damage else []
@@ -573,15 +579,15 @@ class Journal(Durability):
     def missed(self, holder: Holder, page: Page, stored: Sequence[Stored]) -> None:
         if numbers := self._needed(page, [row[0] for row in stored]):
             marks = {number: page.marks[number] for number in numbers if number in page.marks}
-            self.unreadable.note(
+            self._unreadable.note(
                 holder, Page(numbers, page.position, page.last, 0, redelivered=page.redelivered, marks=marks)
             )
 
     def unreadable_of(self, holder: Holder) -> int:
-        return self.unreadable.of(holder) if self.unreadable.count else 0
+        return self._unreadable.of(holder) if self._unreadable.count else 0
 
     def read_unreadable(self, holder: Holder, then: Callable[[Page, list[Stored]], None]) -> int:
-        pages = self.unreadable.pages(holder)
+        pages = self._unreadable.pages(holder)
         for page in pages:
             self.fetch_soon(holder, page, partial(self._arrived_again, holder, page, then))
         return sum([len(page) for page in pages])
@@ -590,20 +596,20 @@ class Journal(Durability):
         self, holder: Holder, page: Page, then: Callable[[Page, list[Stored]], None], stored: list[Stored]
     ) -> None:
         """Give a holder what could be read of a page, unless it has dropped all of that meanwhile."""
-        if self.unreadable.remove(holder, page):
+        if self._unreadable.remove(holder, page):
             self.missed(holder, page, stored)
             if stored:
                 then(page, stored)
 
     def settle_unreadable(self, holder: Holder) -> int:
-        pages = self.unreadable.take(holder) if self.unreadable.count else ()
+        pages = self._unreadable.take(holder) if self._unreadable.count else ()
         for page in pages:
             self.settle_numbers(page.numbers)
         return sum([len(page) for page in pages])
 
     def _read_all_again(self) -> None:
         """Have queues read again what they could not while the store did not answer."""
-        for holder in self.unreadable.holders():
+        for holder in self._unreadable.holders():
             holder.reread()
 
     def _on_unreadable(self, count: int) -> None:

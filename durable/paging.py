@@ -19,6 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from leveret.alarms import MIB, resident_octets
+from leveret.durable.journal import Journal
 from leveret.memory_tuning import give_back_memory
 from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.work_queue import WorkQueue
@@ -88,7 +89,7 @@ class Paging:
     def _grown(self) -> int:
         """Return the memory gained with messages in queues, without that of streams, which has its own bound."""
         journal = self._broker.journal
-        streams = 0 if journal is None else journal.cache.octets
+        streams = journal.cache.octets if isinstance(journal, Journal) else 0
         return self._resident() - self._base - streams
 
     def _is_writing(self) -> bool:

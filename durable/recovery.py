@@ -22,7 +22,7 @@ from leveret.durable.chunk_state import ChunkState
 from leveret.durable.store import chunk
 from leveret.durable.store.contract import DamagedError, StoredChunk
 from leveret.features.deduplication.deduplication import PresentMessages
-from leveret.mark import attempts_in, due_ms_in, is_fresh, is_plain
+from leveret.queues.mark import attempts_in, due_ms_in, is_fresh, is_plain
 
 if TYPE_CHECKING:
     from leveret.broker import Broker

@@ -29,6 +29,7 @@ from leveret.catalogue import (
     VIRTUAL_HOST,
 )
 from leveret.durable import id_log, object_records
+from leveret.durable.journal import Journal
 from leveret.durable.store.records import (
     BINDING,
     BRANCH,
@@ -59,10 +60,11 @@ from leveret.exchanges.exchange_type import (
 )
 from leveret.exchanges.missing import Missing, missing
 from leveret.features.deduplication.deduplication import Deduplication, new_deduplication
-from leveret.features.leases.lease import Lease
-from leveret.features.staging.staging import Staging
-from leveret.features.unsettled_map import UnsettledMap
+from leveret.features.leases.lease import Lease, leases_of
+from leveret.features.staging.staging import Staging, stagings_of
+from leveret.features.unsettled_map import UnsettledMap, unsettled_maps_of
 from leveret.features.xa.branch import Branch, xid_in
+from leveret.features.xa.branches import Branches
 from leveret.limits import QueueLimits
 from leveret.memory_tuning import no_collection
 from leveret.observability import event_exchange
@@ -77,7 +79,6 @@ from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
-    from leveret.durable.journal import Journal
     from leveret.durable.store.contract import Span
     from leveret.queues.queue import Queue
     from leveret.values import Json
@@ -128,9 +129,9 @@ def begin(broker: Broker) -> None:
             queue.used_at = now
             if queue.limits.auto_delete_delay_ms:
                 queue.left_alone()
-        for lease in host.leases.values():
+        for lease in leases_of(host).values():
             lease.begin()
-        for staging in host.stagings.values():
+        for staging in stagings_of(host).values():
             staging.begin()
         host.go_on_ending()
     begin_branches(broker)
@@ -139,9 +140,9 @@ def begin(broker: Broker) -> None:
 
 def begin_branches(broker: Broker) -> None:
     """Give each prepared branch the segments of its log. The segments in the store are read through once for all."""
-    branches = {each.prepared.number: each for host in broker.hosts() for each in host.branches.all()}
+    branches = {each.prepared.number: each for host in broker.hosts() for each in host.guest(Branches).all()}
     if branches:
-        assert broker.journal is not None, "the branches come from its store"
+        assert isinstance(broker.journal, Journal), "the branches come from its store"
         spans: dict[int, list[Span]] = {number: [] for number in branches}
         for span in broker.journal.store.spans():
             if span.stream in spans:
@@ -155,7 +156,7 @@ def begin_deduplication(broker: Broker) -> None:
     known = deduplications(broker)
     if not known:
         return
-    assert broker.journal is not None, "the ids come from its store"
+    assert isinstance(broker.journal, Journal), "the ids come from its store"
     spans: dict[int, list[Span]] = {number: [] for number in known}
     for span in broker.journal.store.spans():
         if span.stream in spans:
@@ -356,14 +357,14 @@ class Restoration:
     def _ending_queue(self, names: Names, record: ObjectRecord) -> None:
         queue = self._restored_queue(names, record)
         self._ending.add(queue.number)
-        queue.virtual_host.add_ending_queue(queue)
+        self._host(names[0]).add_ending_queue(queue)
 
     def _queue(self, names: Names, record: ObjectRecord) -> None:
         if record.number("number", least=1) in self._ending:  # the node ended before this record was removed
             self._journal.remove(key_of(QUEUE, *names))
             return
         queue = self._restored_queue(names, record)
-        queue.virtual_host.add_queue(queue)
+        self._host(names[0]).add_queue(queue)
 
     def _restored_queue(self, names: Names, record: ObjectRecord) -> Queue:
         host, name = self._host(names[0]), names[1]
@@ -410,33 +411,33 @@ class Restoration:
         lease.fence, lease.incarnation = record.whole("fence"), record.text("incarnation")
         lease.keep_in(self._journal, record.number("number", least=1))
         self._has_number(lease.number)
-        queue.virtual_host.leases[name, reader] = lease
+        leases_of(queue.virtual_host)[name, reader] = lease
 
     def _staging(self, names: Names, record: ObjectRecord) -> None:
         host, name = self._host(names[0]), names[1]
         staging = Staging(host, name, record.text("user"))
         staging.keep_in(self._journal, record.number("number", least=1))
         self._has_number(staging.number)
-        host.stagings[name] = staging
+        stagings_of(host)[name] = staging
 
     def _branch(self, names: Names, record: ObjectRecord) -> None:
         host, name = self._host(names[0]), names[1]
         try:
-            branch = Branch(host.branches, xid_in(name), record.text("user"))
+            branch = Branch(host.guest(Branches), xid_in(name), record.text("user"))
         except ValueError:
             raise Unreadable("it has no name") from None
         branch.verdict = object_records.verdict_in(record)
         branch.prepared.restore(object_records.outline_in(record))
         branch.keep_in(self._journal, record.number("number", least=1))
         self._has_number(branch.prepared.number)
-        host.branches.add(branch)
+        host.guest(Branches).add(branch)
 
     def _unsettled_map(self, names: Names, record: ObjectRecord) -> None:
         host, (role, user, container, link) = self._host(names[0]), names[1:]
         unsettled = UnsettledMap(host, (role, user, container, link), record.table("terms"))
         unsettled.keep_in(self._journal, record.number("number", least=1))
         self._has_number(unsettled.number)
-        host.unsettled_maps[unsettled.names] = unsettled
+        unsettled_maps_of(host)[unsettled.names] = unsettled
 
     def _limits(self, host: VirtualHost, name: str, auto_delete: bool, arguments: Table) -> QueueLimits:
         try:

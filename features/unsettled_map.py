@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.guests import Guest
 from leveret.queues.stream_log import Log, MemoryLog
 
 if TYPE_CHECKING:
@@ -23,6 +24,22 @@ LinkNames: TypeAlias = tuple[str, str, str, str]
 """The role of the peer (`sender` or `receiver`), the user, the container, and the link's name."""
 
 NAMES_MAX: Final = 512  # bytes of all names together: they are a key in the store
+
+
+class UnsettledMaps(Guest):
+    """The maps of a virtual host."""
+
+    def __init__(self, host: VirtualHost) -> None:
+        self.found: dict[LinkNames, UnsettledMap] = {}
+
+    def close(self) -> None:
+        for unsettled in list(self.found.values()):
+            unsettled.end()
+
+
+def unsettled_maps_of(host: VirtualHost) -> dict[LinkNames, UnsettledMap]:
+    """Return the maps of a virtual host by the names of their links."""
+    return host.guest(UnsettledMaps).found
 
 
 class UnsettledMap:
@@ -81,7 +98,7 @@ class UnsettledMap:
         if self.ended:
             return
         self.ended = True
-        del self.host.unsettled_maps[self.names]
+        del unsettled_maps_of(self.host)[self.names]
         catalogue = self.host.broker.catalogue
         if catalogue is not None:
             catalogue.forget_unsettled_map(self)
@@ -95,9 +112,10 @@ def can_be_kept(host: VirtualHost, names: LinkNames) -> bool:
 
 def unsettled_map(host: VirtualHost, names: LinkNames, terms: Table) -> UnsettledMap:
     """Return the map of the link with these names, created if there is none. It has these terms now."""
-    found = host.unsettled_maps.get(names)
+    maps = unsettled_maps_of(host)
+    found = maps.get(names)
     if found is None:
-        found = host.unsettled_maps[names] = UnsettledMap(host, names, terms)
+        found = maps[names] = UnsettledMap(host, names, terms)
         found._keep()
     else:
         found.change(terms)

@@ -84,7 +84,7 @@ class DelayedMessage(ExchangeType):
 
     def keep(self, message: Message) -> None:
         if wait_ms := self._wait_ms(message):
-            now = self.exchange.virtual_host.broker.clock.now()
+            now = self.exchange.broker.clock.now()
             self.hold_again(self.exchange.hold(message, now + wait_ms / 1000))
         else:
             self._inner.keep(message)
@@ -105,7 +105,7 @@ class DelayedMessage(ExchangeType):
         return super().equivalent(arguments) or self._inner.equivalent(arguments)
 
     def close(self) -> None:
-        self.exchange.virtual_host.broker.timers.cancel(self._timer)
+        self.exchange.broker.timers.cancel(self._timer)
         self._held.clear()
         self._inner.close()
 
@@ -123,7 +123,7 @@ class DelayedMessage(ExchangeType):
         return 0 if message is self._released else delays.delay_ms(message.header(delays.DELAY))
 
     def _wake_at_the_earliest(self) -> None:
-        timers = self.exchange.virtual_host.broker.timers
+        timers = self.exchange.broker.timers
         timers.cancel(self._timer)
         self._timer = timers.at(self._held[0][0], self._release_due) if self._held else None
 
@@ -137,7 +137,7 @@ class DelayedMessage(ExchangeType):
     def _release(self, held: HeldMessage) -> None:
         self._released = held.message
         try:
-            self.exchange.virtual_host.broker.release_delayed(self.exchange, held.message)
+            self.exchange.broker.release_delayed(self.exchange, held.message)
         finally:
             self._released = None
         self.exchange.let_go(held)
@@ -153,7 +153,7 @@ def inner_name_in(arguments: Table) -> str:
 def inner_type(exchange: Exchange) -> type[ExchangeType]:
     """Return the exchange type that routes messages after their delay. Raises PreconditionFailed if there is none."""
     name = inner_name_in(exchange.arguments)
-    found = exchange.virtual_host.broker.exchange_types.get(name)
+    found = exchange.broker.exchange_types.get(name)
     if found is None:
         raise PreconditionFailed(
             f"Invalid argument, '{DELAYED_TYPE}' must be an existing exchange type, not '{name}'"

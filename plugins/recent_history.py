@@ -53,7 +53,7 @@ class RecentHistory(ExchangeType):
     def bind(self, binding: Binding) -> None:
         if not binding.destination.is_exchange:
             for message in self._recent:  # empty when bindings are restored after a reload
-                self.exchange.virtual_host.broker.deliver(message, [binding.destination])
+                self.exchange.broker.deliver(message, [binding.destination])
 
     def state(self) -> object:
         return list(self._recent)

@@ -102,13 +102,13 @@ class SystemExchange(ExchangeType):
         return request.body, None
 
     def time(self, request: Message) -> tuple[bytes, str]:
-        wall = self.exchange.virtual_host.broker.clock.wall()
+        wall = self.exchange.broker.clock.wall()
         told = datetime.fromtimestamp(wall, UTC).isoformat(timespec="milliseconds")
         return request.encoding.body(told.encode()), TEXT
 
     def stats(self, request: Message) -> tuple[bytes, str]:
         """Count the virtual host at most once a second, because many queues take long to count."""
-        now = self.exchange.virtual_host.broker.now
+        now = self.exchange.broker.now
         if now >= self._stats_until:
             self._stats = json.dumps(totals(self.exchange.virtual_host)).encode()
             self._stats_until = now + STATS_S

@@ -113,7 +113,7 @@ def publish(exchange: Exchange, message: Message) -> None:
     """Route a message, deliver it, and let the type keep it, as the broker does."""
     answer = exchange.type.route(message)
     if answer is not HANDLED:
-        exchange.virtual_host.broker.deliver(message, answer)
+        exchange.broker.deliver(message, answer)
     exchange.type.keep(message)
 
 

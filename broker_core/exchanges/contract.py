@@ -77,7 +77,7 @@ class Surroundings(Protocol):
         """The catalogue, which is told when an exchange begins to hold messages; None: there is no store."""
 
     @property
-    def bygone(self) -> RetiredCounts: ...
+    def retired(self) -> RetiredCounts: ...
 
     def route(self, exchange: Exchange, message: Message) -> Route:
         """Return the route that a message would take from an exchange now. Nothing is delivered or counted."""
@@ -111,3 +111,6 @@ class Holdings(Protocol):
 class RetiredCounts(Protocol):
     def add_exchange(self, exchange: Exchange) -> None:
         """Keep the counts of an exchange that has been deleted."""
+
+    def add_queue(self, queue: Queue) -> None:
+        """Keep the counts of a queue that has been deleted."""

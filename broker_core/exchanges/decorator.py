@@ -38,7 +38,7 @@ class ExchangeDecorator(ABC):
     """A decorator of exchanges. `name` begins with `x-` in plug-ins; a node has one instance of each that it loads.
 
     Every method is called from the broker's one thread and must not wait, nor change the topology: what has to follow
-    is done later, by a timer of the broker (`exchange.virtual_host.broker.timers`). Whatever a method raises is logged
+    is done later, by a timer of the broker (`exchange.broker.timers`). Whatever a method raises is logged
     and counted among the exchange's `route_errors`, and changes nothing.
     """
 
@@ -77,7 +77,7 @@ def told(exchange: Exchange, tell: Callable[[], object]) -> None:
         tell()
     except MISTAKES as error:
         exchange.route_errors += 1
-        exchange.virtual_host.broker.report_route_error(exchange, error, "has a decorator that failed")
+        exchange.broker.report_route_error(exchange, error, "has a decorator that failed")
 
 
 def decorate(exchange: Exchange, decorators: Iterable[ExchangeDecorator], definition: Table) -> None:

@@ -28,7 +28,7 @@ from leveret.features.deduplication.deduplication import RecentMessages
 from leveret.values import Table, frozen
 
 if TYPE_CHECKING:
-    from leveret.exchanges.contract import Host
+    from leveret.exchanges.contract import Host, Surroundings
     from leveret.exchanges.decorator import ExchangeDecorator
     from leveret.exchanges.routing import Route
     from leveret.features.deduplication.deduplication import Deduplication
@@ -195,7 +195,7 @@ class ExchangeType(ABC):
 
         In the order in which they were held. A type that does not override it has them routed as if published now.
         """
-        self.exchange.virtual_host.broker.release_delayed(self.exchange, held.message)
+        self.exchange.broker.release_delayed(self.exchange, held.message)
         self.exchange.let_go(held)
 
     @classmethod
@@ -255,6 +255,7 @@ class Exchange(Destination):
         "arguments",
         "auto_delete",
         "bindings_by_identity",
+        "broker",
         "decorators",
         "deduplication",
         "durable",
@@ -291,6 +292,7 @@ class Exchange(Destination):
         arguments: Table | None = None,
     ) -> None:
         self.virtual_host = virtual_host
+        self.broker: Surroundings = virtual_host.broker
         self.name = name
         self.durable = durable
         self.auto_delete = auto_delete
@@ -320,7 +322,7 @@ class Exchange(Destination):
 
     def prepare(self) -> None:
         """Note whether there is anything to do with messages before they are routed."""
-        self.prepares = self.reads_delays or self.virtual_host.broker.interceptors is not None
+        self.prepares = self.reads_delays or self.broker.interceptors is not None
 
     def told(self) -> Table:
         """Return the exchange's facts for events."""
@@ -372,7 +374,7 @@ class Exchange(Destination):
     def gone(self) -> None:
         """Called when it has been deleted: drop its cached routes, as it may still be referred to; keep its counts."""
         self.forget_routes()
-        self.virtual_host.broker.bygone.add_exchange(self)
+        self.broker.retired.add_exchange(self)
 
     def hold(self, message: Message, due: float = NEVER) -> HeldMessage:
         """Hold a message for later; on disk too, if it and the exchange are durable, so that it survives a restart.
@@ -383,7 +385,7 @@ class Exchange(Destination):
         holding = self.holding
         if holding is None:
             holding = self.begin_to_hold()
-            if (catalogue := self.virtual_host.broker.catalogue) is not None:
+            if (catalogue := self.broker.catalogue) is not None:
                 catalogue.keep_holding(self)
         return holding.hold(message, due)
 
@@ -410,17 +412,17 @@ class Exchange(Destination):
             self.type.hold_again(held)
         except MISTAKES as error:
             self.route_errors += 1
-            self.virtual_host.broker.report_route_error(self, error, "failed to hold a message again")
+            self.broker.report_route_error(self, error, "failed to hold a message again")
 
     # How long the type's code takes.
 
     def begins(self) -> float:
         """Return the monotonic time at which code of the type begins."""
-        return self.virtual_host.broker.clock.now()
+        return self.broker.clock.now()
 
     def ends(self, method: str, began: float) -> None:
         """Report a method of the type that took so long that clients noticed: nothing else runs meanwhile."""
-        broker = self.virtual_host.broker
+        broker = self.broker
         took_s = broker.clock.now() - began
         if took_s <= broker.slow_call_s:
             return

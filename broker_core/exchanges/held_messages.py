@@ -54,7 +54,7 @@ class HeldMessages:
         held = HeldMessage(message, self, self._position, due)
         self._position += 1
         self.held[held] = None
-        journal = self.exchange.virtual_host.broker.journal
+        journal = self.exchange.broker.journal
         if journal is not None and self.number and message.facts.durable:
             held.stored = PENDING
             journal.arrivals.append(held)
@@ -62,7 +62,7 @@ class HeldMessages:
 
     def drop(self, held: Iterable[HeldMessage]) -> None:
         """Hold these messages no longer; those that it does not hold are ignored."""
-        journal = self.exchange.virtual_host.broker.journal
+        journal = self.exchange.broker.journal
         for each in held:
             if self.held.pop(each, self) is None and each.stored:
                 assert journal is not None, "what is stored is in the store"
@@ -70,7 +70,7 @@ class HeldMessages:
 
     def restore(self, priority: int, pages: Sequence[Page]) -> None:
         """Read the messages that were held when the node ended into memory, and pass them to the exchange's type."""
-        journal = self.exchange.virtual_host.broker.journal
+        journal = self.exchange.broker.journal
         assert journal is not None, "only what was kept can be restored"
         for page in pages:
             again: list[HeldMessage] = []

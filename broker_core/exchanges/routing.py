@@ -218,6 +218,23 @@ def walk(
     return found.passing(tuple(passed)) if passed else found
 
 
+def drops(exchange: Exchange, identity: Identity) -> bool:
+    """Return whether an exchange drops a message with this id as a duplicate, which is counted."""
+    known = exchange.deduplication
+    if known is None or not known.repeats(identity):
+        return False
+    exchange.surplus -= 1
+    return True
+
+
+def give_once(exchange: Exchange, identity: Identity | None, found: Route, message: Message) -> bool:
+    """Give a message to its route, and have its exchange remember its id if all queues have taken it."""
+    taken, known = found.give(message), exchange.deduplication
+    if taken and identity is not None and known is not None and not found.unroutable:
+        known.remember(identity, message.facts.durable and found.is_durable)
+    return taken
+
+
 def is_duplicate(exchange: Exchange, message: Message) -> bool:
     """Return whether an exchange that drops duplicates would drop this message. Nothing is counted."""
     known, identity = exchange.deduplication, identity_at(exchange, message)
@@ -293,7 +310,7 @@ def kept_by(exchange: Exchange, message: Message) -> bool:
 
 def _failed(exchange: Exchange, error: BaseException) -> None:
     exchange.route_errors += 1
-    exchange.virtual_host.broker.report_route_error(exchange, error)
+    exchange.broker.report_route_error(exchange, error)
 
 
 def _alternate(exchange: Exchange, asked: set[str], trace: Trace | None) -> Exchange | None:
@@ -305,5 +322,5 @@ def _alternate(exchange: Exchange, asked: set[str], trace: Trace | None) -> Exch
         outcome = "missing" if alternate is None else "asked before" if name in asked else "followed"
         trace.alternate(exchange, outcome)
     elif alternate is None:
-        exchange.virtual_host.broker.report_missing_alternate(exchange, name)
+        exchange.broker.report_missing_alternate(exchange, name)
     return None if alternate is None or name in asked else alternate

@@ -13,8 +13,9 @@ import json
 import logging
 import os
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from leveret.guests import Guest
 from leveret.observability.events import Event, EventListener
 from leveret.operations import as_json
 from leveret.security.guards import Bucket
@@ -85,8 +86,10 @@ class AuditFile:
         os.close(self._file)
 
 
-class Audit(EventListener):
+class Audit(EventListener, Guest):
     """Writes the audit log. `target` is `log` or a file's path. Raises OSError if the file cannot be opened."""
+
+    rank: ClassVar[int] = 90  # what other guests do at the end is in it
 
     def __init__(self, broker: Broker, target: str) -> None:
         self.target = target
@@ -94,6 +97,7 @@ class Audit(EventListener):
         self._broker = broker
         self._file = None if target == TO_LOG else AuditFile(target)
         self._bucket = Bucket(RATE, broker.now)
+        broker.events.listeners.append(self)
 
     def on_event(self, event: Event) -> None:
         facts = event.facts
@@ -184,6 +188,7 @@ class Audit(EventListener):
             self._file.reopen()
 
     def close(self) -> None:
+        self._broker.events.listeners.remove(self)
         if self._file is not None:
             self._file.close()
 

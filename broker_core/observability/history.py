@@ -18,6 +18,7 @@ from operator import add
 from typing import TYPE_CHECKING, Final
 
 from leveret.clock import Turn
+from leveret.guests import Guest
 from leveret.observability.counts import (
     CHANNEL,
     CHURN,
@@ -108,14 +109,14 @@ class Layers:
 class Things:
     """The objects of a virtual host at the beginning of a round, and the counts of those deleted before."""
 
-    __slots__ = ("_listed_at", "bygone", "exchanges", "host", "queues")
+    __slots__ = ("_listed_at", "exchanges", "host", "queues", "retired")
 
     def __init__(self, host: VirtualHost) -> None:
         self.host = host
         self._listed_at = -1, -1  # what differs once some have come or gone
-        self.bygone: dict[str, int] = {}
+        self.retired: dict[str, int] = {}
 
-    def look(self, bygone: Mapping[str, int]) -> None:
+    def look(self, retired: Mapping[str, int]) -> None:
         """List the objects, unless they are those of the round before: to touch 100,000 queues takes 50 ms."""
         host = self.host
         now = host.revision, len(host.exchanges)  # a new exchange alone is no new revision
@@ -123,10 +124,10 @@ class Things:
             self._listed_at = now
             self.queues = list(host.queues.values())
             self.exchanges = list(host.exchanges.values())
-        self.bygone = dict(bygone)
+        self.retired = dict(retired)
 
 
-class History:
+class History(Guest):
     """Samples the broker and all its objects at an interval. It begins with `start`."""
 
     def __init__(self, broker: Broker, interval_s: float = INTERVAL_S, series_max: int = SERIES_MAX) -> None:
@@ -182,12 +183,12 @@ class History:
     def _look_at_all(self, tick: int) -> Generator[None, None, None]:
         """Take one round of samples; at each yield the loop's other work has a turn."""
         broker = self._broker
-        total = Counter(broker.bygone.total)
+        total = Counter(broker.retired_counters.total)
         # Objects deleted during the round are sampled all the same: the total has the counts of those deleted before
         # the round, and not theirs.
         self._there = {host: self._there.get(host) or Things(host) for host in broker.hosts()}
         for things in self._there.values():
-            things.look(broker.bygone.of(things.host.name))
+            things.look(broker.retired_counters.of(things.host.name))
         total += Counter({name: broker.events.counts[name.replace("_", ".")] for name in CHURN})
         total["confirm"], total["return_unroutable"] = broker.confirmed, broker.returned
         turn = Turn(broker.clock, TURN_S, PAUSE_S)
@@ -195,7 +196,7 @@ class History:
             sums: Counter[str] = Counter()
             yield from self._look_at_host(tick, things, sums, turn)
             total.update(sums)
-            sums.update(things.bygone)
+            sums.update(things.retired)
             self._note(tick, things.host, HOST, row(sums, HOST))
         yield from self._look_at_connections(tick, turn)
         total["drop_unroutable"] -= total["return_unroutable"]

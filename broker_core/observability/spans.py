@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
@@ -23,6 +23,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from leveret.arguments.checks import text
+from leveret.guests import Guest
 from leveret.version import VERSION
 
 if TYPE_CHECKING:
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.message import Message
     from leveret.observability.connection_stats import ConsumerFacts
+    from leveret.queues.contract import QueueHost
     from leveret.queues.queue import Queue
 
+SPANS: Final = "spans"
 PARENT: Final = "traceparent"
 STATE: Final = "tracestate"
 NAMED: Final = PARENT.encode()  # searched for in the encoded properties, before they are decoded
@@ -46,8 +49,10 @@ TIMEOUT_S: Final = 3  # of one request to the collector
 PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 
-class Spans:
+class Spans(Guest):
     """Records spans. `record` gets each span when it ends; `clock` tells the time."""
+
+    rank: ClassVar[int] = 95
 
     def __init__(self, record: SpanProcessor, clock: Clock, service: str = "leveret") -> None:
         resource = Resource.create({"service.name": service, "service.version": VERSION})
@@ -60,6 +65,9 @@ class Spans:
         self._clock = clock
         # When messages of a span came into a queue, in ns since 1970, by the two; the oldest are forgotten.
         self._arrived: OrderedDict[tuple[str, str, str], deque[int]] = OrderedDict()
+
+    def virtual_host_added(self, host: QueueHost) -> None:
+        host.observe(SPANS, self)
 
     def close(self) -> None:
         """Send what was recorded. Takes as long as the collector needs, a few seconds at most."""

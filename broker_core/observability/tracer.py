@@ -10,8 +10,9 @@ batch for delivering. Fetched and consumed messages are traced; browsing, leases
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
 from leveret.exchanges.routing import Route
 from leveret.observability.connection_stats import ConsumerFacts
@@ -22,29 +23,11 @@ if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.exchanges.exchange_type import Exchange
     from leveret.message import Message
+    from leveret.observability.observer import Observer
     from leveret.queues.queue import Queue
 
+FIREHOSE: Final = "firehose"
 USERS_MAX: Final = 1000  # connections whose users are cached
-
-
-class Observer(Protocol):
-    """An observer of what is published and delivered in a virtual host."""
-
-    def wants(self, message: Message) -> bool:
-        """Return whether this message is of interest; it is then published by itself, not in a run."""
-
-    def published(self, message: Message, queues: tuple[Queue, ...]) -> None:
-        """Called before a message is put into these queues."""
-
-    def delivered(self, queue: Queue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
-        """Called after a consumer has been given these."""
-
-
-class SpanRecorder(Observer, Protocol):
-    """An observer of all virtual hosts that sends what it has seen elsewhere."""
-
-    def close(self) -> None:
-        """Send what is left; called when the node has ended. May take a few seconds."""
 
 
 class Traced:
@@ -57,38 +40,28 @@ class Traced:
     revision: int
 
     tracer: Tracer | None = None
-    _firehose: Firehose | None = None
-    _spans: Observer | None = None
-    _recorder: Observer | None = None
+    _observers: Mapping[str, Observer] = MappingProxyType({})  # by name
 
     @property
     def tracing(self) -> bool:
         """True if messages are copied to `amq.rabbitmq.trace`."""
-        return self._firehose is not None
+        return FIREHOSE in self._observers
 
     def set_tracing(self, on: bool) -> None:
         """Switch the copying of messages to `amq.rabbitmq.trace` on or off."""
         if on is self.tracing:
             return
-        self._firehose = Firehose(self, Asking(self.broker)) if on else None
-        self._trace()
+        self.observe(FIREHOSE, Firehose(self, Asking(self.broker)) if on else None)
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep_virtual_host(self.broker.virtual_hosts[self.name])
         self.broker.events.happened("vhost.tracing.set", self.name, {"name": self.name, "tracing": on})
 
-    def record_spans(self, spans: Observer | None) -> None:
-        """Show messages to this recorder of spans from now on, or to none."""
-        self._spans = spans
-        self._trace()
-
-    def record(self, recorder: Observer | None) -> None:
-        """Show messages to this recorder from now on, or to none."""
-        self._recorder = recorder
-        self._trace()
-
-    def _trace(self) -> None:
-        observers = tuple(each for each in (self._firehose, self._spans, self._recorder) if each is not None)
-        self.tracer = Tracer(self, observers) if observers else None
+    def observe(self, name: str, observer: Observer | None) -> None:
+        """Show messages to this observer from now on, in place of an earlier one of that name; or to none."""
+        others = {each: found for each, found in self._observers.items() if each != name}
+        self._observers = others if observer is None else {**others, name: observer}
+        in_order = tuple(self._observers[each] for each in sorted(self._observers))
+        self.tracer = Tracer(self, in_order) if in_order else None
         self.revision += 1  # cached routes are of the other kind
 
 

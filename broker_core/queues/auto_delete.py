@@ -31,7 +31,7 @@ class AutoDelete:
     def watch(self) -> None:
         """Start or restart the timer of x-expires, according to the queue's present limits."""
         queue = self._queue
-        timers = queue.virtual_host.broker.timers
+        timers = queue.settling.timers
         timers.cancel(self._expires)
         self._expires = None
         if queue.limits.expires_ms is not None and not queue.deleted:
@@ -51,23 +51,21 @@ class AutoDelete:
         """Delete an auto-delete queue that its last consumer or owner has left, at once or after its delay."""
         queue = self._queue
         if delay_ms := queue.limits.auto_delete_delay_ms:
-            broker = queue.virtual_host.broker
-            broker.timers.cancel(self._unused)
-            self._unused = broker.timers.at(broker.now + delay_ms / 1000, self._is_over)
+            queue.settling.timers.cancel(self._unused)
+            self._unused = queue.settling.later(delay_ms / 1000, self._is_over)
         else:
             queue.virtual_host.delete_queue(queue)
 
     def returned(self) -> None:
         """Stop the delay: the queue has a consumer or an owner again."""
         if self._unused is not None:
-            self._queue.virtual_host.broker.timers.cancel(self._unused)
+            self._queue.settling.timers.cancel(self._unused)
             self._unused = None
 
     def destroy(self) -> None:
         """Delete a queue over its limit (self-destruct). This waits for a timer, as a publish is under way."""
         if self._destroyed is None:
-            broker = self._queue.virtual_host.broker
-            self._destroyed = broker.timers.at(broker.now, self._destroy)
+            self._destroyed = self._queue.settling.later(0.0, self._destroy)
 
     def _destroy(self, now: float) -> None:
         log.warning("%s is deleted: it is over its limit, with overflow self-destruct", self._queue.described)
@@ -80,7 +78,7 @@ class AutoDelete:
 
     def end(self) -> None:
         """Cancel the timers, as the queue is deleted."""
-        timers = self._queue.virtual_host.broker.timers
+        timers = self._queue.settling.timers
         timers.cancel(self._expires)
         timers.cancel(self._destroyed)
         self.returned()

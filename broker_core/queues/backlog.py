@@ -55,7 +55,7 @@ class Backlog:
 
     @property
     def now(self) -> float:
-        return self._queue.virtual_host.broker.now
+        return self._queue.settling.now
 
     # To the disk.
 

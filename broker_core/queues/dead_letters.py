@@ -8,19 +8,16 @@ refuses its copy does not get it again: this is at most once. At least once is h
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from leveret.exchanges.routing import Route, identity_at
+from leveret.exchanges.routing import Route, drops, give_once, identity_at
 from leveret.message import Death, Message, Notes
 from leveret.queues.queue import DELETED, REJECTED, Queue
-
-if TYPE_CHECKING:
-    from leveret.broker import Broker
 
 log: Final = logging.getLogger("leveret.broker")
 
 
-def bury(broker: Broker, queue: Queue, message: Message, reason: str) -> None:
+def bury(queue: Queue, message: Message, reason: str) -> None:
     """Route a message that died in `queue` to the queue's dead-letter exchange, or unchanged to its alternate.
 
     It goes nowhere if that exchange does not exist (X038), and not back into a queue in which it has died without being
@@ -29,18 +26,18 @@ def bury(broker: Broker, queue: Queue, message: Message, reason: str) -> None:
     host = queue.virtual_host
     target = queue.limits.dead_letter_exchange
     if reason == DELETED or (target is None and reason == REJECTED):
-        _reroute(broker, queue, message)
+        _reroute(queue, message)
         return
     exchange = None if target is None else host.exchanges.get(target)
     if exchange is None:
         return  # X038
-    notes = notes_of_death(int(broker.clock.wall()), queue.name, message, reason)
+    notes = notes_of_death(int(queue.settling.clock.wall()), queue.name, message, reason)
     dead = addressed(message, exchange.name, queue.limits.dead_letter_key, notes)
     identity = None if exchange.deduplication is None else identity_at(exchange, dead)
-    if identity is not None and broker.drops(exchange, identity):
+    if identity is not None and drops(exchange, identity):
         exchange.published += 1
         return
-    found = broker.route(exchange, dead)
+    found = exchange.broker.route(exchange, dead)
     if reason != REJECTED:
         queues = tuple(q for q in found.queues if not (is_cycle(q, dead) and _reported(q)))
         found = Route.among(found, queues, found.keepers)  # not traced
@@ -49,17 +46,17 @@ def bury(broker: Broker, queue: Queue, message: Message, reason: str) -> None:
     if identity is None:
         Route.give(found, dead)
     else:
-        broker.give_once(exchange, identity, found, dead)
+        give_once(exchange, identity, found, dead)
 
 
-def _reroute(broker: Broker, queue: Queue, message: Message) -> None:
+def _reroute(queue: Queue, message: Message) -> None:
     """Route an unchanged message from the queue's alternate exchange."""
     target = queue.limits.alternate_exchange
     exchange = None if target is None else queue.virtual_host.exchanges.get(target)
     if exchange is not None:
         exchange.published += 1
         exchange.surplus -= 1
-        broker.release_delayed(exchange, message)
+        exchange.broker.release_delayed(exchange, message)
 
 
 def addressed(message: Message, exchange: str, replaced: str | None, notes: Notes) -> Message:

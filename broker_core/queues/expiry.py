@@ -25,8 +25,8 @@ class Expiry:
         """Set the timer to the first expiry, after the messages at the heads may have changed."""
         queue, timer = self._queue, self._timer
         earliest = min((lane.due_at() for lane in queue.lanes if lane), default=NEVER)
-        broker, timers = queue.virtual_host.broker, queue.virtual_host.broker.timers
-        if timer is not None and not timer.cancelled and timer.at <= max(earliest, broker.now + PAUSE_S):
+        now, timers = queue.settling.now, queue.settling.timers
+        if timer is not None and not timer.cancelled and timer.at <= max(earliest, now + PAUSE_S):
             return  # it will look again when it fires
         timers.cancel(timer)
         self._timer = None if earliest == NEVER else timers.at(earliest, self._expire)
@@ -39,7 +39,7 @@ class Expiry:
         for lane in queue.lanes:
             while lane and lane.due_at() <= now:
                 if not left:
-                    self._timer = queue.virtual_host.broker.timers.at(now + PAUSE_S, self._expire)
+                    self._timer = queue.settling.timers.at(now + PAUSE_S, self._expire)
                     return
                 left -= 1
                 queue.expire(lane.take())
@@ -47,4 +47,4 @@ class Expiry:
 
     def end(self) -> None:
         """Cancel the timer, as the queue is deleted."""
-        self._queue.virtual_host.broker.timers.cancel(self._timer)
+        self._queue.settling.timers.cancel(self._timer)

@@ -16,9 +16,8 @@ from leveret.queues.work_queue import WorkQueue
 from leveret.values import Table
 
 if TYPE_CHECKING:
-    from leveret.client import Client
+    from leveret.queues.contract import Owner, QueueHost
     from leveret.selectors.parser import Selector
-    from leveret.virtual_host import VirtualHost
 
 KINDS: Final[dict[QueueType, type[Queue]]] = {
     QueueType.CLASSIC: WorkQueue,
@@ -34,13 +33,13 @@ QUORUM_KINDS: Final[dict[QuorumPriorities, type[Queue]]] = {
 
 
 def new_queue(
-    host: VirtualHost,
+    host: QueueHost,
     name: str,
     limits: QueueLimits,
     durable: bool,
     exclusive: bool,
     auto_delete: bool,
-    owner: Client | None,
+    owner: Owner | None,
     arguments: Table,
     selector: Selector | None,
 ) -> Queue:
@@ -55,5 +54,5 @@ def new_queue(
     if kind is WorkQueue:
         kind = work_queue_kind(limits)
     if kind is WorkQueue and type_ is QueueType.QUORUM:
-        kind = QUORUM_KINDS[host.broker.compat.quorum_priorities]
+        kind = QUORUM_KINDS[host.compat.quorum_priorities]
     return kind(*said)

@@ -20,7 +20,7 @@ class FilteredQueue(WorkQueue):
     selector: Selector  # set before it is bound
 
     def push(self, message: Message) -> bool:
-        self.virtual_host.broker.work += 1 + len(message.properties) // TEST_OCTETS
+        self.settling.work += 1 + len(message.properties) // TEST_OCTETS
         return super().push(message) if self.selector.matches(message) else True
 
     def takes_of(self, messages: list[Message]) -> int:

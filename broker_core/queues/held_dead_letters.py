@@ -36,7 +36,6 @@ from leveret.queues.queue import REJECTED, Queue
 from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
-    from leveret.broker import Broker
     from leveret.clock import Timer
     from leveret.features.deduplication.deduplication import Identity
 
@@ -67,15 +66,15 @@ class Letter:
         self.why = ""  # why it is held
 
 
-def hold(broker: Broker, queue: Queue, message: Message, reason: str) -> None:
+def hold(queue: Queue, message: Message, reason: str) -> None:
     """Hold a message that has just died in a queue, until its targets have taken it; they are asked in this batch."""
     assert isinstance(queue, WorkQueue), "messages do not die in streams"
     held = queue.dead_letters
     if held is None:
         held = queue.dead_letters = HeldDeadLetters(queue)
-        if broker.catalogue is not None:
-            broker.catalogue.keep_dead_letters(queue)
-    held.push(noted(message, notes_of_death(int(broker.clock.wall()), queue.name, message, reason)))
+        if queue.settling.catalogue is not None:
+            queue.settling.catalogue.keep_dead_letters(queue)
+    held.push(noted(message, notes_of_death(int(queue.settling.clock.wall()), queue.name, message, reason)))
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -190,8 +189,7 @@ class HeldDeadLetters(WorkQueue):
         left = PORTION
         while self.ready and len(self._letters) < PREFETCH and self.in_hand_bytes < IN_HAND_OCTETS:
             if left <= 0:
-                broker = self.virtual_host.broker
-                broker.timers.at(broker.now + PAUSE_S, self._touch_later)
+                self.settling.later(PAUSE_S, self._touch_later)
                 return
             taken = self._take(PREFETCH - len(self._letters), IN_HAND_OCTETS - self.in_hand_bytes)
             if not taken:
@@ -245,7 +243,7 @@ class HeldDeadLetters(WorkQueue):
         assert message.notes is not None, "it has died"
         copy = addressed(message, exchange.name, limits.dead_letter_key, without_reached(message.notes))
         try:
-            found = host.broker.route(exchange, copy)
+            found = exchange.broker.route(exchange, copy)
             letter.route = self._left_of(found, copy, message.notes)
             letter.identity = None if exchange.deduplication is None else identity_at(exchange, copy)
         except MISTAKES as error:  # raised by a plug-in
@@ -332,7 +330,7 @@ class HeldDeadLetters(WorkQueue):
 
     def _wait(self) -> None:
         """After a round, see to it that what is still in hand is tried again, and tell the log of a change."""
-        broker, host = self.virtual_host.broker, self.virtual_host
+        settling, host = self.settling, self.virtual_host
         if self._dropped:
             log.warning(
                 "%d dead letters of %s were dropped: no target took them, and they are not held any more",
@@ -342,7 +340,7 @@ class HeldDeadLetters(WorkQueue):
             self._dropped = 0
         if not self._letters:
             host.undelivered.leave(self)
-            broker.timers.cancel(self._timer)
+            settling.timers.cancel(self._timer)
             self._timer = None
             if self._said and not self.ready:
                 self._said = ""
@@ -350,9 +348,9 @@ class HeldDeadLetters(WorkQueue):
             return
         host.undelivered.join(self)
         if self._timer is None:
-            self._timer = broker.timers.at(broker.now + self._pause_s, self._time_is_over)
-        if not self._said and broker.now >= self._logged_at + LOG_PAUSE_S:
-            self._said, self._logged_at = self.why, broker.now
+            self._timer = settling.later(self._pause_s, self._time_is_over)
+        if not self._said and settling.now >= self._logged_at + LOG_PAUSE_S:
+            self._said, self._logged_at = self.why, settling.now
             log.warning("dead letters of %s wait: %s", self.source.described, self._said)
 
     # The end.
@@ -379,9 +377,8 @@ class HeldDeadLetters(WorkQueue):
             self.forget((letter.delivery,))
         self._letters.clear()
         self.in_hand = self.in_hand_bytes = 0
-        host = self.virtual_host
-        host.undelivered.leave(self)
-        host.broker.timers.cancel(self._timer)
+        self.virtual_host.undelivered.leave(self)
+        self.settling.timers.cancel(self._timer)
         self._timer = None
 
 

@@ -149,7 +149,7 @@ class MessageGroupQueue(WorkQueue):
 
     def take_one(self, settled: bool) -> Delivery | None:
         """Fetch the first message whose group is free."""
-        self.used_at = self.virtual_host.broker.now
+        self.used_at = self.settling.now
         if self.search is None:
             self.search = self.new_search()
         delivery = self.search.fetch(Fetch(self, settled, 1, Window()))

@@ -44,7 +44,7 @@ def refuses(queue: WorkQueue, message: Message) -> bool:
     if not queue.lacks_room_for(message):
         return False
     if limits.overflow is Overflow.REJECT_PUBLISH_DLX:
-        queue.virtual_host.broker.dead_letter(queue, message, MAXLEN)
+        queue.settling.dead_letter(queue, message, MAXLEN)
     return True
 
 
@@ -55,7 +55,7 @@ def _is_full_of_persistent(queue: WorkQueue, message: Message) -> bool:
     queue.dispatch()
     if not queue.lacks_room_for(message) or any(map(_may_drop_head, queue.lanes)):
         return False
-    queue.virtual_host.broker.dead_letter(queue, message, MAXLEN)
+    queue.settling.dead_letter(queue, message, MAXLEN)
     return True
 
 
@@ -83,7 +83,7 @@ def turned_away(queue: WorkQueue, message: Message) -> bool:
         queue.in_disuse().destroy()
         return True
     queue.count_refused()
-    queue.virtual_host.broker.refused_by = queue.name
+    queue.settling.refused_by = queue.name
     return False
 
 
@@ -125,8 +125,7 @@ def drop_over_limit(queue: WorkQueue) -> None:
 
 def _look_again(queue: WorkQueue) -> None:
     """Have the queue look at its limits again in a moment."""
-    broker = queue.virtual_host.broker
-    broker.timers.at(broker.now + PAUSE_S, lambda now: queue.touch())
+    queue.settling.later(PAUSE_S, lambda now: queue.touch())
 
 
 def _drop_page(queue: WorkQueue, lane: Lane) -> bool:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.limits import FLOW_RESUME_PERCENT, Overflow
 from leveret.queues.discarded_messages import PAUSE_S, PORTION
+from leveret.settling import Overlong
 
 if TYPE_CHECKING:
-    from leveret.client import Client
     from leveret.clock import Timer
     from leveret.queues.work_queue import WorkQueue
 
@@ -26,15 +26,15 @@ SOON_S: Final = 0.05  # from the first message over the limit to the writing of 
 FLOWING: Final = (Overflow.FLOW_TO_DISK, Overflow.PRODUCER_FLOW_CONTROL)
 
 
-class Overfull:
+class Overfull(Overlong):
     """The measures of one queue that is over its limit: a timer to write, or publishers that wait."""
 
-    __slots__ = ("_queue", "_timer", "clients")
+    __slots__ = ("_queue", "_timer")
 
     def __init__(self, queue: WorkQueue) -> None:
+        super().__init__()
         self._queue = queue
         self._timer: Timer | None = None  # to put messages on disk
-        self.clients: dict[Client, None] = {}  # that wait until the queue is shorter
 
     def look(self) -> None:
         """Called when the queue's length or its limits have changed."""
@@ -42,9 +42,8 @@ class Overfull:
         if self.clients and not (queue.limits.overflow is Overflow.PRODUCER_FLOW_CONTROL and is_long(queue)):
             self.release()
         if queue.limits.overflow is Overflow.FLOW_TO_DISK and self._timer is None and lacks_disk(queue):
-            broker = queue.virtual_host.broker
-            if broker.journal is not None:
-                self._timer = broker.timers.at(broker.now + SOON_S, self._put_away)
+            if queue.settling.journal is not None:
+                self._timer = queue.settling.later(SOON_S, self._put_away)
 
     def release(self) -> None:
         """Let all publishers go on."""
@@ -54,22 +53,22 @@ class Overfull:
 
     def end(self) -> None:
         """Called when the queue is deleted."""
-        self._queue.virtual_host.broker.timers.cancel(self._timer)
+        self._queue.settling.timers.cancel(self._timer)
         self.release()
 
     def _put_away(self, now: float) -> None:
         """Put what is over the limit on disk only, a portion at a time; what is not written yet follows later."""
         self._timer = None
-        queue, broker = self._queue, self._queue.virtual_host.broker
+        queue, settling = self._queue, self._queue.settling
         if queue.limits.overflow is not Overflow.FLOW_TO_DISK:
             return
         keep, before, gone = kept_of(queue), in_memory(queue), True
         while gone and lacks_disk(queue) and before - in_memory(queue) < PORTION:
             gone = queue.page_out(keep)
-        journal = broker.journal
+        journal = settling.journal
         is_writing = journal is not None and (journal.dirty or journal.durable < journal.open - 1)
         if lacks_disk(queue) and (gone or is_writing):
-            self._timer = broker.timers.at(now + (PAUSE_S if gone else SOON_S), self._put_away)
+            self._timer = settling.timers.at(now + (PAUSE_S if gone else SOON_S), self._put_away)
 
 
 def look_at(queue: WorkQueue) -> None:
@@ -79,7 +78,7 @@ def look_at(queue: WorkQueue) -> None:
     if queue.overfull is None:
         return
     if queue.limits.overflow is Overflow.PRODUCER_FLOW_CONTROL and queue.over_limit():
-        queue.virtual_host.broker.overfull[queue.overfull] = None
+        queue.settling.overfull[queue.overfull] = None
     queue.overfull.look()
 
 

@@ -26,13 +26,12 @@ from leveret.queues.slow_consumers import SlowConsumers
 from leveret.values import Table
 
 if TYPE_CHECKING:
-    from leveret.client import Client
     from leveret.durability import Durability, Page, WaitingRow
     from leveret.features.deduplication.deduplication import Deduplication
     from leveret.message import Message
+    from leveret.queues.contract import Owner, QueueHost
     from leveret.queues.held_dead_letters import HeldDeadLetters
     from leveret.queues.schedule import Scheduled
-    from leveret.virtual_host import VirtualHost
 
 # Reasons of death, as every protocol shows them (X030).
 REJECTED: Final = "rejected"
@@ -109,6 +108,7 @@ class Queue(Destination):
         "ready_bytes",
         "redelivered",
         "refused",
+        "settling",
         "slow_consumers",
         "touched",
         "type",
@@ -124,19 +124,20 @@ class Queue(Destination):
 
     def __init__(
         self,
-        virtual_host: VirtualHost,
+        virtual_host: QueueHost,
         name: str,
         limits: QueueLimits,
         type_: QueueType = QueueType.CLASSIC,
         durable: bool = False,
         exclusive: bool = False,
         auto_delete: bool = False,
-        owner: Client | None = None,
+        owner: Owner | None = None,
         arguments: Table | None = None,
     ) -> None:
         """Create a queue that obeys `limits`. Every kind takes the same arguments."""
         # The attributes that every message needs come first, so that they are adjacent in memory.
         self.virtual_host = virtual_host
+        self.settling = virtual_host.settling
         self.limits = limits  # arguments merged with policies
         self.journal: Durability | None = None  # set at the declaration, if the queue outlives the node
         self.number = 0  # its number in the store; 0: it is not stored
@@ -170,7 +171,7 @@ class Queue(Destination):
         self.dead_letters: HeldDeadLetters | None = None  # created when the queue first holds one
         self.hidden = False  # not listed: it serves the broker's own purposes
         self.warned_cycle = False  # it has been logged that its dead letters come back
-        self.used_at = virtual_host.broker.now
+        self.used_at = self.settling.now
         self.deduplication: Deduplication | None = None  # the ids that it knows, if it drops duplicates
         self.observer: QueueObserver | None = None  # a recording
         self.slow_consumers: SlowConsumers | None = None  # the watch over them, once it has been asked for
@@ -424,7 +425,7 @@ class Queue(Destination):
         """Have the queue dispatch in the next settle, because something changed."""
         if not self.touched and not self.deleted:
             self.touched = True
-            self.virtual_host.broker.touched.append(self)
+            self.settling.touched.append(self)
 
     def pause(self, paused: bool) -> None:
         """Deliver nothing to consumers, or go on where they were. `VirtualHost.pause_queue` remembers it."""
@@ -499,7 +500,7 @@ class Queue(Destination):
 
     def renew(self, delivery: Delivery) -> None:
         """Begin the time anew in which a delivery has to be answered."""
-        delivery.given_at = self.virtual_host.broker.now
+        delivery.given_at = self.settling.now
 
     def forget(self, deliveries: Iterable[Delivery]) -> None:
         """Settle these deliveries in the store, which need not keep them."""
@@ -524,7 +525,7 @@ class Queue(Destination):
             self.delivered_settled += count
             self.forget(deliveries)
         else:
-            now = self.virtual_host.broker.now
+            now = self.settling.now
             for delivery in deliveries:
                 delivery.consumer = consumer
                 delivery.given_at = now
@@ -549,7 +550,7 @@ class Queue(Destination):
             self.fetched_settled += 1
             self.forget((delivery,))
         else:
-            delivery.given_at = self.virtual_host.broker.now
+            delivery.given_at = self.settling.now
             self.unsettled += 1
         if (tracer := self.virtual_host.tracer) is not None:
             tracer.delivered(self, tracer.asking(), (delivery,))
@@ -574,11 +575,10 @@ class Queue(Destination):
 
     @property
     def in_use(self) -> bool:
-        """Return whether the queue has consumers, or messages reserved by a lease (`leases/lease.py`)."""
-        leases = self.virtual_host.leases.values()
-        return bool(self.consumers) or any(lease.messages for lease in leases if lease.queue is self)
+        """Return whether the queue has consumers, or messages reserved by a feature (leases)."""
+        return bool(self.consumers) or self.virtual_host.reserved(self) > 0
 
-    def require_access(self, client: Client | None) -> None:
+    def require_access(self, client: Owner | None) -> None:
         """Raise Locked if the queue is exclusive and `client` does not own it (S066)."""
         if self.owner is not None and self.owner is not client:
             raise locked(self)
@@ -615,7 +615,7 @@ class Queue(Destination):
     def tell_of(self, event: str, consumer: Consumer, more: Table = NONE) -> None:
         """Announce an event about a consumer, with its facts and some more."""
         facts = consumer.facts()
-        self.virtual_host.broker.events.happened(
+        self.settling.events.happened(
             event,
             self.virtual_host.name,
             {
@@ -635,7 +635,7 @@ class Queue(Destination):
         self.deleted = True
         if self.slow_consumers is not None:
             self.slow_consumers.stop()
-        self.virtual_host.broker.bygone.add_queue(self)
+        self.settling.retired.add_queue(self)
         for consumer in list(self.consumers):
             consumer.attached = consumer.able = False
             self.consumer_left(consumer)

@@ -9,7 +9,7 @@ treated alike. Nothing that waits here is a ready message: it is not delivered, 
 length count it.
 
 A durable message is an entry of its queue in the store like any other, and its due time is in a mark
-(`broker_core/mark.py`), which is in the same commit. When memory is short, messages that the store has are dropped from
+(`queues/mark.py`), which is in the same commit. When memory is short, messages that the store has are dropped from
 memory; what stays takes about 200 bytes for each, and a thread reads them when they are due. After a start all are on
 disk only.
 """
@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Final
 from leveret.clock import NEVER
 from leveret.delivery import Delivery, read_back
 from leveret.durability import PENDING, Page
-from leveret.mark import mark_of
 from leveret.queues.delays import due_ms_of
 from leveret.queues.discarded_messages import PAUSE_S
+from leveret.queues.mark import mark_of
 from leveret.queues.queue import EXPIRED
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Schedule:
 
     def _wall_ms(self, due: float) -> int:
         """Return a monotonic time in ms since 1970, rounded up so that no message is due too early after a start."""
-        clock = self._queue.virtual_host.broker.clock
+        clock = self._queue.settling.clock
         return int((clock.wall() - clock.now() + due) * 1000) + 1
 
     # Looking.
@@ -214,7 +214,7 @@ class Schedule:
     def hasten(self, positions: Iterable[int]) -> int:
         """Make the messages at these positions due now, and return how many there were."""
         count = 0
-        now = self._queue.virtual_host.broker.now
+        now = self._queue.settling.now
         for position in positions:
             item = self._items.get(position)
             if item is None or item.is_early:
@@ -245,7 +245,7 @@ class Schedule:
         self._loaded.clear()
         self.octets = self.away = self.away_octets = 0
         self._settle(pile, numbers)
-        self._queue.virtual_host.broker.discarded.add(pile, self._queue.virtual_host.broker.now)
+        self._queue.settling.discarded.add(pile, self._queue.settling.now)
         return count
 
     def take_all(self) -> list[Delivery]:
@@ -325,7 +325,7 @@ class Schedule:
 
     def _watch(self) -> None:
         """Set the timer to the first message, unless a thread is reading: that ends with another look."""
-        timer, timers = self._timer, self._queue.virtual_host.broker.timers
+        timer, timers = self._timer, self._queue.settling.timers
         earliest = NEVER if self._reading else self.next_due
         if timer is not None and not timer.cancelled and timer.at <= earliest:
             return  # it will look again when it fires
@@ -354,7 +354,7 @@ class Schedule:
         if away:
             self._read(away)
         elif self.next_due <= now:
-            self._timer = self._queue.virtual_host.broker.timers.at(now + PAUSE_S, self._wake)
+            self._timer = self._queue.settling.timers.at(now + PAUSE_S, self._wake)
         else:
             self._watch()
 
@@ -376,7 +376,7 @@ class Schedule:
 
         def arrived(stored: list[Stored]) -> None:
             self._reading = False
-            now = self._queue.virtual_host.broker.now
+            now = self._queue.settling.now
             found = {each.position: each for each in read_back(self._queue, page, stored)}
             for item in items:
                 if self._items.get(item.position) is not item:
@@ -427,7 +427,7 @@ class Schedule:
 
     def end(self) -> None:
         """Cancel the timer, as the queue is deleted."""
-        self._queue.virtual_host.broker.timers.cancel(self._timer)
+        self._queue.settling.timers.cancel(self._timer)
 
 
 # Arrival of messages that were published for later.
@@ -435,7 +435,7 @@ class Schedule:
 
 def due_of(queue: WorkQueue, message: Message) -> float:
     """Return when a message is ready that arrives now, in monotonic seconds; in the past if it is ready at once."""
-    clock = queue.virtual_host.broker.clock
+    clock = queue.settling.clock
     wall_ms = clock.wall() * 1000
     due_ms = message.facts.due_ms or due_ms_of(message.header, wall_ms)
     return clock.now() + (due_ms - wall_ms) / 1000
@@ -443,13 +443,13 @@ def due_of(queue: WorkQueue, message: Message) -> float:
 
 def is_for_later(queue: WorkQueue, message: Message) -> bool:
     """Return whether a message that arrives now would have to wait for a time."""
-    return due_of(queue, message) > queue.virtual_host.broker.now
+    return due_of(queue, message) > queue.settling.now
 
 
 def put_off(queue: WorkQueue, message: Message) -> bool:
     """Take in a message that is for later. Return False, with nothing done, if it is ready at once."""
     due = due_of(queue, message)
-    if due <= queue.virtual_host.broker.now:
+    if due <= queue.settling.now:
         return False
     delivery = Delivery(message, queue, queue.position, queue.end_of(message))
     queue.go_on_from(queue.position + 1)

@@ -51,7 +51,7 @@ class Search:
         self._seekers: dict[Consumer, list[Cursor]] = {}  # their cursors, lane by lane
         self._portions = Portions(queue)
         queue.lanes = list(self._lanes)
-        queue.virtual_host.broker.work += queue.ready // SLOTS
+        queue.settling.work += queue.ready // SLOTS
 
     def add(self, consumer: Consumer) -> None:
         """Give a consumer a cursor in each lane, at the beginning."""
@@ -134,7 +134,7 @@ class Search:
 
     def _next(self, consumer: Consumer, lane: SearchedLane, cursor: Cursor) -> Delivery | None:
         """Return the next message that suits a consumer; None at the lane's end, or if the search goes on later."""
-        now = self._queue.virtual_host.broker.now
+        now = self._queue.settling.now
         while not consumer.searching:
             if (delivery := lane.peek(cursor)) is None:
                 if lane.lacks(cursor):
@@ -154,7 +154,7 @@ class Search:
 
     def take(self, quota: int, room: int) -> list[Delivery]:
         """Take up to `quota` messages from the front, of no more than `room` bytes and one message."""
-        now = self._queue.virtual_host.broker.now
+        now = self._queue.settling.now
         taken: list[Delivery] = []
         for lane, front in self._in_order(self._fronts):
             while len(taken) < quota and room > 0 and (delivery := lane.peek(front)) is not None:
@@ -188,7 +188,7 @@ class Portions:
 
     def may_test(self, message: Message) -> bool:
         """Return whether a message may be tested in this batch, and count it. `now` is constant within a batch."""
-        now = self._queue.virtual_host.broker.now
+        now = self._queue.settling.now
         if self._left_at != now:
             self._left_at, self._left = now, TESTS
         if self._left <= 0:
@@ -199,19 +199,18 @@ class Portions:
     @property
     def used_up(self) -> bool:
         """Return whether a search was interrupted in this batch."""
-        return self._left <= 0 and self._left_at == self._queue.virtual_host.broker.now
+        return self._left <= 0 and self._left_at == self._queue.settling.now
 
     def go_on_later(self) -> None:
         """Have the queue dispatch again soon, to finish a search."""
         if self._timer is None or self._timer.cancelled:
-            broker = self._queue.virtual_host.broker
-            self._timer = broker.timers.at(broker.now + PAUSE_S, self._go_on)
+            self._timer = self._queue.settling.later(PAUSE_S, self._go_on)
 
     def _go_on(self, now: float) -> None:
         self._queue.touch()
 
     def end(self) -> None:
-        self._queue.virtual_host.broker.timers.cancel(self._timer)
+        self._queue.settling.timers.cancel(self._timer)
 
 
 def takes_now(consumer: Consumer, message: Message) -> bool:

@@ -58,13 +58,12 @@ class SlowConsumers:
         queue = self._queue
         if self._timer is not None or not queue.consumers or queue.limits.slow_threshold is None:
             return
-        broker = queue.virtual_host.broker
-        self._since = broker.now
+        self._since = queue.settling.now
         period_ms = queue.limits.slow_check_period_ms or CHECK_PERIOD_MS
-        self._timer = broker.timers.at(broker.now + period_ms / 1000, self._check)
+        self._timer = queue.settling.later(period_ms / 1000, self._check)
 
     def stop(self) -> None:
-        self._queue.virtual_host.broker.timers.cancel(self._timer)
+        self._queue.settling.timers.cancel(self._timer)
         self._timer = None
         self._held_up.clear()
         self.slow.clear()

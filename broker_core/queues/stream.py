@@ -44,12 +44,11 @@ from leveret.queues.stream_log import Log, MemoryLog
 from leveret.values import Table, Timestamp, Value, printed
 
 if TYPE_CHECKING:
-    from leveret.client import Client
     from leveret.clock import Timer
     from leveret.durability import Durability
     from leveret.durable.store.contract import Packed
+    from leveret.queues.contract import Owner, QueueHost
     from leveret.selectors.parser import Selector
-    from leveret.virtual_host import VirtualHost
 
 OFFSET: Final = "x-stream-offset"  # consumer argument: where to begin
 PRODUCER: Final = "x-producer"  # message headers: the name of a producer that numbers its messages,
@@ -81,14 +80,14 @@ class StreamQueue(Queue):
 
     def __init__(
         self,
-        virtual_host: VirtualHost,
+        virtual_host: QueueHost,
         name: str,
         limits: QueueLimits,
         type_: QueueType = QueueType.STREAM,
         durable: bool = True,
         exclusive: bool = False,
         auto_delete: bool = False,
-        owner: Client | None = None,
+        owner: Owner | None = None,
         arguments: Table | None = None,
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
@@ -127,7 +126,7 @@ class StreamQueue(Queue):
             return True
         if self.entering is not None:
             self.entering.appended(log.next, message)
-        log.append(message, self.virtual_host.broker.clock.wall())
+        log.append(message, self.settling.clock.wall())
         self.ready += 1
         self.ready_bytes += message.size
         self.published += 1
@@ -170,7 +169,7 @@ class StreamQueue(Queue):
     def apply(self, limits: QueueLimits) -> None:
         self.limits = limits
         self.log.obey(limits)
-        self.virtual_host.broker.timers.cancel(self.age_timer)
+        self.settling.timers.cancel(self.age_timer)
         self.age_timer = None
         self._let_go()
 
@@ -179,7 +178,7 @@ class StreamQueue(Queue):
         if (max_age_ms := self.limits.max_age_ms) is None:
             self._retain(None)
             return
-        self._retain(self.virtual_host.broker.clock.wall() - max_age_ms / 1000)
+        self._retain(self.settling.clock.wall() - max_age_ms / 1000)
         if self.age_timer is None:
             self._watch_age(max_age_ms)
 
@@ -192,9 +191,8 @@ class StreamQueue(Queue):
         """Set the timer to the time when the oldest messages become too old."""
         oldest_at = self.log.oldest_at
         if oldest_at is not None:
-            broker = self.virtual_host.broker
-            left_s = oldest_at + max_age_ms / 1000 - broker.clock.wall()
-            self.age_timer = broker.timers.at(broker.now + max(left_s, AGE_STEP_S), self._grow_old)
+            left_s = oldest_at + max_age_ms / 1000 - self.settling.clock.wall()
+            self.age_timer = self.settling.later(max(left_s, AGE_STEP_S), self._grow_old)
 
     def _grow_old(self, now: float) -> None:
         self.age_timer = None
@@ -346,7 +344,7 @@ class StreamQueue(Queue):
             raise PreconditionFailed(f"consumer prefetch count is not set for stream {self.described}")
         asked = consumer.arguments.get(OFFSET)
         start = starting_offset(asked, self.log)
-        since = starting_time(asked, self.virtual_host.broker.clock.wall()) if start is None else None
+        since = starting_time(asked, self.settling.clock.wall()) if start is None else None
         if start is None and since is None:
             raise PreconditionFailed(
                 f"invalid arg '{OFFSET}' for {self.described}: '{printed(asked)}' is not first, last, next, "
@@ -495,11 +493,10 @@ class StreamQueue(Queue):
 
     def closed(self) -> None:
         """Drop the messages, and cancel the readers."""
-        self.virtual_host.broker.timers.cancel(self.age_timer)
+        self.settling.timers.cancel(self.age_timer)
         self.portions.end()
         super().closed()
-        broker = self.virtual_host.broker
-        broker.discarded.add(self.log.end(), broker.now)
+        self.settling.discarded.add(self.log.end(), self.settling.now)
         self.log = MemoryLog()
         self.ready = self.ready_bytes = 0
         for line in (self.cursors, self.behind, self.caught_up, self.fetching, self.group_of):

@@ -64,11 +64,10 @@ from leveret.queues.search import Search, takes_now
 from leveret.values import Table
 
 if TYPE_CHECKING:
-    from leveret.client import Client
     from leveret.durability import Page, Stored, WaitingRow
     from leveret.message import Message
+    from leveret.queues.contract import Owner, QueueHost
     from leveret.queues.held_dead_letters import HeldDeadLetters
-    from leveret.virtual_host import VirtualHost
 
 
 NO_RINGS: Final[list[RoundRobin]] = []
@@ -103,14 +102,14 @@ class WorkQueue(Queue):
 
     def __init__(
         self,
-        virtual_host: VirtualHost,
+        virtual_host: QueueHost,
         name: str,
         limits: QueueLimits,
         type_: QueueType = QueueType.CLASSIC,
         durable: bool = False,
         exclusive: bool = False,
         auto_delete: bool = False,
-        owner: Client | None = None,
+        owner: Owner | None = None,
         arguments: Table | None = None,
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
@@ -140,7 +139,7 @@ class WorkQueue(Queue):
 
     def apply(self, limits: QueueLimits) -> None:
         if limits.expires_ms != self.limits.expires_ms:
-            self.used_at = self.virtual_host.broker.now  # a new term begins now
+            self.used_at = self.settling.now  # a new term begins now
         self.limits = limits
         self.watched = limits.max_length is not None or limits.max_bytes is not None or limits.no_local
         self.watched = self.watched or self.deduplication is not None
@@ -195,7 +194,7 @@ class WorkQueue(Queue):
     def books(self) -> Backlog:
         """Return the backlog of pages on disk, created on the first call."""
         if self.backlog is None:
-            self.journal = self.virtual_host.broker.journal  # a queue that is not durable has none yet
+            self.journal = self.settling.journal  # a queue that is not durable has none yet
             assert self.journal is not None, "pages need a journal"
             self.backlog = Backlog(self, self.journal)
         return self.backlog
@@ -287,7 +286,7 @@ class WorkQueue(Queue):
     def end_of(self, message: Message) -> float:
         """Return when a message expires whose time to live begins now; NEVER if it has none."""
         own_ms = message.facts.ttl_ms
-        return self.virtual_host.broker.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
+        return self.settling.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
 
     def lacks_room_for(self, message: Message) -> bool:
         """Return whether one more message would put the queue over its limits."""
@@ -366,7 +365,7 @@ class WorkQueue(Queue):
                 return run
             if len(lanes) > 1:
                 lanes = lanes[::-1]
-        now = self.virtual_host.broker.now
+        now = self.settling.now
         taken: list[Delivery] = []
         for lane in lanes:
             fresh, returned = lane.fresh, lane.returned
@@ -390,7 +389,7 @@ class WorkQueue(Queue):
         return taken
 
     def take_one(self, settled: bool) -> Delivery | None:
-        self.used_at = self.virtual_host.broker.now
+        self.used_at = self.settling.now
         self._load_head()
         while not (taken := self._take(1, 1)):  # those at hand have expired
             if self.asks_for_head() or not self._load_head():
@@ -473,7 +472,7 @@ class WorkQueue(Queue):
         return [self._with_client(each) for each in taken]
 
     def _acquired(self, delivery: Delivery) -> Delivery | None:
-        if delivery.expires_at < self.virtual_host.broker.now:
+        if delivery.expires_at < self.settling.now:
             self.expire(delivery)
             return None
         return self._with_client(delivery)
@@ -485,7 +484,7 @@ class WorkQueue(Queue):
             self.touch()
         self.delivered += 1
         self.unsettled += 1
-        delivery.given_at = self.virtual_host.broker.now
+        delivery.given_at = self.settling.now
         if self.present is not None:
             self.present.acquired(delivery)
         return delivery
@@ -513,7 +512,7 @@ class WorkQueue(Queue):
             self.present.returned(delivery)
         if until == BY_BACKOFF:
             until = self.due_after(delivery.attempts, failed) if redelivered else AT_ONCE
-        if until > self.virtual_host.broker.now:
+        if until > self.settling.now:
             self.scheduled().put(delivery, until)
             self.touch()  # it counts towards the limits
         else:
@@ -525,7 +524,7 @@ class WorkQueue(Queue):
     def due_after(self, attempts: int, is_failure: bool) -> float:
         """Return when a message is ready again that a consumer gave back, in monotonic seconds, by the back-off."""
         wait_s = 0.0 if self.backoff is None else self.backoff.wait_s(attempts, is_failure)
-        return self.virtual_host.broker.now + wait_s if wait_s else AT_ONCE
+        return self.settling.now + wait_s if wait_s else AT_ONCE
 
     def scheduled(self) -> Schedule:
         """Return the messages that wait for a time, created on the first call."""
@@ -595,7 +594,7 @@ class WorkQueue(Queue):
         if self.present is not None:
             self.present.dies(delivery, reason)
         self.forget((delivery,))
-        self.virtual_host.broker.dead_letter(self, self.leaving(delivery), reason)
+        self.settling.dead_letter(self, self.leaving(delivery), reason)
 
     def leaving(self, delivery: Delivery) -> Message:
         """Return a message that leaves for another queue, where it may have been before the node ended suddenly."""
@@ -661,13 +660,12 @@ class WorkQueue(Queue):
         Messages that wait for a time are dropped, too, as RabbitMQ drops those whose retry is delayed.
         """
         count = self.ready
-        broker = self.virtual_host.broker
         if self.present is not None:
             self.present.purged()
         for lane in self.lanes:
             for pile in lane.emptied():
                 self.forget(pile)
-                broker.discarded.add(pile, broker.now)
+                self.settling.discarded.add(pile, self.settling.now)
         self.ready = self.ready_bytes = self.expiring = 0
         if self.journal is not None:
             count += self.journal.settle_unreadable(self)
@@ -691,7 +689,7 @@ class WorkQueue(Queue):
                 self.search = self.new_search()
             self.search.add(consumer)
         consumer.attached = True
-        self.used_at = self.virtual_host.broker.now
+        self.used_at = self.settling.now
         self.consumer_came(consumer)
         self._admit(consumer)
 
@@ -703,7 +701,7 @@ class WorkQueue(Queue):
             return
         consumer.attached = False
         self.consumers.pop(consumer, None)
-        self.used_at = self.virtual_host.broker.now
+        self.used_at = self.settling.now
         step_out(self.rings, consumer)
         self.consumer_left(consumer)
         if self.search is not None:

@@ -20,9 +20,10 @@ from leveret.features.federation.demand import QueueDemand
 from leveret.features.federation.feed import PURPOSE, ExchangeFeed, QueueFeed
 from leveret.features.federation.link import ExchangeLink, FederationLink, QueueLink
 from leveret.features.federation.upstream import SetMember, Upstream, members_of, upstream_of
-from leveret.features.shovels.components import Component, Parameter
+from leveret.features.shovels.components import Component, Connecting, Parameter
 from leveret.features.shovels.definition import object_in, with_passwords, without_passwords
 from leveret.features.shovels.transfer import START_S
+from leveret.observability.metric import COUNTER, GAUGE, Metric
 from leveret.policy import quick
 from leveret.queues.queue import Queue
 from leveret.values import Json, Table
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 PARAMETERS_MAX: Final = 1000  # upstreams, and sets
 PATTERN: Final = "federation-upstream-pattern"
 KEYS: Final = (UPSTREAM, UPSTREAM_SET, PATTERN)  # of policies; the first two are components as well
+LABELS: Final = ("vhost", "type", "name", "upstream", "from")  # of metrics
 ALL: Final = "all"  # the set of all upstreams
 
 
@@ -118,13 +120,14 @@ class UpstreamSets(ParameterKind):
 LinkKey = tuple[str, str]  # the names of the upstream, and of the exchange or queue there
 
 
-class Federation:
+class Federation(Connecting):
     """The federation of a node."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.upstreams = Upstreams(self, broker)
         self.sets = UpstreamSets(self, broker)
+        self.components = (self.upstreams, self.sets)
         self._links: dict[Destination, dict[LinkKey, FederationLink]] = {}  # of what has a policy so
         self._demands: dict[Queue, QueueDemand] = {}
         self._marked: dict[Destination, None] = {}
@@ -149,6 +152,9 @@ class Federation:
             self.mark(queue)
         elif queue in self._links:
             self.forget(queue)
+
+    def queue_deleted(self, queue: Queue) -> None:
+        self.forget(queue)
 
     def mark(self, owner: Destination) -> None:
         """Compare the links of an exchange or queue with those that it should have, soon."""
@@ -176,7 +182,16 @@ class Federation:
         if isinstance(owner, Queue) and (demand := self._demands.pop(owner, None)) is not None:
             demand.end()
 
-    def forget_virtual_host(self, name: str) -> None:
+    def metrics(self) -> Iterator[Metric]:
+        found = [(dict(zip(LABELS, link.names, strict=True)), link) for link in self]
+        brought = "Messages that a link of a federation has brought."
+        counts = [(labels, link.forwarded) for labels, link in found]
+        yield Metric("leveret_federation_messages_total", COUNTER, brought, counts)
+        running = "1 while a link of a federation is connected."
+        states = [(labels, int(link.is_running)) for labels, link in found]
+        yield Metric("leveret_federation_link_running", GAUGE, running, states)
+
+    def virtual_host_deleted(self, name: str) -> None:
         """Forget the parameters of a virtual host that is being deleted; its exchanges and queues go by themselves."""
         for kind in (self.sets, self.upstreams):
             for each in kind.names(name):
@@ -330,7 +345,8 @@ def host_of(owner: Destination) -> str:
 
 def federation_of(broker: Broker) -> Federation:
     """Return the federation of a node, which has none before the first upstream is set."""
-    if broker.federation is None:
-        broker.federation = Federation(broker)
-        broker.federation.begin()
-    return broker.federation
+    federation = broker.guests.find(Federation)
+    if federation is None:
+        federation = broker.guest(Federation)
+        federation.begin()
+    return federation

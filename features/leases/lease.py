@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from leveret.errors import Failure, NotFound, PreconditionFailed, TooMany, no_queue
 from leveret.features.leases.release import Release
 from leveret.features.leases.reservation import Reservation
+from leveret.guests import Guest
 from leveret.queues.place import packed_place
 from leveret.queues.stream_log import Log, MemoryLog
 from leveret.queues.work_queue import WorkQueue
@@ -33,8 +34,8 @@ from leveret.queues.work_queue import WorkQueue
 if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.durable.journal import Journal
+    from leveret.queues.contract import QueueHost
     from leveret.queues.queue import Queue
-    from leveret.virtual_host import VirtualHost
 
 log: Final = logging.getLogger("leveret.store")
 
@@ -50,6 +51,25 @@ Then: TypeAlias = Callable[[Failure | None], None]
 
 class Fenced(PreconditionFailed):
     """Another client has opened the lease since."""
+
+
+class Leases(Guest):
+    """The leases of a virtual host."""
+
+    def __init__(self, host: QueueHost) -> None:
+        self.found: dict[tuple[str, str], Lease] = {}  # by queue and reader
+
+    def queue_deleted(self, queue: Queue) -> None:
+        """End the leases of a queue. Their names are free at once, also while the queue waits for its messages."""
+        for key in [key for key, lease in self.found.items() if lease.queue is queue]:
+            self.found.pop(key).end()
+
+    def reserved(self, queue: Queue) -> int:
+        return sum(lease.messages for lease in self.found.values() if lease.queue is queue)
+
+    def began(self) -> None:
+        for lease in self.found.values():
+            lease.begin()
 
 
 class Busy(Failure):
@@ -123,20 +143,20 @@ class Lease:
         self._sizes.add(self.first, found.next, found.octets * self.messages // max(1, found.messages))
 
     def _keep(self) -> None:
-        catalogue = self.queue.virtual_host.broker.catalogue
+        catalogue = self.queue.settling.catalogue
         if catalogue is not None:
             catalogue.keep_lease(self)
 
     @property
     def closed_commit(self) -> int:
         """The last closed commit: all changes so far are in it, in an earlier one, or in the open one."""
-        journal = self.queue.virtual_host.broker.journal
+        journal = self.queue.settling.journal
         return 0 if journal is None else journal.open - 1
 
     @property
     def durable_commit(self) -> int:
         """The last commit on disk."""
-        journal = self.queue.virtual_host.broker.journal
+        journal = self.queue.settling.journal
         return 0 if journal is None else journal.durable
 
     # Ownership.
@@ -156,7 +176,7 @@ class Lease:
             raise Fenced(f"somebody else has opened {self.described}")
 
     def _is_used(self) -> None:
-        self.queue.used_at = self.queue.virtual_host.broker.now
+        self.queue.used_at = self.queue.settling.now
 
     # Messages.
 
@@ -175,10 +195,12 @@ class Lease:
 
     def take(self, deliveries: list[Delivery]) -> int:
         """Move deliveries from the queue to the lease; return the bytes of their bodies."""
-        broker = self.queue.virtual_host.broker
-        wall = broker.clock.wall()
+        settling = self.queue.settling
+        wall = settling.clock.wall()
         now_ms = int(wall * 1000)
-        arrived_at = broker.journal.arrival_times.of if broker.journal is not None else lambda number: None
+        arrived_at = (
+            settling.journal.arrival_times.of if settling.journal is not None else lambda number: None
+        )
         append, begin, octets = self.log.append, self.log.next, 0
         for delivery in deliveries:
             # What is in memory only has no number, and counts as arrived now.
@@ -244,8 +266,7 @@ class Lease:
     def _committed(self) -> None:
         """Tell readers that there is more in the log, or another change; in the next turn, as they may do much then."""
         if self._lookouts:
-            broker = self.queue.virtual_host.broker
-            broker.timers.at(broker.now, self._tell)
+            self.queue.settling.later(0.0, self._tell)
 
     def _tell(self, now: float) -> None:
         lookouts, self._lookouts = self._lookouts, {}
@@ -257,24 +278,24 @@ class Lease:
     def forget(self) -> None:
         """Remove the lease, which is empty and not needed any more, from the virtual host."""
         self.work = None
-        self.queue.virtual_host.leases.pop((self.queue.name, self.reader), None)
+        leases_of(self.queue.virtual_host).pop((self.queue.name, self.reader), None)
         self.end()
 
     def end(self) -> None:
         """End the lease with all its messages: its queue is deleted, or it is not needed any more."""
         self.ended = True
-        broker = self.queue.virtual_host.broker
+        settling = self.queue.settling
         self.stop(no_queue(self.queue.name, self.queue.virtual_host.name))
-        if broker.catalogue is not None:
-            broker.catalogue.forget_lease(self)
-        broker.discarded.add(self.log.end(), broker.now)
+        if settling.catalogue is not None:
+            settling.catalogue.forget_lease(self)
+        settling.discarded.add(self.log.end(), settling.now)
         self.log = MemoryLog()
         self._committed()
 
 
 def opened(queue: Queue, reader: str) -> Lease:
     """Open the lease of a queue and reader, creating it if needed. Raises Locked, PreconditionFailed, TooMany."""
-    leases = queue.virtual_host.leases
+    leases = leases_of(queue.virtual_host)
     lease = leases.get((queue.name, reader))
     if lease is None:
         lease = leases[queue.name, reader] = new_lease(queue, reader)
@@ -296,14 +317,19 @@ def new_lease(queue: Queue, reader: str) -> Lease:
     if not 0 < len(reader.encode("utf-8", "surrogateescape")) <= READER_MAX:
         raise PreconditionFailed(f"the name of a reader has 1 to {READER_MAX} octets")
     host = queue.virtual_host
-    if len(host.leases) >= LEASES_MAX:
+    if len(leases_of(host)) >= LEASES_MAX:
         raise TooMany(f"vhost '{host.name}' has {LEASES_MAX} leases, and cannot have more")
     return Lease(queue, reader)
 
 
-def lease_of(host: VirtualHost, queue: str, reader: str) -> Lease:
+def leases_of(host: QueueHost) -> dict[tuple[str, str], Lease]:
+    """Return the leases of a virtual host by queue and reader."""
+    return host.guest(Leases).found
+
+
+def lease_of(host: QueueHost, queue: str, reader: str) -> Lease:
     """Return the lease of a queue and reader. Raises NotFound."""
-    if (lease := host.leases.get((queue, reader))) is None:
+    if (lease := leases_of(host).get((queue, reader))) is None:
         raise no_lease(queue, reader, host.name)
     return lease
 

@@ -61,14 +61,13 @@ class Release(Publisher):
 
     def _soon(self, step: Callable[[float], None]) -> None:
         """Run a step in the next turn, which follows at once."""
-        broker = self._lease.queue.virtual_host.broker
-        broker.timers.at(broker.now, step)
+        self._lease.queue.settling.later(0.0, step)
 
     # The publisher, told of what is on disk.
 
     def _join(self, now: float) -> None:
         if not self._over:
-            self._lease.queue.virtual_host.broker.publishers.append(self)
+            self._lease.queue.settling.publishers.append(self)
 
     def mark(self) -> int:
         return self._lease.closed_commit
@@ -149,7 +148,7 @@ class Release(Publisher):
 
     def _encodings(self) -> Callable[[str], Encoding | None]:
         """Return a function from a name to an encoding. Without a store, those of the messages in memory are used."""
-        journal, lease = self._lease.queue.virtual_host.broker.journal, self._lease
+        journal, lease = self._lease.queue.settling.journal, self._lease
         if journal is not None:
             return journal.encoding
         found = lease.log.read(lease.first, READ_OCTETS, READ_OCTETS)

@@ -45,14 +45,14 @@ class Reservation(Consumer, Publisher):
 
     def begin(self, wait_s: float) -> None:
         """Attach to the queue. Raises AccessRefused if the queue admits no further consumer."""
-        broker = self.queue.virtual_host.broker
+        settling = self.queue.settling
         if self._wants:
             self._renew()
             self.queue.add_consumer(self)
-        self._until_s = broker.now + max(wait_s, TAKING_S)
+        self._until_s = settling.now + max(wait_s, TAKING_S)
         if wait_s:
-            self._timer = broker.timers.at(broker.now + wait_s, self._time_is_over)
-        broker.timers.at(broker.now, self._join)
+            self._timer = settling.later(wait_s, self._time_is_over)
+        settling.later(0.0, self._join)
 
     @property
     def _wants(self) -> bool:
@@ -85,7 +85,7 @@ class Reservation(Consumer, Publisher):
     def _join(self, now: float = 0.0) -> None:
         if not (self._joined or self._over):
             self._joined = True
-            self.queue.virtual_host.broker.publishers.append(self)
+            self.queue.settling.publishers.append(self)
 
     def mark(self) -> int:
         self._joined = False
@@ -102,11 +102,11 @@ class Reservation(Consumer, Publisher):
 
     def _goes_on(self) -> bool:
         """Arrange for the next step, and return True; False if the reservation is complete."""
-        broker, lease = self.queue.virtual_host.broker, self._lease
-        if not self._wants or broker.now >= self._until_s:
+        settling, lease = self.queue.settling, self._lease
+        if not self._wants or settling.now >= self._until_s:
             return False
         if self.window.credit <= 0 or self._share <= 0:
-            broker.timers.at(broker.now, self._take_more)
+            settling.later(0.0, self._take_more)
             return True
         if self.queue.seeks_for(self):
             self._join()
@@ -133,7 +133,7 @@ class Reservation(Consumer, Publisher):
         """End the reservation without a call of `then`. Reserved messages stay reserved."""
         if not self._over:
             self._over = True
-            self.queue.virtual_host.broker.timers.cancel(self._timer)
+            self.queue.settling.timers.cancel(self._timer)
             self.queue.remove_consumer(self)
             if self._lease.work is self:
                 self._lease.work = None

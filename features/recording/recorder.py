@@ -23,6 +23,7 @@ from leveret.durable.store.typed_json import written_table, written_text
 from leveret.features.recording import description
 from leveret.features.recording.records import RecordKind
 from leveret.features.recording.writer import Contents, Noted, RecordingWriter
+from leveret.features.xa.branches import Branches
 from leveret.observability.events import Event, EventListener
 from leveret.queues.observer import QueueObserver
 from leveret.queues.work_queue import WorkQueue
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from leveret.queues.queue import Queue
     from leveret.virtual_host import VirtualHost
 
+RECORDING: Final = "recording"
 log: Final = logging.getLogger("leveret.node")
 
 FLUSH_S: Final = 0.1  # what was noted is handed over after so long at the latest
@@ -97,7 +99,7 @@ class Recorder(EventListener):
         self._read_clock()
         self._describe()
         self._broker.events.listeners.append(self)
-        self.host.record(self)
+        self.host.observe(RECORDING, self)
         self._timer = self._broker.timers.at(self._broker.now + FLUSH_S, self._on_time)
 
     def stop(self, is_gone: bool = False) -> None:
@@ -105,7 +107,7 @@ class Recorder(EventListener):
         self._read_clock()
         self._broker.timers.cancel(self._timer)
         self._broker.events.listeners.remove(self)
-        self.host.record(None)
+        self.host.observe(RECORDING, None)
         for queue, _ in self._watched.values():
             queue.observe(None)
         if not self._is_broken and not is_gone:
@@ -119,13 +121,12 @@ class Recorder(EventListener):
 
     def _fields_at_end(self, queue: Queue) -> dict[str, Json]:
         # What a prepared branch holds is not told apart.
-        count = None if len(self.host.branches) else self._unsettled(queue)
+        count = None if len(self.host.guest(Branches)) else self._unsettled(queue)
         return {"queue": written_text(queue.name), "unsettled": count}
 
     def _unsettled(self, queue: Queue) -> int:
         """Return how many messages are unacknowledged, without those that a lease has: these have left the queue."""
-        lent = sum(lease.messages for lease in self.host.leases.values() if lease.queue is queue)
-        return queue.unsettled - lent
+        return queue.unsettled - self.host.reserved(queue)
 
     def _describe(self) -> None:
         """Note the topology and all messages in queues."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 from urllib.parse import quote
 
 import attrs
@@ -19,6 +19,7 @@ from leveret.errors import NotFound, PreconditionFailed
 from leveret.features.recording.recorder import NOTE_OCTETS, Recorder
 from leveret.features.recording.redaction import Redaction
 from leveret.features.recording.writer import RecordingWriter, Spawn
+from leveret.guests import Guest
 from leveret.observability.events import Event, EventListener
 from leveret.values import Json
 
@@ -49,8 +50,10 @@ class Plan:
         return self.max_bytes // 2 if self.when_full == ROTATE else self.max_bytes
 
 
-class Recordings(EventListener):
+class Recordings(EventListener, Guest):
     """The recordings of one broker."""
+
+    rank: ClassVar[int] = 10  # what it notes at the end is there still
 
     def __init__(self, broker: Broker, spawn: Spawn) -> None:
         """`spawn` starts the thread that writes a recording."""

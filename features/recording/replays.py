@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.features.recording.player import PlayedHost, Player
 from leveret.features.recording.records import Damaged, RecordReader
+from leveret.guests import Guest
 from leveret.message import Encoding
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
     from leveret.features.recording.player import ReplayReport
 
 
-class Replays:
-    """The replays that are under way in one broker (`Broker.kept`)."""
+class Replays(Guest):
+    """The replays that are under way in one broker ."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._players: dict[str, Player] = {}
 
     def begin(self, broker: Broker, name: str) -> PlayedHost:

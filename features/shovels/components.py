@@ -6,12 +6,13 @@ A component sets, keeps and shows its parameters. What it does with them is not 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from leveret.catalogue import SHOVEL, UPSTREAM, UPSTREAM_SET
+from leveret.catalogue import SHOVEL, UPSTREAM
+from leveret.guests import Guest
 from leveret.values import Json
 
 if TYPE_CHECKING:
@@ -66,6 +67,12 @@ class Component(ABC):
         """Return the parameters in a virtual host, by name."""
 
 
+class Connecting(Guest):
+    """A guest whose parameters connect brokers."""
+
+    components: Sequence[Component]
+
+
 def component_of(broker: Broker, name: str) -> Component:
     """Return a component by its name, one of `catalogue.COMPONENTS`."""
     if name == SHOVEL:
@@ -80,14 +87,9 @@ def component_of(broker: Broker, name: str) -> Component:
 
 def parameters_of(broker: Broker, virtual_host: str) -> Iterator[tuple[str, Parameter]]:
     """Yield each component's name with each of its parameters in a virtual host."""
-    if broker.shovels is not None:
-        yield from ((SHOVEL, each) for each in broker.shovels.parameters(virtual_host))
-    if broker.federation is not None:
-        for name, component in (
-            (UPSTREAM, broker.federation.upstreams),
-            (UPSTREAM_SET, broker.federation.sets),
-        ):
-            yield from ((name, each) for each in component.parameters(virtual_host))
+    for guest in broker.guests:
+        for component in guest.components if isinstance(guest, Connecting) else ():
+            yield from ((component.component, each) for each in component.parameters(virtual_host))
 
 
 def require_valid(component: str, value: Json) -> None:

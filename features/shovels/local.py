@@ -22,7 +22,7 @@ from leveret.queues.queue import Queue
 if TYPE_CHECKING:
     from leveret.features.shovels.definition import EndSettings
     from leveret.features.shovels.uri import Uri
-    from leveret.publish_rate import PublishRate
+    from leveret.publishing.publish_rate import PublishRate
 
 DEFAULT: Final = ""  # the exchange
 

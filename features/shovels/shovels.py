@@ -10,10 +10,11 @@ import attrs
 
 from leveret.catalogue import SHOVEL
 from leveret.errors import NotFound, PreconditionFailed, TooMany
-from leveret.features.shovels.components import Component, Parameter
+from leveret.features.shovels.components import Component, Connecting, Parameter
 from leveret.features.shovels.definition import definition_of, object_in, with_passwords, without_passwords
 from leveret.features.shovels.ends import Journey
 from leveret.features.shovels.shovel import Shovel
+from leveret.observability.metric import COUNTER, GAUGE, Metric
 from leveret.values import Json
 
 if TYPE_CHECKING:
@@ -36,13 +37,14 @@ class Kept:
         return without_passwords(self.value)
 
 
-class Shovels(Component):
+class Shovels(Component, Connecting):
     """The shovels of a node."""
 
     component: ClassVar[str] = SHOVEL
 
     def __init__(self, broker: Broker) -> None:
         super().__init__(broker)
+        self.components = (self,)
         self._kept: dict[tuple[str, str], Kept] = {}
 
     def set(self, virtual_host: str, name: str, value: Json, user: str) -> None:
@@ -120,7 +122,17 @@ class Shovels(Component):
             if not kept.is_static:
                 yield Parameter(kept.shovel.journey.name, kept.value, kept.shown)
 
-    def forget_virtual_host(self, name: str) -> None:
+    def metrics(self) -> Iterator[Metric]:
+        found = [
+            ({"vhost": shovel.journey.virtual_host, "shovel": shovel.journey.name}, shovel) for shovel in self
+        ]
+        moved, running = "Messages that a shovel has moved.", "1 while both ends of a shovel are connected."
+        counts = [(labels, shovel.forwarded) for labels, shovel in found]
+        yield Metric("leveret_shovel_messages_total", COUNTER, moved, counts)
+        states = [(labels, int(shovel.is_running)) for labels, shovel in found]
+        yield Metric("leveret_shovel_running", GAUGE, running, states)
+
+    def virtual_host_deleted(self, name: str) -> None:
         for kept in list(self.of(name)):
             self._stop_and_forget(name, kept.shovel.journey.name)
 
@@ -132,6 +144,4 @@ class Shovels(Component):
 
 def shovels_of(broker: Broker) -> Shovels:
     """Return the shovels of a node, which has none before the first is set."""
-    if broker.shovels is None:
-        broker.shovels = Shovels(broker)
-    return broker.shovels
+    return broker.guest(Shovels)

@@ -29,6 +29,7 @@ from leveret.features.staging.batch import (
     used_note,
 )
 from leveret.features.staging.publication import LOOK_S, Publication
+from leveret.guests import Guest
 from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.stream_log import Log, MemoryLog
 
@@ -69,6 +70,21 @@ class NotStaged(NotAllowed):
 
 class Full(TooMany):
     """Raised if a limit is reached."""
+
+
+class Stagings(Guest):
+    """The stagings of a virtual host."""
+
+    def __init__(self, host: VirtualHost) -> None:
+        self.found: dict[str, Staging] = {}  # by name
+
+    def began(self) -> None:
+        for staging in self.found.values():
+            staging.begin()
+
+    def close(self) -> None:
+        for name in list(self.found):
+            self.found.pop(name).end()
 
 
 class Staging:
@@ -347,10 +363,15 @@ class Staging:
         self.drop_needless()
         busy = self._staged or self.pouring.batches or self._taking is not None
         if not busy and wall - notes.get(USED, 0) >= NAME_MAX_S:
-            del self.virtual_host.stagings[self.name]
+            del stagings_of(self.virtual_host)[self.name]
             self.end()
         else:
             self._look_again()
+
+
+def stagings_of(host: VirtualHost) -> dict[str, Staging]:
+    """Return the stagings of a virtual host by name."""
+    return host.guest(Stagings).found
 
 
 def no_staging(name: str, virtual_host: str) -> NotFound:
@@ -359,9 +380,9 @@ def no_staging(name: str, virtual_host: str) -> NotFound:
 
 def new_staging(host: VirtualHost, name: str, user: str) -> Staging:
     """Create a staging. Raises Full if there are too many."""
-    if len(host.stagings) >= STAGINGS_MAX:
+    if len(stagings_of(host)) >= STAGINGS_MAX:
         raise Full(f"there are {STAGINGS_MAX} stagings in vhost '{host.name}' already")
-    staging = host.stagings[name] = Staging(host, name, user)
+    staging = stagings_of(host)[name] = Staging(host, name, user)
     if host.broker.catalogue is not None:
         host.broker.catalogue.keep_staging(staging)
     staging.begin()
@@ -372,5 +393,5 @@ def forget_staging(staging: Staging) -> None:
     """Delete a staging with its staged rows. Raises NotAllowed while rows are still to be published."""
     if staging.publishing:
         raise NotAllowed(f"{staging.described} has {staging.publishing} rows still to publish")
-    del staging.virtual_host.stagings[staging.name]
+    del stagings_of(staging.virtual_host)[staging.name]
     staging.end()

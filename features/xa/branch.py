@@ -21,7 +21,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from leveret.errors import NotAllowed
-from leveret.exchanges.routing import identity_at
+from leveret.exchanges.routing import drops, identity_at
 from leveret.features.xa.prepared import Prepared
 from leveret.transaction import Transaction, alive
 
@@ -285,7 +285,7 @@ class Branch:
         identity = None if exchange is None else identity_at(exchange, message)
         if exchange is None or exchange.deduplication is None or identity is None:
             found.fulfil(message)
-        elif not host.broker.drops(exchange, identity):
+        elif not drops(exchange, identity):
             found.fulfil(message)
             exchange.deduplication.remember(identity, message.facts.durable and found.is_durable)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.errors import AccessRefused, LimitReached, NotAllowed, NotFound
 from leveret.features.xa.branch import Branch, BranchState, IllegalState, Verb, Verdict, Xid
+from leveret.guests import Guest
 
 if TYPE_CHECKING:
     from leveret.security.access import User
@@ -25,10 +26,8 @@ HELD_SIZE_MAX: Final = 1 << 28  # bytes that they hold together; sixteen of the 
 ADMINISTRATOR: Final = "administrator"  # the tag
 
 
-class Branches:
+class Branches(Guest):
     """The branches by name. `held_size_max`: the bytes that all of them together may hold."""
-
-    __slots__ = ("_found", "host", "octets", "size_max")
 
     def __init__(self, host: VirtualHost, held_size_max: int = HELD_SIZE_MAX) -> None:
         self.host = host
@@ -91,8 +90,8 @@ class Branches:
             )
         self.octets += octets
 
-    def end(self) -> None:
-        """Drop all branches; called when the virtual host is deleted."""
+    def close(self) -> None:
+        """Drop all branches, as the virtual host is deleted."""
         for branch in self.all():
             branch.drop()
 
@@ -107,7 +106,7 @@ class Participant:
     __slots__ = ("_branches", "_suspended", "current", "user")
 
     def __init__(self, host: VirtualHost, user: User) -> None:
-        self._branches = host.branches
+        self._branches = host.guest(Branches)
         self.user = user
         self.current: Branch | None = None  # the branch that it works in now
         self._suspended: dict[Xid, Branch] = {}

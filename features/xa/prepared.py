@@ -153,13 +153,15 @@ class Prepared:
 
     def read(self, spans: Iterable[Span]) -> None:
         """Read all messages into memory; called after the queues have been recovered."""
+        from leveret.durable.journal import Journal  # a node in memory does not need it
+
         host, outline = self._branch.branches.host, self.outline
         queues = {queue.number: queue for queue in host.queues.values() if queue.number}
         owners = [queues.get(number) for number, _ in outline.accepted]
         ends = list(accumulate(count for _, count in outline.accepted))
         routes = dict(enumerate(route_of(path, queues, host.exchanges) for path in outline.paths))
         journal, found = host.broker.journal, 0
-        assert journal is not None, "a recovered branch has a journal"
+        assert isinstance(journal, Journal), "a recovered branch has a journal"
         assert self.log is not None, "a recovered branch has a log"
         if not journal.store.was_clean:
             self.log.note(REPEATED, 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.features.shovels.components import parameters_of
 from leveret.limits import UserLimits, VirtualHostLimits
 from leveret.operations import as_json
 from leveret.policy import Policy
@@ -132,11 +133,8 @@ def parameters(broker: Broker, host: VirtualHost, secrets: bool = False) -> list
         value = policy_json(policy)
         del value["vhost"], value["name"]
         found.append(parameter_json(value, host, OPERATOR_POLICY, policy.name))
-    if broker.shovels is not None or broker.federation is not None:
-        from leveret.features.shovels.components import parameters_of  # not needed in a node without any
-
-        for component, each in parameters_of(broker, host.name):
-            found.append(parameter_json(each.value if secrets else each.shown, host, component, each.name))
+    for component, each in parameters_of(broker, host.name):
+        found.append(parameter_json(each.value if secrets else each.shown, host, component, each.name))
     return found
 
 

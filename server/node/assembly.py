@@ -45,6 +45,7 @@ from leveret.config.store import POSTGRES
 from leveret.config.types import Problem, printed
 from leveret.errors import MISTAKES, Failure, PreconditionFailed
 from leveret.exchanges.exchange_type import ExchangeType
+from leveret.features.shovels.components import Connecting
 from leveret.front_end import Protocol
 from leveret.interceptors.chain import BadEntry, chain_of
 from leveret.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
@@ -140,7 +141,7 @@ def record_spans(broker: Broker, config: Config) -> None:
     except ImportError:
         text = "traces need more packages: pip install 'leveret[opentelemetry]'"
         raise ConfigError([Problem("opentelemetry.endpoint", text)]) from None
-    broker.spans = exporting(endpoint, service, broker.clock)
+    broker.guests.put(exporting(endpoint, service, broker.clock))
 
 
 def observe(broker: Broker, config: Config) -> None:
@@ -157,16 +158,16 @@ def observe(broker: Broker, config: Config) -> None:
 
 def audit(broker: Broker, target: str) -> None:
     """Write the audit log to `target` from now on; an empty one ends it. Raises OSError; then nothing has changed."""
-    before = broker.audit
+    before = broker.guests.find(Audit)
     if before is not None and before.target == target:
         before.reopen()
         return
-    broker.audit = Audit(broker, target) if target else None
+    after = Audit(broker, target) if target else None
     if before is not None:
-        broker.events.listeners.remove(before)
+        broker.guests.remove(Audit)
         before.close()
-    if broker.audit is not None:
-        broker.events.listeners.append(broker.audit)
+    if after is not None:
+        broker.guests.put(after)
 
 
 def record(broker: Broker, config: Config) -> None:
@@ -187,13 +188,15 @@ def recordings(broker: Broker, config: Config) -> tuple[Recordings, Plan]:
     from leveret.features.recording.recordings import Plan, Recordings  # most nodes record nothing
     from leveret.features.recording.redaction import Redaction
 
-    if broker.recordings is None:
-        broker.recordings = Recordings(broker, spawned)
+    found = broker.guests.find(Recordings)
+    if found is None:
+        found = Recordings(broker, spawned)
+        broker.guests.put(found)
     said, folder = config.record, config.record.folder
     if folder is None and config.node.data_dir is not None:
         folder = config.node.data_dir / "recordings"
     redaction = Redaction(said.redact_bodies, said.redact_headers, said.redact_properties)
-    return broker.recordings, Plan(folder, said.max_bytes, said.when_full, redaction)
+    return found, Plan(folder, said.max_bytes, said.when_full, redaction)
 
 
 def page(broker: Broker, config: Config) -> None:
@@ -257,7 +260,7 @@ def populate(broker: Broker, config: Config, files: Read | None = None) -> None:
 
 def put_shovels(broker: Broker, config: Config) -> None:
     """Set the shovels of the configuration file, and stop those that it no longer names. Raises ConfigError."""
-    if broker.shovels is None and not config.shovels:
+    if not config.shovels and not any(isinstance(guest, Connecting) for guest in broker.guests):
         return
     from leveret.features.shovels.shovels import shovels_of
     from leveret.server.definitions.importer import administrator  # not needed in a node without shovels

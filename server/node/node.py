@@ -192,8 +192,7 @@ class Node(Batches):
         self.unchecked_max = self.portion()
         self._check_alarms(self.broker.tick())
         if self.config.http.enabled:
-            self.broker.history = History(self.broker)
-            self.broker.history.start()
+            self.broker.guest(History).start()
         self.admin.watch_plugins()
 
     def _persistence(self) -> Persistence | None:
@@ -228,13 +227,8 @@ class Node(Batches):
             if self.persistence is not None:
                 self._close_store(self.persistence, crashed)
             self.poller.close()  # its threads have ended
-            if self.broker.recordings is not None:
-                self.broker.recordings.close()
-            self.broker.let_go()
-            assembly.audit(self.broker, "")
-            if self.broker.spans is not None:
-                with trio.CancelScope(shield=True):
-                    await trio.to_thread.run_sync(self.broker.spans.close)
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self.broker.close)
         if self._failure is not None:
             raise self._failure
         return swallowed
@@ -242,10 +236,8 @@ class Node(Batches):
     async def _close(self) -> None:
         """Stop accepting, ask the clients to close, and wait a moment until they have."""
         self._stop_listening()
-        if self.broker.shovels is not None:
-            self.broker.shovels.stop()
-        if self.broker.federation is not None:
-            self.broker.federation.stop()
+        for guest in self.broker.guests:
+            guest.stop()
         reason = "shutdown"
         if self._failure is not None and self.persistence is not None:
             is_fenced = isinstance(self._failure, FencedError)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from struct import unpack_from
 from typing import Final
 
+from leveret.features.xa.branches import Branches
 from leveret.protocols.amqp010.broker.sessions import Sessions
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.codec.frames import append_frames
@@ -209,9 +210,9 @@ def must_be_bounded(attacker: Peer) -> None:
 
 def must_have_gone(bench: ClientBench, neighbour: Neighbour010) -> None:
     """The attacker has gone, and holds nothing; but what it prepared is for somebody else to decide."""
-    assert list(bench.host.kept(Sessions)) == [neighbour.peer.front.wire.sessions[1]]
+    assert list(bench.host.guest(Sessions)) == [neighbour.peer.front.wire.sessions[1]]
     assert bench.broker.channels_of["guest"] == 1
-    prepared = sum(branch.state.name == "PREPARED" for branch in bench.host.branches.all())
+    prepared = sum(branch.state.name == "PREPARED" for branch in bench.host.guest(Branches).all())
     for queue in bench.host.queues.values():
         assert queue.unsettled == 0 or prepared
         assert queue.name == "neighbour" or not queue.consumers

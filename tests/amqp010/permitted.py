@@ -6,6 +6,7 @@ from typing import Final
 
 import attrs
 
+from leveret.features.xa.branches import Branches
 from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
 from tests.harness.bench import ClientBench
@@ -90,7 +91,7 @@ def state(bench: ClientBench) -> object:
             for each in queues
             for binding in bench.host.bindings_to(each)
         ),
-        len(bench.host.branches),
+        len(bench.host.guest(Branches)),
     )
 
 

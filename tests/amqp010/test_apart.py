@@ -11,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from leveret.features.xa.branches import Branches
 from leveret.protocols.amqp010.broker.sessions import Sessions
 from leveret.protocols.amqp010.codec import commands as c
 from tests.amqp091.peer import TWO_HOSTS
@@ -168,7 +169,7 @@ def test_a_session_that_is_taken_by_force_goes_on_with_all_it_had() -> None:
     victim.peer.read()
     assert victim.session.detached is not None
     assert victim.session.detached.code == c.DETACH_CODE_SESSION_BUSY
-    (kept,) = bench.host.kept(Sessions)
+    (kept,) = bench.host.guest(Sessions)
     assert kept is other.front.wire.sessions[5]
     assert not victim.peer.front.wire.sessions
     assert (bench.queue("shared").ready, bench.queue("shared").unsettled) == (1, 2)
@@ -188,7 +189,7 @@ def test_two_who_take_a_session_from_each_other_leave_one_session() -> None:
         session.control(c.SessionAttach(b"victim", True))
         for each in peers:
             each.read()
-        assert len(bench.host.kept(Sessions)) == 1
+        assert len(bench.host.guest(Sessions)) == 1
         assert [len(each.front.wire.sessions) for each in peers] == [1 - turn % 2, turn % 2]
     assert bench.queue("shared").unsettled == 2
     assert bench.broker.channels_of["guest"] == 1
@@ -317,8 +318,8 @@ def test_a_virtual_host_that_is_deleted_takes_its_sessions_with_it(
         bench.advance(61)
         neighbour.must_be_served()
         must_balance(bench)
-        assert len(victim.host.kept(Sessions)) == 0
-        assert len(victim.host.branches) == 0
+        assert len(victim.host.guest(Sessions)) == 0
+        assert len(victim.host.guest(Branches)) == 0
         assert bench.broker.channels_of["guest"] == 1
         assert list(bench.broker.clients) == [neighbour.peer.front.client]
 
@@ -362,8 +363,8 @@ def test_a_node_that_shuts_down_gives_back_what_its_sessions_have(
         bench.advance(61)
         must_balance(bench)
         assert not bench.broker.clients
-        assert len(bench.host.kept(Sessions)) == 0
+        assert len(bench.host.guest(Sessions)) == 0
         is_prepared = situation is prepared
-        assert len(bench.host.branches) in ((1,) if is_prepared else (0, 1))
+        assert len(bench.host.guest(Branches)) in ((1,) if is_prepared else (0, 1))
         shared = bench.host.queues.get("shared")
         assert shared is None or shared.unsettled == (1 if is_prepared else 0)

@@ -303,7 +303,7 @@ def test_an_exception_of_the_peer_ends_the_session() -> None:
     assert session.detached == c.SessionDetached(b"attacker", c.DETACH_CODE_NORMAL)
     assert not peer.front.closed
     assert "late" not in bench.host.queues
-    assert len(bench.host.kept(Sessions)) == 0
+    assert len(bench.host.guest(Sessions)) == 0
 
 
 def test_unknown_classes_and_commands_are_not_implemented() -> None:
@@ -334,7 +334,7 @@ def test_a_connection_has_no_more_sessions_than_it_may_and_no_channel_is_remembe
     for channel in range(1, 3000):
         peer.send_bytes(frame(c.SessionAttach(b"%d" % channel).encode(), channel), settle=False)
         peer.take_bytes()
-    assert len(peer.front.wire.sessions) == len(bench.host.kept(Sessions)) == 10
+    assert len(peer.front.wire.sessions) == len(bench.host.guest(Sessions)) == 10
 
 
 def test_maps_that_claim_more_than_they_have_end_the_session() -> None:
@@ -379,7 +379,7 @@ def test_two_who_want_the_same_session_by_force_do_not_loop() -> None:
         if n:
             with pytest.raises(SessionEnded):
                 other.sessions[1].until(lambda: False, "nothing")
-    assert len(bench.host.kept(Sessions)) == 1
+    assert len(bench.host.guest(Sessions)) == 1
 
 
 def test_a_session_that_is_taken_away_is_heard_no_more() -> None:

@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from leveret.exchanges import exchange_type as exchange
-from leveret.features.xa.branches import BRANCHES_MAX
+from leveret.features.xa.branches import BRANCHES_MAX, Branches
 from leveret.limits import UserLimits
 from leveret.message import Message
 from leveret.protocols.amqp010.broker import adapter, declarations, encoding, envelope
@@ -110,7 +110,7 @@ def test_a_long_name_is_no_name_for_a_session() -> None:
     peer.read()
     assert refused.detached is not None
     assert refused.detached.code == c.DETACH_CODE_TRANSPORT_BUSY
-    assert len(bench.host.kept(Sessions)) == 1
+    assert len(bench.host.guest(Sessions)) == 1
 
 
 def test_a_command_of_more_octets_than_a_declaration_needs_is_passed_over() -> None:
@@ -205,7 +205,7 @@ def test_a_virtual_host_has_so_many_branches() -> None:
             session.call(c.DtxStart(c.Xid(number, b"g" * 64, b"b" * 64)))
             session.call(c.DtxEnd(c.Xid(number, b"g" * 64, b"b" * 64), suspend=True))
     assert ended.value.code == c.ERROR_CODE_RESOURCE_LIMIT_EXCEEDED
-    assert len(bench.host.branches) == BRANCHES_MAX
+    assert len(bench.host.guest(Branches)) == BRANCHES_MAX
 
 
 # What is remembered: neither too many nor too large.

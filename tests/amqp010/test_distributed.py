@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.features.xa.branch import Verdict
+from leveret.features.xa.branches import Branches
 from leveret.protocols.amqp010.broker.distributed import ID_MAX, STATUS
 from leveret.protocols.amqp010.codec import commands as c
 from tests.durable.site import Site
@@ -292,7 +293,7 @@ def test_parts_of_a_name_may_be_long_or_empty(session: ClientSession) -> None:
 
 
 def test_a_branch_that_holds_too_much_ends_its_session(bench: ClientBench, session: ClientSession) -> None:
-    bench.host.branches.size_max = 10_000
+    bench.host.guest(Branches).size_max = 10_000
     status(session, c.DtxStart(A))
     for _ in range(3):
         session.publish("q", bytes(4000))
@@ -362,7 +363,7 @@ def test_what_an_operator_has_decided(
 ) -> None:
     swap(session)
     status(session, c.DtxPrepare(A))
-    bench.host.branches.all()[0].complete(commit)
+    bench.host.guest(Branches).all()[0].complete(commit)
     assert session.call(c.DtxRecover()) == c.RecoverResult([A])
     assert status(session, c.DtxCommit(A)) == code
     assert status(session, c.DtxRollback(A)) == code

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from leveret.features.xa.branches import Branches
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.codec.types import Vbin32
 from tests.harness.bench import ClientBench
@@ -327,7 +328,7 @@ def test_the_branch_of_another_user_is_not_to_be_touched(command: c.Command, pre
         owner.call(c.DtxPrepare(XID))
     session = user(both)
     session.call(c.DtxSelect())
-    branch = both.host.branches.all()[0]
+    branch = both.host.guest(Branches).all()[0]
     before = (branch.state, branch.timeout_s, branch.sessions, branch.published, state(both))
     assert perform(session, Row(command))[0] in (REFUSED, NOT_ALLOWED, c.ERROR_CODE_ILLEGAL_STATE)
     assert (branch.state, branch.timeout_s, branch.sessions, branch.published, state(both)) == before
@@ -430,7 +431,7 @@ def test_a_session_that_was_kept_is_no_administrators_once_its_user_is_none() ->
     both.broker.access.delete_user("boss")
     both.user("boss")
     assert perform(again(both, session), Row(c.DtxRollback(XID)))[0] == REFUSED
-    assert len(both.host.branches) == 1
+    assert len(both.host.guest(Branches)) == 1
 
 
 def test_what_is_local_is_so_to_the_connection_that_the_session_came_back_on() -> None:

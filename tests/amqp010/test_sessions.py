@@ -16,7 +16,7 @@ BUSY = c.DETACH_CODE_SESSION_BUSY
 
 
 def sessions(bench: ClientBench) -> int:
-    return len(bench.host.kept(Sessions))
+    return len(bench.host.guest(Sessions))
 
 
 def keep(session: ClientSession, seconds: int) -> int:
@@ -241,7 +241,7 @@ def test_nothing_is_remembered_of_sessions_that_came_and_went() -> None:
     for n in range(200):
         peer.attach(f"s{n}", 1).detach()
         del peer.sessions[1]
-    kept = bench.host.kept(Sessions)
+    kept = bench.host.guest(Sessions)
     assert (len(kept), kept._named, kept._detached) == (0, {}, {})
     assert bench.broker.channels_of["guest"] == 0
 
@@ -258,6 +258,6 @@ def test_sessions_of_a_virtual_host_that_is_deleted_end_in_their_time() -> None:
     peer.drop()
     bench.broker.delete_virtual_host("blue")
     bench.advance(61)
-    assert len(host.kept(Sessions)) == 0
+    assert len(host.guest(Sessions)) == 0
     assert bench.broker.channels_of["guest"] == 0
     assert Peer(bench).open().attach("mine").attached

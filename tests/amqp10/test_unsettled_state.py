@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leveret.features.unsettled_map import NAMES_MAX
+from leveret.features.unsettled_map import NAMES_MAX, unsettled_maps_of
 from leveret.protocols.amqp10.broker.recorded_deliveries import UNSETTLED_MAX
 from leveret.protocols.amqp10.broker.termini import termini_of
 from leveret.protocols.amqp10.codec import performatives as p
@@ -416,7 +416,7 @@ def test_what_cannot_be_read_is_delivered_anew_and_hinders_nobody(caplog: pytest
     bench = bench_of(1)
     receiver_of(session_of(bench))
     (key,) = stored(bench)
-    number = bench.host.unsettled_maps[next(iter(bench.host.unsettled_maps))].number
+    number = unsettled_maps_of(bench.host)[next(iter(unsettled_maps_of(bench.host)))].number
     bench.store.content.objects[key] = f'{{"number":{number},"terms":{{"policy":5}}}}'
     after = bench.again()
     assert (

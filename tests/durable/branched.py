@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from leveret.features.xa.branch import Branch
+from leveret.features.xa.branches import Branches
 from tests.core.fakes import waiting
 from tests.durable.site import Site
 from tests.features.xa.branching import Crew, xid
@@ -40,7 +41,7 @@ def swapping(site: Site) -> Crew:
 
 def look(site: Site) -> tuple[str, str, str]:
     """What is in `q`, in `r`, and in the branch."""
-    branch = site.host.branches.get(xid("a"))
+    branch = site.host.guest(Branches).get(xid("a"))
     return waiting(site.host.queues["q"]), waiting(site.host.queues["r"]), has(branch)
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from leveret.durable.segment_log import SegmentLog
 from leveret.features.xa.branch import BranchState, Verb, Verdict
-from leveret.features.xa.branches import Participant
+from leveret.features.xa.branches import Branches, Participant
 from tests.core.fakes import FakeConsumer, Holding, fetched, waiting
 from tests.durable.branched import (
     BEFORE,
@@ -124,10 +124,10 @@ def test_an_operator_decides_in_one_commit_and_that_is_kept_until_it_is_forgotte
         assert changes([killed(site) for _ in steps(site)]) == [PREPARED, after]
         assert site.store.content.segments == {}
         again = Site(site.store.reopened())
-        branch = again.host.branches.find(xid("a"), ALICE)
+        branch = again.host.guest(Branches).find(xid("a"), ALICE)
         told = Verdict.COMMITTED_BY_OPERATOR if commit else Verdict.ROLLED_BACK_BY_OPERATOR
         assert (branch.state, branch.do(Verb.COMMIT)) == (BranchState.HEURISTIC, told)
-        assert again.host.branches.in_doubt(ALICE) == [xid("a")]
+        assert again.host.guest(Branches).in_doubt(ALICE) == [xid("a")]
         branch.do(Verb.FORGET)
         assert "branch" not in again.again().kinds()
 
@@ -191,13 +191,13 @@ def test_a_prepared_branch_is_decided_about_after_starts(
     swapping(site).ask("a", Verb.PREPARE)
     for _ in range(starts):
         site = site.again(clean=clean)
-        assert site.host.branches.in_doubt(ALICE) == [xid("a")]
+        assert site.host.guest(Branches).in_doubt(ALICE) == [xid("a")]
         assert look(site) == PREPARED
         assert site.host.queues["q"].unsettled == 3
     assert Crew(site.host).ask("a", verb) is Verdict.OK
     queue = site.host.queues["q"]
     assert look(site) == after
-    assert (queue.unsettled, queue.accepted, site.host.branches.octets) == (
+    assert (queue.unsettled, queue.accepted, site.host.guest(Branches).octets) == (
         0,
         3 if verb is Verb.COMMIT else 0,
         0,
@@ -214,7 +214,7 @@ def test_what_is_not_prepared_is_undone_by_a_start(state: str, site: Site) -> No
         crew.branch("a").fail(Verdict.ROLLED_BACK)
     after = site.again()
     assert look(after) == BEFORE
-    assert len(after.host.branches) == 0
+    assert len(after.host.guest(Branches)) == 0
     assert all(each.redelivered for each in after.host.queues["q"].waiting())
 
 
@@ -228,7 +228,7 @@ def test_a_branch_remembers_whose_it_is_how_much_it_holds_and_that_messages_were
     crew.session.end(xid("a"))
     crew.ask("a", Verb.PREPARE)
     before = crew.branch("a")
-    after = site.again().host.branches.find(xid("a"), ALICE)
+    after = site.again().host.guest(Branches).find(xid("a"), ALICE)
     assert after.user == "alice"
     assert (after.octets, after.branches.octets) == (before.octets, before.octets)
     assert [(each.position, each.redelivered) for each in after.accepted] == [(0, True), (1, False)]
@@ -270,7 +270,7 @@ def test_a_queue_deleted_before_a_start_is_left_out() -> None:
         site.host.delete_queue(site.host.queues["q"])
         site.queue("q")
         after = site.again()
-        assert after.host.branches.get(xid("a")) is not None
+        assert after.host.guest(Branches).get(xid("a")) is not None
         assert Crew(after.host).ask("a", verb) is Verdict.OK
         assert look(after) == ("", expected, "")
         assert after.host.queues["q"].unsettled == 0
@@ -335,7 +335,7 @@ def test_two_prepared_branches_come_back_each_with_its_own(site: Site) -> None:
     again.ask("c", Verb.COMMIT)
     last = after.again().host
     queues = waiting(last.queues["q"]), waiting(last.queues["r"])
-    assert (*queues, has(last.branches.get(xid("b")))) == ("1", "z", "2 -> y")
+    assert (*queues, has(last.guest(Branches).get(xid("b")))) == ("1", "z", "2 -> y")
 
 
 def test_a_branch_of_many_segments_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,14 +357,14 @@ def test_an_empty_branch_is_prepared_and_comes_back(site: Site) -> None:
     Crew(site.host).work("a")
     Crew(site.host).ask("a", Verb.PREPARE)
     after = site.again()
-    assert after.host.branches.in_doubt(ALICE) == [xid("a")]
+    assert after.host.guest(Branches).in_doubt(ALICE) == [xid("a")]
     assert Crew(after.host).ask("a", Verb.COMMIT) is Verdict.OK
     assert "branch" not in after.again().kinds()
 
 
 def test_a_log_of_a_branch_remembers_nothing_in_the_cache(site: Site) -> None:
     swapping(site).ask("a", Verb.PREPARE)
-    branch = site.host.branches.find(xid("a"), ALICE)
+    branch = site.host.guest(Branches).find(xid("a"), ALICE)
     assert isinstance(branch.prepared.log, SegmentLog)
     assert not branch.prepared.log.remembers
     assert site.journal.cache.octets == 0

@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from leveret.features.xa.branch import Verb, Verdict
+from leveret.features.xa.branches import Branches
 from tests.durable.branched import KEY, has, swapping
 from tests.durable.site import Site
 from tests.features.xa.branching import ALICE, Crew, xid
@@ -34,7 +35,7 @@ def test_what_has_lost_messages_says_so_when_it_is_decided_about(
     assert crew.ask("a", verb) is Verdict.MIXED
     assert crew.ask("a", Verb.COMMIT) is Verdict.MIXED
     last = after.again()
-    assert last.host.branches.find(xid("a"), ALICE).verdict is Verdict.MIXED
+    assert last.host.guest(Branches).find(xid("a"), ALICE).verdict is Verdict.MIXED
     Crew(last.host).ask("a", Verb.FORGET)
     assert "branch" not in last.again().kinds()
 
@@ -63,7 +64,7 @@ def test_a_record_that_says_nonsense_is_passed_over_and_stays(name: str, value: 
     assert name in said
     site.damage(KEY, json.dumps({**said, name: value}))
     after = site.again()
-    assert len(after.host.branches) == 0
+    assert len(after.host.guest(Branches)) == 0
     assert KEY in after.catalogue.unreadable
     assert KEY in after.again().objects
     assert after.store.content.segments, "somebody may mend it"
@@ -74,13 +75,13 @@ def test_a_branch_without_a_name_is_passed_over(name: str, site: Site) -> None:
     swapping(site).ask("a", Verb.PREPARE)
     site.store.content.objects[json.dumps(["branch", "/", name], separators=(",", ":"))] = site.objects[KEY]
     after = site.again()
-    assert [str(each.xid) for each in after.host.branches.all()] == ["1-61-31"]
+    assert [str(each.xid) for each in after.host.guest(Branches).all()] == ["1-61-31"]
 
 
 def test_a_path_that_is_not_there_loses_its_message_only(site: Site) -> None:
     swapping(site).ask("a", Verb.PREPARE)
     said = json.loads(site.objects[KEY])
     site.damage(KEY, json.dumps({**said, "paths": said["paths"][:1]}))
-    branch = site.again().host.branches.find(xid("a"), ALICE)
+    branch = site.again().host.guest(Branches).find(xid("a"), ALICE)
     assert has(branch) == "1 2 3 -> x z"
     assert branch.prepared.lost == 1

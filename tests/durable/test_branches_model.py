@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from leveret.errors import Failure, NotAllowed, NotFound
 from leveret.features.xa.branch import REPORTED_S, IllegalState, Verb, Verdict, Xid
-from leveret.features.xa.branches import TIMEOUT_S, Participant
+from leveret.features.xa.branches import TIMEOUT_S, Branches, Participant
 from tests.core.fakes import waiting
 from tests.durable.site import Site
 from tests.features.xa.branching import ALICE, mail, xid
@@ -202,7 +202,7 @@ class Branching(RuleBasedStateMachine):
 
     @rule(name=xids, verb=st.sampled_from([Verb.PREPARE, Verb.COMMIT, Verb.COMMIT_AT_ONCE, Verb.ROLL_BACK]))
     def decide(self, name: Xid, verb: Verb) -> None:
-        told = self.ask(lambda: self.site.host.branches.find(name, ALICE).do(verb))
+        told = self.ask(lambda: self.site.host.guest(Branches).find(name, ALICE).do(verb))
         known = self.known.get(name)
         if known is None:
             self.look(NotFound, told)
@@ -228,7 +228,7 @@ class Branching(RuleBasedStateMachine):
     @rule(name=xids, seconds=st.integers(0, 40))
     def set_timeout(self, name: Xid, seconds: int) -> None:
         if (known := self.known.get(name)) is not None:
-            self.site.host.branches.find(name, ALICE).set_timeout(seconds)
+            self.site.host.guest(Branches).find(name, ALICE).set_timeout(seconds)
             if known.undone is None and not known.prepared:
                 known.due = self.site.broker.now + seconds if seconds else None
 
@@ -255,7 +255,7 @@ class Branching(RuleBasedStateMachine):
 
     @invariant()
     def every_message_is_where_it_belongs(self) -> None:
-        queues, branches = self.site.host.queues, self.site.host.branches
+        queues, branches = self.site.host.queues, self.site.host.guest(Branches)
         assert waiting(queues["q"]) == " ".join(map(str, sorted(self.waiting)))
         assert waiting(queues["r"]) == " ".join(map(str, self.arrived))
         assert queues["q"].unsettled == sum(len(known.accepted) for known in self.known.values())

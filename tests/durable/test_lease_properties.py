@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leveret.features.leases import release as releasing
 from leveret.features.leases import reservation
+from leveret.features.leases.lease import leases_of
 from leveret.message import Facts, Message
 from leveret.queues import lane
 from leveret.queues.work_queue import WorkQueue
@@ -179,7 +180,7 @@ class LeaseMachine(RuleBasedStateMachine):
             self.first, len(self.leased) + messages, 1 << 30, 0, self.reader.told.append
         )
         self.end_after(turns, clean)
-        took = self.site.host.leases["q", "r"].messages - len(self.leased)
+        took = leases_of(self.site.host)["q", "r"].messages - len(self.leased)
         assert 0 <= took <= messages
         self.take_model(took)
         self.take_up(clean)
@@ -188,7 +189,7 @@ class LeaseMachine(RuleBasedStateMachine):
     def start_again_while_releasing(self, turns: int, clean: bool, for_good: bool) -> None:
         self.reader.lease.release(self.reader.told.append, for_good)
         self.end_after(turns, clean)
-        lease = self.site.host.leases.get(("q", "r"))
+        lease = leases_of(self.site.host).get(("q", "r"))
         assert lease is not None or for_good
         released = len(self.leased) if lease is None else lease.first - self.first
         self.first = 0 if lease is None else lease.first

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from leveret.durable.segment_log import SegmentLog
-from leveret.features.leases.lease import SETTLED, Lease
+from leveret.features.leases.lease import SETTLED, Lease, leases_of
 from leveret.features.leases.release import UnreadableRows
 from leveret.features.leases.reservation import PORTION
 from leveret.message import Facts, Message
@@ -36,7 +36,7 @@ def killed(site: Site) -> tuple[str, str]:
     """What the next start would find, if the node were killed now: in the queue, and in the lease."""
     after = Site(site.store.reopened())
     queue = after.host.queues["q"]
-    lease = after.host.leases.get(("q", "r"))
+    lease = leases_of(after.host).get(("q", "r"))
     return waiting(queue), "" if lease is None else bodies_of(lease)
 
 
@@ -46,7 +46,7 @@ def bodies_of(lease: Lease) -> str:
 
 
 def lease_of(site: Site) -> Lease:
-    return site.host.leases["q", "r"]
+    return leases_of(site.host)["q", "r"]
 
 
 def has_all(parts: tuple[str, str], expected: list[str]) -> bool:
@@ -186,7 +186,7 @@ def test_a_queue_that_is_deleted_takes_its_leases_with_it(site: Site, queue: Que
     Leased(queue).reserve(5)
     site.host.delete_queue(queue)
     after = site.again()
-    assert after.host.leases == {}
+    assert leases_of(after.host) == {}
     assert "lease" not in after.kinds()
     assert (after.store.content.segments, after.store.content.producers) == ({}, {})
 
@@ -310,7 +310,7 @@ def test_what_a_queue_that_is_not_durable_has_leased_lies_on_disk_until_the_node
     assert waiting(queue) == "1 2 3 4 5 6"
     Leased(queue).reserve()
     after = site.again()
-    assert (after.host.leases, after.store.content.segments) == ({}, {})
+    assert (leases_of(after.host), after.store.content.segments) == ({}, {})
 
 
 def test_a_lease_without_its_queue_is_passed_over_and_said_so(caplog: pytest.LogCaptureFixture, site: Site):
@@ -319,7 +319,7 @@ def test_a_lease_without_its_queue_is_passed_over_and_said_so(caplog: pytest.Log
     site.settle()
     del site.store.content.objects[key]
     after = site.again()
-    assert after.host.leases == {}
+    assert leases_of(after.host) == {}
     assert "its queue is not there" in caplog.text
     assert "lease" in after.kinds()
 

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from leveret.durable.store.memory import MemoryStore
 from leveret.features.staging.batch import BatchPart
-from leveret.features.staging.staging import Staging
+from leveret.features.staging.staging import Staging, stagings_of
 from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.values import Properties
@@ -79,7 +79,7 @@ class StagingMachine(RuleBasedStateMachine):
 
     @property
     def staging(self) -> Staging | None:
-        return self.site.host.stagings.get("job")
+        return stagings_of(self.site.host).get("job")
 
     @property
     def next_batch(self) -> int:
@@ -277,7 +277,7 @@ def begun(landings: int, key: str) -> Press:
             for piece in (0, 1):
                 bodies = [f"{batch}.{partition}.{attempt}.{piece}.{row}".encode() for row in range(5)]
                 press.stage(f"{batch}/{partition}/{attempt}?piece={piece}", rows(key, *bodies))
-    staging = site.host.stagings["job"]
+    staging = stagings_of(site.host)["job"]
     staging.pouring.portion = 3
     site.store.held = True
     for batch in (4, 7):
@@ -305,7 +305,7 @@ def test_a_commit_is_answered_after_it_is_on_disk_wherever_a_portion_ends(key: s
         machine.every_message_is_there_once_and_in_its_order()
         if machine.published:
             again = Press(Site(machine.site.store.reopened(), CONFIG))
-            assert again.host.stagings["job"].committed == 0
+            assert stagings_of(again.host)["job"].committed == 0
         machine.land()
     assert machine.published == 1
 
@@ -336,7 +336,7 @@ def test_a_crash_between_any_two_commits_neither_loses_nor_repeats_a_message(key
         wanted = {"published": 20 if known else 0, "unroutable": 0, "repeated": batch <= committed}
         assert after.commit(batch, [0, 9, 10], [1, 2, 10]) == wanted
     assert after.bodies(key).split() == WANTED
-    notes = after.host.stagings["job"].log.sequences
+    notes = stagings_of(after.host)["job"].log.sequences
     assert sorted(notes) == ["committed", "published/7", "unroutable/7", "used"]
 
 

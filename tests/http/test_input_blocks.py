@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leveret.durable.store import block
+from leveret.features.staging.staging import stagings_of
 from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING, WRITTEN_MAX
 from leveret.protocols.http.bulk import input_blocks
@@ -154,7 +155,7 @@ def test_what_is_wrong_with_a_block_is_said_and_nothing_of_the_request_is_taken(
     if wrong:
         response = press.ask("POST", PIECE, rows("q", b"fine") + wrong)
         assert response.status == 400
-    assert not press.host.stagings
+    assert not stagings_of(press.host)
     assert press.ask("POST", "/api/leveret/publish/%2F", rows("q", b"fine") + wrong).status == (
         400 if wrong else 200
     )
@@ -186,7 +187,7 @@ def test_who_may_not_publish_to_an_exchange_may_not_stage_for_it(press: Press, n
     press.host.declare_exchange("inner", "fanout", durable=True, internal=True)
     response = press.ask("POST", PIECE, rows("q", b"fine") + rows("q", b"a", exchange=name))
     assert response.refusal == ACCESS[name]
-    assert not press.host.stagings
+    assert not stagings_of(press.host)
 
 
 def test_topic_permissions_hold_for_every_key(press: Press) -> None:
@@ -316,7 +317,7 @@ def test_whatever_comes_is_taken_as_a_whole_or_refused_with_a_reason(body: bytes
         assert press.queue.ready <= answer["published"]
     else:
         assert response.content["reason"]
-        assert not press.host.stagings
+        assert not stagings_of(press.host)
 
 
 GOOD: Final = [
@@ -369,4 +370,4 @@ def test_a_block_with_some_octets_changed_is_never_taken(data: st.DataObject) ->
         struct.pack_into("<I", good, 68, crc32(memoryview(good)[:68]))
     response = press.ask("POST", PIECE, bytes(good))
     assert response.status in (200, 400, 403, 404, 501), response.content
-    assert ("job" in press.host.stagings) == (response.status == 200)
+    assert ("job" in stagings_of(press.host)) == (response.status == 200)

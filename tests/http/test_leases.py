@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from leveret.durable.store import block
-from leveret.features.leases.lease import LEASES_MAX, opened
+from leveret.features.leases.lease import LEASES_MAX, leases_of, opened
 from leveret.features.leases.reservation import PORTION
 from leveret.queues.work_queue import WorkQueue
 from leveret.security.access import Permissions
@@ -59,7 +59,7 @@ def test_what_is_reserved_can_be_read_again_and_again_until_it_is_settled(stand:
     assert state == {
         "queue": "sw",
         "reader": "r",
-        "incarnation": stand.host.leases["sw", "r"].incarnation,
+        "incarnation": leases_of(stand.host)["sw", "r"].incarnation,
         "first": 0,
         "next": 2,
         "messages": 2,
@@ -189,7 +189,7 @@ def test_an_operator_needs_no_fence_to_end_a_lease(stand: LeaseStand) -> None:
     stand.state("POST", f"/sw/r/reserve?fence={fence}&from=0")
     stand.state("POST", f"/sw/r/settle?fence={fence}&to=1")
     assert stand.state("DELETE") == {"released": 1}
-    assert (stand.queue.ready, stand.host.leases) == (1, {})
+    assert (stand.queue.ready, leases_of(stand.host)) == (1, {})
     for method, path in (("DELETE", ""), ("GET", ""), ("POST", f"/reserve?fence={fence}&from=0")):
         assert stand.lease(method, f"/sw/r{path}").refusal == (404, "no lease 'r' of queue 'sw' in vhost '/'")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.features.staging.staging import stagings_of
 from leveret.message import Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.values import Json, Properties
@@ -22,7 +23,7 @@ def test_what_is_published_is_in_its_queues_and_counted(press: Press) -> None:
     assert published(press, body) == {"published": 2, "unroutable": 1}
     assert press.bodies() == "a b a b"
     assert press.again().bodies() == "a b a b"
-    assert not press.host.stagings
+    assert not stagings_of(press.host)
 
 
 def test_with_mandatory_nothing_is_published_if_a_row_has_no_queue(press: Press) -> None:

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from leveret.features.staging.staging import NOTES_MAX, STAGINGS_MAX, Staging
+from leveret.features.staging.staging import NOTES_MAX, STAGINGS_MAX, Staging, stagings_of
 from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.values import Json, Properties
@@ -18,7 +18,7 @@ PATH = "/api/leveret/staging/%2F"
 
 
 def staging_of(press: Press, name: str = "job") -> Staging:
-    return press.host.stagings[name]
+    return stagings_of(press.host)[name]
 
 
 # A batch.
@@ -97,7 +97,7 @@ def test_a_batch_may_have_no_rows(press: Press) -> None:
     assert press.state()["batch"] == 1
     response = press.ask("POST", f"{PATH}/unheard/0/commit", b'{"parts": [[0, 1, 1]]}')
     assert (response.status, response.content["missing"]) == (409, [0, 1])
-    assert "unheard" not in press.host.stagings
+    assert "unheard" not in stagings_of(press.host)
 
 
 def test_a_piece_cannot_come_before_another(press: Press) -> None:
@@ -140,7 +140,7 @@ def test_with_mandatory_a_row_without_a_queue_is_refused_with_all_others(press: 
         "exchange": "x",
         "key": "k",
     }
-    assert "job" not in press.host.stagings
+    assert "job" not in stagings_of(press.host)
     assert press.stage("7/0/1?piece=0&mandatory=true", rows("q", b"a")) == {"rows": 1}
 
 
@@ -337,7 +337,7 @@ REFUSED = {
 @pytest.mark.parametrize("path", REFUSED)
 def test_a_piece_that_is_no_piece_is_refused(press: Press, path: str) -> None:
     assert press.ask("POST", f"{BASE}/{path}", rows("q", b"a")).refusal == REFUSED[path]
-    assert not press.host.stagings
+    assert not stagings_of(press.host)
 
 
 COMMIT = 'a commit says {"parts": [[partition, attempt, rows], ...]}'
@@ -403,18 +403,18 @@ def test_names_are_of_any_letters_and_not_too_long(press: Press) -> None:
         "the name of a staging has 256 octets, not 1 to 255",
     )
     assert press.ask("POST", f"{PATH}/%2F%00%C3%A9/0/commit", b'{"parts": []}').status == 200
-    assert "/\0é" in press.again().host.stagings
+    assert "/\0é" in stagings_of(press.again().host)
 
 
 def test_there_are_so_many_stagings_and_pieces_and_no_more(press: Press) -> None:
     for name in range(STAGINGS_MAX):
-        press.host.stagings[str(name)] = Staging(press.host, str(name), "spark")
+        stagings_of(press.host)[str(name)] = Staging(press.host, str(name), "spark")
     for path, body in (("0/0/0?piece=0", rows("q", b"a")), ("0/commit", b'{"parts": []}')):
         assert press.ask("POST", f"{BASE}/{path}", body).refusal == (
             507,
             "there are 1000 stagings in vhost '/' already",
         )
-    staging = press.host.stagings["job"] = press.host.stagings.pop("0")
+    staging = stagings_of(press.host)["job"] = stagings_of(press.host).pop("0")
     staging.log.sequences.update((str(number), 0) for number in range(NOTES_MAX))
     response = press.ask("POST", f"{BASE}/0/0/0?piece=0", rows("q", b"a"))
     assert response.status == 507

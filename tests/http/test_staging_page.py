@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from leveret.features.staging.batch import NUMBER_MAX, Batch, BatchPart, Piece, used_note
-from leveret.features.staging.staging import BATCH_MAX_S, NAME_MAX, NAME_MAX_S, NOTES_MAX, STAGINGS_MAX
+from leveret.features.staging.staging import (
+    BATCH_MAX_S,
+    NAME_MAX,
+    NAME_MAX_S,
+    NOTES_MAX,
+    STAGINGS_MAX,
+    stagings_of,
+)
 from leveret.protocols.http.bulk import publish, staging
 from leveret.protocols.http.bulk.input_blocks import ORIGINS_OCTETS_MAX, ROWS_MAX
 from leveret.protocols.http.server.adapter import AROUND_OCTETS
@@ -62,10 +69,10 @@ def test_every_route_is_on_the_page(route: Route) -> None:
 def test_the_notes_of_a_staging_are_on_the_page_about_the_format() -> None:
     press = Press()
     press.commit(7)
-    for name in press.host.stagings["job"].log.sequences:
+    for name in stagings_of(press.host)["job"].log.sequences:
         assert f"`{name.replace('7', 'BATCH')}`" in FORMAT
     assert f"`{used_note(7).replace('7', 'BATCH')}`" in FORMAT
     piece = Piece(BatchPart(1, 2, 3), 4, 0, 5)
     assert piece.note == "1/2/3/4/5"
     assert "`BATCH/PARTITION/ATTEMPT/PIECE/END`" in FORMAT
-    assert Batch(7, [piece], press.host.stagings["job"].log).rows == 5
+    assert Batch(7, [piece], stagings_of(press.host)["job"].log).rows == 5

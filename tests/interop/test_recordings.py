@@ -17,6 +17,7 @@ import pytest
 from pika.exceptions import AMQPError
 from proton.utils import BlockingConnection as ProtonConnection
 
+from leveret.features.recording.recordings import Recordings
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.server import cli
 from leveret.server.cli.control_client import ControlClient
@@ -133,7 +134,7 @@ def test_three_protocols_lead_to_the_same_state(recorded: RunningNode, seed: int
         path = recording(recorded, url, capsys)
         for _ in range(40):
             clients.act(random)
-    recorded.call(lambda: recorded.node.broker.recordings and recorded.node.broker.recordings.close())
+    recorded.call(lambda: recorded.node.broker.guest(Recordings).close())
     assert b"hush" not in b"".join(each.raw for each in records_of(path))
     assert cli.main(["replay-session", str(path), "--json"], {}) == 0
     report = json.loads(capsys.readouterr().out)

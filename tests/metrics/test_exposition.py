@@ -8,16 +8,8 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from leveret.protocols.http.metrics.exposition import (
-    COUNTER,
-    GAUGE,
-    UNTYPED,
-    Exposition,
-    Family,
-    labelled,
-    sample,
-    wants_open_metrics,
-)
+from leveret.observability.metric import COUNTER, GAUGE, UNTYPED
+from leveret.protocols.http.metrics.exposition import Exposition, Family, labelled, sample, wants_open_metrics
 
 AWKWARD = [
     '"',

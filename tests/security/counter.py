@@ -14,9 +14,11 @@ import attrs
 from leveret.config.config import parse
 from leveret.durable.store.memory import MemoryStore
 from leveret.exchanges.super_streams import add_super_stream
-from leveret.features.leases.lease import opened
+from leveret.features.leases.lease import leases_of, opened
 from leveret.features.shovels.shovels import shovels_of
+from leveret.features.staging.staging import stagings_of
 from leveret.features.xa.branch import Verb
+from leveret.features.xa.branches import Branches
 from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
 from leveret.operations import Reloaded
 from leveret.policy import Policy
@@ -154,9 +156,9 @@ class Counter:
             sorted(
                 (each.name, each.ready, each.unsettled, len(each.consumers)) for each in host.queues.values()
             ),
-            sorted((key, lease.first, lease.fence) for key, lease in host.leases.items()),
-            sorted((name, sorted(staging.staged.items())) for name, staging in host.stagings.items()),
-            [(str(branch.xid), branch.state.value) for branch in host.branches.all()],
+            sorted((key, lease.first, lease.fence) for key, lease in leases_of(host).items()),
+            sorted((name, sorted(staging.staged.items())) for name, staging in stagings_of(host).items()),
+            [(str(branch.xid), branch.state.value) for branch in host.guest(Branches).all()],
         ]
 
 

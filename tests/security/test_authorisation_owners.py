@@ -13,6 +13,7 @@ from typing import Final
 import attrs
 import pytest
 
+from leveret.features.xa.branches import Branches
 from leveret.protocols.amqp010.broker.distributed import HANDLERS
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.http.bulk import branches, pipelines, staging
@@ -128,7 +129,7 @@ def worked(verb: Verb) -> ClientBench:
     if verb.prepared:
         session.call(c.DtxPrepare(XID))
     if verb.decided:
-        next(iter(bench.host.branches.all())).complete(commit=True)
+        next(iter(bench.host.guest(Branches).all())).complete(commit=True)
     for name, tags in (("eve", TAGS), ("root", ("administrator",))):
         bench.broker.access.add_user(name, name, tags)
         bench.broker.access.set_permissions(name, "/", *ALL)
@@ -144,7 +145,7 @@ def session_for(bench: ClientBench, who: str) -> ClientSession:
 
 def state(bench: ClientBench) -> object:
     return permitted.state(bench), [
-        (str(each.xid), each.state, each.timeout_s) for each in bench.host.branches.all()
+        (str(each.xid), each.state, each.timeout_s) for each in bench.host.guest(Branches).all()
     ]
 
 

@@ -16,6 +16,7 @@ import attrs
 from leveret.clock import NEVER
 from leveret.durable import chunks, compaction
 from leveret.durable.store.contract import NoSpaceError, StoreError
+from leveret.features.leases.lease import leases_of
 from leveret.message import Message
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.queues.stream import StreamQueue
@@ -408,7 +409,7 @@ class Messaging(World):
         assert log.committed == landed, f"the stream counts {log.committed} as written, not {landed}"
 
     def _check_lease(self) -> None:
-        lease, line = self.node.host.leases.get(("plain", READER)), self.lines[LEASE]
+        lease, line = leases_of(self.node.host).get(("plain", READER)), self.lines[LEASE]
         there = 0 if lease is None else lease.messages
         assert there == len(line), f"the lease counts {there}, not {len(line)}"
 

@@ -156,7 +156,7 @@ def test_nothing_stays_of_those_who_have_left(node: ThreadedNode) -> None:
             client.close()
             client.until(lambda: client.at_end, "end")
     host = node.node.broker.virtual_hosts["/"]
-    assert node.call(lambda: (len(host.kept(Sessions)), host.connections)) == (0, 0)
+    assert node.call(lambda: (len(host.guest(Sessions)), host.connections)) == (0, 0)
 
 
 def test_a_node_that_stops_says_goodbye() -> None:

@@ -13,6 +13,7 @@ import pika
 import pytest
 
 from leveret import ThreadedNode, embedded
+from leveret.observability.history import History
 
 pytestmark = pytest.mark.system
 
@@ -63,8 +64,8 @@ def test_a_long_list_comes_whole(node: ThreadedNode) -> None:
 
 
 def test_a_node_has_a_history_if_anybody_may_ask_for_it(node: ThreadedNode) -> None:
-    history = node.node.broker.history
+    history = node.node.broker.guests.find(History)
     assert history is not None
     assert history.tick >= 1
     with ThreadedNode(embedded({})) as silent:
-        assert silent.node.broker.history is None
+        assert silent.node.broker.guests.find(History) is None

@@ -145,7 +145,7 @@ class Adapter010(ServedConnection, Handler):
     def on_attach(self, name: bytes, force: bool) -> Session:
         entrance = Entrance(self.broker, self.config, self.client, self.peer.name)
         try:
-            return self.client.host.kept(Sessions).attach(entrance, name, force)
+            return self.client.host.guest(Sessions).attach(entrance, name, force)
         except Failure as failure:  # 0-10 has no better code, and existing sessions may go on
             if not self._has_complained:  # log once: the client may ask any number of times
                 self._has_complained = True
@@ -153,7 +153,7 @@ class Adapter010(ServedConnection, Handler):
             raise AttachRefused(DETACH_CODE_TRANSPORT_BUSY) from None
 
     def on_detached(self, session: Session) -> None:
-        self.client.host.kept(Sessions).left(session)
+        self.client.host.guest(Sessions).left(session)
 
     def is_enough(self) -> bool:
         return self.broker.work > WORK_MAX

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from leveret.features.xa.branch import Branch, Verb, Verdict, Xid
-from leveret.features.xa.branches import Participant
+from leveret.features.xa.branches import Branches, Participant
 from leveret.protocols.amqp010.broker.transactions import Work
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.machine.contract import SessionError
@@ -123,7 +123,7 @@ def dtx_forget(session: ServedSession, id: Id, command: c.DtxForget) -> None:
 def dtx_recover(session: ServedSession, id: Id, command: c.DtxRecover) -> None:
     """Answer the branches that are prepared, and those that an operator has decided."""
     _hold(session)
-    found = session.host.branches.in_doubt(session.client.user)
+    found = session.host.guest(Branches).in_doubt(session.client.user)
     session.result(id, c.RecoverResult([c.Xid(*each) for each in found]))
     session.complete(id)
 
@@ -140,7 +140,7 @@ def dtx_set_timeout(session: ServedSession, id: Id, command: c.DtxSetTimeout) ->
 
 
 def _branch(session: ServedSession, xid: c.Xid | None) -> Branch:
-    return session.host.branches.find(_xid(xid), session.client.user)
+    return session.host.guest(Branches).find(_xid(xid), session.client.user)
 
 
 def _xid(said: c.Xid | None) -> Xid:

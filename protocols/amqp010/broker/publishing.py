@@ -21,7 +21,7 @@ from leveret.protocols.amqp010.broker.envelope import envelope_of
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.codec.types import MalformedError
 from leveret.protocols.amqp010.machine.contract import SessionError
-from leveret.publish_targets import PublishTarget, targets_of
+from leveret.publishing.publish_targets import PublishTarget, targets_of
 
 if TYPE_CHECKING:
     from leveret.message import Facts

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from leveret.guests import Guest
 from leveret.protocols.amqp010.broker.session import ServedSession
 from leveret.protocols.amqp010.codec.commands import DETACH_CODE_SESSION_BUSY
 from leveret.protocols.amqp010.machine.contract import AttachRefused, SessionLimits
 from leveret.protocols.amqp010.machine.session import Session
-from leveret.virtual_host import FrontEndState, VirtualHost
+from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
@@ -41,11 +42,11 @@ class _Place:
         return self.entrance.client.user.name
 
 
-class Sessions(FrontEndState):
+class Sessions(Guest):
     """Finds, makes, keeps and forgets sessions."""
 
     def __init__(self, host: VirtualHost) -> None:
-        super().__init__(host)
+        self.broker = host.broker
         self._named: dict[tuple[str, bytes], Session] = {}
         self._places: dict[Session, _Place] = {}
         self._detached: dict[str, dict[Session, None]] = {}  # by user, the longest detached first
@@ -91,7 +92,7 @@ class Sessions(FrontEndState):
         if session.ended:
             self._forget(session)
             return
-        place, broker = self._places[session], self.host.broker
+        place, broker = self._places[session], self.broker
         place.timer = broker.timers.at(broker.now + session.timeout_s, partial(self._time_is_over, session))
         detached = self._detached.setdefault(place.user, {})
         detached[session] = None
@@ -115,7 +116,7 @@ class Sessions(FrontEndState):
 
     def _stop_clock(self, session: Session) -> None:
         place = self._places[session]
-        self.host.broker.timers.cancel(place.timer)
+        self.broker.timers.cancel(place.timer)
         place.timer = None
         detached = self._detached.get(place.user)
         if detached is not None:

@@ -21,7 +21,7 @@ from leveret.protocols.amqp091.broker.encoding import ENCODING, REPLY_TO, plain_
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import confirm_frame
-from leveret.publish_targets import PublishTarget, targets_of
+from leveret.publishing.publish_targets import PublishTarget, targets_of
 from leveret.transaction import Transaction
 
 if TYPE_CHECKING:

@@ -30,7 +30,13 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
 
-from leveret.features.unsettled_map import LinkNames, UnsettledMap, can_be_kept, unsettled_map
+from leveret.features.unsettled_map import (
+    LinkNames,
+    UnsettledMap,
+    can_be_kept,
+    unsettled_map,
+    unsettled_maps_of,
+)
 from leveret.limits import QueueType
 from leveret.protocols.amqp10.broker import outcomes
 from leveret.protocols.amqp10.broker.encoding import pieces
@@ -274,7 +280,7 @@ def claimed(session: ServedSession, attach: p.Attach, queue: Queue) -> KeptRecei
     If the attach fails, `leave` must follow, else `Resumption`.
     """
     termini, key = termini_of(session.client.host), _key(session, attach.name)
-    is_back = attach.unsettled is not None or (RECEIVER, *key) in session.client.host.unsettled_maps
+    is_back = attach.unsettled is not None or (RECEIVER, *key) in unsettled_maps_of(session.client.host)
     if is_back and (before := termini.served.get(key)) is not None:
         before.detach(AmqpError(p.LINK_STOLEN, f"link '{attach.name}' was attached elsewhere"))
     kept = termini.receivers.get(key)
@@ -416,7 +422,7 @@ def serve(consumer: LinkConsumer, stay: Stay | None, kept: KeptReceiver | None) 
         if (journal := session.broker.journal) is not None:
             # What our map leaves out has been settled: our attach waits until that is on disk.
             journal.holds = True
-    elif (before := host.unsettled_maps.get(names)) is not None:
+    elif (before := unsettled_maps_of(host).get(names)) is not None:
         before.end()
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from leveret.features.unsettled_map import unsettled_maps_of
 from leveret.front_end import FrontEnd, Peer, Protocol
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def restored(broker: Broker) -> None:
         from leveret.protocols.amqp10.broker.subscriptions import restore
 
         restore(broker)
-    if any(host.unsettled_maps for host in broker.hosts()):
+    if any(unsettled_maps_of(host) for host in broker.hosts()):
         from leveret.protocols.amqp10.broker import unsettled_state
 
         unsettled_state.restore(broker)

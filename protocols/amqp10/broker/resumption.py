@@ -20,7 +20,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from leveret.features.unsettled_map import LinkNames, UnsettledMap, can_be_kept, unsettled_map
+from leveret.features.unsettled_map import (
+    LinkNames,
+    UnsettledMap,
+    can_be_kept,
+    unsettled_map,
+    unsettled_maps_of,
+)
 from leveret.protocols.amqp10.broker.termini import Key, Termini, Terminus, termini_of
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.errors import AmqpError
@@ -110,7 +116,7 @@ def serve(
 
 def forget(session: ServedSession, link: str) -> None:
     """Remove from the store what is there of an earlier link of this name."""
-    if (unsettled := session.client.host.unsettled_maps.get(_names(session, link))) is not None:
+    if (unsettled := unsettled_maps_of(session.client.host).get(_names(session, link))) is not None:
         unsettled.end()
 
 

@@ -12,15 +12,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.guests import Guest
 from leveret.protocols.amqp10.codec import performatives as p
 from leveret.protocols.amqp10.codec.wire import MASK
-from leveret.virtual_host import FrontEndState
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
     from leveret.protocols.amqp10.broker.session import ServedSession
     from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
     from leveret.protocols.amqp10.machine.outgoing_link import OutgoingLink
+    from leveret.queues.contract import QueueHost
     from leveret.virtual_host import VirtualHost
 
 SWEEP_FROM: Final = 100  # sources; beyond that, sources whose queues were deleted are forgotten
@@ -95,12 +96,11 @@ class Terminus(ABC):
         self._timer = broker.timers.at(broker.now + self.timeout_s, lambda now: self.expire())
 
 
-class Termini(FrontEndState):
+class Termini(Guest):
     """The termini that are kept in a virtual host."""
 
     def __init__(self, host: VirtualHost) -> None:
-        super().__init__(host)
-        self.broker = host.broker
+        self.host, self.broker = host, host.broker
         self.sources: dict[Key, Terminus] = {}
         self.targets: dict[Key, Terminus] = {}
         self.receivers: dict[Key, Terminus] = {}  # what receivers had not settled, in the order of leaving
@@ -142,8 +142,8 @@ class Termini(FrontEndState):
             del self.targets[terminus.key]
 
 
-def termini_of(host: VirtualHost) -> Termini:
-    return host.kept(Termini)
+def termini_of(host: QueueHost) -> Termini:
+    return host.guest(Termini)
 
 
 def ended(host: VirtualHost, whose: object) -> None:

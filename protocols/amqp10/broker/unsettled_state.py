@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from leveret.features.unsettled_map import unsettled_maps_of
 from leveret.protocols.amqp10.broker import kept_deliveries, resumption
 from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.types import DecodeError
@@ -20,7 +21,7 @@ RESTORE: Final = {resumption.SENDER: resumption.restore, kept_deliveries.RECEIVE
 def restore(broker: Broker) -> None:
     """Restore what links of all virtual hosts have left. What cannot be read is forgotten: it is delivered anew."""
     for host in broker.hosts():
-        for unsettled in list(host.unsettled_maps.values()):
+        for unsettled in list(unsettled_maps_of(host).values()):
             role, user, container, link = unsettled.names
             try:
                 RESTORE[role](unsettled, (user, container, link))

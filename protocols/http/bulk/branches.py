@@ -10,7 +10,7 @@ from typing import Final
 
 from leveret.errors import NotFound
 from leveret.features.xa.branch import Branch, Verb, Xid, xid_in
-from leveret.features.xa.branches import may_decide
+from leveret.features.xa.branches import Branches, may_decide
 from leveret.protocols.http.bulk.streams import entered
 from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
@@ -22,7 +22,7 @@ ONE: Final = PATH + "/{xid}"
 def branches(asked: Request) -> Json:
     """List the branches that the user may decide."""
     asked.only()
-    return [state(each) for each in entered(asked).branches.all() if may_decide(each, asked.user)]
+    return [state(each) for each in entered(asked).guest(Branches).all() if may_decide(each, asked.user)]
 
 
 def commit(asked: Request) -> Json:
@@ -38,7 +38,7 @@ def roll_back(asked: Request) -> Json:
 def decided(asked: Request, commit: bool) -> Json:
     """Decide a prepared branch. Raises IllegalState, NotFound or AccessRefused if it cannot be decided by the user."""
     asked.only()
-    branch = entered(asked).branches.find(name_in(asked), asked.user)
+    branch = entered(asked).guest(Branches).find(name_in(asked), asked.user)
     branch.complete(commit)
     asked.broker.hold_answer()
     return state(branch)
@@ -47,7 +47,7 @@ def decided(asked: Request, commit: bool) -> Json:
 def forget(asked: Request) -> Json:
     """Forget the decision about a branch. Raises IllegalState, NotFound or AccessRefused."""
     asked.only()
-    branch = entered(asked).branches.find(name_in(asked), asked.user)
+    branch = entered(asked).guest(Branches).find(name_in(asked), asked.user)
     branch.do(Verb.FORGET)
     asked.broker.hold_answer()
     return {"forgotten": str(branch.xid)}

@@ -228,7 +228,7 @@ class BulkAnswer:
 
         encoding_of = self._encodings_at_hand().get if journal is None else journal.encoding
 
-        def job(_: object = None) -> tuple[bytes, int]:
+        def job() -> tuple[bytes, int]:
             return arrow.made(blocks, wanted.offset, wanted.until, wanted.octets, encoding_of, wanted.arrow)
 
         def then(made: tuple[bytes, int] | Exception) -> None:
@@ -237,7 +237,7 @@ class BulkAnswer:
         if journal is None:
             then(job())
         else:
-            journal.store.read_soon(job, then)
+            journal.work_soon(job, then)
 
     def _encodings_at_hand(self) -> dict[str, Encoding]:
         """Return the encodings of what was read, without a store: the messages are in memory and have them."""

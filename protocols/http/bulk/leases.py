@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import Final, TypeVar
 
 from leveret.errors import Failure
-from leveret.features.leases.lease import Busy, Fenced, Lease, lease_of, no_lease, opened
+from leveret.features.leases.lease import Busy, Fenced, Lease, lease_of, leases_of, no_lease, opened
 from leveret.features.leases.release import UnreadableRows
 from leveret.protocols.http.bulk.bulk import BulkAnswer, Source
 from leveret.protocols.http.bulk.streams import (
@@ -43,7 +43,7 @@ RETRY_AFTER_S: Final = 1
 def leases(asked: Request) -> Json:
     """List the leases of queues that the user may read."""
     asked.only()
-    return [state(each) for each in entered(asked).leases.values() if may_read(asked, each.queue.name)]
+    return [state(each) for each in leases_of(entered(asked)).values() if may_read(asked, each.queue.name)]
 
 
 def lease(asked: Request) -> Json:

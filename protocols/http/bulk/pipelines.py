@@ -15,6 +15,8 @@ import attrs
 
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.exchanges.super_streams import partitions_of
+from leveret.guests import Guest
+from leveret.observability.metric import COUNTER, GAUGE, Metric
 from leveret.protocols.http.bulk.streams import OFFSET_MAX, entered, may_read
 from leveret.protocols.http.management.request_body import body_of
 from leveret.protocols.http.server.request import Level, Refused, Request, Route
@@ -59,11 +61,39 @@ class Report:
     positions: tuple[Position, ...]
 
 
-class Pipelines:
+class Pipelines(Guest):
     """The reports of a node, by virtual host and name."""
 
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._reports: dict[tuple[str, str], Report] = {}
+
+    def metrics(self) -> Iterator[Metric]:
+        """Yield how far pipelines are, by virtual host and name; nothing, if none has reported."""
+        if not self._reports:
+            return
+        hosts, now = self._broker.virtual_hosts, self._broker.now
+        named = [({"vhost": host, "pipeline": name}, report) for host, name, report in self.all()]
+        lags = [
+            (
+                {**labels, "source": each.source, "partition": str(each.partition)},
+                behind(hosts.get(labels["vhost"]), each),
+            )
+            for labels, report in named
+            for each in report.positions
+        ]
+        text = "Messages that a pipeline has not written yet."
+        yield Metric("leveret_pipeline_messages_behind", GAUGE, text, lags)
+        text, rows = "Rows that a pipeline says it has read.", [(labels, each.rows) for labels, each in named]
+        yield Metric("leveret_pipeline_rows_total", COUNTER, text, rows)
+        text = "Rows that a pipeline says it has published."
+        rows = [(labels, each.published) for labels, each in named if each.published is not None]
+        yield Metric("leveret_pipeline_rows_published_total", COUNTER, text, rows)
+        text, ages = (
+            "The time since a pipeline's last report.",
+            [(labels, now - each.at) for labels, each in named],
+        )
+        yield Metric("leveret_pipeline_report_age_seconds", GAUGE, text, ages)
 
     def put(self, key: tuple[str, str], report: Report) -> None:
         """Keep a report in place of an earlier one. Raises Refused if there would be too many."""
@@ -96,7 +126,7 @@ def pipelines(asked: Request) -> Json:
     host = entered(asked)
     return [
         as_json(asked.broker, host, name, report)
-        for vhost, name, report in asked.broker.kept(Pipelines).all()
+        for vhost, name, report in asked.broker.guest(Pipelines).all()
         if vhost == host.name and all(may_read(asked, each.source) for each in report.positions)
     ]
 
@@ -125,7 +155,7 @@ def report(asked: Request) -> Json:
         _whole(said, "rows_per_s") if "rows_per_s" in said else 0,
         positions,
     )
-    asked.broker.kept(Pipelines).put((host.name, name), found)
+    asked.broker.guest(Pipelines).put((host.name, name), found)
     return as_json(asked.broker, host, name, found)
 
 
@@ -134,7 +164,7 @@ def forget(asked: Request) -> Json:
     asked.only()
     host, name = entered(asked), asked.arguments["name"]
     _require_owner(asked)
-    kept = asked.broker.kept(Pipelines)
+    kept = asked.broker.guest(Pipelines)
     if kept.find((host.name, name)) is None:
         raise NotFound(f"no pipeline '{name}' has reported in vhost '{host.name}'")
     kept.forget((host.name, name))
@@ -143,7 +173,7 @@ def forget(asked: Request) -> Json:
 
 def _require_owner(asked: Request) -> None:
     """Refuse a user that is neither the one that has reported, nor an administrator."""
-    found = asked.broker.kept(Pipelines).find((asked.arguments["vhost"], asked.arguments["name"]))
+    found = asked.broker.guest(Pipelines).find((asked.arguments["vhost"], asked.arguments["name"]))
     if found is not None and found.user != asked.user.name and not Level.ADMINISTRATOR.admits(asked.user):
         raise Refused(HTTPStatus.FORBIDDEN, f"pipeline '{asked.arguments['name']}' is another user's")
 

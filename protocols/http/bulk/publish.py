@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leveret.exchanges import routing
     from leveret.message import Message
     from leveret.protocols.http.connection import Later
-    from leveret.publish_rate import PublishRate
+    from leveret.publishing.publish_rate import PublishRate
     from leveret.queues.queue import Queue
     from leveret.values import Json
     from leveret.virtual_host import VirtualHost

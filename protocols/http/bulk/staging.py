@@ -22,6 +22,7 @@ from leveret.features.staging.staging import (
     forget_staging,
     new_staging,
     no_staging,
+    stagings_of,
 )
 from leveret.protocols.http.bulk.input_blocks import InputBlocks
 from leveret.protocols.http.bulk.publish import RETRY_AFTER, require_no_alarm, require_routes
@@ -64,7 +65,7 @@ def stage(asked: Request) -> Later:
     number = asked.number("piece", None, 0, NOTES_MAX)
     mandatory = asked.flag("mandatory")
     host, name = entered(asked), name_of(asked)
-    require_own(asked, host.stagings.get(name))
+    require_own(asked, stagings_of(host).get(name))
     return PortionedAnswer(asked.broker, stage_steps(asked, host, part, number, mandatory)).begin()
 
 
@@ -72,7 +73,7 @@ def stage_steps(
     asked: Request, host: VirtualHost, part: BatchPart, number: int, mandatory: bool
 ) -> Generator[float, None, Json]:
     """Check all rows before the first is kept. A piece that is staged already is not checked again."""
-    staging = host.stagings.get(asked.arguments["name"])
+    staging = stagings_of(host).get(asked.arguments["name"])
     try:
         if staging is not None and not staging.expects(part, number):
             staging.use(part.batch)
@@ -99,7 +100,7 @@ def found_or_made(asked: Request, host: VirtualHost) -> Staging:
     name = asked.arguments["name"]
     if asked.broker.virtual_host(host.name) is not host:
         raise no_staging(name, host.name)
-    return require_own(asked, host.stagings.get(name)) or new_staging(host, name, asked.user.name)
+    return require_own(asked, stagings_of(host).get(name)) or new_staging(host, name, asked.user.name)
 
 
 def drop(asked: Request) -> Later:
@@ -126,7 +127,7 @@ def commit(asked: Request) -> Later:
     number = asked.place("batch", NUMBER_MAX)
     parts = parts_in(asked.body, number)
     host, name = entered(asked), name_of(asked)
-    staging = require_own(asked, host.stagings.get(name))
+    staging = require_own(asked, stagings_of(host).get(name))
     try:
         if staging is None:  # the first batch may have no rows
             require_none(parts)
@@ -228,7 +229,7 @@ def is_number(said: object) -> bool:
 def staging_named(asked: Request) -> Staging:
     """Return the staging in the path. Raises Refused or NotFound."""
     host, name = entered(asked), name_of(asked)
-    found = require_own(asked, host.stagings.get(name))
+    found = require_own(asked, stagings_of(host).get(name))
     if found is None:
         raise no_staging(name, host.name)
     return found

@@ -16,6 +16,8 @@ from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.values import Json
 
 if TYPE_CHECKING:
+    from leveret.broker import Broker
+    from leveret.features.federation.federation import Federation
     from leveret.features.federation.link import FederationLink
 
 PATH: Final = "/api/federation-links"
@@ -39,10 +41,17 @@ def down_in_virtual_host(asked: Request) -> Later:
     return listed(asked, {host_of(asked).name}, is_down=True)
 
 
+def federation_in(broker: Broker) -> Federation | None:
+    """Return the federation of the node; None if it never had an upstream."""
+    from leveret.features.federation.federation import Federation  # not needed before somebody asks
+
+    return broker.guests.find(Federation)
+
+
 def listed(asked: Request, hosts: set[str], is_down: bool = False) -> Later:
     rows = [
         row(asked, link)
-        for link in asked.broker.federation or ()
+        for link in federation_in(asked.broker) or ()
         if link.journey.virtual_host in hosts and not (is_down and link.state in ("running", "starting"))
     ]
     return table(asked, rows, "vhost", "type", "upstream", "id")
@@ -75,7 +84,7 @@ def row(asked: Request, link: FederationLink) -> dict[str, Json]:
 
 def restart(asked: Request) -> Response:
     host, id = own_host_of(asked), asked.arguments["id"]
-    federation = asked.broker.federation
+    federation = federation_in(asked.broker)
     if federation is None or asked.arguments["node"] != asked.operations.name:
         raise NotFound(f"no federation link '{id[:100]}' in vhost '{host.name}' on this node")
     federation.find(host.name, id).restart()

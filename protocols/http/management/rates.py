@@ -81,7 +81,7 @@ class Rates:
 
     def __init__(self, asked: Request) -> None:
         """Read the request's parameters. Raises PreconditionFailed if they are wrong."""
-        self._history = asked.broker.history
+        self._history = asked.broker.guests.find(History)
         self._wall = asked.broker.clock.wall()
         self._points_of: dict[Curve, tuple[list[int], list[int]]] = {}  # times and ticks
         self._last: tuple[Series, Curve, list[Sequence[int]]] | None = None  # the last rows found

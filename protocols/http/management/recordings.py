@@ -8,7 +8,7 @@ from typing import Final
 
 import attrs
 
-from leveret.features.recording.recordings import ROTATE, SIZE_LEAST, STOP, Plan
+from leveret.features.recording.recordings import ROTATE, SIZE_LEAST, STOP, Plan, Recordings
 from leveret.features.recording.redaction import Redaction
 from leveret.features.recording.replays import Replays
 from leveret.protocols.http.connection import Response
@@ -24,7 +24,8 @@ KEYS: Final = ("max_bytes", "when_full", "redact_bodies", "redact_headers", "red
 
 def recordings(asked: Request) -> Json:
     """Return the recordings that are under way: file, size, records, gaps."""
-    return [] if asked.broker.recordings is None else asked.broker.recordings.all()
+    found = asked.broker.guests.find(Recordings)
+    return [] if found is None else found.all()
 
 
 def begin(asked: Request) -> Response:
@@ -79,7 +80,7 @@ def end(asked: Request) -> Json:
 def begin_replay(asked: Request) -> Response:
     """Make a virtual host that a recording is played into. Raises PreconditionFailed if there is one."""
     broker, name = asked.broker, asked.arguments["vhost"]
-    broker.kept(Replays).begin(broker, name)
+    broker.guest(Replays).begin(broker, name)
     if asked.user.scopes is None:  # a token's name may be that of another user
         broker.access.set_permissions(asked.user.name, name, ".*", ".*", ".*")
     return Response(HTTPStatus.CREATED, octets({"vhost": name}))
@@ -88,13 +89,13 @@ def begin_replay(asked: Request) -> Response:
 def play(asked: Request) -> Json:
     """Play a part of a recording: the body has the format of a file. Raises NotFound, PreconditionFailed."""
     broker = asked.broker
-    return {"records": broker.kept(Replays).play(broker, asked.arguments["vhost"], asked.body)}
+    return {"records": broker.guest(Replays).play(broker, asked.arguments["vhost"], asked.body)}
 
 
 def end_replay(asked: Request) -> Json:
     """End a replay, and return what is not as the recording says. Raises NotFound."""
     broker = asked.broker
-    return broker.kept(Replays).end(broker, asked.arguments["vhost"]).to_json()
+    return broker.guest(Replays).end(broker, asked.arguments["vhost"]).to_json()
 
 
 ROUTES: Final = (

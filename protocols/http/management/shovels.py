@@ -19,6 +19,7 @@ from leveret.values import Json
 from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
+    from leveret.broker import Broker
     from leveret.features.shovels.definition import EndSettings
     from leveret.features.shovels.shovels import Kept, Shovels
 
@@ -35,8 +36,15 @@ def in_virtual_host(asked: Request) -> Later:
     return table(asked, of(asked, host_of(asked)), "name")
 
 
+def shovels_in(broker: Broker) -> Shovels | None:
+    """Return the shovels of the node; None if it never had one."""
+    from leveret.features.shovels.shovels import Shovels  # not needed before somebody asks
+
+    return broker.guests.find(Shovels)
+
+
 def of(asked: Request, host: VirtualHost) -> list[dict[str, Json]]:
-    shovels = asked.broker.shovels
+    shovels = shovels_in(asked.broker)
     return [] if shovels is None else [row(asked, kept) for kept in shovels.of(host.name)]
 
 
@@ -47,9 +55,10 @@ def shovel(asked: Request) -> Json:
 
 def known(asked: Request) -> Shovels:
     """Return the shovels of the node. Raises NotFound if it never had one."""
-    if asked.broker.shovels is None:
+    shovels = shovels_in(asked.broker)
+    if shovels is None:
         raise NotFound(f"no shovel '{asked.arguments['name']}' in vhost '{asked.arguments['vhost']}'")
-    return asked.broker.shovels
+    return shovels
 
 
 def delete(asked: Request) -> Response:

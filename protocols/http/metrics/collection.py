@@ -180,14 +180,14 @@ def connected_sums(broker: Broker) -> Generator[float, None, dict[str, float]]:
 
 def queue_sums(broker: Broker) -> Generator[float, None, dict[str, float]]:
     """Return sums over all queues, including what deleted ones had counted."""
-    past = dict(broker.bygone.total)
+    past = dict(broker.retired_counters.total)
     queues = [queue for host in broker.hosts() for queue in host.queues.values()]
     found = yield from sums(QUEUES, queues)
     return {name: value + past.get(name, 0) for name, value in found.items()}
 
 
 def exchange_sums(broker: Broker) -> Generator[float, None, dict[str, float]]:
-    past = dict(broker.bygone.total)
+    past = dict(broker.retired_counters.total)
     exchanges = [exchange for host in broker.hosts() for exchange in host.exchanges.values()]
     found = yield from sums(EXCHANGES, exchanges)
     return {name: value + past.get(name, 0) for name, value in found.items()}

@@ -15,6 +15,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from leveret.broker import Broker
+from leveret.guests import Guest
+from leveret.observability.metric import COUNTER, GAUGE
 from leveret.protocols.http.connection import Response
 from leveret.protocols.http.metrics import node
 from leveret.protocols.http.metrics.collection import (
@@ -26,8 +28,6 @@ from leveret.protocols.http.metrics.collection import (
     walk_all,
 )
 from leveret.protocols.http.metrics.exposition import (
-    COUNTER,
-    GAUGE,
     Exposition,
     Family,
     sample,
@@ -104,12 +104,10 @@ def detailed(asked: Request) -> Later:
 # Shared by the routes.
 
 
-class Scrapes:
+class Scrapes(Guest):
     """The number of a broker's scrapes that are under way."""
 
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.count = 0
 
     def end(self) -> None:
@@ -118,7 +116,7 @@ class Scrapes:
 
 def scraped(asked: Request, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
     """Return the answer to come, in the format that the client prefers. Raises Refused if too many are under way."""
-    scrapes = asked.broker.kept(Scrapes)
+    scrapes = asked.broker.guest(Scrapes)
     if scrapes.count >= AT_ONCE:
         reason = f"{AT_ONCE} scrapes are under way; ask again later"
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))

@@ -14,12 +14,12 @@ from typing import Final
 
 import attrs
 
+from leveret.observability.metric import COUNTER, UNTYPED
 from leveret.protocols.shared.machine.pieces import Pieces
 
 PLAIN: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-COUNTER, GAUGE, UNTYPED = "counter", "gauge", "untyped"
 TOTAL: Final = "_total"
 
 

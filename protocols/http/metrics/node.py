@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leveret.alarms import DiskMonitor, MemoryMonitor
+from leveret.observability.metric import COUNTER, GAUGE, UNTYPED
 from leveret.observability.resource_usage import measured
-from leveret.protocols.http.bulk.pipelines import Pipelines, behind
-from leveret.protocols.http.metrics.exposition import COUNTER, GAUGE, UNTYPED, Family, labelled
+from leveret.protocols.http.metrics.exposition import Family, labelled
 from leveret.version import VERSION
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
-    from leveret.features.federation.federation import Federation
-    from leveret.features.shovels.shovels import Shovels
     from leveret.interceptors.chain import Chain
     from leveret.operations import Clustering, Operations
 
@@ -45,11 +43,10 @@ def families(broker: Broker, groups: frozenset[str] | None) -> Iterator[tuple[Fa
         yield EVENTS, [(labelled({"event": name}), count) for name, count in counts]
         if broker.interceptors is not None:
             yield from _intercepted(broker.interceptors)
-        if broker.shovels is not None:
-            yield from _shovelled(broker.shovels)
-        if broker.federation is not None:
-            yield from _federated(broker.federation)
-        yield from _piped(broker)
+        for guest in broker.guests:
+            for each in guest.metrics():
+                family = Family(each.name, each.kind, each.help)
+                yield family, [(labelled(labels), value) for labels, value in each.samples]
 
 
 EVENTS: Final = Family("leveret_events_total", COUNTER, "Events by name, such as queue.created.")
@@ -84,81 +81,6 @@ def _intercepted(chain: Chain) -> Iterator[tuple[Family, list[Sample]]]:
         for link in chain.links:
             counts[link.interceptor.name] += count_of(link)
         yield family, [(labelled({"interceptor": name}), count) for name, count in counts.items()]
-
-
-SHOVELLED: Final = Family("leveret_shovel_messages_total", COUNTER, "Messages that a shovel has moved.")
-SHOVELS_RUNNING: Final = Family(
-    "leveret_shovel_running", GAUGE, "1 while both ends of a shovel are connected."
-)
-
-
-def _shovelled(shovels: Shovels) -> Iterator[tuple[Family, list[Sample]]]:
-    """Yield what the shovels have done, by virtual host and name."""
-    found = [
-        (labelled({"vhost": shovel.journey.virtual_host, "shovel": shovel.journey.name}), shovel)
-        for shovel in shovels
-    ]
-    yield SHOVELLED, [(labels, shovel.forwarded) for labels, shovel in found]
-    yield SHOVELS_RUNNING, [(labels, int(shovel.is_running)) for labels, shovel in found]
-
-
-FEDERATED: Final = Family(
-    "leveret_federation_messages_total", COUNTER, "Messages that a link of a federation has brought."
-)
-LINKS_RUNNING: Final = Family(
-    "leveret_federation_link_running", GAUGE, "1 while a link of a federation is connected."
-)
-
-
-def _federated(federation: Federation) -> Iterator[tuple[Family, list[Sample]]]:
-    """Yield what the links of a federation have done, by virtual host, kind, name and upstream."""
-    found = [
-        (labelled(dict(zip(("vhost", "type", "name", "upstream", "from"), link.names, strict=True))), link)
-        for link in federation
-    ]
-    yield FEDERATED, [(labels, link.forwarded) for labels, link in found]
-    yield LINKS_RUNNING, [(labels, int(link.is_running)) for labels, link in found]
-
-
-PIPED: Final = Family(
-    "leveret_pipeline_messages_behind", GAUGE, "Messages that a pipeline has not written yet."
-)
-PIPED_ROWS: Final = Family("leveret_pipeline_rows_total", COUNTER, "Rows that a pipeline says it has read.")
-PIPED_OUT: Final = Family(
-    "leveret_pipeline_rows_published_total", COUNTER, "Rows that a pipeline says it has published."
-)
-PIPED_AGE: Final = Family(
-    "leveret_pipeline_report_age_seconds", GAUGE, "The time since a pipeline's last report."
-)
-
-
-def _piped(broker: Broker) -> Iterator[tuple[Family, list[Sample]]]:
-    """Yield how far pipelines are, by virtual host and name; nothing, if none has reported."""
-    found = [(host, name, report) for host, name, report in broker.kept(Pipelines).all()]
-    if not found:
-        return
-    named = [(labelled({"vhost": host, "pipeline": name}), report) for host, name, report in found]
-    yield (
-        PIPED,
-        [
-            (
-                labelled(
-                    {
-                        "vhost": host,
-                        "pipeline": name,
-                        "source": each.source,
-                        "partition": str(each.partition),
-                    }
-                ),
-                behind(broker.virtual_hosts.get(host), each),
-            )
-            for host, name, report in found
-            for each in report.positions
-        ],
-    )
-    yield PIPED_ROWS, [(labels, report.rows) for labels, report in named]
-    yield PIPED_OUT, [(labels, report.published) for labels, report in named if report.published is not None]
-    yield PIPED_AGE, [(labels, broker.now - report.at) for labels, report in named]
 
 
 def _counted(broker: Broker) -> Iterator[Found]:

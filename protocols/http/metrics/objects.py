@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import attrs
 
 from leveret.observability import counts
-from leveret.protocols.http.metrics.exposition import COUNTER, GAUGE, TOTAL, Family
+from leveret.observability.metric import COUNTER, GAUGE
+from leveret.protocols.http.metrics.exposition import TOTAL, Family
 from leveret.queues.stream import StreamQueue
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from leveret.broker import TURN_S, Broker
 from leveret.config.config import Config
 from leveret.errors import Failure, LimitReached, PreconditionFailed
 from leveret.front_end import FrontEnd, Peer
+from leveret.observability.audit import Audit
 from leveret.outbox import Outbox
 from leveret.protocols.http.connection import (
     Allowance,
@@ -173,8 +174,8 @@ class ControlAdapter(Handler, FrontEnd):
         if is_logged:
             what = f"{method} {path[:PATH_LOGGED_MAX]}"
             log.info("%s: user '%s': %s: %d", self.peer.name, shown(asking), what, status)
-        if self.broker.audit is not None:
-            self.broker.audit.requested(asking, self.peer.name, method, path, status)
+        if (audit := self.broker.guests.find(Audit)) is not None:
+            audit.requested(asking, self.peer.name, method, path, status)
 
     def is_turn_over(self) -> bool:
         return self.broker.is_turn_over()

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from leveret.broker import Broker
+from leveret.guests import Guest
 from leveret.protocols.http.connection import nothing
 
 ROOM_OCTETS: Final = 64 << 20
@@ -80,19 +81,26 @@ class MemoryBudget:
             share.then()
 
 
+class Budgets(Guest):
+    """The memory of a broker for each purpose."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.answers, self.bodies, self.lists = MemoryBudget(), MemoryBudget(), MemoryBudget()
+
+
 def room_of(broker: Broker) -> MemoryBudget:
     """Return the broker's room for bulk answers, made when it is first needed."""
-    return broker.kept(MemoryBudget)
+    return broker.guest(Budgets).answers
 
 
 def bodies_of(broker: Broker) -> MemoryBudget:
     """Return the broker's room for large bodies of requests, made when it is first needed."""
-    return broker.kept(MemoryBudget, "bodies")
+    return broker.guest(Budgets).bodies
 
 
 def lists_of(broker: Broker) -> MemoryBudget:
     """Return the broker's room for long lists, made when it is first needed."""
-    return broker.kept(MemoryBudget, "lists")
+    return broker.guest(Budgets).lists
 
 
 def taken_now(room: MemoryBudget, broker: Broker, octets: int) -> MemoryShare | None:

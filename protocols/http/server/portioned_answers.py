@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.broker import Broker
 from leveret.clock import Turn
 from leveret.errors import Failure
+from leveret.guests import Guest
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.server.durable_answers import DurableAnswer
 from leveret.protocols.http.server.replies import OWN, mistake, refused_response
@@ -35,12 +36,10 @@ def turn_of(broker: Broker) -> Turn:
     return Turn(broker.clock, TURN_S, PAUSE_S)
 
 
-class Line:
+class Line(Guest):
     """The requests of a broker that have a portion to do, in order."""
 
-    __slots__ = ("_ready", "_timer", "unfinished")
-
-    def __init__(self) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.unfinished = 0  # requests, in line or in a pause
         self._ready: dict[PortionedAnswer, None] = {}
         self._timer: Timer | None = None
@@ -83,7 +82,7 @@ class PortionedAnswer:
         self._broker = broker
         self._steps = steps
         self._path = path
-        self._line = broker.kept(Line)
+        self._line = broker.guest(Line)
         self._is_done = False
         self._actor = broker.events.actor  # the user of the request, for events of later turns as well
         self._timer: Timer | None = None

@@ -24,7 +24,7 @@ from leveret.observability.connection_stats import ConnectionFacts
 from leveret.outbox import Outbox
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Wait
-from leveret.publish_rate import Meter
+from leveret.publishing.publish_rate import Meter
 from leveret.security.access import User
 from leveret.security.login import Login, Renewal
 from leveret.security.password_checks import Waiting

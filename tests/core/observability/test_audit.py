@@ -155,7 +155,7 @@ def test_a_reload_ends_it_or_takes_another_file(watched: Watched) -> None:
     watched.broker.add_virtual_host("b")
     assert watched.lines == []
     assert len(other.read_text().splitlines()) == 1
-    assert (watched.broker.audit, watched.broker.events.listeners) == (None, [])
+    assert (watched.broker.guests.find(Audit), watched.broker.events.listeners) == (None, [])
 
 
 def test_a_file_that_cannot_be_opened_changes_nothing(watched: Watched) -> None:

@@ -290,7 +290,7 @@ def test_sums_outlive_a_virtual_host(chronicle: Chronicle) -> None:
     chronicle.interval()
     assert chronicle.total("publish") == 3
     chronicle.broker.add_virtual_host("/")
-    assert chronicle.broker.bygone.of("/") == {}
+    assert chronicle.broker.retired_counters.of("/") == {}
 
 
 def test_a_virtual_host_has_its_own_sums(chronicle: Chronicle) -> None:

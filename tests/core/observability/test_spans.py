@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from leveret.delivery import UNLIMITED
 from leveret.message import Encoding, Facts, Message
-from leveret.observability.spans import ALIKE_MAX, WAITING_MAX, Spans, is_sampled
+from leveret.observability.spans import ALIKE_MAX, SPANS, WAITING_MAX, Spans, is_sampled
 from leveret.protocols.amqp010.broker.encoding import ENCODING as ENCODING_0_10
 from leveret.protocols.amqp091.broker.encoding import ENCODING as ENCODING_0_9_1
 from leveret.protocols.amqp10.broker.encoding import ENCODING as ENCODING_1_0
@@ -32,7 +32,7 @@ class Recorded(CoreBench):
         super().__init__()
         self.exporter = InMemorySpanExporter()
         self.spans = Spans(SimpleSpanProcessor(self.exporter), self.broker.clock)
-        self.host.record_spans(self.spans)
+        self.host.observe(SPANS, self.spans)
 
     def told(self) -> list[ReadableSpan]:
         """Return the spans since last time."""
@@ -151,7 +151,7 @@ def test_copies_and_spans_do_not_disturb_each_other(bench: Recorded) -> None:
 
 
 def test_virtual_hosts_that_come_later_are_recorded_too(bench: Recorded) -> None:
-    bench.broker.spans = bench.spans
+    bench.broker.guests.put(bench.spans)
     late = bench.broker.add_virtual_host("late")
     late.declare_queue("q")
     bench.broker.publish(late.default_exchange, traced(SAMPLED))
@@ -160,7 +160,7 @@ def test_virtual_hosts_that_come_later_are_recorded_too(bench: Recorded) -> None
 
 def test_nobody_pays_for_spans_that_are_not_recorded(bench: Recorded) -> None:
     plain = CoreBench()
-    bench.host.record_spans(None)
+    bench.host.observe(SPANS, None)
 
     def counted(each: CoreBench) -> object:
         queue = each.host.queues.get("q") or each.queue("q")

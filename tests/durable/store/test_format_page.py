@@ -20,6 +20,7 @@ from leveret.features.leases.lease import opened
 from leveret.features.unsettled_map import UnsettledMap
 from leveret.features.xa import prepared
 from leveret.features.xa.branch import Branch
+from leveret.features.xa.branches import Branches
 from leveret.message import Facts, Message
 from leveret.policy import Policy
 from leveret.protocols.amqp091.broker.encoding import ENCODING
@@ -108,7 +109,7 @@ def test_the_fields_of_records_are_on_the_page() -> None:
         object_records.queue_record(queue),
         object_records.deduplication_record(RecentMessages(host, exchange, DeduplicationSettings())),
         object_records.lease_record(opened(queue, "r")),
-        object_records.branch_record(Branch(host.branches, xid("a"), "u")),
+        object_records.branch_record(Branch(host.guest(Branches), xid("a"), "u")),
         object_records.unsettled_map_record(UnsettledMap(host, ("sender", "u", "c", "l"), {})),
         object_records.binding_record(host.bind(exchange, queue, "k")),
         object_records.policy_record(policy),

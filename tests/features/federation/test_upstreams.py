@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.features.federation.federation import federation_of
+from leveret.features.federation.federation import Federation, federation_of
 from leveret.features.federation.upstream import members_of, upstream_of
 from leveret.features.shovels.components import component_of, parameters_of
 from leveret.policy import Policy
@@ -92,7 +92,7 @@ def test_upstreams_sets_and_links_are_there_again_after_a_restart() -> None:
 
 def test_a_node_without_upstreams_has_no_federation_and_a_deleted_virtual_host_takes_its_own() -> None:
     side = Region()
-    assert side.broker.federation is None
+    assert side.broker.guests.find(Federation) is None
     side.upstream()
     side.federation.upstreams.set("up", "other", {"uri": "amqp:///%2F"}, "guest")
     side.broker.delete_virtual_host("up")

@@ -6,7 +6,7 @@ import pytest
 
 from leveret.errors import AccessRefused, Failure, Locked, PreconditionFailed, TooMany
 from leveret.features.leases import lease as lease_module
-from leveret.features.leases.lease import LEASES_MAX, Fenced, Sizes, opened
+from leveret.features.leases.lease import LEASES_MAX, Fenced, Sizes, leases_of, opened
 from leveret.features.leases.reservation import PORTION, TAKING_S
 from leveret.limits import QueueLimits
 from leveret.queues.queue import Queue
@@ -274,7 +274,7 @@ def test_what_cannot_be_leased_is_refused(bench: CoreBench) -> None:
     for reader in ("", "r" * 256, "ä" * 128):
         with pytest.raises(PreconditionFailed, match="1 to 255 octets"):
             opened(bench.queue(), reader)
-    assert not bench.host.leases
+    assert not leases_of(bench.host)
 
 
 def test_there_are_no_more_leases_than_there_may_be() -> None:

@@ -7,7 +7,7 @@ import pytest
 from leveret.clock import NEVER
 from leveret.delivery import Delivery
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.features.leases.lease import Busy, Fenced, lease_of
+from leveret.features.leases.lease import Busy, Fenced, lease_of, leases_of
 from leveret.message import Message
 from leveret.queues.place import ATTEMPTS_MAX, POSITION_MAX, delivery_at, packed_place
 from leveret.values import Table
@@ -204,7 +204,7 @@ def test_a_lease_goes_with_its_queue_and_who_waits_is_told(bench: CoreBench) -> 
     bench.host.delete_queue(queue)
     settle_down(bench.broker)
     assert [str(each) for each in (one.told[-1], other.told[-1])] == ["no queue 'q' in vhost '/'"] * 2
-    assert (bench.host.leases, seen, one.lease.ended, other.lease.ended) == ({}, ["one"], True, True)
+    assert (leases_of(bench.host), seen, one.lease.ended, other.lease.ended) == ({}, ["one"], True, True)
 
 
 def test_leases_go_with_their_virtual_host(bench: CoreBench) -> None:
@@ -212,7 +212,7 @@ def test_leases_go_with_their_virtual_host(bench: CoreBench) -> None:
     waits = Leased(bench.queue("other")).reserve(wait_s=9.0)
     bench.broker.delete_virtual_host("/")
     settle_down(bench.broker)
-    assert (reader.lease.ended, waits.lease.ended, bench.host.leases) == (True, True, {})
+    assert (reader.lease.ended, waits.lease.ended, leases_of(bench.host)) == (True, True, {})
     assert [type(each) for each in waits.told] == [NotFound]
 
 

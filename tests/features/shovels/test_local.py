@@ -7,6 +7,7 @@ import pytest
 
 from leveret.errors import NotFound, PreconditionFailed, TooMany
 from leveret.features.shovels import shovels as shovels_module
+from leveret.features.shovels.shovels import Shovels
 from leveret.features.shovels.transfer import delay_s
 from leveret.message import Facts
 from tests.harness.bench import ClientBench
@@ -256,11 +257,11 @@ def test_a_shovel_is_there_after_a_restart_and_goes_on() -> None:
     assert yard.shovel.journey.user == "guest"
     yard.shovels.delete("/", "s")
     yard = yard.again()
-    assert yard.broker.shovels is None
+    assert yard.broker.guests.find(Shovels) is None
 
 
 def test_a_node_without_shovels_knows_none() -> None:
-    assert ClientBench().broker.shovels is None
+    assert ClientBench().broker.guests.find(Shovels) is None
 
 
 def test_there_is_a_limit(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:

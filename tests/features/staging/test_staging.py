@@ -20,6 +20,7 @@ from leveret.features.staging.staging import (
     Staging,
     forget_staging,
     new_staging,
+    stagings_of,
 )
 from leveret.message import Message
 from leveret.queues.discarded_messages import PAUSE_S
@@ -220,9 +221,9 @@ def test_a_name_that_has_nothing_goes_after_a_month(stage: Stage) -> None:
     stage.take(BatchPart(7, 0, 0), 0, b"repeated")
     for _ in range(29):
         stage.bench.advance(DAY_S)
-    assert stage.bench.host.stagings == {"job": stage.staging}
+    assert stagings_of(stage.bench.host) == {"job": stage.staging}
     stage.bench.advance(NAME_MAX_S - 29 * DAY_S + LOOK_AGAIN_S)
-    assert stage.bench.host.stagings == {}
+    assert stagings_of(stage.bench.host) == {}
     assert stage.staging.ended
 
 
@@ -232,7 +233,7 @@ def test_a_name_with_something_to_publish_does_not_go() -> None:
     stage.commit(7, (part, 2))
     for _ in range(40):
         stage.bench.advance(DAY_S)
-    assert stage.bench.host.stagings == {"job": stage.staging}
+    assert stagings_of(stage.bench.host) == {"job": stage.staging}
     with pytest.raises(NotAllowed):
         forget_staging(stage.staging)
     stage.queue.purge()
@@ -310,5 +311,5 @@ def test_a_batch_of_many_pieces_costs_no_more_for_each() -> None:
 
 
 def test_a_new_staging_is_known_by_its_name(stage: Stage) -> None:
-    assert isinstance(stage.bench.host.stagings["job"], Staging)
+    assert isinstance(stagings_of(stage.bench.host)["job"], Staging)
     assert stage.staging.user == "user"

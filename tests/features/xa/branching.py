@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from leveret.delivery import Delivery
 from leveret.features.xa.branch import Branch, BranchState, Verb, Verdict, Xid
-from leveret.features.xa.branches import Participant
+from leveret.features.xa.branches import Branches, Participant
 from leveret.message import Facts, Message
 from leveret.queues.queue import Queue
 from leveret.security.access import User
@@ -48,7 +48,7 @@ class Crew:
         self.session = Participant(host, user)
 
     def branch(self, name: str) -> Branch:
-        return self.host.branches.find(xid(name), self.user)
+        return self.host.guest(Branches).find(xid(name), self.user)
 
     def ask(self, name: str, verb: Verb) -> Verdict:
         verdict = self.branch(name).do(verb)

@@ -9,7 +9,7 @@ import pytest
 
 from leveret.errors import AccessRefused, Failure, NotAllowed, NotFound
 from leveret.features.xa.branch import UNUSED_S, BranchState, IllegalState, Verb, Verdict
-from leveret.features.xa.branches import Participant
+from leveret.features.xa.branches import Branches, Participant
 from tests.core.fakes import waiting
 from tests.features.xa.branching import ALICE, BOB, DONE, ROOT, UNDONE, Crew, brought_to, shape, xid
 from tests.harness.bench import CoreBench
@@ -82,7 +82,7 @@ def test_every_part_of_a_session_and_what_it_may_do(
             act(second)
         assert type(refused.value) is expected
     if act is OTHER and expected is OK:
-        assert second.current is bench.host.branches.get(xid("b"))
+        assert second.current is bench.host.guest(Branches).get(xid("b"))
     else:
         assert part_of(second) == after
 
@@ -110,7 +110,7 @@ def test_a_branch_is_idle_when_the_last_session_has_ended_its_work(bench: CoreBe
     second.start(xid("a"), join=True)
     second.end(xid("a"), suspend=True)
     first.end(xid("a"))
-    branch = bench.host.branches.find(xid("a"), ALICE)
+    branch = bench.host.guest(Branches).find(xid("a"), ALICE)
     assert branch.state is BranchState.ACTIVE
     with pytest.raises(IllegalState):
         branch.do(Verb.PREPARE)
@@ -143,7 +143,7 @@ def test_a_session_that_dies_leaves_the_others_in_a_branch_that_is_undone(bench:
     first.start(xid("a"))
     second.start(xid("a"), join=True)
     first.ended()
-    branch = bench.host.branches.find(xid("a"), ALICE)
+    branch = bench.host.guest(Branches).find(xid("a"), ALICE)
     assert branch.state is BranchState.FAILED
     assert second.end(xid("a")) is Verdict.ROLLED_BACK
     assert branch.state is BranchState.DOOMED
@@ -161,7 +161,7 @@ def test_an_xid_is_free_again_when_its_branch_has_ended_or_has_been_reported_und
     bench, branch = brought_to(BranchState.REPORTED)
     session = Participant(bench.host, ALICE)
     assert session.start(xid("a")) is Verdict.OK
-    assert bench.host.branches.get(xid("a")) is not branch
+    assert bench.host.guest(Branches).get(xid("a")) is not branch
     session.end(xid("a"))
     Crew(bench.host).ask("a", Verb.COMMIT_AT_ONCE)
     assert session.start(xid("a")) is Verdict.OK
@@ -173,7 +173,7 @@ def test_an_xid_is_free_again_when_its_branch_has_ended_or_has_been_reported_und
 @pytest.mark.parametrize("state", BranchState)
 def test_another_user_has_nothing_to_say_about_a_branch(state: BranchState) -> None:
     bench, _ = brought_to(state)
-    branches = bench.host.branches
+    branches = bench.host.guest(Branches)
     with pytest.raises(AccessRefused, match="started by another user"):
         branches.find(xid("a"), BOB)
     assert branches.find(xid("a"), ALICE) is branches.find(xid("a"), ROOT)
@@ -191,7 +191,7 @@ def test_every_virtual_host_has_branches_of_its_own(bench: CoreBench) -> None:
     other = bench.broker.add_virtual_host("other")
     assert Participant(other, ALICE).start(xid("a")) is Verdict.OK
     bench.broker.delete_virtual_host("other")
-    assert (len(bench.host.branches), len(other.branches)) == (1, 0)
+    assert (len(bench.host.guest(Branches)), len(other.guest(Branches))) == (1, 0)
 
 
 def test_a_virtual_host_takes_its_branches_with_it() -> None:
@@ -208,7 +208,7 @@ def test_a_session_may_end_after_its_virtual_host(bench: CoreBench) -> None:
     bench.broker.delete_virtual_host("/")
     session.ended()
     bench.advance(2 * UNUSED_S)
-    assert len(bench.host.branches) == 0
+    assert len(bench.host.guest(Branches)) == 0
 
 
 # Operators.
@@ -224,7 +224,7 @@ def test_an_operator_may_decide_and_the_coordinator_is_told_until_it_forgets(com
     assert [branch.do(Verb.COMMIT), branch.do(Verb.ROLL_BACK)] == [verdict, verdict]
     assert shape(bench) == (DONE if commit else UNDONE)
     branch.do(Verb.FORGET)
-    assert len(bench.host.branches) == 0
+    assert len(bench.host.guest(Branches)) == 0
 
 
 @pytest.mark.parametrize("state", [each for each in BranchState if each is not BranchState.PREPARED])

@@ -79,7 +79,7 @@ def test_every_state_and_what_may_be_asked_in_it(state: BranchState, verb: Verb)
         assert told is Verdict.OK
     else:
         assert told is verdict
-    assert bench.host.branches.get(xid("a")) is (None if after is GONE else branch)
+    assert bench.host.guest(Branches).get(xid("a")) is (None if after is GONE else branch)
     assert after is GONE or branch.state is after
 
 
@@ -290,7 +290,7 @@ def test_a_queue_that_drops_its_head_does_so_for_what_was_promised_too(bench: Co
 
 def test_branches_together_hold_no_more_than_they_may(bench: CoreBench, queue: Queue) -> None:
     bench.publish("q", bytes(2000))
-    bench.host.branches.size_max = 5000
+    bench.host.guest(Branches).size_max = 5000
     crew, other = Crew(bench.host), Crew(bench.host)
     crew.work("a", sends=[("q", bytes(1000))])
     other.session.start(xid("b"))
@@ -302,7 +302,7 @@ def test_branches_together_hold_no_more_than_they_may(bench: CoreBench, queue: Q
     crew.ask("a", Verb.COMMIT_AT_ONCE)
     other.session.end(xid("b"))
     other.ask("b", Verb.ROLL_BACK)
-    assert bench.host.branches.octets == 0
+    assert bench.host.guest(Branches).octets == 0
 
 
 def test_each_queue_that_gets_a_message_counts(bench: CoreBench) -> None:
@@ -314,7 +314,7 @@ def test_each_queue_that_gets_a_message_counts(bench: CoreBench) -> None:
     branch = crew.branch("a")
     branch.publish(fanout, mail("", b""))
     assert branch.octets > 100 * branch_module.COPY
-    assert bench.host.branches.octets == branch.octets
+    assert bench.host.guest(Branches).octets == branch.octets
 
 
 def test_there_are_no_more_branches_than_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +340,7 @@ def test_a_branch_whose_time_is_over_is_undone_while_its_session_still_works_in_
     bench.advance(0.2)
     assert branch.state is BranchState.FAILED
     assert shape(bench) == UNDONE
-    assert not bench.host.branches.octets
+    assert not bench.host.guest(Branches).octets
 
 
 @pytest.mark.parametrize("state", [BranchState.ACTIVE, BranchState.IDLE])
@@ -353,7 +353,7 @@ def test_who_asks_about_a_branch_whose_time_was_over_is_told_so(state: BranchSta
     assert branch.do(Verb.PREPARE) is Verdict.TIMED_OUT
     assert branch.do(Verb.COMMIT_AT_ONCE) is Verdict.TIMED_OUT
     assert branch.do(Verb.ROLL_BACK) is Verdict.TIMED_OUT
-    assert len(bench.host.branches) == 0
+    assert len(bench.host.guest(Branches)) == 0
 
 
 def test_what_is_done_in_a_branch_that_is_undone_is_undone_at_once() -> None:
@@ -403,9 +403,9 @@ def test_what_nobody_comes_back_for_goes(state: BranchState, seconds: float) -> 
     bench, branch = brought_to(state)
     branch.set_timeout(0)
     bench.advance(seconds - 1)
-    assert len(bench.host.branches) == 1
+    assert len(bench.host.guest(Branches)) == 1
     bench.advance(1)
-    assert len(bench.host.branches) == 0
+    assert len(bench.host.guest(Branches)) == 0
     assert shape(bench) == UNDONE
 
 

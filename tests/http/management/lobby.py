@@ -68,7 +68,7 @@ class Lobby(ClientBench):
         super().__init__(CONFIG)
         self.node = FakeNode()
         self.broker.operations = self.node
-        self.history = self.broker.history = History(self.broker)
+        self.history = self.broker.guest(History)
         self.history.start()
         self.settle()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.observability.history import History
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.values import Json
 
@@ -141,7 +142,7 @@ def test_a_curve_that_cannot_be_is_refused(lobby: Lobby, query: str) -> None:
 
 def test_without_a_history_counts_are_told_and_nothing_changes(lobby: Lobby) -> None:
     publish(lobby, 5)
-    lobby.broker.history = None
+    lobby.broker.guests.remove(History)
     told: dict[str, Json] = lobby.get(Q)["message_stats"]
     assert (told["publish"], told["publish_details"]) == (5, {"rate": 0.0})
     assert lobby.get("/api/overview")["queue_totals"]["messages"] == 5

@@ -13,7 +13,7 @@ from leveret.broker import Broker
 from leveret.client import Client
 from leveret.clock import ManualClock, Timers
 from leveret.limits import UserLimits, VirtualHostLimits
-from leveret.publish_rate import BURST_S, DEBT_S, READ_MIN, TICK_S, Meter, PublishRate
+from leveret.publishing.publish_rate import BURST_S, DEBT_S, READ_MIN, TICK_S, Meter, PublishRate
 
 
 class Publisher:

@@ -1,0 +1,112 @@
+"""The contract of guests: features that have state in a broker or in a virtual host, and hear of what happens there.
+
+    Broker, VirtualHost ── guests ──> Guests ──> Guest: shovels, federation, leases, staging, branches, recordings, ...
+
+The core names none of them. A guest is one object of its class for each home, made when something first asks for it
+(`guest`), or put there when the node is set up (`put`). All guests of a home hear of each event, one after the other by
+`rank` and then in the order of coming, those of the virtual host before those of the broker:
+
+    virtual_host_added    it is empty, and its clients have not come
+    queue_changed         a queue is there, or policies were applied to it
+    queue_deleted         its name is free, its bindings are gone, and its messages are still there
+    virtual_host_deleted  its clients are gone, and everything in it is still there
+    began                 everything has been restored from the store, with its messages
+    stop                  the node begins to end: the clients are still there
+    close                 the home has ended, and nothing else is called after it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from mypy_extensions import mypyc_attr
+
+if TYPE_CHECKING:
+    from leveret.observability.metric import Metric
+    from leveret.queues.contract import QueueHost
+    from leveret.queues.queue import Queue
+    from leveret.values import Table
+
+
+@mypyc_attr(native_class=False)
+class Guest:
+    """A feature's state in one home. To be subclassed; every method does nothing by default."""
+
+    rank: ClassVar[int] = 50  # guests with a lower one hear of events first
+
+    def __init__(self, home: object) -> None:
+        """Called with the broker or the virtual host; a subclass says which of them it wants."""
+
+    def virtual_host_added(self, host: QueueHost) -> None:
+        """Called when a virtual host has been created or restored. Guests of virtual hosts do not hear of it."""
+
+    def virtual_host_deleted(self, name: str) -> None:
+        """Called when a virtual host is being deleted, for guests of the broker; those in it are told to close."""
+
+    def queue_changed(self, queue: Queue, definition: Table) -> None:
+        """Called when a queue is there, and when policies were applied to it: `definition` has what they say."""
+
+    def queue_deleted(self, queue: Queue) -> None:
+        """Called once for each deleted queue."""
+
+    def reserved(self, queue: Queue) -> int:
+        """Return how many unsettled messages of a queue this guest has: with any, the queue is in use."""
+        return 0
+
+    def metrics(self) -> Iterable[Metric]:
+        """Return what a guest of the broker measures, for those who watch the node. Called at each scrape."""
+        return ()
+
+    def began(self) -> None:
+        """Called once at a start, after all that was restored is in its place."""
+
+    def stop(self) -> None:
+        """Called when the node begins to end. What the guest has in the store stays."""
+
+    def close(self) -> None:
+        """Called when the node has ended, in a thread; or, in a virtual host, when it is deleted. It may wait."""
+
+
+G = TypeVar("G", bound=Guest)
+
+
+@mypyc_attr(native_class=False)
+class Guests:
+    """The guests of one broker or virtual host."""
+
+    __slots__ = ("_found", "_home", "_order")
+
+    def __init__(self, home: object) -> None:
+        self._home = home
+        self._found: dict[type[Guest], Guest] = {}
+        self._order: tuple[Guest, ...] = ()
+
+    def of(self, kind: type[G]) -> G:
+        """Return the guest of this class, made on the first call."""
+        guest = self.find(kind)
+        if guest is None:
+            guest = kind(self._home)
+            self.put(guest)
+        return guest
+
+    def find(self, kind: type[G]) -> G | None:
+        """Return the guest of this class, if there is one."""
+        guest = self._found.get(kind)
+        return guest if isinstance(guest, kind) else None
+
+    def put(self, guest: Guest) -> None:
+        """Let a guest in, in place of an earlier one of its class."""
+        self._found[type(guest)] = guest
+        self._sort()
+
+    def remove(self, kind: type[Guest]) -> None:
+        """Let a guest go, which hears of nothing more."""
+        self._found.pop(kind, None)
+        self._sort()
+
+    def _sort(self) -> None:
+        self._order = tuple(sorted(self._found.values(), key=lambda guest: guest.rank))
+
+    def __iter__(self) -> Iterator[Guest]:
+        return iter(self._order)

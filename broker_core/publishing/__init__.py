@@ -1,0 +1,1 @@
+"""Publishing: the contract of publishers, what they remember of where messages go, and how fast they may be."""
