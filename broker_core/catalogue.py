@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leveret.features.xa.branch import Branch
     from leveret.policy import Policy
     from leveret.queues.queue import Queue
-    from leveret.security.access import Permissions, TopicPermissions, User
+    from leveret.security.users import Permissions, TopicPermissions, User
     from leveret.values import Json
     from leveret.virtual_host import VirtualHost
 

@@ -28,7 +28,8 @@ from leveret.errors import AccessRefused, Locked, NotAllowed, NotFound, Precondi
 from leveret.exchanges.exchange_type import Binding, Destination, Exchange
 from leveret.limits import NAME_MAX, QueueType
 from leveret.queues.queue import Queue
-from leveret.security.access import DEFAULT_EXCHANGE, Permission, User
+from leveret.security.access import DEFAULT_EXCHANGE
+from leveret.security.users import Permission, User
 from leveret.settling import Overlong, Waiter
 from leveret.values import Table
 from leveret.virtual_host import VirtualHost, generated_name

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 
 from leveret.errors import PreconditionFailed
-from leveret.values import Json, Value, printed
+from leveret.values import Json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,17 +19,6 @@ if TYPE_CHECKING:
     from leveret.front_end import Dial, FrontEnd, Peer
 
 T = TypeVar("T")
-
-
-def as_json(value: Value) -> Json:
-    """Return a header or argument as JSON: bytes, decimals and numbers that JSON cannot express become strings."""
-    if isinstance(value, Mapping):
-        return {name: as_json(item) for name, item in value.items()}
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
-        return [as_json(item) for item in value]
-    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
-        return value
-    return printed(value)
 
 
 @attrs.frozen

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from math import isfinite
 from typing import TypeAlias
 from uuid import UUID
 
@@ -142,3 +143,14 @@ def frozen(value: Value) -> object:
 def described(value: Value) -> str:
     """Return an argument's value as inequivalence errors print it (S065, S149)."""
     return "none" if value is None else f"the value '{printed(value)}' of type '{type_name(value)}'"
+
+
+def as_json(value: Value) -> Json:
+    """Return a header or argument as JSON: bytes, decimals and numbers that JSON cannot express become strings."""
+    if isinstance(value, Mapping):
+        return {name: as_json(item) for name, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray):
+        return [as_json(item) for item in value]
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
+        return value
+    return printed(value)

@@ -14,9 +14,9 @@ from leveret.features.xa.prepared import Outline, Path
 from leveret.limits import QueueType, UserLimits, VirtualHostLimits
 from leveret.policy import ApplyTo, Policy
 from leveret.queues.filtered import FilteredQueue
-from leveret.security.access import Permissions, TopicPermissions, User
 from leveret.security.passwords import PasswordHash
 from leveret.security.scram import Verifier
+from leveret.security.users import Permissions, TopicPermissions, User
 from leveret.values import Json
 from leveret.virtual_host import Description
 

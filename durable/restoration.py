@@ -72,7 +72,7 @@ from leveret.queues.factory import new_queue
 from leveret.queues.held_dead_letters import HeldDeadLetters
 from leveret.queues.queue import PAUSED
 from leveret.queues.work_queue import WorkQueue
-from leveret.security.access import TopicPermissions
+from leveret.security.users import TopicPermissions
 from leveret.selectors.parser import compile_selector
 from leveret.values import Table
 from leveret.virtual_host import VirtualHost

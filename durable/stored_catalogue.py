@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from leveret.features.unsettled_map import UnsettledMap
     from leveret.features.xa.branch import Branch
     from leveret.policy import Policy
-    from leveret.security.access import Permissions, TopicPermissions, User
+    from leveret.security.users import Permissions, TopicPermissions, User
     from leveret.values import Json
     from leveret.virtual_host import VirtualHost
 

@@ -373,7 +373,7 @@ class ShovelEntry(Record):
 
     def contradictions(self) -> Iterator[Problem]:
         from leveret.features.shovels.definition import definition_of  # not needed in a node without shovels
-        from leveret.operations import as_json
+        from leveret.values import as_json
 
         try:
             definition_of(as_json(self.definition))

@@ -22,10 +22,9 @@ from leveret.exchanges.exchange_type import Binding, Destination, Exchange, Look
 from leveret.exchanges.routing import Trace, is_duplicate, walk
 from leveret.exchanges.standard import STANDARD
 from leveret.message import Encoding, Facts, Message, further_keys
-from leveret.operations import as_json
 from leveret.queues.queue import Queue
-from leveret.security.access import User
-from leveret.values import Json, Properties, Table, printed
+from leveret.security.users import User
+from leveret.values import Json, Properties, Table, as_json, printed
 from leveret.virtual_host import VirtualHost
 
 NO_HEADERS: Final[Table] = {}

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.guests import Guest
 from leveret.observability.events import Event, EventListener
-from leveret.operations import as_json
 from leveret.security.guards import Bucket
+from leveret.values import as_json
 
 if TYPE_CHECKING:
     from leveret.broker import Broker

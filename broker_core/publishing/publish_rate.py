@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.client import Client
     from leveret.clock import Timer, Timers
-    from leveret.security.access import User
+    from leveret.security.users import User
     from leveret.virtual_host import VirtualHost
 
 BURST_S: Final = 1.0  # a full bucket holds the messages of so many seconds, and at least one

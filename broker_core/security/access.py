@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
@@ -27,6 +26,7 @@ from leveret.security.guards import Logins
 from leveret.security.http_requests import Ask, no_network
 from leveret.security.password_checks import ANYWHERE, CheckOrigin, Checks, OffThread, Waiting, inline
 from leveret.security.passwords import SALT_SIZE, Hashing, PasswordHash, octets_of
+from leveret.security.users import Permission, Permissions, TopicPermissions, User, compiled
 
 if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
@@ -57,59 +57,6 @@ class Remembering(Protocol):
 
     def forget(self) -> int:
         """Forget every answer, and return how many there were."""
-
-
-class Permission(Enum):
-    """The kinds of access. The values are the words of the error texts."""
-
-    CONFIGURE = "configure"
-    WRITE = "write"
-    READ = "read"
-
-
-def in_order(tags: Iterable[str]) -> tuple[str, ...]:
-    """Return tags in the order given, each once."""
-    return tuple(dict.fromkeys(tags))
-
-
-@attrs.frozen
-class User:
-    """An account. Without `password`, login by password is refused."""
-
-    name: str
-    tags: tuple[str, ...] = attrs.field(default=(), converter=in_order)
-    password: PasswordHash | None = attrs.field(default=None, repr=False)
-    limits: UserLimits = attrs.field(factory=UserLimits)
-    scopes: Grants | None = None  # of the login: they decide instead of the permissions
-    expires_at: float | None = None  # of that token, in seconds since the epoch
-
-
-@attrs.frozen
-class Permissions:
-    """The permissions of one user in one virtual host: an expression for each `Permission`."""
-
-    configure: str
-    write: str
-    read: str
-
-    def expression(self, permission: Permission) -> str:
-        if permission is Permission.CONFIGURE:
-            return self.configure
-        return self.write if permission is Permission.WRITE else self.read
-
-
-@attrs.frozen
-class TopicPermissions:
-    """The routing keys that one user may use on one topic exchange, as regular expressions.
-
-    `{username}`, `{vhost}` and `{client_id}` stand for the connection's own; their values are matched literally.
-    """
-
-    write: str
-    read: str
-
-    def expression(self, permission: Permission) -> str:
-        return self.write if permission is Permission.WRITE else self.read
 
 
 class Access:
@@ -545,14 +492,6 @@ class Access:
 def refused(permission: Permission, thing: str, virtual_host: str, user: User) -> AccessRefused:
     access = f"{permission.value} access to {thing} in vhost '{virtual_host}'"
     return AccessRefused(f"{access} refused for user '{user.name}'")
-
-
-def compiled(expression: str) -> re.Pattern[str]:
-    """Compile a permission's expression; `re` itself caches the last few hundred. Raises PreconditionFailed."""
-    try:
-        return re.compile(expression or r"\A\Z")
-    except re.error as error:
-        raise PreconditionFailed(f"'{expression}' is not a regular expression ({error})") from None
 
 
 def filled(expression: str, own: dict[str, str]) -> str:

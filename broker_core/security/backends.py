@@ -12,7 +12,7 @@ from leveret.errors import LimitReached
 from leveret.security.password_checks import CheckOrigin, Waiting
 
 if TYPE_CHECKING:
-    from leveret.security.access import User
+    from leveret.security.users import User
 
 Backend: TypeAlias = "Callable[[str, bytes, CheckOrigin], User | Waiting | None]"
 

@@ -13,7 +13,7 @@ from abc import abstractmethod
 from functools import partial
 from typing import Final
 
-from leveret.security.access import Access, User
+from leveret.security.access import Access
 from leveret.security.password_checks import Waiting
 from leveret.security.sasl import (
     Answer,
@@ -24,6 +24,7 @@ from leveret.security.sasl import (
     Pending,
     text,
 )
+from leveret.security.users import User
 
 PART_END: Final = b"\x01"
 SCHEME: Final = b"bearer "

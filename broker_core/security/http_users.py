@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlencode
 
 from leveret.config.http_auth import HttpAuthSettings
-from leveret.security.access import User
 from leveret.security.http_requests import HttpRequest, NoResponse, Outcome
 from leveret.security.remote_logins import HttpLogins, NoAnswer, admitted
 from leveret.security.remote_permissions import (
@@ -27,10 +26,11 @@ from leveret.security.remote_permissions import (
     RemoteGrants,
     RemotePermissions,
 )
+from leveret.security.users import User
 
 if TYPE_CHECKING:
     from leveret.clock import Clock, Timers
-    from leveret.security.access import Access
+    from leveret.security.users import Accounts
 
 log: Final = logging.getLogger("leveret.security")
 
@@ -45,7 +45,7 @@ class HttpUsers(HttpLogins):
     """The users of one server."""
 
     def __init__(
-        self, settings: HttpAuthSettings, clock: Clock, timers: Timers, access: Access, key: bytes
+        self, settings: HttpAuthSettings, clock: Clock, timers: Timers, access: Accounts, key: bytes
     ) -> None:
         super().__init__(clock, access.fetch, key, settings.cache_s, settings.cache_refusals)
         self.settings = settings
@@ -70,7 +70,7 @@ class HttpUsers(HttpLogins):
 class HttpPermissions(RemotePermissions):
     """The permissions that one server knows."""
 
-    def __init__(self, settings: HttpAuthSettings, clock: Clock, timers: Timers, access: Access) -> None:
+    def __init__(self, settings: HttpAuthSettings, clock: Clock, timers: Timers, access: Accounts) -> None:
         super().__init__(access, clock, timers, settings.cache_s, settings.cache_refusals)
         self._settings = settings
 

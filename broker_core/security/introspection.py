@@ -11,12 +11,12 @@ from urllib.parse import quote_plus, urlencode
 
 from leveret.clock import Clock
 from leveret.config.oauth import OAuthSettings
-from leveret.security.access import User
 from leveret.security.http_requests import Ask, HttpRequest, HttpResponse, NoResponse, Outcome
 from leveret.security.remote_logins import HttpLogins, NoAnswer
 from leveret.security.signing_keys import Claims, strict
 from leveret.security.tokens import log_refusal
 from leveret.security.trusted_issuer import TokenRefused
+from leveret.security.users import User
 
 
 class Introspection(HttpLogins):

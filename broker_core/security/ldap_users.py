@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from leveret.config.ldap_auth import LdapAuthSettings, LdapGroup
-from leveret.security.access import Permission, Permissions, User, compiled
 from leveret.security.http_requests import NoResponse
 from leveret.security.ldap_directory import (
     Directory,
@@ -27,10 +26,11 @@ from leveret.security.ldap_directory import (
 )
 from leveret.security.remote_logins import NoAnswer, RemoteLogins, admitted
 from leveret.security.scopes import Grants
+from leveret.security.users import Permission, Permissions, User, compiled
 
 if TYPE_CHECKING:
     from leveret.clock import Clock
-    from leveret.security.access import Access
+    from leveret.security.users import Accounts
 
 RUNNING_MAX: Final = 8  # logins in threads at once
 
@@ -71,7 +71,7 @@ class GroupGrants(Grants):
 class LdapUsers(RemoteLogins["DirectoryUser | NoResponse | None"]):
     """The users of one directory."""
 
-    def __init__(self, settings: LdapAuthSettings, clock: Clock, access: Access, key: bytes) -> None:
+    def __init__(self, settings: LdapAuthSettings, clock: Clock, access: Accounts, key: bytes) -> None:
         super().__init__(clock, key, settings.cache_s, settings.cache_refusals)
         self.settings = settings
         self._directory = Directory(settings)

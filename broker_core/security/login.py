@@ -30,7 +30,7 @@ from leveret.values import Value
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.front_end import Peer
-    from leveret.security.access import User
+    from leveret.security.users import User
 
 SHOWN_MAX: Final = 255  # characters shown of a claimed name
 WORDS: Final[dict[type[Failure], str]] = {

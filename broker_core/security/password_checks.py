@@ -28,7 +28,7 @@ from leveret.errors import LimitReached
 from leveret.security.passwords import NOBODYS, PasswordHash, nobodys
 
 if TYPE_CHECKING:
-    from leveret.security.access import Access, User
+    from leveret.security.users import Accounts, User
 
 log: Final = logging.getLogger("leveret.security")
 T = TypeVar("T")
@@ -143,7 +143,7 @@ def mark_of(key: bytes, name: str, secret: bytes) -> bytes:
 class Checks:
     """The checks of one `Access`."""
 
-    def __init__(self, access: Access, key: bytes) -> None:
+    def __init__(self, access: Accounts, key: bytes) -> None:
         self._access = access
         self._key = key
         self._remembered: dict[bytes, PasswordHash] = {}  # by mark, the most recently used last

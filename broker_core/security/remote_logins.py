@@ -22,11 +22,11 @@ import attrs
 
 from leveret.clock import Clock
 from leveret.errors import LimitReached
-from leveret.security.access import Access, User
 from leveret.security.guards import Bucket, Recent
 from leveret.security.http_requests import Ask, HttpRequest, Outcome
 from leveret.security.password_checks import ANYWHERE, CheckOrigin, SharedCheck, Waiting, mark_of
 from leveret.security.scopes import Grants
+from leveret.security.users import Accounts, User
 
 log: Final = logging.getLogger("leveret.security")
 
@@ -131,7 +131,7 @@ class RemoteLogins(ABC, Generic[A]):
         self._answers.note(mark, KnownLogin(user, self._clock.now() + lasts_s), ANSWERS_MAX)
 
 
-def admitted(access: Access, name: str, tags: Sequence[str], grants: Grants | None) -> User:
+def admitted(access: Accounts, name: str, tags: Sequence[str], grants: Grants | None) -> User:
     """Return a user whom a server lets in, with the limits of the account of that name here, if there is one."""
     account = access.user(name)
     if account is None:

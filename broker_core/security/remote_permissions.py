@@ -25,7 +25,7 @@ from leveret.security.scopes import Grants
 if TYPE_CHECKING:
     from leveret.clock import Clock, Timers
     from leveret.front_end import FrontEnd
-    from leveret.security.access import Access
+    from leveret.security.users import Accounts
 
 log: Final = logging.getLogger("leveret.security")
 
@@ -106,7 +106,7 @@ class RemotePermissions(ABC):
     """The permissions that one server knows."""
 
     def __init__(
-        self, access: Access, clock: Clock, timers: Timers, cache_s: float, cache_refusals: bool
+        self, access: Accounts, clock: Clock, timers: Timers, cache_s: float, cache_refusals: bool
     ) -> None:
         self.asked = self.failed = self.hits = 0
         self._access = access

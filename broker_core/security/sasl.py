@@ -17,10 +17,11 @@ from typing import ClassVar, Final, TypeAlias
 import attrs
 
 from leveret.errors import AccessRefused, Failure, Unsupported
-from leveret.security.access import Access, User
+from leveret.security.access import Access
 from leveret.security.guards import network
 from leveret.security.password_checks import CheckOrigin, Waiting
 from leveret.security.scram import SERVER_NONCE_SIZE, ClientFirst, ScramExchange, Verifier, in_base64
+from leveret.security.users import User
 
 
 class AuthenticationFailed(AccessRefused):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 from leveret.clock import Clock
 from leveret.config.oauth import OAuthSettings, PageLogin
 from leveret.errors import LimitReached
-from leveret.security.access import User
 from leveret.security.http_requests import Ask, no_network
 from leveret.security.key_sources import IssuerKeys
 from leveret.security.password_checks import ANYWHERE, CheckOrigin, Waiting
@@ -29,6 +28,7 @@ from leveret.security.trusted_issuer import (
     TokenRefused,
     TrustedIssuer,
 )
+from leveret.security.users import User
 
 if TYPE_CHECKING:
     from leveret.security.introspection import Introspection

@@ -17,10 +17,10 @@ from typing import Final
 from leveret.clock import Clock
 from leveret.config.oauth import OAuthSettings
 from leveret.security import scopes
-from leveret.security.access import User
 from leveret.security.http_requests import Ask
 from leveret.security.key_sources import FileKeys, IssuerKeys, KeySource, NoKeys
 from leveret.security.signing_keys import Claim, Claims, SigningKey, shown, strict
+from leveret.security.users import User
 
 TOKEN_SIZE_MAX: Final = 8192
 NAME_MAX: Final = 255

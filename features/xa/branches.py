@@ -17,7 +17,7 @@ from leveret.features.xa.branch import Branch, BranchState, IllegalState, Verb, 
 from leveret.guests import Guest
 
 if TYPE_CHECKING:
-    from leveret.security.access import User
+    from leveret.security.users import User
     from leveret.virtual_host import VirtualHost
 
 TIMEOUT_S: Final = 60  # of a branch, by default

@@ -215,7 +215,7 @@ def json_of(record: SessionRecord, encoding_of: EncodingOf) -> dict[str, object]
 
 def message_json(raw: bytes, encoding_of: EncodingOf) -> dict[str, object]:
     from leveret.features.recording.redaction import read
-    from leveret.operations import as_json
+    from leveret.values import as_json
 
     message = read(raw, encoding_of)
     try:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leveret.features.shovels.components import parameters_of
 from leveret.limits import UserLimits, VirtualHostLimits
-from leveret.operations import as_json
 from leveret.policy import Policy
 from leveret.queues.filtered import FilteredQueue
-from leveret.security.access import Permissions, TopicPermissions, User
 from leveret.security.passwords import SHA256
-from leveret.values import Json, Table
+from leveret.security.users import Permissions, TopicPermissions, User
+from leveret.values import Json, Table, as_json
 
 if TYPE_CHECKING:
     from leveret.broker import Broker

@@ -30,7 +30,7 @@ from leveret.config.file_objects import BINDING, EXCHANGE, QUEUE, binding_words
 from leveret.config.types import REFUSED, Place, Problem
 from leveret.errors import Failure, NotFound
 from leveret.exchanges.exchange_type import Destination
-from leveret.security.access import User
+from leveret.security.users import User
 from leveret.selectors.parser import compile_selector
 from leveret.server.definitions.labels import of_record, placed
 from leveret.server.definitions.reader import (

@@ -52,15 +52,17 @@ from leveret.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
 from leveret.observability import log_levels
 from leveret.observability.audit import Audit
 from leveret.observability.event_exchange import AlarmEvents, EventExchange
-from leveret.operations import Reloaded, as_json
-from leveret.security.access import KEY_SIZE, User
+from leveret.operations import Reloaded
+from leveret.security.access import KEY_SIZE
 from leveret.security.passwords import PasswordHash
 from leveret.security.sasl import BEARERS, GSSAPI, Scram
+from leveret.security.users import User
 from leveret.server.node.build_info import built
 from leveret.server.node.listener import ListenerRules, WebSocketRules, proxies_of
 from leveret.server.node.threads import spawned
 from leveret.server.node.tls import Certificates
 from leveret.server.plugin_loader import Plugins
+from leveret.values import as_json
 from leveret.version import VERSION
 
 if TYPE_CHECKING:

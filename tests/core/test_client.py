@@ -20,7 +20,7 @@ from leveret.errors import (
 )
 from leveret.limits import NodeLimits, UserLimits, VirtualHostLimits
 from leveret.queues.filtered import FilteredQueue
-from leveret.security.access import Permission, User
+from leveret.security.users import Permission, User
 from leveret.selectors.parser import compile_selector
 from tests.core.fakes import FakeConsumer
 from tests.harness.bench import CoreBench, message

@@ -16,7 +16,8 @@ from leveret.limits import UserLimits, VirtualHostLimits
 from leveret.observability import event_exchange
 from leveret.policy import ApplyTo, Policy
 from leveret.queues.filtered import FilteredQueue
-from leveret.security.access import PasswordHash, User
+from leveret.security.access import PasswordHash
+from leveret.security.users import User
 from leveret.selectors.parser import compile_selector
 from leveret.values import Float32, Int8, Int64, Table, Timestamp, UInt8
 from leveret.virtual_host import PREDECLARED

@@ -18,7 +18,7 @@ from leveret.exchanges.standard import STANDARD
 from leveret.limits import VirtualHostLimits
 from leveret.plugins.delayed_message import DelayedMessage
 from leveret.policy import Policy
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 from leveret.server.plugin_loader import Plugins
 from leveret.values import Table
 from tests.core.fakes import waiting

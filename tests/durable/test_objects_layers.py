@@ -11,8 +11,8 @@ import pytest
 from leveret.config.config import Config, ConfigError, parse
 from leveret.limits import VirtualHostLimits
 from leveret.policy import Policy
-from leveret.security.access import User
 from leveret.security.passwords import PasswordHash
+from leveret.security.users import User
 from leveret.server.node.assembly import in_force, reload
 from tests.durable.site import Site
 from tests.harness.passwords import authenticate_password

@@ -16,7 +16,7 @@ from leveret.client import Client
 from leveret.errors import Failure
 from leveret.limits import UserLimits, VirtualHostLimits
 from leveret.policy import ApplyTo, Policy
-from leveret.security.access import User
+from leveret.security.users import User
 from leveret.selectors.parser import compile_selector
 from leveret.values import Value
 from leveret.virtual_host import VirtualHost

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from leveret.security.access import Access, User
+from leveret.security.access import Access
 from leveret.security.passwords import NOBODYS
+from leveret.security.users import User
 
 
 def authenticate_password(access: Access, name: str, password: str | bytes) -> User | None:

@@ -9,8 +9,9 @@ from typing import TypeVar
 import attrs
 
 from leveret.observability.events import Event, EventListener
-from leveret.security.access import Access, User
+from leveret.security.access import Access
 from leveret.security.passwords import Cost, Hashing, PasswordHash
+from leveret.security.users import User
 
 from .bench import ClientBench
 from .peer import JoinedPeer

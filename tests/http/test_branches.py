@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leveret.features.xa.branch import BranchState, Verb, Verdict
-from leveret.security.access import User
+from leveret.security.users import User
 from leveret.values import Json
 from tests.core.fakes import waiting
 from tests.features.xa.branching import Crew, xid

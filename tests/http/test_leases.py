@@ -10,7 +10,7 @@ from leveret.durable.store import block
 from leveret.features.leases.lease import LEASES_MAX, leases_of, opened
 from leveret.features.leases.reservation import PORTION
 from leveret.queues.work_queue import WorkQueue
-from leveret.security.access import Permissions
+from leveret.security.users import Permissions
 from leveret.values import Json
 from tests.features.leases.leased import settle_down
 from tests.harness.http import Response, no_number

@@ -19,8 +19,9 @@ from leveret.clock import ManualClock
 from leveret.config.config import ConfigError, parse
 from leveret.config.ldap_auth import LdapAuthSettings
 from leveret.errors import LimitReached
-from leveret.security.access import Access, User
+from leveret.security.access import Access
 from leveret.security.password_checks import Waiting
+from leveret.security.users import User
 from tests.harness.directory import GROUPS, PEOPLE, SLAPD, Slapd
 from tests.interop.conftest import RunningNode, Start, missing
 from tests.tls.pki import Pki

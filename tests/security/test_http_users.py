@@ -8,10 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from leveret.config.config import ConfigError, parse
-from leveret.security.access import User
 from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
 from leveret.security.password_checks import Waiting
 from leveret.security.sasl import AuthenticationFailed, Pending, Plain, Success
+from leveret.security.users import User
 from tests.harness.bench import ClientBench
 
 ASKED = '[security]\nbackends = ["internal", "http"]\n[auth_http]\nuser_path = "https://login.example/user"\n'

@@ -13,10 +13,10 @@ from leveret.clock import ManualClock
 from leveret.config.config import ConfigError, parse
 from leveret.errors import LimitReached
 from leveret.security import remote_logins
-from leveret.security.access import User
 from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
 from leveret.security.password_checks import CheckOrigin, Waiting
 from leveret.security.tokens import TOKEN_SIZE_MAX, Tokens
+from leveret.security.users import User
 
 from .issuer import CLAIMS, LASTS_S, WALL, token
 

@@ -14,10 +14,10 @@ from leveret.clock import ManualClock
 from leveret.config.config import ConfigError, parse
 from leveret.errors import LimitReached
 from leveret.security import tokens
-from leveret.security.access import User
 from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
 from leveret.security.password_checks import Waiting
 from leveret.security.tokens import Tokens
+from leveret.security.users import User
 
 from .issuer import WALL, public_jwk, token
 

@@ -11,13 +11,14 @@ from leveret.config.config import ConfigError, parse
 from leveret.errors import LimitReached
 from leveret.front_end import FrontEnd
 from leveret.security import remote_permissions
-from leveret.security.access import Access, Permission, User
+from leveret.security.access import Access
 from leveret.security.remote_permissions import (
     PendingAnswer,
     Question,
     RemoteGrants,
     RemotePermissions,
 )
+from leveret.security.users import Permission, User
 from leveret.server.node.held_input import HeldInput
 from tests.harness.bench import ClientBench
 

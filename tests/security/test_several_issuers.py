@@ -9,11 +9,11 @@ import pytest
 
 from leveret.clock import ManualClock
 from leveret.config.config import ConfigError, parse
-from leveret.security.access import User
 from leveret.security.http_requests import HttpRequest, HttpResponse, NoResponse, Outcome
 from leveret.security.password_checks import Waiting
 from leveret.security.tokens import Tokens
 from leveret.security.trusted_issuer import TokenRefused
+from leveret.security.users import User
 
 from .issuer import WALL, public_jwk, token
 

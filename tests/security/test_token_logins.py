@@ -14,7 +14,7 @@ from leveret.front_end import Peer as Address
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp10.codec import performatives as p
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 from tests.amqp010.peer import Peer as Peer010
 from tests.amqp091.peer import Peer, start_ok
 from tests.amqp10.parts import told

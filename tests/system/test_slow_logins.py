@@ -16,8 +16,8 @@ from leveret import ThreadedNode
 from leveret.config.config import parse
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec.wire import method_frame
-from leveret.security.access import User
 from leveret.security.passwords import Hashing
+from leveret.security.users import User
 from leveret.server.node.transport import READ_SIZE, WAITING_MAX
 from tests.amqp091.peer import HEADER, start_ok
 

@@ -36,7 +36,7 @@ from leveret.protocols.amqp010.broker.unsettled import Browsed, Sent
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.codec.sequences import SequenceSet
 from leveret.protocols.amqp010.machine.contract import SessionError, SessionOwner
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 
 if TYPE_CHECKING:
     from leveret.client import Client

@@ -27,7 +27,7 @@ from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.server.memory_budget import MemoryShare, room_of
 from leveret.protocols.http.server.replies import mistake, refused_response
 from leveret.protocols.http.server.request import Refused
-from leveret.security.access import Permission, User
+from leveret.security.users import Permission, User
 
 if TYPE_CHECKING:
     from leveret.broker import Broker

@@ -19,13 +19,13 @@ from leveret.durable.store.contract import DamagedError, Packed
 from leveret.errors import PreconditionFailed
 from leveret.message import Encoding, Facts, Message
 from leveret.queues.discarded_messages import PAUSE_S
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.exchanges.exchange_type import Exchange
     from leveret.protocols.http.server.request import Request
-    from leveret.security.access import User
+    from leveret.security.users import User
     from leveret.virtual_host import VirtualHost
 
 ROWS_MAX: Final = 1_000_000  # of a request

@@ -25,7 +25,7 @@ from leveret.protocols.http.bulk.streams import (
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.server.replies import json_response, refused_response
 from leveret.protocols.http.server.request import Level, Refused, Request, Route
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 from leveret.values import Json
 
 T = TypeVar("T")

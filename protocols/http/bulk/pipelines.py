@@ -21,7 +21,7 @@ from leveret.protocols.http.bulk.streams import OFFSET_MAX, entered, may_read
 from leveret.protocols.http.management.request_body import body_of
 from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.queues.stream import StreamQueue
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 from leveret.values import Json
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from leveret.protocols.http.server.replies import json_response
 from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.stream import StreamQueue
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 from leveret.values import Json
 from leveret.virtual_host import VirtualHost
 

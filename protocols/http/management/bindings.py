@@ -20,7 +20,6 @@ import attrs
 from leveret.config.file_objects import BINDING as BINDING_KIND
 from leveret.config.file_objects import binding_words
 from leveret.exchanges.exchange_type import Binding, Destination, Exchange
-from leveret.operations import as_json
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.exchanges import DEFAULT, exchange_named
 from leveret.protocols.http.management.lists import Fields, listed, told
@@ -35,7 +34,7 @@ from leveret.protocols.http.management.requester import (
 )
 from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
-from leveret.values import Table
+from leveret.values import Table, as_json
 from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/bindings"

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from leveret.observability.connection_stats import ConnectionFacts
-from leveret.operations import Connected, as_json
+from leveret.operations import Connected
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.lists import Fields, listed, told
 from leveret.protocols.http.management.rates import Rates
@@ -25,7 +25,7 @@ from leveret.protocols.http.management.requester import (
 )
 from leveret.protocols.http.server.replies import not_authorised
 from leveret.protocols.http.server.request import Level, Request, Route
-from leveret.values import Json
+from leveret.values import Json, as_json
 
 PATH: Final = "/api/connections"
 ONE: Final = PATH + "/{name}"

@@ -9,7 +9,6 @@ import attrs
 
 from leveret.delivery import Consumer
 from leveret.observability.connection_stats import ConsumerFacts
-from leveret.operations import as_json
 from leveret.protocols.http.connection import Later
 from leveret.protocols.http.management.connections import Directory
 from leveret.protocols.http.management.lists import Fields, listed, row
@@ -18,7 +17,7 @@ from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.stream import StreamQueue
 from leveret.queues.work_queue import WorkQueue
-from leveret.values import Json
+from leveret.values import Json, as_json
 from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/consumers"

@@ -9,7 +9,6 @@ from leveret.config.file_objects import EXCHANGE as EXCHANGE_KIND
 from leveret.exchanges.exchange_type import Exchange
 from leveret.observability.counts import EXCHANGE as EXCHANGE_COUNTS
 from leveret.observability.counts import exchange_counts
-from leveret.operations import as_json
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.deduplication import told_of
 from leveret.protocols.http.management.lists import Fields, listed, told
@@ -24,7 +23,7 @@ from leveret.protocols.http.management.requester import (
     visible_hosts,
 )
 from leveret.protocols.http.server.request import Level, Request, Route
-from leveret.values import Json
+from leveret.values import Json, as_json
 from leveret.virtual_host import VirtualHost
 
 PATH: Final = "/api/exchanges"

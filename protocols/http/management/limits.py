@@ -14,7 +14,7 @@ from leveret.protocols.http.management.requester import changed, host_of, not_th
 from leveret.protocols.http.management.short_lists import table
 from leveret.protocols.http.server.replies import not_authorised
 from leveret.protocols.http.server.request import Level, Request, Route
-from leveret.security.access import User
+from leveret.security.users import User
 from leveret.server.definitions.exporter import Item, limits_json, user_limits_json
 from leveret.values import Json
 from leveret.virtual_host import VirtualHost

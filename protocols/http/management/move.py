@@ -21,7 +21,7 @@ from leveret.protocols.http.server.replies import OWN
 from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.filtered import FilteredQueue
 from leveret.queues.queue import Queue
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 from leveret.values import Json
 
 MOVE: Final = "/api/leveret/queues/{vhost}/{name}/move"

@@ -14,7 +14,6 @@ from leveret.arguments.parameters import PARAMETERS
 from leveret.catalogue import COMPONENTS, PARAMETER, VIRTUAL_HOST
 from leveret.catalogue import OPERATOR_POLICY as KIND_OPERATOR_POLICY
 from leveret.limits import VirtualHostLimits
-from leveret.operations import as_json
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management import policies
 from leveret.protocols.http.management.limits import OF_HOSTS, count
@@ -36,7 +35,7 @@ from leveret.server.definitions.exporter import (
     global_parameter_json,
     parameters,
 )
-from leveret.values import Json
+from leveret.values import Json, as_json
 from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from leveret.clock import NEVER
 from leveret.config.file_objects import QUEUE as QUEUE_KIND
 from leveret.observability.counts import QUEUE as QUEUE_COUNTS
 from leveret.observability.counts import queue_counts
-from leveret.operations import as_json
 from leveret.policy import Policy
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.consumers import Attached, attached_to, rows
@@ -36,7 +35,7 @@ from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
 from leveret.queues.stream import StreamQueue
 from leveret.queues.work_queue import WorkQueue
-from leveret.values import Json
+from leveret.values import Json, as_json
 
 PATH: Final = "/api/queues"
 DETAILED: Final = PATH + "/detailed"  # in RabbitMQ the list whose rows have everything, as ours always have

@@ -26,7 +26,7 @@ from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.replies import OWN
 from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import ALL, Queue
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 from leveret.values import Json
 
 RETURN: Final = "/api/leveret/queues/{vhost}/{name}/return"

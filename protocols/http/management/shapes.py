@@ -20,10 +20,9 @@ from leveret.broker import Broker
 from leveret.limits import TTL_MAX_MS
 from leveret.message import Death, Encoding, Message, Notes
 from leveret.observability.system_messages import DURABLE, SPOKEN, said_of
-from leveret.operations import as_json
 from leveret.protocols.http.management.request_body import Said, bad, shown, storable, table_in, text_in
 from leveret.protocols.http.server.request import Refused
-from leveret.values import Json, Properties, Table, Timestamp, Value
+from leveret.values import Json, Properties, Table, Timestamp, Value, as_json
 
 AUTO: Final = "auto"
 BASE64: Final = "base64"

@@ -17,8 +17,8 @@ from leveret.protocols.http.management.requester import changed, not_there
 from leveret.protocols.http.management.short_lists import table
 from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.request import Level, Refused, Request, Route
-from leveret.security.access import User
 from leveret.security.passwords import SHA256, PasswordHash
+from leveret.security.users import User
 from leveret.server.definitions.exporter import permission_json, topic_permission_json, user_json
 from leveret.values import Json
 

@@ -50,9 +50,9 @@ from leveret.protocols.http.server.replies import (
 )
 from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.protocols.http.server.routes import find
-from leveret.security.access import User
 from leveret.security.login import SHOWN_MAX, facts_of, word_of
 from leveret.security.sasl import AuthenticationFailed, Pending, Plain, Success
+from leveret.security.users import User
 from leveret.security.web_origin import host_name, is_local, is_own_origin
 from leveret.values import Value
 

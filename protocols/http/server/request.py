@@ -17,7 +17,7 @@ from leveret.broker import Broker
 from leveret.errors import PreconditionFailed
 from leveret.operations import Operations
 from leveret.protocols.http.connection import HeaderList, Later, Response
-from leveret.security.access import User
+from leveret.security.users import User
 from leveret.values import Json
 
 DIGITS_MAX: Final = 20  # of a number; longer ones are refused unread

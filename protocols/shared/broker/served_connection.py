@@ -25,10 +25,10 @@ from leveret.outbox import Outbox
 from leveret.protocols.shared.machine.connection_machine import ConnectionMachine
 from leveret.protocols.shared.machine.contract import Wait
 from leveret.publishing.publish_rate import Meter
-from leveret.security.access import User
 from leveret.security.login import Login, Renewal
 from leveret.security.password_checks import Waiting
 from leveret.security.sasl import Answer, Challenge, External, Mechanism, Mechanisms, Pending
+from leveret.security.users import User
 from leveret.values import Table
 
 P = ParamSpec("P")

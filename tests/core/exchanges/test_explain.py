@@ -24,7 +24,7 @@ from leveret.exchanges.exchange_type import HANDLED, Binding, Destination, Excha
 from leveret.exchanges.explain import Explanation, Match, PublishPermission, explain
 from leveret.exchanges.standard import STANDARD
 from leveret.message import Facts, Message
-from leveret.security.access import User
+from leveret.security.users import User
 from leveret.testing.fakes import FakeEncoding
 from leveret.values import Properties, Table, Value
 from leveret.virtual_host import VirtualHost

@@ -19,7 +19,7 @@ from leveret.broker import Broker
 from leveret.config.config import parse
 from leveret.errors import LimitReached
 from leveret.security import password_checks
-from leveret.security.access import Access, User
+from leveret.security.access import Access
 from leveret.security.password_checks import (
     JOBS_MAX,
     LINE_MAX,
@@ -31,6 +31,7 @@ from leveret.security.password_checks import (
     mark_of,
 )
 from leveret.security.passwords import ARGON2ID, DIGESTS, SHA256, Cost, Hashing, PasswordHash, nobodys
+from leveret.security.users import User
 from leveret.server.node.assembly import populate
 from tests.harness.passwords import authenticate_password
 from tests.harness.threads import CHEAP, Threads, make_slow, slow_access

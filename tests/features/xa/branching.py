@@ -14,7 +14,7 @@ from leveret.features.xa.branch import Branch, BranchState, Verb, Verdict, Xid
 from leveret.features.xa.branches import Branches, Participant
 from leveret.message import Facts, Message
 from leveret.queues.queue import Queue
-from leveret.security.access import User
+from leveret.security.users import User
 from leveret.virtual_host import VirtualHost
 from tests.core.fakes import waiting
 from tests.harness.bench import ENCODING, CoreBench

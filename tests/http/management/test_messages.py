@@ -15,7 +15,7 @@ from leveret.protocols.amqp10.broker.encoding import ENCODING as ENCODING10
 from leveret.protocols.http.management import messages, move
 from leveret.queues.filtered import FilteredQueue
 from leveret.queues.stream import StreamQueue
-from leveret.security.access import Permissions
+from leveret.security.users import Permissions
 from leveret.selectors.parser import compile_selector
 from leveret.values import Json, Properties, Timestamp
 from tests.http.management.office import Office, told

@@ -14,7 +14,7 @@ from leveret.config.config import Config, ConfigError, parse
 from leveret.front_end import Protocol
 from leveret.policy import Policy
 from leveret.protocols.http.registration import PROTOCOL
-from leveret.security.access import Permission
+from leveret.security.users import Permission
 from leveret.server.node.assembly import in_force, populate, protocols_of, reload, web_pages
 from leveret.server.node.start_check import rehearse
 
