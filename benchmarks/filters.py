@@ -11,7 +11,7 @@ from typing import Final
 
 from leveret.durable.store import block
 from leveret.durable.store.contract import Append, Span
-from leveret.durable.store.segment import Looks
+from leveret.durable.store.segment import SegmentReader
 from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.protocols.amqp091.codec.wire import BasicProperties
@@ -80,7 +80,7 @@ def _seconds(batches: list[list[Message]], filter_octets: int) -> float:
 
 def _read(octets: bytes, count: int) -> tuple[int, int, float]:
     """Return the bytes of all blocks, those that a filtered reader reads of them, and the time that takes."""
-    span, looks, wanted = Span(1, 0, BLOCKS * count, len(octets), 0, 0, 0), Looks(), BloomQuery(["7"])
+    span, looks, wanted = Span(1, 0, BLOCKS * count, len(octets), 0, 0, 0), SegmentReader(), BloomQuery(["7"])
     read = offset = 0
 
     def pread(at: int, length: int) -> bytes:

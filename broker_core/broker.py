@@ -50,9 +50,8 @@ from leveret.virtual_host import VirtualHost
 if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
     from leveret.client import Client
-    from leveret.durable.paging import Paging
+    from leveret.durability import Pager
     from leveret.exchanges.decorator import ExchangeDecorator
-    from leveret.features.shovels.ends import RemoteEnds
     from leveret.interceptors.chain import Chain
     from leveret.operations import Operations
 
@@ -129,12 +128,12 @@ class Broker(Settling):
         self.access.on_limits = self.publish_rates.changed_of_user
         self.confirmed = self.returned = 0  # messages confirmed and messages returned to publishers
         self.operations: Operations | None = None  # the node, if the broker runs in one
-        self.paging: Paging | None = None  # with a journal: moves messages out of memory, to be on disk only
+        self.paging: Pager | None = None  # with a journal: moves messages out of memory, to be on disk only
         # by the protocol's name: makes the encoding of its messages
         self.encodings: Mapping[str, Callable[[], Encoding]] = {}
         self.decorators: tuple[ExchangeDecorator, ...] = ()  # of exchanges; see `decorate`
         # Makes the ends of shovels on other brokers; None: no protocol of this node can.
-        self.remote_ends: Callable[[], RemoteEnds] | None = None
+        self.remote_ends: Callable[[], object] | None = None
         self.guests = Guests(self)
 
     def intercept(self, interceptors: Chain | None) -> None:
@@ -167,7 +166,7 @@ class Broker(Settling):
         for guest in self.guests:
             guest.virtual_host_added(host)
         if self.catalogue is not None:
-            self.catalogue.keep_virtual_host(host)
+            self.catalogue.keep(host)
         self.events.happened("vhost.created", name, {"name": name})
         return host
 
@@ -210,7 +209,7 @@ class Broker(Settling):
         self.policies.forget_virtual_host(name)
         self.retired_counters.forget_virtual_host(name)
         if self.catalogue is not None:
-            self.catalogue.forget_virtual_host(host)
+            self.catalogue.forget(host)
         self.events.happened("vhost.deleted", name, {"name": name})
 
     def keep_in(self, catalogue: Catalogue) -> None:

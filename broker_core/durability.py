@@ -16,7 +16,6 @@ from mypy_extensions import mypyc_attr
 from leveret.clock import NEVER
 
 if TYPE_CHECKING:
-    from leveret.durable.arrival_times import ArrivalTimes
     from leveret.message import Encoding, Message
     from leveret.publishing.publisher import Publisher
     from leveret.queues.stream_log import Log
@@ -110,6 +109,23 @@ class Page:
         return len(self.numbers)
 
 
+class ArrivalTimes(Protocol):
+    """When entries arrived, by their numbers in the store."""
+
+    def of(self, number: int) -> int | None:
+        """Return the time in milliseconds since 1970; None if it is not known."""
+
+
+class Pager(Protocol):
+    """The one that moves messages out of memory, to be on disk only."""
+
+    due_at: float  # monotonic seconds: when it looks next
+    budget: int | None  # bytes of messages that may stay in memory
+
+    def check(self, now: float) -> None:
+        """Look at the memory, and put messages away if they have too much of it."""
+
+
 class UnreadableHolders(Protocol):
     """The entries that could not be read, by their holders."""
 
@@ -146,26 +162,6 @@ class KeptIds(Protocol):
 
     def end(self) -> object:
         """Remove all of it from the store."""
-
-
-class KnownIds(Protocol):
-    """The ids in memory, as they are written to disk once more when much of what is there is out of date."""
-
-    @property
-    def count(self) -> int: ...
-
-    @property
-    def buckets(self) -> int:
-        """Return the number of parts in which `bucket` tells all ids."""
-
-    def bucket(self, place: int) -> bytes:
-        """Return digests and numbers, one after the other, of one part."""
-
-    def end_of(self, number: int) -> int:
-        """Return the end of an id's time, in milliseconds."""
-
-    def is_kept(self, number: int) -> bool:
-        """Return whether the id with this number is on disk."""
 
 
 Stored: TypeAlias = "tuple[int, int, float, Message]"
@@ -225,7 +221,7 @@ class Durability(ABC):
 
     @abstractmethod
     def waits(self, entry: Entry, mark: int) -> None:
-        """Store the mark of an entry that waits for a time, or does so no longer (`broker_core/queues/mark.py`)."""
+        """Store the mark of an entry that waits for a time, or does so no longer (`broker_core/mark.py`)."""
 
     @abstractmethod
     def revised(self, entry: Entry) -> None:
@@ -276,7 +272,3 @@ class Durability(ABC):
     @abstractmethod
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> Log:
         """Return the log of a stream. `changed` is called after more messages were committed."""
-
-    @abstractmethod
-    def open_ids(self, number: int, described: str, ids: KnownIds) -> KeptIds:
-        """Return the ids on disk of an exchange or a queue; `ids` are those in memory."""

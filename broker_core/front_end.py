@@ -10,16 +10,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
+from typing import Protocol as TypingProtocol
 
 import attrs
+
+from leveret.security.remote_permissions import HeldInputs
 
 if TYPE_CHECKING:
     from leveret.arguments.row import Row, Section
     from leveret.broker import Broker
+    from leveret.config.amqp_uri import Uri
     from leveret.config.config import Config
     from leveret.delivery import Delivery
-    from leveret.features.shovels.ends import RemoteEnds
-    from leveret.features.shovels.uri import Uri
     from leveret.message import Encoding
     from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts
     from leveret.outbox import Outbox
@@ -234,7 +236,7 @@ class Protocol:
     prepare: Callable[[], object] | None = None
     queue_arguments: tuple[Row, ...] = ()
     sections: Callable[[], Sequence[Section]] | None = None
-    remote_ends: Callable[[], RemoteEnds] | None = None
+    remote_ends: Callable[[], object] | None = None
     relatives: tuple[bytes, ...] = ()
 
     def kinship(self, data: bytes) -> int:
@@ -252,6 +254,19 @@ def encodings_of(protocols: Iterable[Protocol]) -> Mapping[str, Callable[[], Enc
     return {each.name: each.encoding for each in protocols if each.encoding is not None}
 
 
-def remote_ends_of(protocols: Iterable[Protocol]) -> Callable[[], RemoteEnds] | None:
+def remote_ends_of(protocols: Iterable[Protocol]) -> Callable[[], object] | None:
     """Return what makes the ends of shovels on other brokers, of the first protocol that has such; None if none has."""
     return next((each.remote_ends for each in protocols if each.remote_ends is not None), None)
+
+
+class FrontEndInputs(HeldInputs, TypingProtocol):
+    """The contract of the node for front-ends whose input stands still in the middle of a call."""
+
+    def receive(self, front: FrontEnd, data: bytes, now: float, /) -> None:
+        """Have a front-end receive bytes, now or when its input goes on."""
+
+    def stands(self, front: FrontEnd, /) -> bool:
+        """Return whether the input of a front-end stands still."""
+
+    def abandon(self, front: FrontEnd, /) -> None:
+        """End what stands still, because the connection ends."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leveret.catalogue import PARAMETER, Named
 from leveret.errors import TooMany
 from leveret.observability.events import Events
 from leveret.values import Json
@@ -28,16 +29,16 @@ class Parameters:
             raise TooMany(f"there are {PARAMETERS_MAX} global parameters, which are the most")
         self._said[name] = value
         if self.catalogue is not None:
-            self.catalogue.keep_parameter(name, value)
+            self.catalogue.keep(Named((PARAMETER, name), value))
         self.events.happened("parameter.set", "", {"component": "", "name": name})
 
     def clear(self, name: str) -> bool:
         """Remove a parameter. False if there was none."""
         if name not in self._said:
             return False
-        del self._said[name]
+        value = self._said.pop(name)
         if self.catalogue is not None:
-            self.catalogue.forget_parameter(name)
+            self.catalogue.forget(Named((PARAMETER, name), value))
         self.events.happened("parameter.cleared", "", {"component": "", "name": name})
         return True
 

@@ -7,10 +7,11 @@ The core names none of them. A guest is one object of its class for each home, m
 `rank` and then in the order of coming, those of the virtual host before those of the broker:
 
     virtual_host_added    it is empty, and its clients have not come
+    exchange_changed      an exchange is there, or policies were applied to it
+    exchange_deleted      its name is free, and its bindings are gone
     queue_changed         a queue is there, or policies were applied to it
     queue_deleted         its name is free, its bindings are gone, and its messages are still there
     virtual_host_deleted  its clients are gone, and everything in it is still there
-    began                 everything has been restored from the store, with its messages
     stop                  the node begins to end: the clients are still there
     close                 the home has ended, and nothing else is called after it
 """
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeVar
 from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
+    from leveret.exchanges.exchange_type import Exchange
     from leveret.observability.metric import Metric
     from leveret.queues.contract import QueueHost
     from leveret.queues.queue import Queue
@@ -44,6 +46,12 @@ class Guest:
     def virtual_host_deleted(self, name: str) -> None:
         """Called when a virtual host is being deleted, for guests of the broker; those in it are told to close."""
 
+    def exchange_changed(self, exchange: Exchange, definition: Table) -> None:
+        """Called when an exchange is there, and when policies were applied to it: `definition` has what they say."""
+
+    def exchange_deleted(self, exchange: Exchange) -> None:
+        """Called once for each deleted exchange."""
+
     def queue_changed(self, queue: Queue, definition: Table) -> None:
         """Called when a queue is there, and when policies were applied to it: `definition` has what they say."""
 
@@ -57,9 +65,6 @@ class Guest:
     def metrics(self) -> Iterable[Metric]:
         """Return what a guest of the broker measures, for those who watch the node. Called at each scrape."""
         return ()
-
-    def began(self) -> None:
-        """Called once at a start, after all that was restored is in its place."""
 
     def stop(self) -> None:
         """Called when the node begins to end. What the guest has in the store stays."""

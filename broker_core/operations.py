@@ -15,8 +15,8 @@ from leveret.values import Json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from leveret.features.recording.recordings import Plan, Recordings
     from leveret.front_end import Dial, FrontEnd, Peer
+    from leveret.guests import Guest
 
 T = TypeVar("T")
 
@@ -130,8 +130,8 @@ class Operations(ABC):
         """Return the last lines of the log that suit (`RecentLog.lines`); None if none are kept."""
         return None
 
-    def recordings(self) -> tuple[Recordings, Plan]:
-        """Return the recordings of the node, and how the settings have new ones made."""
+    def recordings(self) -> tuple[Guest, object]:
+        """Return the guest that records, and its plan: how the settings have new recordings made."""
         raise PreconditionFailed("this node makes no recordings")
 
     @abstractmethod

@@ -26,6 +26,7 @@ from leveret.arguments.names import meant
 from leveret.arguments.policy_keys import OPERATOR_KEYS, POLICY_KEYS, PolicyKey
 from leveret.arguments.queue_arguments import bounds_fault
 from leveret.arguments.warnings import Notices, policy_warnings
+from leveret.catalogue import OPERATOR_POLICY, POLICY, Named
 from leveret.errors import PreconditionFailed
 from leveret.limits import QueueLimits, QueueType
 from leveret.observability.events import Events
@@ -107,7 +108,7 @@ class Policies:
         check(policy)
         self._policies[policy.virtual_host, policy.name] = policy
         if self.catalogue is not None:
-            self.catalogue.keep_policy(policy, operator=False)
+            self.catalogue.keep(Named((POLICY, policy.virtual_host, policy.name), policy))
         self._tell_of(policy, operator=False)
         self.notices.notice(policy.virtual_host, "policy", policy.name, policy.warnings())
 
@@ -116,7 +117,8 @@ class Policies:
         check_operator(policy)
         self._operator[policy.virtual_host, policy.name] = policy
         if self.catalogue is not None:
-            self.catalogue.keep_policy(policy, operator=True)
+            names = OPERATOR_POLICY, policy.virtual_host, policy.name
+            self.catalogue.keep(Named(names, policy))
         self._tell_of(policy, operator=True)
         self.notices.notice(policy.virtual_host, "operator policy", policy.name, policy.warnings())
 
@@ -140,10 +142,11 @@ class Policies:
         return self._cleared(self._operator, virtual_host, name)
 
     def _cleared(self, policies: dict[tuple[str, str], Policy], virtual_host: str, name: str) -> bool:
-        if policies.pop((virtual_host, name), None) is None:
+        if (policy := policies.pop((virtual_host, name), None)) is None:
             return False
         if self.catalogue is not None:
-            self.catalogue.forget_policy(virtual_host, name, operator=policies is self._operator)
+            kind = OPERATOR_POLICY if policies is self._operator else POLICY
+            self.catalogue.forget(Named((kind, virtual_host, name), policy))
         facts: Table = {"name": name, "vhost": virtual_host, "operator": policies is self._operator}
         self.events.happened("policy.cleared", virtual_host, facts)
         return True

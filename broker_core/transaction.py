@@ -13,8 +13,8 @@ from leveret.exchanges.routing import Route, drops, give_once, identity_at, walk
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
+    from leveret.exchanges.duplicates import Identity
     from leveret.exchanges.exchange_type import Exchange
-    from leveret.features.deduplication.deduplication import Identity
     from leveret.message import Message
     from leveret.queues.queue import Queue
 

@@ -19,19 +19,16 @@ from mypy_extensions import mypyc_attr
 from leveret.arguments.checks import text
 from leveret.arguments.deduplication_settings import (
     CHECKS,
-    DeduplicationSettings,
     refuse_faulty,
-    settings_in,
-    settings_of,
 )
 from leveret.arguments.queue_declaration import inequivalent_argument, parse_queue_arguments, shared
 from leveret.arguments.warnings import queue_warnings
+from leveret.catalogue import ENDING_QUEUE, VIRTUAL_HOST, Named
 from leveret.errors import MISTAKES, AccessRefused, PreconditionFailed, no_exchange, no_queue
 from leveret.exchanges.answer import mistakes_refused
 from leveret.exchanges.decorator import decorate, told
 from leveret.exchanges.default import DefaultExchange
 from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, inequivalent
-from leveret.features.deduplication.deduplication import fits, new_deduplication
 from leveret.guests import G, Guest, Guests
 from leveret.limits import Overflow, QueueType, VirtualHostLimits, with_credit
 from leveret.observability.tracer import Traced
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.client import Client
     from leveret.config.compat import Compat
-    from leveret.features.deduplication.deduplication import Deduplication
     from leveret.selectors.parser import Selector
     from leveret.settling import Settling
 
@@ -114,13 +110,17 @@ class VirtualHost(Traced):
             type_class = broker.exchange_types[type_name_]
             self.add_exchange(Exchange(self, exchange_name, type_class, durable=True, internal=internal))
 
+    @property
+    def stored_as(self) -> tuple[str, ...]:
+        return VIRTUAL_HOST, self.name
+
     def describe(self, description: Description) -> None:
         """Replace the description."""
         if description == self.description:
             return
         self.description = description
         if self.broker.catalogue is not None:
-            self.broker.catalogue.keep_virtual_host(self)
+            self.broker.catalogue.keep(self)
 
     @property
     def compat(self) -> Compat:
@@ -137,7 +137,7 @@ class VirtualHost(Traced):
             return
         self.own_queue_type = type_
         if self.broker.catalogue is not None:
-            self.broker.catalogue.keep_virtual_host(self)
+            self.broker.catalogue.keep(self)
 
     def guest(self, kind: type[G]) -> G:
         """Return the guest of this class, made on the first call."""
@@ -154,7 +154,7 @@ class VirtualHost(Traced):
         self.broker.publish_rates.changed_of_host(self)
         self._happened("vhost.limits.set", {"name": self.name})
         if self.broker.catalogue is not None:
-            self.broker.catalogue.keep_virtual_host(self)
+            self.broker.catalogue.keep(self)
 
     def _changed(self) -> None:
         """Note a change that could alter where a message goes."""
@@ -203,7 +203,7 @@ class VirtualHost(Traced):
             exchange = Exchange(self, name, type_class, durable, auto_delete, internal, arguments)
         self.add_exchange(exchange)
         if self.broker.catalogue is not None:
-            self.broker.catalogue.keep_exchange(exchange)
+            self.broker.catalogue.keep(exchange)
         self._happened("exchange.created", exchange.told())
         return exchange
 
@@ -291,14 +291,14 @@ class VirtualHost(Traced):
             self._happened("binding.deleted", binding.told())
         self._happened("exchange.deleted", {"name": exchange.name})
         exchange.gone()
-        if exchange.deduplication is not None:
-            self._forget_deduplication(exchange, exchange.deduplication)
+        for guest in self.hearing:
+            guest.exchange_deleted(exchange)
         if exchange.holding is not None:
             exchange.holding.drop(list(exchange.holding.held))
         if (catalogue := self.broker.catalogue) is not None:
             for binding in exchange.bindings:
-                catalogue.forget_binding(binding)
-            catalogue.forget_exchange(exchange)
+                catalogue.forget(binding)
+            catalogue.forget(exchange)
 
     # Bindings.
 
@@ -316,7 +316,7 @@ class VirtualHost(Traced):
                 binding.select(source.type.binding_selector(binding.arguments))
             self.add_binding(binding)
         if self.broker.catalogue is not None:
-            self.broker.catalogue.keep_binding(binding)
+            self.broker.catalogue.keep(binding)
         self._happened("binding.created", binding.told())
         return binding
 
@@ -356,7 +356,7 @@ class VirtualHost(Traced):
         del source.bindings_by_identity[binding.identity]
         source.selecting -= binding.selector is not None
         if self.broker.catalogue is not None:
-            self.broker.catalogue.forget_binding(binding)
+            self.broker.catalogue.forget(binding)
         self._happened("binding.deleted", binding.told())
         self._tell(source, lambda: source.type.unbind(binding))
         self._changed()
@@ -460,7 +460,7 @@ class VirtualHost(Traced):
         queue = new_queue(self, name, limits, durable, exclusive, auto_delete, owner, arguments, selector)
         self.add_queue(queue)
         if self.broker.catalogue is not None:
-            self.broker.catalogue.keep_queue(queue)
+            self.broker.catalogue.keep(queue)
         self._happened("queue.created", queue.told())
         return queue
 
@@ -494,7 +494,7 @@ class VirtualHost(Traced):
         if notes != queue.notes:
             queue.notes = notes
             if self.broker.catalogue is not None and not (queue.deleted or queue in self.ending):
-                self.broker.catalogue.keep_queue(queue)
+                self.broker.catalogue.keep(queue)
 
     def _require_equivalent_queue(
         self, current: Queue, durable: bool, exclusive: bool, auto_delete: bool, arguments: Table
@@ -527,8 +527,6 @@ class VirtualHost(Traced):
         count = queue.ready
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
-            if queue.deduplication is not None:
-                self._forget_deduplication(queue, queue.deduplication)
             self._happened("queue.deleted", {"name": queue.name})
         self.hidden_queues.pop(queue.name, None)
         if queue.owner is not None:
@@ -558,15 +556,13 @@ class VirtualHost(Traced):
                 self._look_again_at(queue)
                 if not was_ending:
                     if self.broker.catalogue is not None:
-                        self.broker.catalogue.keep_ending_queue(queue)
+                        self.broker.catalogue.forget(queue)
+                        self.broker.catalogue.keep(ending(queue))
                 return
             if not is_far:
                 queue.bury_all(reason)
         if self.broker.catalogue is not None:
-            if was_ending:
-                self.broker.catalogue.forget_ending_queue(queue)
-            else:
-                self.broker.catalogue.forget_queue(queue)
+            self.broker.catalogue.forget(ending(queue) if was_ending else queue)
         queue.closed()
 
     def _look_again_at(self, queue: Queue) -> None:
@@ -632,37 +628,13 @@ class VirtualHost(Traced):
         exchange.prepare()
         if self.broker.decorators:
             decorate(exchange, self.broker.decorators, definition)
-        asked = settings_of(exchange.arguments, definition, exchange.type.deduplicates)
-        if asked is not None or exchange.deduplication is not None:
-            self._deduplicate(exchange, asked)
-
-    def _deduplicate(self, owner: Exchange | Queue, asked: DeduplicationSettings | None) -> None:
-        """Have an exchange or a queue drop duplicates by these settings from now on, or no longer."""
-        known = owner.deduplication
-        if known is not None and (asked is None or not fits(known, owner, asked)):
-            self._forget_deduplication(owner, known)
-            known = None
-            owner.deduplicate(None)
-        if asked is None:
-            return
-        if known is None:
-            known = new_deduplication(self, owner, asked)
-            owner.deduplicate(known)
-        known.obey(asked)
-        if self.broker.catalogue is not None:
-            self.broker.catalogue.keep_deduplication(owner, known)
-
-    def _forget_deduplication(self, owner: Destination, known: Deduplication) -> None:
-        """Remove the ids that an exchange or a queue has in the store."""
-        if known.number and self.broker.catalogue is not None:
-            self.broker.catalogue.forget_deduplication(owner, known)
+        for guest in self.hearing:
+            guest.exchange_changed(exchange, definition)
 
     def _apply_queue_policy(self, queue: Queue) -> None:
         definition = self.broker.policies.for_queue(self.name, queue.name, queue.type)
         limits = effective_limits(queue.declared_limits, definition)
         is_ending = queue in self.ending  # what has its name is another's then
-        if not is_ending and (limits.deduplicates is not None or queue.deduplication is not None):
-            self._deduplicate(queue, settings_in(limits))
         quorum = queue.type is QueueType.QUORUM
         obeyed = self.broker.compat.queue_limits(limits, quorum, self.broker.consumer_timeout_ms)
         if obeyed.at_least_once is False:
@@ -700,6 +672,11 @@ class VirtualHost(Traced):
 def generated_name(prefix: str) -> str:
     """Return a unique name: the prefix and 22 characters of base64url (S060, S097)."""
     return prefix + secrets.token_urlsafe(16)
+
+
+def ending(queue: Queue) -> Named[Queue]:
+    """Return what is in the store of a deleted queue until its messages have gone elsewhere."""
+    return Named((ENDING_QUEUE, queue.virtual_host.name, queue.name, str(queue.number)), queue)
 
 
 def _truth(value: bool) -> str:

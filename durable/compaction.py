@@ -37,7 +37,7 @@ class Compaction:
             return
         self._since = 0
         journal = self._journal
-        old = journal.arrival_times.after(int(journal.broker.clock.wall() * 1000) - YOUNG_MS)
+        old = journal.arrivals_known.after(int(journal.broker.clock.wall() * 1000) - YOUNG_MS)
         if states := journal.known.worth_rewriting(min(old, journal.written + 1)):
             self._rewrite(states)
 

@@ -29,7 +29,6 @@ from leveret.durability import (
     Durability,
     Entry,
     Holder,
-    KnownIds,
     Page,
     Stored,
 )
@@ -38,7 +37,6 @@ from leveret.durable.block_cache import BlockCache, Readings
 from leveret.durable.chunk_state import ChunkState
 from leveret.durable.chunks import Chunks
 from leveret.durable.compaction import Compaction
-from leveret.durable.id_log import IdLog
 from leveret.durable.page_reader import FoundPage, read_again, read_page
 from leveret.durable.pending_commit import GatheringMoment, gathered, given_up, octets_of
 from leveret.durable.recovery import ALL_UP_TO, owners_of
@@ -110,7 +108,8 @@ class Journal(Durability):
         self.patience_s = 0.0  # a commit that no publisher waits for is put off so long, to gather more
         self.wall_offsets = WallOffsets(wall_ms_of(broker))
         self.known = Chunks()
-        self.arrival_times = ArrivalTimes(lambda: self.known.oldest)
+        self._arrival_times = ArrivalTimes(lambda: self.known.oldest)
+        self.arrival_times = self._arrival_times
         self.logs: dict[int, SegmentLog] = {}  # by the number of the stream
         self._unreadable: UnreadableEntries[Holder] = UnreadableEntries(self._on_unreadable)
         self.unreadable = self._unreadable
@@ -186,10 +185,6 @@ class Journal(Durability):
     def open_log(self, number: int, described: str, changed: Callable[[], None]) -> SegmentLog:
         """Open the log of a stream, and return it."""
         log = self.logs[number] = SegmentLog(self, number, described, changed)
-        return log
-
-    def open_ids(self, number: int, described: str, ids: KnownIds) -> IdLog:
-        log = self.logs[number] = IdLog(self, number, described, ids)
         return log
 
     def cut(self, number: int, first: int) -> None:
@@ -411,7 +406,7 @@ class Journal(Durability):
             numbers = range(entries.first, entries.first + len(entries))
             self.next_entry = numbers.stop
             self.known.add(ChunkState(entries.first, numbers, portion.octets, volatile))
-            self.arrival_times.note(entries.first, entries.arrived)
+            self._arrival_times.note(entries.first, entries.arrived)
             total += portion.octets
         return total
 
@@ -547,6 +542,11 @@ class Journal(Durability):
                 then(self._stored(holder, page, found))
 
         self.store.read_soon(lambda reader: read_page(reader, page, self.encoding), arrived)
+
+    @property
+    def arrivals_known(self) -> ArrivalTimes:
+        """Return when entries arrived, to be added to."""
+        return self._arrival_times
 
     def work_soon(self, job: Callable[[], T], then: Callable[[T | Exception], None]) -> None:
         self.store.read_soon(lambda reader: job(), then)

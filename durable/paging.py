@@ -22,6 +22,7 @@ from leveret.alarms import MIB, resident_octets
 from leveret.durable.journal import Journal
 from leveret.memory_tuning import give_back_memory
 from leveret.queues.discarded_messages import PAUSE_S
+from leveret.queues.held_dead_letters import HeldDeadLetters
 from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
@@ -158,8 +159,9 @@ def memory_in(queues: Iterable[Queue]) -> Iterator[tuple[int, WorkQueue]]:
     for queue in queues:
         if isinstance(queue, WorkQueue) and (queue.ready or queue.schedule is not None):
             yield memory_of(queue), queue
-        if queue.dead_letters is not None and queue.dead_letters.ready:
-            yield memory_of(queue.dead_letters), queue.dead_letters
+        held = queue.dead_letters
+        if isinstance(held, HeldDeadLetters) and held.ready:
+            yield memory_of(held), held
 
 
 def memory_of(queue: WorkQueue) -> int:

@@ -21,8 +21,7 @@ from leveret.durability import Holder, Page, WaitingRow
 from leveret.durable.chunk_state import ChunkState
 from leveret.durable.store import chunk
 from leveret.durable.store.contract import DamagedError, StoredChunk
-from leveret.features.deduplication.deduplication import PresentMessages
-from leveret.queues.mark import attempts_in, due_ms_in, is_fresh, is_plain
+from leveret.mark import attempts_in, due_ms_in, is_fresh, is_plain
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -136,12 +135,12 @@ def messages(
         if not owners[number].ranked:
             found.setdefault((number, 0), Gathered())
     queues = (queue for host in broker.hosts() for queue in host.queues.values())
-    presences = {queue.number: queue.deduplication for queue in queues}
+    ids = {queue.number: queue.deduplication for queue in queues}
     wall_ms = journal.wall_offsets.of(0)
     for (number, priority), gathered in sorted(found.items(), key=lambda item: item[0]):
         gathered.wall_ms = wall_ms
-        if isinstance(present := presences.get(number), PresentMessages):
-            present.found(gathered.positions)
+        if (known := ids.get(number)) is not None:
+            known.found(gathered.positions)
         if waits and (rows := gathered.taken_out(waits, journal.redelivered_to)):
             owners[number].restore_schedule(rows)
             if not gathered.numbers:
@@ -223,7 +222,7 @@ def _take(
     state = ChunkState(kept.first, columns.numbers, kept.octets, columns.volatile)
     state.restore_bits(kept.settled or b"")
     journal.known.add(state)
-    journal.arrival_times.note_chunk(columns)
+    journal.arrivals_known.note_chunk(columns)
     if kept.settled is None or len(kept.settled) not in (0, len(state.bits)):
         log.error("chunk %d: what of it is settled cannot be read; all of it is delivered again", kept.first)
         marks.update((number, 0) for number in columns.numbers if number not in marks)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.catalogue import UNSETTLED_MAP
 from leveret.guests import Guest
 from leveret.queues.stream_log import Log, MemoryLog
 
@@ -56,6 +57,10 @@ class UnsettledMap:
         self._log: Log = MemoryLog()
 
     @property
+    def stored_as(self) -> tuple[str, ...]:
+        return UNSETTLED_MAP, self.host.name, *self.names
+
+    @property
     def described(self) -> str:
         """The map as texts in the log name it."""
         role, user, container, link = self.names
@@ -91,7 +96,7 @@ class UnsettledMap:
     def _keep(self) -> None:
         catalogue = self.host.broker.catalogue
         assert catalogue is not None, "it is for nodes with a store"
-        catalogue.keep_unsettled_map(self)
+        catalogue.keep(self)
 
     def end(self) -> None:
         """Remove all of it from the store, in the open commit."""
@@ -101,7 +106,7 @@ class UnsettledMap:
         del unsettled_maps_of(self.host)[self.names]
         catalogue = self.host.broker.catalogue
         if catalogue is not None:
-            catalogue.forget_unsettled_map(self)
+            catalogue.forget(self)
         self._log.end()
 
 

@@ -37,7 +37,7 @@ MODULES: Final = {  # by the names by which they are imported
     for folder in FOLDERS
     for path in (ROOT / folder).rglob("*.py")
 }
-CIRCLE_MAX: Final = 117  # modules; whoever breaks the circle up lowers it
+CIRCLE_MAX: Final = 16  # modules; whoever breaks the circle up lowers it
 FACES: Final = {  # the names that plug-ins import, and nothing else
     ROOT / "broker_core/exchange.py",
     ROOT / "broker_core/interceptor.py",
@@ -170,7 +170,7 @@ def test_a_package_has_one_class_of_each_name() -> None:
 
 def test_the_root_of_the_core_stays_small() -> None:
     """What belongs to a room goes there; the root has what every room stands on."""
-    assert len(list((ROOT / "broker_core").glob("[!_]*.py"))) <= 26
+    assert len(list((ROOT / "broker_core").glob("[!_]*.py"))) <= 25
 
 
 def test_the_folders_are_one_package_and_no_code_says_otherwise() -> None:

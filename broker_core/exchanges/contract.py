@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from leveret.catalogue import Catalogue
     from leveret.clock import Clock, Timers
     from leveret.durability import Durability
     from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
@@ -73,7 +74,7 @@ class Surroundings(Protocol):
         """The journal, which keeps held messages; None: everything is in memory only."""
 
     @property
-    def catalogue(self) -> Holdings | None:
+    def catalogue(self) -> Catalogue | None:
         """The catalogue, which is told when an exchange begins to hold messages; None: there is no store."""
 
     @property
@@ -102,10 +103,6 @@ class RouteTracer(Protocol):
     def route(
         self, queues: tuple[Queue, ...], handled: bool, keepers: tuple[Exchange, ...], lasting: bool
     ) -> Route: ...
-
-
-class Holdings(Protocol):
-    def keep_holding(self, exchange: Exchange) -> None: ...
 
 
 class RetiredCounts(Protocol):

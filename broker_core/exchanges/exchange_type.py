@@ -20,18 +20,18 @@ from mypy_extensions import mypyc_attr
 from leveret.arguments.exchange_arguments import ExchangeArgument
 from leveret.arguments.row import Row
 from leveret.arguments.warnings import binding_warnings, exchange_warnings
+from leveret.catalogue import BINDING, EXCHANGE
 from leveret.clock import NEVER
 from leveret.errors import MISTAKES, PreconditionFailed
 from leveret.exchanges.binding_selector import NOTHING, selector_in
 from leveret.exchanges.held_messages import HeldMessage, HeldMessages
-from leveret.features.deduplication.deduplication import RecentMessages
 from leveret.values import Table, frozen
 
 if TYPE_CHECKING:
     from leveret.exchanges.contract import Host, Surroundings
     from leveret.exchanges.decorator import ExchangeDecorator
+    from leveret.exchanges.duplicates import Duplicates
     from leveret.exchanges.routing import Route
-    from leveret.features.deduplication.deduplication import Deduplication
     from leveret.message import Message
     from leveret.selectors.parser import Selector
 
@@ -104,6 +104,10 @@ class Binding:
         self.arguments = arguments
         self.identity = (destination.is_exchange, destination.name, key, frozen(arguments))
         self.number = 0  # in the store
+
+    @property
+    def stored_as(self) -> tuple[str, ...]:
+        return BINDING, self.source.virtual_host.name, str(self.number)
 
     @property
     def frozen_arguments(self) -> object:
@@ -302,7 +306,7 @@ class Exchange(Destination):
         self.selecting = 0  # bindings with a selector
         self.reads_delays = False  # headers of messages may say that these are for later
         self.prepares = False  # there is something to do with a message before it is routed
-        self.deduplication: RecentMessages | None = None  # the ids that it knows, if it drops duplicates
+        self.deduplication: Duplicates | None = None  # the ids that it knows, if it drops duplicates
         self.decorators: tuple[ExchangeDecorator, ...] = ()  # that hear of what happens to it
         self.rerouting: tuple[ExchangeDecorator, ...] = ()  # of these, those that add destinations
         self.alternate: str | None = None  # from argument or policy; the exchange need not exist
@@ -335,6 +339,10 @@ class Exchange(Destination):
             "arguments": self.arguments,
         }
 
+    @property
+    def stored_as(self) -> tuple[str, ...]:
+        return EXCHANGE, self.virtual_host.name, self.name
+
     def __repr__(self) -> str:
         return f"<Exchange {self.name!r} type={self.type.name}>"
 
@@ -343,9 +351,9 @@ class Exchange(Destination):
         """The bindings with this exchange as source, oldest first."""
         return self.bindings_by_identity.values()
 
-    def deduplicate(self, known: Deduplication | None) -> None:
+    def deduplicate(self, known: Duplicates | None) -> None:
         """Drop duplicates by the ids that `known` knows from now on, or drop none."""
-        assert known is None or isinstance(known, RecentMessages), "an exchange knows the last ids"
+        assert known is None or not known.of_present, "an exchange knows the last ids"
         self.deduplication = known
 
     @property
@@ -385,8 +393,9 @@ class Exchange(Destination):
         holding = self.holding
         if holding is None:
             holding = self.begin_to_hold()
-            if (catalogue := self.broker.catalogue) is not None:
-                catalogue.keep_holding(self)
+            is_there = self.virtual_host.exchanges.get(self.name) is self
+            if (catalogue := self.broker.catalogue) is not None and is_there:
+                catalogue.keep(self)
         return holding.hold(message, due)
 
     def begin_to_hold(self) -> HeldMessages:

@@ -133,7 +133,7 @@ def explain(
     """
     origin = host.exchange(exchange)
     message = dry_message(exchange, key, headers, properties, body)
-    told = Told(message)
+    told = RecordedTrace(message)
     if is_duplicate(origin, message):
         told.repeated(origin, "publish")
         found: tuple[Queue, ...] = ()
@@ -210,7 +210,7 @@ def dry_message(exchange: str, key: str, headers: Table, properties: Properties,
 
 
 @attrs.define
-class Asked:
+class ExchangeStep:
     """The walk's reports about one exchange."""
 
     exchange: Exchange
@@ -223,18 +223,18 @@ class Asked:
     unmet: list[Destination] = attrs.Factory(list)  # whose selectors it does not meet
 
 
-class Told(Trace):
+class RecordedTrace(Trace):
     """A trace that records the walk's reports, and makes steps of them."""
 
     def __init__(self, message: Message) -> None:
         self._message = message
-        self._asked: list[Asked] = []
+        self._asked: list[ExchangeStep] = []
 
     def asked(self, exchange: Exchange, via: str, answer: list[Destination] | None, error: str) -> None:
-        self._asked.append(Asked(exchange, via, answer, error))
+        self._asked.append(ExchangeStep(exchange, via, answer, error))
 
     def repeated(self, exchange: Exchange, via: str) -> None:
-        self._asked.append(Asked(exchange, via, [], "", is_duplicate=True))
+        self._asked.append(ExchangeStep(exchange, via, [], "", is_duplicate=True))
 
     def unmet(self, exchange: Exchange, destinations: list[Destination]) -> None:
         self._asked[-1].unmet = destinations
@@ -258,7 +258,7 @@ class Told(Trace):
         sources = {name: asked.exchange.name for asked in self._asked for name in asked.leads_on}
         return tuple(self._step(asked, sources.get(asked.exchange.name)) for asked in self._asked)
 
-    def _step(self, asked: Asked, source: str | None) -> Step:
+    def _step(self, asked: ExchangeStep, source: str | None) -> Step:
         exchange = asked.exchange
         bindings = matched_bindings(exchange, self._message, asked.answer or ())
         return Step(
@@ -332,7 +332,7 @@ ALTERNATES: Final = {
 }
 
 
-def reason_to_stop(asked: Asked, message: Message) -> str:
+def reason_to_stop(asked: ExchangeStep, message: Message) -> str:
     """Return why no binding leads on from an exchange; empty if one does."""
     if asked.is_duplicate:
         return f"it is a duplicate: the id '{id_of(asked.exchange, message)}' was taken before"
@@ -348,10 +348,10 @@ def reason_to_stop(asked: Asked, message: Message) -> str:
 def id_of(exchange: Exchange, message: Message) -> str:
     """Return the id by which an exchange tells duplicates, as people read it."""
     known = exchange.deduplication
-    return "" if known is None else printed(message.header(known.settings.header))
+    return "" if known is None else printed(message.header(known.header))
 
 
-def reason_for_nothing(asked: Asked, message: Message) -> str:
+def reason_for_nothing(asked: ExchangeStep, message: Message) -> str:
     exchange = asked.exchange
     keys = " or ".join(f"'{key}'" for key in message.keys)
     if asked.error:

@@ -20,7 +20,7 @@ from leveret.exchanges.selection import Selection, ends, has_selectors
 from leveret.queues.queue import Queue
 
 if TYPE_CHECKING:
-    from leveret.features.deduplication.deduplication import Identity
+    from leveret.exchanges.duplicates import Identity
     from leveret.message import Message
 
 ROUTES_MAX: Final = 131_072  # cached keys in a virtual host (0.5 KiB each at most); then the cache is cleared

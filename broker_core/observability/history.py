@@ -106,7 +106,7 @@ class Layers:
         )
 
 
-class Things:
+class HostObjects:
     """The objects of a virtual host at the beginning of a round, and the counts of those deleted before."""
 
     __slots__ = ("_listed_at", "exchanges", "host", "queues", "retired")
@@ -140,7 +140,7 @@ class History(Guest):
         self._series: dict[object, Series] = {}  # the one that changed longest ago comes first
         # objects without a series for want of room: the hash of their counts, and the tick
         self._idle: dict[object, tuple[int, int]] = {}
-        self._there: dict[VirtualHost, Things] = {}  # of the last round
+        self._there: dict[VirtualHost, HostObjects] = {}  # of the last round
         self._started_at = 0.0
         self._round: Generator[None, None, None]
         self._timer: Timer | None = None
@@ -186,7 +186,7 @@ class History(Guest):
         total = Counter(broker.retired_counters.total)
         # Objects deleted during the round are sampled all the same: the total has the counts of those deleted before
         # the round, and not theirs.
-        self._there = {host: self._there.get(host) or Things(host) for host in broker.hosts()}
+        self._there = {host: self._there.get(host) or HostObjects(host) for host in broker.hosts()}
         for things in self._there.values():
             things.look(broker.retired_counters.of(things.host.name))
         total += Counter({name: broker.events.counts[name.replace("_", ".")] for name in CHURN})
@@ -209,7 +209,7 @@ class History(Guest):
             del self._idle[thing]
 
     def _look_at_host(
-        self, tick: int, things: Things, sums: Counter[str], turn: Turn
+        self, tick: int, things: HostObjects, sums: Counter[str], turn: Turn
     ) -> Generator[None, None, None]:
         of_queues, of_exchanges = [0] * len(QUEUE), [0] * len(EXCHANGE)
         for queue in things.queues:

@@ -24,6 +24,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from leveret.arguments.checks import text
 from leveret.guests import Guest
+from leveret.observability.tracer import Traced
 from leveret.version import VERSION
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class Spans(Guest):
         self._arrived: OrderedDict[tuple[str, str, str], deque[int]] = OrderedDict()
 
     def virtual_host_added(self, host: QueueHost) -> None:
-        host.observe(SPANS, self)
+        if isinstance(host, Traced):
+            host.observe(SPANS, self)
 
     def close(self) -> None:
         """Send what was recorded. Takes as long as the collector needs, a few seconds at most."""

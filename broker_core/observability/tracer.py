@@ -53,7 +53,7 @@ class Traced:
             return
         self.observe(FIREHOSE, Firehose(self, Asking(self.broker)) if on else None)
         if self.broker.catalogue is not None:
-            self.broker.catalogue.keep_virtual_host(self.broker.virtual_hosts[self.name])
+            self.broker.catalogue.keep(self.broker.virtual_hosts[self.name])
         self.broker.events.happened("vhost.tracing.set", self.name, {"name": self.name, "tracing": on})
 
     def observe(self, name: str, observer: Observer | None) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from leveret.clock import Timers
-    from leveret.delivery import Delivery
-    from leveret.message import Message
 
 PORTION: Final = 20_000  # messages: 4 ms
 PAUSE_S: Final = 0.001  # between portions, for the broker's other work
 
-Pile: TypeAlias = "deque[Delivery] | list[Delivery] | list[Message]"
+
+class Pile(Protocol):
+    """Messages or deliveries that nothing else refers to."""
+
+    def __len__(self) -> int: ...
+
+    def pop(self) -> object: ...
 
 
 class DiscardedMessages:

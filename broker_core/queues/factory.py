@@ -45,14 +45,12 @@ def new_queue(
 ) -> Queue:
     """Return a new queue of the kind that its arguments ask for; the caller adds it to the virtual host."""
     type_ = queue_type(arguments)
-    said = host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments
-    if selector is not None:
-        sieve = FilteredQueue(*said)
-        sieve.selector = selector
-        return sieve
-    kind = KINDS[type_]
+    kind = FilteredQueue if selector is not None else KINDS[type_]
     if kind is WorkQueue:
         kind = work_queue_kind(limits)
     if kind is WorkQueue and type_ is QueueType.QUORUM:
         kind = QUORUM_KINDS[host.compat.quorum_priorities]
-    return kind(*said)
+    queue = kind(host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
+    if isinstance(queue, FilteredQueue) and selector is not None:
+        queue.selector = selector
+    return queue

@@ -37,7 +37,7 @@ from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
-    from leveret.features.deduplication.deduplication import Identity
+    from leveret.exchanges.duplicates import Identity
 
 log: Final = logging.getLogger("leveret.broker")
 
@@ -72,8 +72,9 @@ def hold(queue: Queue, message: Message, reason: str) -> None:
     held = queue.dead_letters
     if held is None:
         held = queue.dead_letters = HeldDeadLetters(queue)
-        if queue.settling.catalogue is not None:
-            queue.settling.catalogue.keep_dead_letters(queue)
+        catalogue = queue.settling.catalogue
+        if catalogue is not None and queue.virtual_host.queues.get(queue.name) is queue:
+            catalogue.keep(queue)
     held.push(noted(message, notes_of_death(int(queue.settling.clock.wall()), queue.name, message, reason)))
 
 

@@ -80,7 +80,7 @@ def turned_away(queue: WorkQueue, message: Message) -> bool:
     if queue.limits.overflow is Overflow.DROP_HEAD:  # it was dropped, as another would have been
         return True
     if queue.limits.overflow is Overflow.SELF_DESTRUCT:
-        queue.in_disuse().destroy()
+        queue.begin_auto_deletion().destroy()
         return True
     queue.count_refused()
     queue.settling.refused_by = queue.name

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
+from leveret.catalogue import QUEUE
 from leveret.clock import NEVER
 from leveret.delivery import Consumer, Delivery, Unanswered, weight
 from leveret.errors import Locked, Unsupported
 from leveret.exchanges.exchange_type import Destination
-from leveret.features.deduplication.deduplication import PresentMessages
 from leveret.limits import QueueLimits, QueueType
 from leveret.queues.observer import QueueObserver, joined
 from leveret.queues.slow_consumers import SlowConsumers
@@ -27,11 +27,10 @@ from leveret.values import Table
 
 if TYPE_CHECKING:
     from leveret.durability import Durability, Page, WaitingRow
-    from leveret.features.deduplication.deduplication import Deduplication
+    from leveret.exchanges.duplicates import Duplicates
     from leveret.message import Message
-    from leveret.queues.contract import Owner, QueueHost
-    from leveret.queues.held_dead_letters import HeldDeadLetters
-    from leveret.queues.schedule import Scheduled
+    from leveret.queues.contract import DeadLetters, Owner, QueueHost
+    from leveret.queues.scheduled import Scheduled
 
 # Reasons of death, as every protocol shows them (X030).
 REJECTED: Final = "rejected"
@@ -168,11 +167,11 @@ class Queue(Destination):
         self.declared_limits = limits  # of the arguments alone
         self.consumers: dict[Consumer, None] = {}  # in order of arrival; without browsers of a work queue
         self.notes: Table = NONE  # kept with it for its kind or a front-end (`VirtualHost.note`)
-        self.dead_letters: HeldDeadLetters | None = None  # created when the queue first holds one
+        self.dead_letters: DeadLetters | None = None  # created when the queue first holds one
         self.hidden = False  # not listed: it serves the broker's own purposes
         self.warned_cycle = False  # it has been logged that its dead letters come back
         self.used_at = self.settling.now
-        self.deduplication: Deduplication | None = None  # the ids that it knows, if it drops duplicates
+        self.deduplication: Duplicates | None = None  # the ids that it knows, if it drops duplicates
         self.observer: QueueObserver | None = None  # a recording
         self.slow_consumers: SlowConsumers | None = None  # the watch over them, once it has been asked for
         self.demand: Demand | None = None  # told after each dispatch; work queues only
@@ -185,6 +184,10 @@ class Queue(Destination):
     def described(self) -> str:
         """Return the queue's name as it stands in error texts."""
         return f"queue '{self.name}' in vhost '{self.virtual_host.name}'"
+
+    @property
+    def stored_as(self) -> tuple[str, ...]:
+        return QUEUE, self.virtual_host.name, self.name
 
     def keep_in(self, journal: Durability, number: int) -> None:
         """Keep the queue and its messages in the store, under this number. Called before the queue is used."""
@@ -406,8 +409,8 @@ class Queue(Destination):
         """Return how many duplicates it has dropped."""
         return 0 if self.deduplication is None else self.deduplication.repeated
 
-    def deduplicate(self, known: Deduplication | None) -> None:
-        """Drop duplicates by the ids that `known` knows from now on, or drop none. Called before `apply`."""
+    def deduplicate(self, known: Duplicates | None) -> None:
+        """Drop duplicates by the ids that `known` knows from now on, or drop none."""
         self.deduplication = known
         self._tell_observers()
 
@@ -419,7 +422,7 @@ class Queue(Destination):
     def _tell_observers(self) -> None:
         known = self.deduplication
         self.entering = joined(known, self.observer)
-        self.present = joined(known if isinstance(known, PresentMessages) else None, self.observer)
+        self.present = joined(known if known is not None and known.of_present else None, self.observer)
 
     def touch(self) -> None:
         """Have the queue dispatch in the next settle, because something changed."""

@@ -9,7 +9,7 @@ treated alike. Nothing that waits here is a ready message: it is not delivered, 
 length count it.
 
 A durable message is an entry of its queue in the store like any other, and its due time is in a mark
-(`queues/mark.py`), which is in the same commit. When memory is short, messages that the store has are dropped from
+(`broker_core/mark.py`), which is in the same commit. When memory is short, messages that the store has are dropped from
 memory; what stays takes about 200 bytes for each, and a thread reads them when they are due. After a start all are on
 disk only.
 """
@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Final
 from leveret.clock import NEVER
 from leveret.delivery import Delivery, read_back
 from leveret.durability import PENDING, Page
+from leveret.mark import mark_of
 from leveret.queues.delays import due_ms_of
 from leveret.queues.discarded_messages import PAUSE_S
-from leveret.queues.mark import mark_of
 from leveret.queues.queue import EXPIRED
+from leveret.queues.scheduled import Scheduled
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
@@ -39,50 +40,6 @@ if TYPE_CHECKING:
 PORTION: Final = 4096  # messages that become ready at once: 10 ms
 READ_OCTETS: Final = 1 << 20  # bytes of bodies that are read at once; the last message may exceed it
 STALE_MIN: Final = 64  # entries of the heap that are not worth removing
-
-
-class Scheduled:
-    """A message that waits for a time. Without `delivery`, it is on disk only."""
-
-    __slots__ = (
-        "attempts",
-        "delivery",
-        "due",
-        "expires_at",
-        "is_early",
-        "number",
-        "position",
-        "redelivered",
-        "size",
-        "wakes_at",
-    )
-
-    def __init__(
-        self,
-        position: int,
-        size: int,
-        due: float,
-        expires_at: float,
-        attempts: int,
-        redelivered: bool,
-        number: int = 0,
-        delivery: Delivery | None = None,
-    ) -> None:
-        self.position = position
-        self.size = size  # bytes of its body
-        self.due = due  # monotonic seconds
-        self.expires_at = expires_at
-        self.wakes_at = min(due, expires_at)
-        self.attempts = attempts
-        self.redelivered = redelivered
-        self.number = number  # in the store, if it is on disk only
-        self.delivery = delivery
-        self.is_early = False  # it was made due before its time
-
-    def __lt__(self, other: Scheduled) -> bool:
-        if self.wakes_at != other.wakes_at:
-            return self.wakes_at < other.wakes_at
-        return self.position < other.position
 
 
 class Schedule:

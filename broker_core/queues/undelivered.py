@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from leveret.clock import Timer, Timers
-    from leveret.queues.held_dead_letters import HeldDeadLetters
 
 QUEUES: Final = 64  # queues whose dead letters are routed in one step: up to 10 ms
 STEP_S: Final = 0.1  # between steps, so that topology that changes all the time costs a tenth of it
+
+
+class Rerouted(Protocol):
+    """The dead letters of one queue."""
+
+    def route_again(self) -> None:
+        """Route those in hand anew in the next settle."""
 
 
 class Undelivered:
@@ -19,16 +25,16 @@ class Undelivered:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._waiting: dict[HeldDeadLetters, None] = {}
-        self._due: list[HeldDeadLetters] = []  # in this round, last first
+        self._waiting: dict[Rerouted, None] = {}
+        self._due: list[Rerouted] = []  # in this round, last first
         self._changed = False  # since this round began
         self._next_at = 0.0  # monotonic seconds
         self._timer: Timer | None = None
 
-    def join(self, held: HeldDeadLetters) -> None:
+    def join(self, held: Rerouted) -> None:
         self._waiting[held] = None
 
-    def leave(self, held: HeldDeadLetters) -> None:
+    def leave(self, held: Rerouted) -> None:
         self._waiting.pop(held, None)
 
     def topology_changed(self, now: float) -> None:

@@ -59,12 +59,14 @@ from leveret.queues.queue import (
     Queue,
 )
 from leveret.queues.round_robin import RoundRobin, ring_of, step_out
-from leveret.queues.schedule import Schedule, Scheduled, is_for_later, put_off
+from leveret.queues.schedule import Schedule, is_for_later, put_off
+from leveret.queues.scheduled import Scheduled
 from leveret.queues.search import Search, takes_now
 from leveret.values import Table
 
 if TYPE_CHECKING:
     from leveret.durability import Page, Stored, WaitingRow
+    from leveret.exchanges.duplicates import Duplicates
     from leveret.message import Message
     from leveret.queues.contract import Owner, QueueHost
     from leveret.queues.held_dead_letters import HeldDeadLetters
@@ -81,10 +83,10 @@ class WorkQueue(Queue):
 
     __slots__ = (
         "active",
+        "auto_deletion",
         "awaited",
         "backlog",
         "backoff",
-        "disuse",
         "expiring",
         "expiry",
         "lanes",
@@ -128,7 +130,7 @@ class WorkQueue(Queue):
         self.expiring = 0  # waiting messages that will expire
         self.rises = False  # a priority may make a difference, for which there is only one lane yet
         self.expiry: Expiry | None = None  # created with the first message that will expire
-        self.disuse: AutoDelete | None = None  # created when the queue may be deleted for lack of use
+        self.auto_deletion: AutoDelete | None = None  # created when the queue may be deleted for lack of use
         self.set_up()
         self.apply(limits)
 
@@ -151,17 +153,21 @@ class WorkQueue(Queue):
         self.sole = limits.single_active
         self.backoff = backoff_of(limits)
         self.reads_delays = limits.delayed_message
-        if self.disuse is not None or limits.expires_ms is not None:
-            self.in_disuse().watch()
+        if self.auto_deletion is not None or limits.expires_ms is not None:
+            self.begin_auto_deletion().watch()
         if self.dead_letters is not None:
             self.dead_letters.route_again()
         self.touch()
 
-    def in_disuse(self) -> AutoDelete:
+    def deduplicate(self, known: Duplicates | None) -> None:
+        super().deduplicate(known)
+        self.apply(self.limits)  # it is watched now, or need not be any more
+
+    def begin_auto_deletion(self) -> AutoDelete:
         """Return the queue's deletion rules for lack of use, created on the first call."""
-        if self.disuse is None:
-            self.disuse = AutoDelete(self)
-        return self.disuse
+        if self.auto_deletion is None:
+            self.auto_deletion = AutoDelete(self)
+        return self.auto_deletion
 
     def open_lanes(self) -> None:
         """Create the lanes, if there are none yet."""
@@ -742,13 +748,13 @@ class WorkQueue(Queue):
     # Time.
 
     def taken_up(self) -> None:
-        if self.disuse is not None:
-            self.disuse.returned()
+        if self.auto_deletion is not None:
+            self.auto_deletion.returned()
 
     def left_alone(self) -> None:
         is_lent = self.owner is not None and not self.exclusive
         if self.auto_delete and not (self.consumers or is_lent or self.deleted):
-            self.in_disuse().left()
+            self.begin_auto_deletion().left()
 
     def bury_all(self, reason: str = REJECTED) -> None:
         self.limits = attrs.evolve(self.limits, at_least_once=False)  # there is no later for a deleted queue
@@ -794,8 +800,8 @@ class WorkQueue(Queue):
         """Drop the messages and cancel the consumers, browsers included."""
         if self.expiry is not None:
             self.expiry.end()
-        if self.disuse is not None:
-            self.disuse.end()
+        if self.auto_deletion is not None:
+            self.auto_deletion.end()
         if self.overfull is not None:
             self.overfull.end()
         if self.schedule is not None:

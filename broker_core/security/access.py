@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import attrs
 
+from leveret.catalogue import PERMISSIONS, TOPIC_PERMISSIONS, USER, Named
 from leveret.errors import AccessRefused, LimitReached, NotFound, PreconditionFailed
 from leveret.limits import UserLimits
 from leveret.observability.events import Events
@@ -30,10 +31,10 @@ from leveret.security.users import Permission, Permissions, TopicPermissions, Us
 
 if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
+    from leveret.front_end import FrontEndInputs
     from leveret.security.http_users import HttpUsers
     from leveret.security.kerberos import Acceptor
     from leveret.security.ldap_users import LdapUsers
-    from leveret.security.remote_permissions import HeldInputs
     from leveret.security.scopes import Grants
     from leveret.security.tokens import Tokens
 
@@ -81,7 +82,7 @@ class Access:
         self.http_users: HttpUsers | None = None  # None: no server is asked about passwords
         self.ldap_users: LdapUsers | None = None  # None: no directory is
         self.kerberos: Acceptor | None = None  # None: tickets are not accepted
-        self.held_input: HeldInputs | None = None  # None: no server is asked for permissions
+        self.held_input: FrontEndInputs | None = None  # None: no server is asked for permissions
         self.scram_key = random_octets(KEY_SIZE)  # derives the salts of users that do not exist
         self.random_octets = random_octets
         self._users: dict[str, User] = {}
@@ -111,7 +112,7 @@ class Access:
         self._count_hash(before, -1)
         self._count_hash(user, 1)
         if self.catalogue is not None:
-            self.catalogue.keep_user(user)
+            self.catalogue.keep(user)
         self._tell_of_user(before, user)
         self._changed()
         if self.on_limits is not None and before is not None and before.limits != user.limits:
@@ -141,7 +142,7 @@ class Access:
             return False
         self._count_hash(gone, -1)
         if self.catalogue is not None:
-            self.catalogue.forget_user(name)
+            self.catalogue.forget(gone)
         self.events.happened("user.deleted", "", {"name": name})
         self._drop_permissions(lambda user, host: user == name)
         self._changed()
@@ -230,7 +231,7 @@ class Access:
             }
         return found
 
-    def require_held_inputs(self) -> HeldInputs:
+    def require_held_inputs(self) -> FrontEndInputs:
         """Return what lets the input of a connection wait for an answer. Raises LimitReached if nothing does."""
         if self.held_input is None:
             raise LimitReached("permissions cannot be asked for now")
@@ -263,8 +264,8 @@ class Access:
         if completed.scram is None or user.password.scram is not None:
             return
         self._users[name] = attrs.evolve(user, password=completed)
-        if self.catalogue is not None and self.catalogue.has("user", name):
-            self.catalogue.keep_user(self._users[name])
+        if self.catalogue is not None and self.catalogue.has(USER, name):
+            self.catalogue.keep(self._users[name])
 
     def may_connect(self, user: User, peer_is_loopback: bool) -> bool:
         """Return whether the user may connect from there: loopback users only from this machine (S008)."""
@@ -276,7 +277,7 @@ class Access:
         permissions = Permissions(configure, write, read)
         self.add_permissions(user, virtual_host, permissions)
         if self.catalogue is not None:
-            self.catalogue.keep_permissions(user, virtual_host, permissions)
+            self.catalogue.keep(Named((PERMISSIONS, user, virtual_host), permissions))
 
     def add_permissions(self, user: str, virtual_host: str, permissions: Permissions) -> None:
         """Set permissions of a user that may not exist yet. Raises PreconditionFailed if an expression is malformed."""
@@ -310,7 +311,8 @@ class Access:
         exchange, permissions = exchange or DEFAULT_EXCHANGE, TopicPermissions(write, read)
         self.add_topic_permissions(user, virtual_host, exchange, permissions)
         if self.catalogue is not None:
-            self.catalogue.keep_topic_permissions(user, virtual_host, exchange, permissions)
+            names = TOPIC_PERMISSIONS, user, virtual_host, exchange
+            self.catalogue.keep(Named(names, permissions))
 
     def add_topic_permissions(
         self, user: str, virtual_host: str, exchange: str, permissions: TopicPermissions
@@ -357,18 +359,18 @@ class Access:
 
     def _drop_plain_permissions(self, gone: Iterable[tuple[str, str]]) -> None:
         for key in gone:
-            del self._permissions[key]
+            permissions = self._permissions.pop(key)
             self.events.happened("permission.deleted", key[1], {"user": key[0], "vhost": key[1]})
             if self.catalogue is not None:
-                self.catalogue.forget_permissions(*key)
+                self.catalogue.forget(Named((PERMISSIONS, *key), permissions))
 
     def _drop_topic_permissions(self, gone: Iterable[tuple[str, str, str]]) -> None:
         for key in gone:
-            del self._topic_permissions[key]
+            permissions = self._topic_permissions.pop(key)
             facts = {"user": key[0], "vhost": key[1], "exchange": key[2]}
             self.events.happened("topic.permission.deleted", key[1], facts)
             if self.catalogue is not None:
-                self.catalogue.forget_topic_permissions(*key)
+                self.catalogue.forget(Named((TOPIC_PERMISSIONS, *key), permissions))
 
     def may_enter(self, user: User, virtual_host: str, address: str = "") -> bool:
         """Return whether the user has any permission record there (S015), or a scope.

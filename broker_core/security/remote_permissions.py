@@ -24,7 +24,6 @@ from leveret.security.scopes import Grants
 
 if TYPE_CHECKING:
     from leveret.clock import Clock, Timers
-    from leveret.front_end import FrontEnd
     from leveret.security.users import Accounts
 
 log: Final = logging.getLogger("leveret.security")
@@ -91,15 +90,6 @@ class HeldInputs(Protocol):
 
     def wait(self, pending: PendingAnswer, /) -> None:
         """Return when the answer is there. Raises LimitReached where nothing can stand still."""
-
-    def receive(self, front: FrontEnd, data: bytes, now: float, /) -> None:
-        """Have a front-end receive bytes, now or when its input goes on."""
-
-    def stands(self, front: FrontEnd, /) -> bool:
-        """Return whether the input of a front-end stands still."""
-
-    def abandon(self, front: FrontEnd, /) -> None:
-        """End what stands still, because the connection ends."""
 
 
 class RemotePermissions(ABC):

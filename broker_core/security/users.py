@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
+from leveret.catalogue import USER
 from leveret.errors import PreconditionFailed
 from leveret.limits import UserLimits
 from leveret.security.passwords import Hashing, PasswordHash
@@ -43,6 +44,10 @@ class User:
     limits: UserLimits = attrs.field(factory=UserLimits)
     scopes: Grants | None = None  # of the login: they decide instead of the permissions
     expires_at: float | None = None  # of that token, in seconds since the epoch
+
+    @property
+    def stored_as(self) -> tuple[str, ...]:
+        return USER, self.name
 
 
 @attrs.frozen

@@ -14,7 +14,7 @@ from leveret.durable.store import chunk
 from leveret.durable.store.commit_statement import VIEWS, as_list, as_marks, as_settled
 from leveret.durable.store.contract import Chunk, Commit, StoredChunk
 from leveret.durable.store.salvage import chunk_checksum
-from leveret.queues.mark import has_waiting
+from leveret.mark import has_waiting
 
 CHUNK: Final = "INSERT INTO chunks VALUES (?, ?, ?, ?)"
 AGAIN: Final = "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?)"

@@ -29,7 +29,7 @@ from leveret.durable.store.contract import (
     StoredChunk,
     StoreError,
 )
-from leveret.durable.store.segment import Looks, begun_by, longer, not_there
+from leveret.durable.store.segment import SegmentReader, begun_by, longer, not_there
 from leveret.selectors.bloom import BloomQuery
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class MemoryStore(Store):
         self.damaged: set[int] = set()  # chunks that are reported as damaged; set by tests
         self.given: list[Commit] = []  # neither durable nor failed yet, in order
         self.content = MemoryContent()
-        self._looks = Looks()
+        self._looks = SegmentReader()
         self._started = self._closed_properly = self._ended = False
         self._commits = 0
 
@@ -269,7 +269,7 @@ class MemorySegment:
 class ContentReader(Reader):
     """Reads durable content."""
 
-    def __init__(self, content: MemoryContent, damaged: set[int], looks: Looks) -> None:
+    def __init__(self, content: MemoryContent, damaged: set[int], looks: SegmentReader) -> None:
         self.content = content
         self._damaged = damaged
         self._looks = looks

@@ -41,8 +41,8 @@ def origin_said(message: Message, notes: Notes | None) -> list[object]:
     ]
 
 
-Looks: TypeAlias = "tuple[Encoding, bool, int, int | None, str | None, str | None, bool]"
-remembered: Final[dict[Looks, str]] = {}
+SegmentReader: TypeAlias = "tuple[Encoding, bool, int, int | None, str | None, str | None, bool]"
+remembered: Final[dict[SegmentReader, str]] = {}
 
 
 def remembered_origin(message: Message) -> str:

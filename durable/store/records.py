@@ -20,15 +20,6 @@ Names: TypeAlias = tuple[str, ...]
 NUMBER_MAX: Final = (1 << 32) - 1  # the largest that fits in a chunk
 
 # Kinds and names, besides those in catalogue.py.
-EXCHANGE: Final = "exchange"  # virtual host, name
-QUEUE: Final = "queue"  # virtual host, name
-ENDING_QUEUE: Final = "ending-queue"  # virtual host, name, number: deleted, and its messages go elsewhere
-LEASE: Final = "lease"  # virtual host, queue, reader
-STAGING: Final = "staging"  # virtual host, name
-BRANCH: Final = "branch"  # virtual host, name (`branch.xid_in`)
-UNSETTLED_MAP: Final = "unsettled-map"  # virtual host, role, user, container, link
-DEDUPLICATION: Final = "deduplication"  # virtual host, name, exchange or queue: the ids that it knows
-BINDING: Final = "binding"  # virtual host, number: keeps their order, and distinguishes equal ones
 LAST_NUMBER: Final = "last-number"  # of the queues': no number is used twice
 UNREADABLE: Final = "unreadable"  # key, checksum of its value: set aside because another object has its name
 

@@ -58,7 +58,7 @@ def found_in(stream: int, first: int, octets: int, until: int, read: Read) -> Sp
     """
     span = Span(stream, first, first, 0, 0, 0, 0)
     with suppress(DamagedError):  # it ends there
-        for at, head in Look(attrs.evolve(span, next=until, octets=octets), read).hop(0, first):
+        for at, head in SegmentFile(attrs.evolve(span, next=until, octets=octets), read).hop(0, first):
             span = attrs.evolve(
                 span,
                 next=head.next,
@@ -73,7 +73,7 @@ def found_in(stream: int, first: int, octets: int, until: int, read: Read) -> Sp
 # Reading.
 
 
-class Looks:
+class SegmentReader:
     """Reads segments, and caches the indexes of their blocks. For one thread."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Looks:
         """See `Reader.blocks`."""
         if offset >= min(until, span.next):
             return b""
-        look = Look(span, read)
+        look = SegmentFile(span, read)
         at, head = self._index(span).find(look, offset)
         found = read(at, max(head.octets, min(octets, span.octets - at)))
         if not is_whole(found, 0, head):
@@ -103,7 +103,7 @@ class Looks:
         """See `Reader.wanted`. Look at no more than BLOCKS blocks, and find READ_OCTETS bytes and a block at most."""
         if offset >= until:
             return BlockRange(until, until, 0)
-        look = Look(span, read)
+        look = SegmentFile(span, read)
         at, head = self._index(span).find(look, offset)
         first = after = offset
         octets = 0
@@ -125,7 +125,7 @@ class Looks:
 
     def offset_since(self, span: Span, read: Read, until: int, arrived: int) -> int:
         """See `Reader.offset_since`."""
-        return self._index(span).since(Look(span, read), until, arrived)
+        return self._index(span).since(SegmentFile(span, read), until, arrived)
 
     def _index(self, span: Span) -> Index:
         key = span.stream, span.first
@@ -139,7 +139,7 @@ class Looks:
         return index
 
 
-class Look:
+class SegmentFile:
     """A segment, and the function that reads its file."""
 
     __slots__ = ("read", "span")
@@ -230,7 +230,7 @@ class Index:
         self._latest = -1
         self._behind_damage = False  # the next block needs an entry: skipping does not reach it
 
-    def find(self, look: Look, offset: int) -> tuple[int, BlockHeader]:
+    def find(self, look: SegmentFile, offset: int) -> tuple[int, BlockHeader]:
         """Return the place and header of the block that has an offset. Raises DamagedError, StoreError."""
         self._extend(look, offset + 1)
         place = bisect_right(self._firsts, offset) - 1
@@ -246,7 +246,7 @@ class Index:
         next_first = self._firsts[place] if place < len(self._firsts) else self._next
         raise _lost(look.span, offset, next_first, why)
 
-    def since(self, look: Look, until: int, arrived: int) -> int:
+    def since(self, look: SegmentFile, until: int, arrived: int) -> int:
         """Return the first offset of the first block that arrived at `arrived` or later, or `until` if that is less."""
         self._extend(look, until, arrived)
         reached = 0
@@ -262,7 +262,7 @@ class Index:
                 continue  # after the damage there is another entry, if anything is readable there
         return until
 
-    def _extend(self, look: Look, until: int, arrived: int = FOREVER) -> None:
+    def _extend(self, look: SegmentFile, until: int, arrived: int = FOREVER) -> None:
         """Index the segment up to an offset, or to a block that arrived at `arrived` or later. Raises StoreError."""
         while self._to < look.span.octets and self._next < until and self._latest < arrived:
             try:
@@ -286,7 +286,7 @@ class Index:
 
 def gaps(span: Span, read: Read) -> Iterator[tuple[int, int, str]]:
     """Read all of a segment and yield what is unreadable: offsets from, up to, and why. Raises StoreError."""
-    looks, offset = Looks(), span.first
+    looks, offset = SegmentReader(), span.first
     while offset < span.next:
         try:
             octets = looks.blocks(span, read, offset, span.next, SEARCH_OCTETS)

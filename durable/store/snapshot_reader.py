@@ -14,7 +14,7 @@ from leveret.durable.store import chunk
 from leveret.durable.store.contract import BlockRange, Chunk, DamagedError, Reader, Span, StoreError
 from leveret.durable.store.database import is_trouble_of_disk
 from leveret.durable.store.logged_changes import LoggedChanges, LoggedChunks
-from leveret.durable.store.segment import Looks, Read, not_there
+from leveret.durable.store.segment import Read, SegmentReader, not_there
 from leveret.durable.store.segments import Segments
 from leveret.selectors.bloom import BloomQuery
 
@@ -35,7 +35,7 @@ class SnapshotReader(Reader):
         self._connection = connection
         self._aside = aside
         self._segments = segments
-        self._looks = Looks()
+        self._looks = SegmentReader()
         self._logged = logged
         self._recent = LoggedChunks({}, {})
 

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 
 import attrs
 
+from leveret.catalogue import BRANCH, DEDUPLICATION, ENDING_QUEUE, EXCHANGE, LEASE, QUEUE, STAGING
 from leveret.durable.store import chunk, redo_log, salvage, wal_tail
 from leveret.durable.store.backup import Progress, Snapshot
 from leveret.durable.store.contract import DamagedError, Span, StoredChunk, StoreError
@@ -30,17 +31,7 @@ from leveret.durable.store.database import (
     state_of,
 )
 from leveret.durable.store.folder import MESSAGES, META, STREAMS, BadFolder, holder, require
-from leveret.durable.store.records import (
-    BRANCH,
-    DEDUPLICATION,
-    ENDING_QUEUE,
-    EXCHANGE,
-    LEASE,
-    QUEUE,
-    STAGING,
-    json_in,
-    names_in,
-)
+from leveret.durable.store.records import json_in, names_in
 from leveret.durable.store.redo_log import ReadLog
 from leveret.durable.store.segment import gaps
 from leveret.durable.store.segments import Segments

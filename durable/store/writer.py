@@ -44,7 +44,7 @@ from leveret.durable.store.redo_log import ReadLog, RedoLog, octets_of
 from leveret.durable.store.redo_policy import RedoPolicy
 from leveret.durable.store.segments import SegmentChange, Segments
 from leveret.durable.store.writer_thread import End, Soon, WriterThread
-from leveret.queues.mark import has_waiting
+from leveret.mark import has_waiting
 
 IDLE_S: Final = 1.0  # without a commit, before the files are maintained
 FILL: Final = "update chunks set messages = ? where first = ? and length(messages) = 0 and entries = ?"

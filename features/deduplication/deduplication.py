@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from mypy_extensions import mypyc_attr
 
@@ -27,15 +27,16 @@ from leveret.arguments.deduplication_settings import (
     DeduplicationSettings,
     count_in,
 )
+from leveret.catalogue import DEDUPLICATION
+from leveret.exchanges.duplicates import Duplicates, Identity
 from leveret.features.deduplication.digest_table import NUMBER_OCTETS
 from leveret.features.deduplication.digests import digest_of, new_key
 from leveret.features.deduplication.present_ids import PresentIds
 from leveret.features.deduplication.recent_ids import FOR_EVER, RecentIds
-from leveret.queues.observer import QueueObserver
 
 if TYPE_CHECKING:
     from leveret.delivery import Delivery
-    from leveret.durability import KeptIds, KnownIds
+    from leveret.durability import KeptIds
     from leveret.exchanges.contract import Host
     from leveret.exchanges.exchange_type import Destination, Exchange
     from leveret.message import Message
@@ -47,18 +48,8 @@ LOOKED_AT: Final = (
 )
 
 
-class Identity:
-    """The id of one message."""
-
-    __slots__ = ("digest", "ttl_ms")
-
-    def __init__(self, digest: bytes, ttl_ms: int) -> None:
-        self.digest = digest
-        self.ttl_ms = ttl_ms  # how long it is known; 0: without end
-
-
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Deduplication(QueueObserver):
+class Deduplication(Duplicates):
     """The ids that one exchange or queue knows, and what it does with them."""
 
     __slots__ = (
@@ -71,15 +62,16 @@ class Deduplication(QueueObserver):
         "kept",
         "key",
         "name",
-        "number",
-        "repeated",
+        "owner",
         "settings",
         "virtual_host",
     )
 
     def __init__(self, host: Host, owner: Destination, settings: DeduplicationSettings) -> None:
+        super().__init__()
         self._broker = broker = host.broker
         self.virtual_host = host.name
+        self.owner = owner
         self.name = owner.name
         self.described = f"deduplication of {owner.kind} '{owner.name}' in vhost '{host.name}'"
         self._ahead_ms = (broker.clock.wall() - broker.clock.now()) * 1000
@@ -88,9 +80,7 @@ class Deduplication(QueueObserver):
         self._new: list[Identity | None] = []  # the ids of a run that is being pushed
         self.settings = settings
         self.key = new_key()  # of the digests
-        self.number = 0  # in the store; 0: the ids are in memory only
         self.kept: KeptIds | None = None  # the ids on disk
-        self.repeated = 0  # duplicates that were dropped
 
     # Messages.
 
@@ -111,6 +101,10 @@ class Deduplication(QueueObserver):
         own_ms = count_in(message.header(TTL))
         ttl_ms = own_ms if own_ms is not None and 0 < own_ms <= COUNT_MAX else self.settings.ttl_ms or 0
         return Identity(digest_of(self.key, value), ttl_ms)
+
+    @property
+    def header(self) -> str:
+        return self.settings.header
 
     def new_in(self, messages: list[Message]) -> list[Identity | None]:
         """Return the ids of the messages at the beginning of a run that are no duplicates, nor of each other.
@@ -140,14 +134,6 @@ class Deduplication(QueueObserver):
         """Know the id, which is new, of a message that a queue has taken in."""
         raise NotImplementedError
 
-    def knows(self, identity: Identity) -> bool:
-        """Return whether a message with this id would be a duplicate now."""
-        raise NotImplementedError
-
-    def admits(self, message: Message) -> bool:
-        """Return whether a queue takes this message in: it is no duplicate, or a dead letter that comes back."""
-        raise NotImplementedError
-
     def repeats(self, identity: Identity) -> bool:
         """Return whether a message with this id is a duplicate. It is counted, and confirmed after the first one."""
         if not self.knows(identity):
@@ -164,6 +150,10 @@ class Deduplication(QueueObserver):
     # The store.
 
     @property
+    def stored_as(self) -> tuple[str, ...]:
+        return DEDUPLICATION, self.virtual_host, self.name, self.owner.kind
+
+    @property
     def wants_disk(self) -> bool:
         """Return whether the ids are to outlive the node, if what they belong to does."""
         return self.settings.persistence != MEMORY
@@ -173,12 +163,15 @@ class Deduplication(QueueObserver):
         self.kept, self.number = kept, number
 
     @property
-    def known_ids(self) -> KnownIds:
+    def known_ids(self) -> RecentIds | PresentIds:
         """Return the ids in memory, to be written to disk once more."""
         raise NotImplementedError
 
+    def found(self, places: Iterable[int]) -> None:
+        """Called at a start, before `take_back`, with the places of messages that are in the queue."""
+
     def take_back(self, records: Sequence[bytes]) -> None:
-        """Know the ids again that are in the store, in the order of their numbers (`durable/id_log.py`)."""
+        """Know the ids again that are in the store, in the order of their numbers (`id_log.py`)."""
         raise NotImplementedError
 
     def obey(self, settings: DeduplicationSettings) -> None:
@@ -235,18 +228,12 @@ class RecentMessages(Deduplication):
         if is_kept and self.kept is not None:
             self.kept.keep(number, end_ms, identity.digest)
 
-    def remember_all(self, identities: list[Identity | None], durable: bool) -> None:
-        """Know the ids of a run of messages from now on; None has none. `durable`: as for `remember`."""
-        for identity in identities:
-            if identity is not None:
-                self.remember(identity, durable)
-
     def obey(self, settings: DeduplicationSettings) -> None:
         super().obey(settings)
         self.ids.size = settings.size or SIZE_DEFAULT
 
     @property
-    def known_ids(self) -> KnownIds:
+    def known_ids(self) -> RecentIds | PresentIds:
         return self.ids
 
     def take_back(self, records: Sequence[bytes]) -> None:
@@ -297,6 +284,7 @@ class PresentMessages(Deduplication):
     """Deduplication by the ids of the messages that are in a queue."""
 
     __slots__ = ("_found", "_queue", "ids")
+    of_present: ClassVar[bool] = True
 
     def __init__(self, host: Host, owner: WorkQueue, settings: DeduplicationSettings) -> None:
         super().__init__(host, owner, settings)
@@ -333,11 +321,10 @@ class PresentMessages(Deduplication):
         return None
 
     @property
-    def known_ids(self) -> KnownIds:
+    def known_ids(self) -> RecentIds | PresentIds:
         return self.ids
 
     def found(self, places: Iterable[int]) -> None:
-        """Called at a start, before `take_back`, with the places of messages that are there."""
         self._found.update(places)
 
     def take_back(self, records: Sequence[bytes]) -> None:

@@ -31,9 +31,9 @@ from leveret.features.federation.hops import (
 from leveret.values import Int16, Int64, Table, Value
 
 if TYPE_CHECKING:
+    from leveret.config.amqp_uri import Uri
     from leveret.exchanges.exchange_type import Binding, Exchange
     from leveret.features.federation.upstream import Upstream
-    from leveret.features.shovels.uri import Uri
     from leveret.message import Message
     from leveret.queues.queue import Queue
 

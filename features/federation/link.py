@@ -7,20 +7,20 @@ from collections.abc import Callable
 from hashlib import blake2b
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from leveret.config.amqp_uri import parse
 from leveret.features.federation.local import LocalExchangeFeed, LocalQueueFeed
 from leveret.features.shovels.definition import Definition, EndSettings
 from leveret.features.shovels.ends import DestinationEnd, ExchangeFeedEnd, Journey, QueueFeedEnd, SourceEnd
 from leveret.features.shovels.local import LocalDestination
 from leveret.features.shovels.transfer import TURN_S, Transfer
-from leveret.features.shovels.uri import parse
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
     from leveret.clock import Timer
+    from leveret.config.amqp_uri import Uri
     from leveret.exchanges.exchange_type import Binding
     from leveret.features.federation.feed import ExchangeFeed, QueueFeed
     from leveret.features.federation.upstream import Upstream
-    from leveret.features.shovels.uri import Uri
 
 HERE: Final = parse("amqp://")
 

@@ -18,11 +18,11 @@ from leveret.values import Table
 
 if TYPE_CHECKING:
     from leveret.client import Client
+    from leveret.config.amqp_uri import Uri
     from leveret.delivery import Delivery
     from leveret.exchanges.exchange_type import Binding
     from leveret.features.federation.feed import ExchangeFeed, QueueFeed
     from leveret.features.shovels.ends import EndListener, Journey
-    from leveret.features.shovels.uri import Uri
     from leveret.queues.queue import Queue
 
 FANOUT: Final = "fanout"

@@ -10,9 +10,9 @@ from typing import Final
 
 import attrs
 
+from leveret.config.amqp_uri import Uri
 from leveret.errors import PreconditionFailed
-from leveret.features.shovels.definition import AckMode, Said, object_in, require_known
-from leveret.features.shovels.uri import Uri
+from leveret.features.shovels.definition import AckMode, ParameterReader, object_in, require_known
 from leveret.values import Json
 
 MAX_HOPS: Final = 1
@@ -77,7 +77,7 @@ def upstream_of(name: str, value: Json, settings: Mapping[str, Json] | None = No
     given = object_in(value, "an upstream")
     for key in given:
         require_known(key, KEYS)
-    said = Said({**given, **(settings or {})})
+    said = ParameterReader({**given, **(settings or {})})
     prefetch, reconnect_s = said.prefetch("prefetch-count"), said.reconnect_s()
     hops = said.number("max-hops", MAX_HOPS, HOPS_MAX)
     if hops != int(hops) or hops < 1:

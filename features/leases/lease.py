@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from leveret.catalogue import LEASE
 from leveret.errors import Failure, NotFound, PreconditionFailed, TooMany, no_queue
 from leveret.features.leases.release import Release
 from leveret.features.leases.reservation import Reservation
@@ -67,10 +68,6 @@ class Leases(Guest):
     def reserved(self, queue: Queue) -> int:
         return sum(lease.messages for lease in self.found.values() if lease.queue is queue)
 
-    def began(self) -> None:
-        for lease in self.found.values():
-            lease.begin()
-
 
 class Busy(Failure):
     """Another operation has to finish first; the request may be repeated."""
@@ -109,6 +106,10 @@ class Lease:
         self._lookouts: dict[Callable[[], None], None] = {}
 
     @property
+    def stored_as(self) -> tuple[str, ...]:
+        return LEASE, self.queue.virtual_host.name, self.queue.name, self.reader
+
+    @property
     def described(self) -> str:
         """The lease as error texts name it."""
         return f"lease '{self.reader}' of {self.queue.described}"
@@ -145,7 +146,7 @@ class Lease:
     def _keep(self) -> None:
         catalogue = self.queue.settling.catalogue
         if catalogue is not None:
-            catalogue.keep_lease(self)
+            catalogue.keep(self)
 
     @property
     def closed_commit(self) -> int:
@@ -287,7 +288,7 @@ class Lease:
         settling = self.queue.settling
         self.stop(no_queue(self.queue.name, self.queue.virtual_host.name))
         if settling.catalogue is not None:
-            settling.catalogue.forget_lease(self)
+            settling.catalogue.forget(self)
         settling.discarded.add(self.log.end(), settling.now)
         self.log = MemoryLog()
         self._committed()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.durable.object_records import binding_record
 from leveret.durable.store.typed_json import written_table, written_text
 from leveret.queues.filtered import FilteredQueue
 from leveret.values import Json
 
 if TYPE_CHECKING:
-    from leveret.exchanges.exchange_type import Exchange
+    from leveret.exchanges.exchange_type import Binding, Exchange
     from leveret.policy import Policy
     from leveret.queues.queue import Queue
     from leveret.virtual_host import VirtualHost
@@ -22,7 +21,7 @@ def topology_json(host: VirtualHost) -> dict[str, Json]:
     return {
         "exchanges": [exchange_json(each) for each in host.exchanges.values() if each.name],
         "queues": [queue_json(each) for each in host.queues.values()],
-        "bindings": [binding_record(each) for each in host.bindings()],
+        "bindings": [binding_json(each) for each in host.bindings()],
         "policies": [policy_json(each) for each in policies.list(host.name)],
         "operator_policies": [policy_json(each) for each in policies.list_operator(host.name)],
     }
@@ -49,6 +48,16 @@ def queue_json(queue: Queue) -> dict[str, Json]:
         "paused": queue.paused,
         "selector": written_text(queue.selector.text) if isinstance(queue, FilteredQueue) else None,
         "arguments": written_table(queue.arguments),
+    }
+
+
+def binding_json(binding: Binding) -> dict[str, Json]:
+    return {
+        "source": written_text(binding.source.name),
+        "to": binding.end.kind,
+        "destination": written_text(binding.end.name),
+        "key": written_text(binding.key),
+        "arguments": written_table(binding.arguments),
     }
 
 

@@ -34,6 +34,7 @@ from leveret.exchanges.missing import missing
 from leveret.features.recording import description
 from leveret.features.recording.records import RecordKind, SessionRecord
 from leveret.features.recording.redaction import digest, read
+from leveret.features.standard import equip
 from leveret.limits import Overflow, QueueLimits
 from leveret.message import Message
 from leveret.policy import ApplyTo, Policy
@@ -245,7 +246,7 @@ class Player:
         exchange = Exchange(self.host, name, kind, *flags, said.table("arguments"))
         self.host.add_exchange(exchange)
         if broker.catalogue is not None:
-            broker.catalogue.keep_exchange(exchange)
+            broker.catalogue.keep(exchange)
 
     def _declare_queue(self, said: ObjectRecord) -> None:
         name, arguments = said.text("name"), said.table("arguments")
@@ -614,7 +615,7 @@ def fresh_player(
 ) -> Player:
     """Return a player into a new broker in this process, in memory, whose time is that of the recording."""
     chosen = types if seed is None else {known: seeded(kind, seed) for known, kind in types.items()}
-    broker = Broker(ManualClock(wall=0.0), exchange_types=chosen)
+    broker = equip(Broker(ManualClock(wall=0.0), exchange_types=chosen))
     host = broker.virtual_hosts[name] = PlayedHost(broker, name)
     return Player(host, encoding_of, seed, contents)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import attrs
 
-from leveret.catalogue import SHOVEL, UPSTREAM
+from leveret.catalogue import SHOVEL, UPSTREAM, Named
 from leveret.guests import Guest
 from leveret.values import Json
 
@@ -39,13 +39,13 @@ class Component(ABC):
     def _record(self, virtual_host: str, name: str, value: Json, user: str) -> None:
         """Keep a parameter that was set in the store, and tell of it."""
         if self._broker.catalogue is not None:
-            self._broker.catalogue.keep_component_parameter(self.component, virtual_host, name, value, user)
+            self._broker.catalogue.keep(Named((self.component, virtual_host, name), (value, user)))
         self._tell("parameter.set", virtual_host, name)
 
     def _erase(self, virtual_host: str, name: str) -> None:
         """Have the store forget a parameter that was deleted, and tell of it."""
         if self._broker.catalogue is not None:
-            self._broker.catalogue.forget_component_parameter(self.component, virtual_host, name)
+            self._broker.catalogue.forget(Named((self.component, virtual_host, name), None))
         self._tell("parameter.cleared", virtual_host, name)
 
     def _tell(self, event: str, virtual_host: str, name: str) -> None:

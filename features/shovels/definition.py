@@ -12,8 +12,8 @@ from typing import Final
 
 import attrs
 
+from leveret.config.amqp_uri import Uri, hidden, is_hidden, parse
 from leveret.errors import PreconditionFailed
-from leveret.features.shovels.uri import Uri, hidden, is_hidden, parse
 from leveret.values import Json, Table
 
 PREFETCH: Final = 1000
@@ -119,7 +119,7 @@ def object_in(value: Json, what: str) -> Mapping[str, Json]:
     return value
 
 
-def _known(value: Mapping[str, Json]) -> Said:
+def _known(value: Mapping[str, Json]) -> ParameterReader:
     """Return the value with today's names of keys. Raises PreconditionFailed for unknown ones."""
     said: dict[str, Json] = {}
     for name, item in value.items():
@@ -128,7 +128,7 @@ def _known(value: Mapping[str, Json]) -> Said:
             raise PreconditionFailed(f"key '{key}' is not supported: {UNSUPPORTED[key]}")
         require_known(key, KEYS)
         said[key] = item
-    return Said(said)
+    return ParameterReader(said)
 
 
 def require_known(key: str, keys: Sequence[str]) -> None:
@@ -139,7 +139,7 @@ def require_known(key: str, keys: Sequence[str]) -> None:
         raise PreconditionFailed(f"key '{key[:100]}' is not known{meant}")
 
 
-class Said:
+class ParameterReader:
     """The keys of a parameter, each read with its checks. All methods raise PreconditionFailed."""
 
     def __init__(self, value: Mapping[str, Json]) -> None:

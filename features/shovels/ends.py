@@ -13,10 +13,10 @@ from leveret.message import Message
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
+    from leveret.config.amqp_uri import Uri
     from leveret.exchanges.exchange_type import Binding
     from leveret.features.federation.feed import ExchangeFeed, QueueFeed
     from leveret.features.shovels.definition import Definition, EndSettings
-    from leveret.features.shovels.uri import Uri
 
 
 @attrs.frozen

@@ -20,8 +20,8 @@ from leveret.observability.connection_stats import ConsumerFacts
 from leveret.queues.queue import Queue
 
 if TYPE_CHECKING:
+    from leveret.config.amqp_uri import Uri
     from leveret.features.shovels.definition import EndSettings
-    from leveret.features.shovels.uri import Uri
     from leveret.publishing.publish_rate import PublishRate
 
 DEFAULT: Final = ""  # the exchange

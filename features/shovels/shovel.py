@@ -13,7 +13,7 @@ from leveret.message import Message
 from leveret.values import Timestamp, Value
 
 if TYPE_CHECKING:
-    from leveret.features.shovels.uri import Uri
+    from leveret.config.amqp_uri import Uri
 
 SHOVELLED: Final = "x-shovelled"
 SHOVELLED_AT: Final = "x-shovelled-timestamp"

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.errors import Failure, Unsupported
 from leveret.features.shovels.definition import AckMode
-from leveret.features.shovels.ends import DestinationEnd, EndListener, Journey, SourceEnd, settles
+from leveret.features.shovels.ends import DestinationEnd, EndListener, Journey, RemoteEnds, SourceEnd, settles
 from leveret.message import Message
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
-    from leveret.features.shovels.ends import RemoteEnds
-    from leveret.features.shovels.uri import Uri
+    from leveret.config.amqp_uri import Uri
 
 TURN_S: Final = 0.001  # between a report of an end and the step that deals with it
 START_S: Final = 0.01
@@ -68,10 +67,11 @@ class Transfer(EndListener):
 
     def _remote_ends(self) -> RemoteEnds:
         """Return what makes ends on other brokers. Raises Unsupported if no protocol can."""
-        ends = self._broker.remote_ends
-        if ends is None:
+        if self._broker.remote_ends is None:
             raise Unsupported("no protocol of this node connects to other brokers")
-        return ends()
+        ends = self._broker.remote_ends()
+        assert isinstance(ends, RemoteEnds), "a protocol promises this"
+        return ends
 
     @property
     @abstractmethod

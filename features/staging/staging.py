@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
+from leveret.catalogue import STAGING
 from leveret.errors import NotAllowed, NotFound, TooMany
 from leveret.features.staging.batch import (
     COMMITTED,
@@ -78,10 +79,6 @@ class Stagings(Guest):
     def __init__(self, host: VirtualHost) -> None:
         self.found: dict[str, Staging] = {}  # by name
 
-    def began(self) -> None:
-        for staging in self.found.values():
-            staging.begin()
-
     def close(self) -> None:
         for name in list(self.found):
             self.found.pop(name).end()
@@ -124,13 +121,19 @@ class Staging:
         self._timer: Timer | None = None
 
     @property
+    def stored_as(self) -> tuple[str, ...]:
+        return STAGING, self.virtual_host.name, self.name
+
+    @property
     def described(self) -> str:
         """The staging as error texts name it."""
         return f"staging '{self.name}' in vhost '{self.virtual_host.name}'"
 
     def keep_in(self, journal: Journal, number: int) -> None:
         """Keep the staging in the store; called before it is used."""
-        from leveret.durable.block_row_source import BlockRowSource  # a node in memory does not need it
+        from leveret.features.staging.block_row_source import (
+            BlockRowSource,
+        )  # a node in memory does not need it
 
         self.number = number
         self.log = log = journal.open_log(number, self.described, self._committed)
@@ -164,7 +167,7 @@ class Staging:
         broker.timers.cancel(self._timer)
         self.pouring.end()
         if broker.catalogue is not None:
-            broker.catalogue.forget_staging(self)
+            broker.catalogue.forget(self)
         broker.discarded.add(self.log.end(), broker.now)
         self.log = MemoryLog()
         self._staged.clear()
@@ -384,7 +387,7 @@ def new_staging(host: VirtualHost, name: str, user: str) -> Staging:
         raise Full(f"there are {STAGINGS_MAX} stagings in vhost '{host.name}' already")
     staging = stagings_of(host)[name] = Staging(host, name, user)
     if host.broker.catalogue is not None:
-        host.broker.catalogue.keep_staging(staging)
+        host.broker.catalogue.keep(staging)
     staging.begin()
     return staging
 

@@ -28,7 +28,6 @@ from leveret.transaction import Transaction, alive
 if TYPE_CHECKING:
     from leveret.clock import Timer
     from leveret.delivery import Delivery
-    from leveret.durable.journal import Journal
     from leveret.durable.store.contract import Span
     from leveret.exchanges.exchange_type import Exchange
     from leveret.exchanges.routing import Route
@@ -349,10 +348,6 @@ class Branch:
     def _is_abandoned(self, now: float) -> None:
         self.fail(Verdict.ROLLED_BACK)
         self.drop()
-
-    def keep_in(self, journal: Journal, number: int) -> None:
-        """Keep the branch in the store."""
-        self.prepared.keep_in(journal, number)
 
     def begin(self, spans: Iterable[Span]) -> None:
         """Recover the branch at a start, after its queues; `spans` are the segments of its log."""

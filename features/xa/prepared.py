@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from leveret.catalogue import BRANCH
 from leveret.clock import NEVER
 from leveret.delivery import Delivery
 from leveret.exchanges.routing import Route
@@ -64,19 +65,22 @@ class Outline:
 class Prepared:
     """The part of one branch that is on disk."""
 
-    __slots__ = ("_branch", "_is_kept", "log", "lost", "number", "outline")
+    __slots__ = ("branch", "log", "lost", "number", "outline")
 
     def __init__(self, branch: Branch) -> None:
-        self._branch = branch
-        self._is_kept = False
+        self.branch = branch
         self.log: Log | None = None
         self.number = 0  # in the store
         self.outline = Outline()
         self.lost = 0  # messages that could not be read after a restart
 
+    @property
+    def stored_as(self) -> tuple[str, ...]:
+        return BRANCH, self.branch.branches.host.name, str(self.branch.xid)
+
     def keep(self) -> None:
         """Write the branch and take its messages out of their queues, both in the open commit."""
-        branch = self._branch
+        branch = self.branch
         by_queue: dict[Queue, list[Delivery]] = {}
         for delivery in branch.accepted:
             if delivery.queue.has_entries and not delivery.queue.deleted:
@@ -90,7 +94,7 @@ class Prepared:
             queue.forget(deliveries)
 
     def _write(self, by_queue: dict[Queue, list[Delivery]]) -> None:
-        broker, branch = self._branch.branches.host.broker, self._branch
+        broker, branch = self.branch.branches.host.broker, self.branch
         paths, chosen = paths_of(branch.transaction.routes)
         accepted = tuple((queue.number, len(deliveries)) for queue, deliveries in by_queue.items())
         self.outline = Outline(accepted, paths)
@@ -104,19 +108,19 @@ class Prepared:
             append(message, wall, place)
 
     def keep_in(self, journal: Journal, number: int) -> None:
+        """Keep the branch in the store."""
         self.number = number
-        self.log = opened = journal.open_log(number, self._branch.described, lambda: None)
+        self.log = opened = journal.open_log(number, self.branch.described, lambda: None)
         opened.remembers = False
 
     def _keep_record(self) -> None:
-        catalogue = self._branch.branches.host.broker.catalogue
+        catalogue = self.branch.branches.host.broker.catalogue
         if catalogue is not None:
-            self._is_kept = True
-            catalogue.keep_branch(self._branch)
+            catalogue.keep(self)
 
     def put_back(self) -> None:
         """Put the accepted messages back into their queues, or where a deleted queue has them go."""
-        for delivery in self._branch.accepted:
+        for delivery in self.branch.accepted:
             if delivery.queue.deleted:
                 delivery.queue.release(delivery)
             else:
@@ -130,21 +134,16 @@ class Prepared:
     def forget(self) -> None:
         """Remove the branch from the store."""
         self._end_log()
-        catalogue = self._branch.branches.host.broker.catalogue
-        if self._is_kept and catalogue is not None:
-            self._is_kept = False
-            catalogue.forget_branch(self._branch)
+        catalogue = self.branch.branches.host.broker.catalogue
+        if catalogue is not None:
+            catalogue.forget(self)
+            self.number = 0
 
     def _end_log(self) -> None:
         if self.log is not None:
-            broker = self._branch.branches.host.broker
+            broker = self.branch.branches.host.broker
             broker.discarded.add(self.log.end(), broker.now)
             self.log = None
-
-    def restore(self, outline: Outline) -> None:
-        """Take over what the store has recorded."""
-        self.outline = outline
-        self._is_kept = True
 
     @property
     def is_there(self) -> bool:
@@ -155,7 +154,7 @@ class Prepared:
         """Read all messages into memory; called after the queues have been recovered."""
         from leveret.durable.journal import Journal  # a node in memory does not need it
 
-        host, outline = self._branch.branches.host, self.outline
+        host, outline = self.branch.branches.host, self.outline
         queues = {queue.number: queue for queue in host.queues.values() if queue.number}
         owners = [queues.get(number) for number, _ in outline.accepted]
         ends = list(accumulate(count for _, count in outline.accepted))
@@ -172,21 +171,19 @@ class Prepared:
                 if place == len(owners):
                     if (route := routes.get(position)) is None:
                         continue
-                    self._branch.transaction.routes.append(
-                        (route, message.repeated() if repeats else message)
-                    )
+                    self.branch.transaction.routes.append((route, message.repeated() if repeats else message))
                 elif isinstance(owner := owners[place], WorkQueue):
                     self._take_again(owner, position, message)
                 found += 1
         messages = self.log.sequences[PREPARED]
         self.lost = messages - found
         if self.lost:
-            log.error("%s has lost %d of its %d messages", self._branch.described, self.lost, messages)
+            log.error("%s has lost %d of its %d messages", self.branch.described, self.lost, messages)
 
     def _take_again(self, queue: WorkQueue, position: int, message: Message) -> None:
         delivery = delivery_at(position, message, queue)
         queue.set_aside(1, delivery.position + 1)
-        self._branch.accepted.append(delivery)
+        self.branch.accepted.append(delivery)
 
 
 def fresh(delivery: Delivery) -> Delivery:

@@ -46,6 +46,7 @@ from leveret.config.types import Problem, printed
 from leveret.errors import MISTAKES, Failure, PreconditionFailed
 from leveret.exchanges.exchange_type import ExchangeType
 from leveret.features.shovels.components import Connecting
+from leveret.features.standard import equip
 from leveret.front_end import Protocol
 from leveret.interceptors.chain import BadEntry, chain_of
 from leveret.limits import NodeLimits, QueueType, UserLimits, VirtualHostLimits
@@ -88,16 +89,18 @@ def broker(config: Config, exchange_types: Mapping[str, type[ExchangeType]], clo
     log.info("%s%s", memory.describe(), above)
     if (warning := memory.warning()) is not None:
         log.warning(warning)
-    made = Broker(
-        clock=clock,
-        exchange_types=exchange_types,
-        compat=config.compat.chosen,
-        node_limits=_node_limits(config),
-        alarms=Alarms((memory, disk)),
-        consumer_timeout_ms=config.limits.consumer_timeout_ms,
-        default_queue_type=_queue_type(config.node.default_queue_type),
-        events_in=config.events.virtual_host,
-        slow_call_s=config.plugins.slow_call_ms / 1000,
+    made = equip(
+        Broker(
+            clock=clock,
+            exchange_types=exchange_types,
+            compat=config.compat.chosen,
+            node_limits=_node_limits(config),
+            alarms=Alarms((memory, disk)),
+            consumer_timeout_ms=config.limits.consumer_timeout_ms,
+            default_queue_type=_queue_type(config.node.default_queue_type),
+            events_in=config.events.virtual_host,
+            slow_call_s=config.plugins.slow_call_ms / 1000,
+        )
     )
     made.publish_rates.set_per_connection(config.limits.publish_rate_per_connection)
     made.flow_credit = config.flow.credit

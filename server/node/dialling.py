@@ -17,7 +17,7 @@ from leveret.server.node.tls_socket import TlsSocket
 from leveret.server.node.transport import Transport
 
 if TYPE_CHECKING:
-    from leveret.features.shovels.uri import Uri
+    from leveret.config.amqp_uri import Uri
     from leveret.server.node.node import Node
 
 READ: Final = 65_536  # bytes at a time, during the TLS handshake

@@ -126,7 +126,7 @@ class Node(Batches):
         self._earlier = trio.Event()
         self._accepting = True  # False: the last attempt to accept a connection failed
         self._empty = trio.Event()  # set when the last connection has gone
-        self.door: Admission[Transport] = Admission(descriptors_max())
+        self.admission: Admission[Transport] = Admission(descriptors_max())
 
     # Start and end.
 
@@ -303,7 +303,9 @@ class Node(Batches):
         self._handed.refuse_the_rest()
         if self.term is not None:
             rules = RelayRules(self.term.listener_of, entrances)
-            self.listening += (Listener(door, ListenerRules((), relayed=rules)) for door in self.term.doors)
+            self.listening += (
+                Listener(admission, ListenerRules((), relayed=rules)) for admission in self.term.doors
+            )
 
     async def _accept(self, listener: Listener) -> None:
         with listener.socket, contextlib.suppress(trio.ClosedResourceError):
@@ -330,26 +332,26 @@ class Node(Batches):
         if (peer := welcomed(connected, listener)) is None:
             return
         limits, now = self.config.limits, trio.current_time()
-        why = self.door.refusal_of(connected.fileno()) or self.door.refusal(limits, now)
+        why = self.admission.refusal_of(connected.fileno()) or self.admission.refusal(limits, now)
         if not why and not entrance.names_clients:
-            why = self.door.refusal_from(peer.host, peer.loopback, limits, now)
+            why = self.admission.refusal_from(peer.host, peer.loopback, limits, now)
         if why:
             connected.close()
-            if line := self.door.refuse(why, now):
+            if line := self.admission.refuse(why, now):
                 log.warning("hung up on %s: %s", peer.name, line)
             return
         transport = Transport(self, connected, peer, entrance)
         self.transports[transport.outbox] = transport
         self._let_in(transport)
         if not entrance.names_clients:
-            self.door.came_from(transport, peer.host, peer.loopback)
+            self.admission.came_from(transport, peer.host, peer.loopback)
         self.start(transport.serve)
 
     def _let_in(self, transport: Transport) -> None:
         """Count the connection as not logged in; if there are too many of those, the oldest is closed."""
-        surplus = self.door.enter(transport, self.config.limits)
+        surplus = self.admission.enter(transport, self.config.limits)
         if surplus is not None:
-            if line := self.door.refuse(
+            if line := self.admission.refuse(
                 "too many connections whose users have not logged in", self.broker.clock.now()
             ):
                 log.warning("hung up on %s: %s", surplus.peer.name, line)

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from leveret.alarms import DiskMonitor
 from leveret.arguments.names import counted
 from leveret.config.store import POSTGRES
-from leveret.durable import recovery
-from leveret.durable import restoration as restoring
+from leveret.durable import recovery, restoration
 from leveret.durable.journal import Journal
 from leveret.durable.store.contract import Store, StoreError
+from leveret.features.kinds import KINDS
 from leveret.front_end import encodings_of
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Persistence:
 
     def restore(self) -> None:
         """Restore the declared objects; the configuration is laid over them later. Raises StoreError."""
-        restoring.restore(self._broker, self.journal)
+        restoration.restore(self._broker, self.journal, KINDS)
 
     def recover(self) -> None:
         """Return the stored messages to the restored queues, and let these begin to work. Raises StoreError."""
@@ -118,7 +118,7 @@ class Persistence:
                 "unclean shutdown: the node before this one did not stop by itself; what it had confirmed is here, and"
                 " messages of queues count as delivered before"
             )
-        restoring.begin(self._broker)
+        restoration.begin(self._broker, KINDS)
         for protocol in self._protocols:
             if protocol.restored is not None:
                 protocol.restored(self._broker)

@@ -347,10 +347,10 @@ class Transport(SocketIO, Connected):
     def _come_from(self, peer: Peer) -> None:
         """Take the client that the proxy names as the peer. Raises NotAdmitted."""
         self.peer = peer
-        door, limits = self.node.door, self.node.config.limits
-        if why := door.refusal_from(peer.host, peer.loopback, limits, self.node.broker.clock.now()):
+        admission, limits = self.node.admission, self.node.config.limits
+        if why := admission.refusal_from(peer.host, peer.loopback, limits, self.node.broker.clock.now()):
             raise NotAdmitted(why)
-        door.came_from(self, peer.host, peer.loopback)
+        admission.came_from(self, peer.host, peer.loopback)
 
     def _acquainted(self) -> None:
         """Called when the user has logged in."""
@@ -359,7 +359,7 @@ class Transport(SocketIO, Connected):
         self._leave_strangers()
 
     def _leave_strangers(self) -> None:
-        self.node.door.strangers.leave(self)
+        self.node.admission.strangers.leave(self)
         self.node.broker.timers.cancel(self._log_in_timer)
 
     def turn_away(self) -> None:

@@ -22,6 +22,8 @@ from leveret.durable.stored_catalogue import StoredCatalogue
 from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
 from leveret.exchanges.fanout import Fanout
 from leveret.exchanges.standard import STANDARD
+from leveret.features.kinds import KINDS
+from leveret.features.standard import equip
 from leveret.message import Facts, Message
 from leveret.protocols.amqp010.broker.encoding import ENCODING as ENCODING010
 from leveret.protocols.amqp091.broker.encoding import ENCODING as ENCODING091
@@ -65,18 +67,18 @@ class Site(Bench):
         compat = None if self.config == DEFAULTS else self.config.compat.chosen
         access = Access(random_octets=bytes)  # the built-in user's hash is made at each start
         super().__init__(
-            Broker(clock or ManualClock(), exchange_types=self.types, access=access, compat=compat)
+            equip(Broker(clock or ManualClock(), exchange_types=self.types, access=access, compat=compat))
         )
         known = (ENCODING, ENCODING010, ENCODING091)
         self.broker.encodings = {each.name: lambda each=each: each for each in known}  # type: ignore[misc]
         self.journal = Journal(self.store, self.broker, self.broker.encodings)
-        restore(self.broker, self.journal)
+        restore(self.broker, self.journal, KINDS)
         assert isinstance(self.broker.catalogue, StoredCatalogue)
         self.catalogue = self.broker.catalogue
         populate(self.broker, self.config)
         self.clock.advance(recovery_s)
         recovery.messages(self.broker, self.journal)
-        begin(self.broker)
+        begin(self.broker, KINDS)
         self.journal.start(lambda told: told())
         self.settle()
 

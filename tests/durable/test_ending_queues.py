@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from leveret.catalogue import ENDING_QUEUE, LEASE
 from leveret.config.config import parse
-from leveret.durable.store.records import ENDING_QUEUE, LEASE
 from leveret.features.leases.lease import opened
 from leveret.policy import Policy
 from leveret.queues.work_queue import WorkQueue

@@ -13,6 +13,7 @@ from leveret.durable.store import chunk
 from leveret.durable.store.memory import MemoryStore
 from leveret.exchanges.exchange_type import Exchange, ExchangeType
 from leveret.exchanges.standard import STANDARD
+from leveret.features.kinds import KINDS
 from leveret.message import Facts, Message
 from leveret.plugins.delayed_message import DelayedMessage
 from leveret.queues.stream import StreamQueue
@@ -35,7 +36,7 @@ class Site:
         self.limits = limits
         self.encoding = FakeEncoding(Properties())
         self.journal = Journal(self.store, self.broker, {"fake": lambda: self.encoding})
-        restoration.restore(self.broker, self.journal)
+        restoration.restore(self.broker, self.journal, KINDS)
         self.host = self.broker.add_virtual_host("/")
 
     def start(self) -> Site:

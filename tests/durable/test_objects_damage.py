@@ -359,6 +359,17 @@ def test_messages_of_a_queue_that_cannot_be_read_stay_in_the_store() -> None:
     assert waiting(last.again().host.queue("q-a")) == "1 2"
 
 
+def test_records_that_cannot_be_read_do_not_replace_each_other() -> None:
+    site = furnished()
+    for text in ("{", "["):
+        site.damage('["queue","/","q-a"]', text)
+        site = site.again()
+        site.queue("q-a")
+        site.settle()
+    kept = site.again().objects
+    assert [text for key, text in kept.items() if json.loads(key)[0] == "unreadable"] == ["{", "["]
+
+
 def test_a_queue_that_cannot_be_read_takes_its_number_along() -> None:
     """Another must not find its messages, even if nobody knows which was the last number."""
     site = furnished()

@@ -10,8 +10,7 @@ import pytest
 from leveret.durable.store.database import FORMAT, WAITING
 from leveret.durable.store.folder import BadFolder
 from leveret.durable.store.sqlite import SqliteStore
-from leveret.message import LOWEST, Facts, Message
-from leveret.queues.mark import (
+from leveret.mark import (
     ATTEMPTS_MAX,
     DUE_MAX_MS,
     attempts_in,
@@ -21,6 +20,7 @@ from leveret.queues.mark import (
     is_plain,
     mark_of,
 )
+from leveret.message import LOWEST, Facts, Message
 from leveret.queues.queue import Queue
 from leveret.queues.work_queue import WorkQueue
 from tests.core.fakes import FakeConsumer, fetched, waiting

@@ -20,6 +20,8 @@ from leveret.durable.journal import Journal
 from leveret.durable.restoration import restore
 from leveret.durable.store.memory import MemoryStore
 from leveret.exchanges.exchange_type import ExchangeType
+from leveret.features.kinds import KINDS
+from leveret.features.standard import equip
 from leveret.limits import NodeLimits
 from leveret.message import NO_FACTS, Facts, Message
 from leveret.outbox import Outbox
@@ -64,7 +66,7 @@ class CoreBench(Bench):
     def __init__(
         self, types: Mapping[str, type[ExchangeType]] | None = None, compat: Compat | None = None
     ) -> None:
-        super().__init__(Broker(ManualClock(), exchange_types=types, compat=compat))
+        super().__init__(equip(Broker(ManualClock(), exchange_types=types, compat=compat)))
         self.host = self.broker.add_virtual_host("/")
 
     def queue(self, name: str = "q", **said: Value) -> Queue:
@@ -112,15 +114,17 @@ class ClientBench(Bench):
         self.config: Config = parse(toml)
         limits = self.config.limits
         super().__init__(
-            Broker(
-                clock=ManualClock(),
-                exchange_types=exchange_types,
-                compat=self.config.compat.chosen,
-                node_limits=NodeLimits(
-                    limits.connections_max, limits.exchanges_max, limits.consumers_per_channel_max
-                ),
-                alarms=Alarms(monitors),
-                consumer_timeout_ms=limits.consumer_timeout_ms,
+            equip(
+                Broker(
+                    clock=ManualClock(),
+                    exchange_types=exchange_types,
+                    compat=self.config.compat.chosen,
+                    node_limits=NodeLimits(
+                        limits.connections_max, limits.exchanges_max, limits.consumers_per_channel_max
+                    ),
+                    alarms=Alarms(monitors),
+                    consumer_timeout_ms=limits.consumer_timeout_ms,
+                )
             )
         )
         populate(self.broker, self.config)
@@ -182,7 +186,7 @@ class StoredBench(ClientBench):
         known = (ENCODING010, ENCODING091, ENCODING10)
         encodings = {each.name: lambda each=each: each for each in known}  # type: ignore[misc]
         self.journal = Journal(self.store, self.broker, encodings)
-        restore(self.broker, self.journal)
+        restore(self.broker, self.journal, KINDS)
         recovery.messages(self.broker, self.journal)
         restored(self.broker)
         self.journal.start(lambda told: told())

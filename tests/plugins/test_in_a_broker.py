@@ -9,6 +9,7 @@ from leveret.clock import ManualClock
 from leveret.errors import PreconditionFailed
 from leveret.exchanges.exchange_type import ExchangeType
 from leveret.exchanges.standard import STANDARD
+from leveret.features.standard import equip
 from leveret.plugins.delayed_message import DelayedMessage
 from leveret.plugins.local_random import LocalRandom
 from leveret.plugins.recent_history import RecentHistory
@@ -30,7 +31,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def host(clock: ManualClock) -> VirtualHost:
-    return Broker(clock=clock, exchange_types=TYPES).add_virtual_host("/")
+    return equip(Broker(clock=clock, exchange_types=TYPES)).add_virtual_host("/")
 
 
 def pass_time(host: VirtualHost, clock: ManualClock, seconds: float) -> None:

@@ -10,10 +10,12 @@ from typing import Any, Final
 
 import attrs
 
+from leveret.catalogue import OPERATOR_POLICY, POLICY, QUEUE, Kept
 from leveret.clock import NEVER
 from leveret.delivery import Consumer, Delivery
 from leveret.durable.chunk_state import ChunkState
 from leveret.durable.journal import FlyingCommit, Journal
+from leveret.durable.kinds.kind import Numbered
 from leveret.durable.segment_log import SegmentLog
 from leveret.durable.store import database, redo_log, writer
 from leveret.durable.store.contract import Chunk, Commit
@@ -518,7 +520,13 @@ def room_unnoticed() -> Iterator[None]:
 
 def held_unwritten() -> Iterator[None]:
     """Dead letters that wait for room have no place on the disk."""
-    with replaced(StoredCatalogue, "keep_dead_letters", lambda self, queue: None):
+    give_number = StoredCatalogue.give_number
+
+    def to_others(self: StoredCatalogue, thing: Numbered) -> None:
+        if not isinstance(thing, HeldDeadLetters):
+            give_number(self, thing)
+
+    with replaced(StoredCatalogue, "give_number", to_others):
         yield
 
 
@@ -530,7 +538,13 @@ def policy_for_new_queues() -> Iterator[None]:
 
 def policy_unwritten() -> Iterator[None]:
     """A policy that was changed is what it was before, after a start."""
-    with replaced(StoredCatalogue, "keep_policy", lambda self, policy, operator: None):
+    keep = StoredCatalogue.keep
+
+    def keep_others(self: StoredCatalogue, thing: Kept) -> None:
+        if thing.stored_as[0] not in (POLICY, OPERATOR_POLICY):
+            keep(self, thing)
+
+    with replaced(StoredCatalogue, "keep", keep_others):
         yield
 
 
@@ -543,7 +557,13 @@ def one_over_the_limit() -> Iterator[None]:
 
 def queue_not_forgotten() -> Iterator[None]:
     """A queue that was deleted is there again after a start."""
-    with replaced(StoredCatalogue, "forget_queue", lambda self, queue: None):
+    forget = StoredCatalogue.forget
+
+    def forget_others(self: StoredCatalogue, thing: Kept) -> None:
+        if thing.stored_as[0] != QUEUE:
+            forget(self, thing)
+
+    with replaced(StoredCatalogue, "forget", forget_others):
         yield
 
 

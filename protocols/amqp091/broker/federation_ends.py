@@ -24,9 +24,9 @@ from leveret.protocols.amqp091.codec.wire import Method
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
+    from leveret.config.amqp_uri import Uri
     from leveret.exchanges.exchange_type import Binding
     from leveret.features.federation.feed import ExchangeFeed, QueueFeed
-    from leveret.features.shovels.uri import Uri
 
 Steps = Generator[tuple[Method, tuple[int, ...]], Method | None, None]
 """Yields a method and the codes with which it may be refused; is sent the answer, None if it was refused."""

@@ -31,8 +31,8 @@ from leveret.protocols.shared.broker.outbox_writer import OutboxWriter
 from leveret.version import VERSION
 
 if TYPE_CHECKING:
+    from leveret.config.amqp_uri import Uri
     from leveret.features.shovels.definition import EndSettings
-    from leveret.features.shovels.uri import Uri
     from leveret.outbox import Outbox
 
 TAG: Final = "shovel"

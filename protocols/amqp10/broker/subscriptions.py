@@ -52,7 +52,7 @@ SHARES: Final = "|"  # behind the subscription's name, in the name of a link tha
 
 
 @attrs.frozen
-class Wish:
+class SubscriptionTerms:
     """The subscription that a source asks for."""
 
     exchange: str
@@ -61,7 +61,7 @@ class Wish:
     durable: bool
 
     @classmethod
-    def met_by(cls, queue: Queue) -> Wish | None:
+    def met_by(cls, queue: Queue) -> SubscriptionTerms | None:
         """Return the wish that one of our queues fulfils, or None if it has no binding."""
         binding = next(iter(queue.virtual_host.bindings_to(queue)), None)
         if binding is None:
@@ -87,13 +87,15 @@ def attach(session: ServedSession, attach: p.Attach) -> Subscription | None:
     if meant.exchange is None:
         return None
     selector = sources.selector_of(source)
-    wish = Wish(meant.exchange, meant.key, None if selector is None else selector.text, source.durable > 0)
+    wish = SubscriptionTerms(
+        meant.exchange, meant.key, None if selector is None else selector.text, source.durable > 0
+    )
     key = _key(session, attach.name, source.capabilities, _lasts(source))
     if not _lasts(source) and SHARED not in source.capabilities:
         local = {"x-no-local": True} if sources.wants_no_local(source) else {}
         return Subscription(_subscribed_queue(session.client, "", wish, selector, local), key, source)
     found = _known(session, key)
-    if found is not None and Wish.met_by(found.queue) == wish:
+    if found is not None and SubscriptionTerms.met_by(found.queue) == wish:
         found.come_back(session.client, source)
         return found
     if found is not None:
@@ -129,7 +131,11 @@ def _queue_name(key: Key) -> str:
 
 
 def _subscribed_queue(
-    client: Client, name: str, wish: Wish, selector: Selector | None, arguments: Table | None = None
+    client: Client,
+    name: str,
+    wish: SubscriptionTerms,
+    selector: Selector | None,
+    arguments: Table | None = None,
 ) -> Queue:
     """Declare and bind a new queue; a queue without a name is for this connection alone."""
     queue = client.declare_queue(
@@ -150,7 +156,7 @@ def _known(session: ServedSession, key: Key) -> Subscription | None:
     if isinstance(known, Subscription) and not known.has_gone:
         return known
     queue = host.queues.get(_queue_name(key))
-    wish = None if queue is None else Wish.met_by(queue)
+    wish = None if queue is None else SubscriptionTerms.met_by(queue)
     if queue is None or wish is None:
         return None
     source = p.Source(
@@ -251,7 +257,7 @@ class Subscription(Terminus):
 
     def come_back(self, client: Client, source: p.Source | None = None) -> None:
         """Reuse the subscription for a new link, with this source or as it was. Raises Failure."""
-        queue, wish = self.queue, Wish.met_by(self.queue)
+        queue, wish = self.queue, SubscriptionTerms.met_by(self.queue)
         assert wish is not None
         client.readable_queue(queue.name)
         # A client that comes back needs the permissions for creating it, because it may also end it.
@@ -268,7 +274,7 @@ class Subscription(Terminus):
                 AmqpError(p.LINK_STOLEN, f"link '{consumer.link.name}' was attached elsewhere")
             )
 
-    def make_way(self, client: Client, wish: Wish) -> None:
+    def make_way(self, client: Client, wish: SubscriptionTerms) -> None:
         """Delete this subscription in favour of another one of the same name. Raises Failure or AmqpError.
 
         It stays as it is if the client is not permitted to have the other one.

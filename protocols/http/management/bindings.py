@@ -51,7 +51,7 @@ NO_ARGUMENTS: Final[Table] = {}
 
 
 @attrs.frozen
-class Bound:
+class ListedBinding:
     """A binding as it is listed, made by a client or implied by the default exchange."""
 
     host: str
@@ -66,16 +66,16 @@ class Bound:
         return properties_key(self.key, self.arguments)
 
 
-def made(binding: Binding) -> Bound:
+def made(binding: Binding) -> ListedBinding:
     source = binding.source
     warnings = binding.warnings()
     host = source.virtual_host.name
-    return Bound(host, source.name, binding.end, binding.key, binding.arguments, warnings)
+    return ListedBinding(host, source.name, binding.end, binding.key, binding.arguments, warnings)
 
 
-def implicit(queue: Queue) -> Bound:
+def implicit(queue: Queue) -> ListedBinding:
     """Return a queue's binding to the default exchange by its name."""
-    return Bound(queue.virtual_host.name, "", queue, queue.name, NO_ARGUMENTS)
+    return ListedBinding(queue.virtual_host.name, "", queue, queue.name, NO_ARGUMENTS)
 
 
 def properties_key(key: str, arguments: Table) -> str:
@@ -100,7 +100,7 @@ def digest(arguments: Table) -> str:
     return urlsafe_b64encode(sha256(said).digest()[:HASH_OCTETS]).decode()
 
 
-BINDING: Final[Fields[Bound]] = {
+BINDING: Final[Fields[ListedBinding]] = {
     "source": lambda each: each.source,
     "vhost": lambda each: each.host,
     "destination": lambda each: each.destination.name,
@@ -112,7 +112,7 @@ BINDING: Final[Fields[Bound]] = {
 }
 
 
-def order(each: Bound) -> tuple[str, str, bool, str, str, str]:
+def order(each: ListedBinding) -> tuple[str, str, bool, str, str, str]:
     target = each.destination
     return each.host, each.source, target.is_exchange, target.name, each.key, each.properties_key
 
@@ -120,25 +120,25 @@ def order(each: Bound) -> tuple[str, str, bool, str, str, str]:
 # Bindings found. Lists are copied at once where they could change between turns.
 
 
-def bindings_in(hosts: Iterable[VirtualHost]) -> Iterator[Bound]:
+def bindings_in(hosts: Iterable[VirtualHost]) -> Iterator[ListedBinding]:
     for host in hosts:
         yield from map(implicit, list(host.queues.values()))
         for exchange in list(host.exchanges.values()):
             yield from map(made, list(exchange.bindings))
 
 
-def bindings_from(exchange: Exchange) -> Iterator[Bound]:
+def bindings_from(exchange: Exchange) -> Iterator[ListedBinding]:
     if not exchange.name:
         return map(implicit, list(exchange.virtual_host.queues.values()))
     return map(made, list(exchange.bindings))
 
 
-def bindings_to(host: VirtualHost, destination: Destination) -> list[Bound]:
+def bindings_to(host: VirtualHost, destination: Destination) -> list[ListedBinding]:
     found = [made(binding) for binding in host.bindings_to(destination)]
     return [implicit(destination), *found] if isinstance(destination, Queue) else found
 
 
-def bindings_between(asked: Request, host: VirtualHost, is_exchange: bool) -> list[Bound]:
+def bindings_between(asked: Request, host: VirtualHost, is_exchange: bool) -> list[ListedBinding]:
     """Return the bindings from the source to the destination in the path; none, if either does not exist."""
     source = "" if asked.arguments["source"] == DEFAULT else asked.arguments["source"]
     place = host.exchanges if is_exchange else host.queues
@@ -148,7 +148,7 @@ def bindings_between(asked: Request, host: VirtualHost, is_exchange: bool) -> li
     return [each for each in bindings_to(host, destination) if each.source == source]
 
 
-def binding_named(asked: Request, host: VirtualHost, is_exchange: bool) -> Bound:
+def binding_named(asked: Request, host: VirtualHost, is_exchange: bool) -> ListedBinding:
     """Return the binding in the path. Raises NotFound."""
     for each in bindings_between(asked, host, is_exchange):
         if each.properties_key == asked.arguments["properties"]:
@@ -156,7 +156,7 @@ def binding_named(asked: Request, host: VirtualHost, is_exchange: bool) -> Bound
     raise not_there()
 
 
-def shown(asked: Request, found: Iterable[Bound]) -> Later:
+def shown(asked: Request, found: Iterable[ListedBinding]) -> Later:
     return listed(asked, found, BINDING, order, lambda each: each.destination.name)
 
 

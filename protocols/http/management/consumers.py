@@ -25,7 +25,7 @@ OF_HOST: Final = PATH + "/{vhost}"
 
 
 @attrs.frozen
-class Attached:
+class AttachedConsumer:
     """A consumer, and the facts that it reports."""
 
     consumer: Consumer
@@ -36,18 +36,18 @@ class Attached:
         return self.consumer.queue
 
 
-def attached_to(queue: Queue) -> list[Attached]:
-    return [Attached(consumer, consumer.facts()) for consumer in list(queue.consumers)]
+def attached_to(queue: Queue) -> list[AttachedConsumer]:
+    return [AttachedConsumer(consumer, consumer.facts()) for consumer in list(queue.consumers)]
 
 
-def attached_in(hosts: Iterable[VirtualHost]) -> Iterator[Attached | None]:
+def attached_in(hosts: Iterable[VirtualHost]) -> Iterator[AttachedConsumer | None]:
     """Yield the consumers of each queue as they are when it is reached."""
     for queue in [queue for host in hosts for queue in host.queues.values()]:
         yield None  # a step for the queue itself
         yield from attached_to(queue)
 
 
-def is_active(each: Attached) -> bool:
+def is_active(each: AttachedConsumer) -> bool:
     """Return whether the consumer gets messages: with a single active consumer, the others wait."""
     queue = each.queue
     if isinstance(queue, WorkQueue) and queue.limits.single_active:
@@ -57,7 +57,7 @@ def is_active(each: Attached) -> bool:
     return not each.consumer.suspended
 
 
-def activity(each: Attached) -> str:
+def activity(each: AttachedConsumer) -> str:
     queue = each.queue
     grouped = isinstance(queue, StreamQueue) and each.consumer in queue.group_of
     if grouped or (isinstance(queue, WorkQueue) and queue.limits.single_active):
@@ -72,7 +72,7 @@ def timeout_ms(consumer: Consumer) -> int:
     return consumer.queue.limits.consumer_timeout_ms or 0
 
 
-CONSUMER: Final[Fields[Attached]] = {
+CONSUMER: Final[Fields[AttachedConsumer]] = {
     "arguments": lambda each: as_json(each.consumer.arguments),
     "ack_required": lambda each: not each.consumer.settled,
     "active": is_active,
@@ -87,7 +87,7 @@ CONSUMER: Final[Fields[Attached]] = {
 }
 
 
-def fields(asked: Request) -> Fields[Attached]:
+def fields(asked: Request) -> Fields[AttachedConsumer]:
     directory = Directory(asked)
     return {**CONSUMER, "channel_details": lambda each: channel_details(each.facts, directory)}
 
@@ -109,18 +109,18 @@ def channel_details(facts: ConsumerFacts, directory: Directory) -> dict[str, Jso
     }
 
 
-def rows(asked: Request, consumers: Iterable[Attached]) -> list[Json]:
+def rows(asked: Request, consumers: Iterable[AttachedConsumer]) -> list[Json]:
     """Return all fields of some consumers, as details of a queue or channel."""
     table = fields(asked)
     return [row(each, table, ()) for each in consumers]
 
 
-def is_on(each: Attached, connection: str, number: int) -> bool:
+def is_on(each: AttachedConsumer, connection: str, number: int) -> bool:
     """Return whether a consumer belongs to a channel of a connection."""
     return each.facts.connection == connection and each.facts.channel == number
 
 
-def order(each: Attached) -> tuple[str, str, str, int, str]:
+def order(each: AttachedConsumer) -> tuple[str, str, str, int, str]:
     facts, queue = each.facts, each.queue
     return queue.virtual_host.name, queue.name, facts.connection, facts.channel, facts.tag
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from leveret.exchanges.exchange_type import Exchange
 from leveret.features.deduplication.deduplication import Deduplication
+from leveret.features.deduplication.deduplications import known_to
 from leveret.protocols.http.connection import Response
 from leveret.protocols.http.management.requester import answered, client_of, host_of, not_there, own_host_of
 from leveret.protocols.http.server.replies import json_response
@@ -46,9 +47,10 @@ def known_by(asked: Request, host: VirtualHost) -> Deduplication:
         found = host.exchanges.get("" if name == DEFAULT else name)
     elif asked.arguments["what"] == "queues":
         found = host.queues.get(name)
-    if found is None or found.deduplication is None:
+    known = None if found is None else known_to(found)
+    if known is None:
         raise not_there()
-    return found.deduplication
+    return known
 
 
 def tell(asked: Request) -> Response:

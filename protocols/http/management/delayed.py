@@ -19,7 +19,7 @@ from leveret.protocols.http.server.portioned_answers import turn_of
 from leveret.protocols.http.server.replies import json_response
 from leveret.protocols.http.server.request import Level, Refused, Request, Route
 from leveret.queues.queue import Queue
-from leveret.queues.schedule import Scheduled
+from leveret.queues.scheduled import Scheduled
 from leveret.values import Json
 
 ALL: Final = "/api/leveret/queues/{vhost}/{name}/delayed"

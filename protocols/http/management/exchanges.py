@@ -7,6 +7,7 @@ from typing import Final
 
 from leveret.config.file_objects import EXCHANGE as EXCHANGE_KIND
 from leveret.exchanges.exchange_type import Exchange
+from leveret.features.deduplication.deduplications import known_to
 from leveret.observability.counts import EXCHANGE as EXCHANGE_COUNTS
 from leveret.observability.counts import exchange_counts
 from leveret.protocols.http.connection import Later, Response
@@ -59,7 +60,7 @@ def fields(asked: Request) -> Fields[Exchange]:
 def detailed(asked: Request, found: Exchange) -> Fields[Exchange]:
     """Return all fields of one exchange; `incoming` and `outgoing` are empty, as with RabbitMQ's `rates_mode` basic."""
     nothing: Json = []
-    known = found.deduplication
+    known = known_to(found)
     more: Fields[Exchange] = {} if known is None else {"deduplication": lambda exchange: told_of(known)}
     return {
         **fields(asked),

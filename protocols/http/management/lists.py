@@ -43,7 +43,7 @@ ENCODER: Final = json.JSONEncoder(check_circular=False, separators=(",", ":"))  
 
 
 @attrs.frozen
-class Wish:
+class ListQuery:
     """The parameters of a request for a list."""
 
     page: int | None  # all pages if None
@@ -54,7 +54,7 @@ class Wish:
     columns: Sequence[Sequence[str]]  # paths; all columns if empty
 
     @classmethod
-    def of(cls, asked: Request) -> Wish:
+    def of(cls, asked: Request) -> ListQuery:
         """Read the parameters of a request. Raises Refused or PreconditionFailed if one is wrong."""
         sort = asked.one("sort", "")
         return cls(
@@ -133,14 +133,14 @@ def listed(
     returns the key of the natural order. `keys` compute parts of fields, such as `message_stats.publish`, without the
     rest, to sort by. Raises Refused or PreconditionFailed; a page that does not exist is refused in the answer.
     """
-    wish = Wish.of(asked)
+    wish = ListQuery.of(asked)
     place = _place(wish, fields, keys, order)
     return PortionedAnswer(asked.broker, _steps(asked, wish, things, fields, place, name), API).begin()
 
 
 def _steps(
     asked: Request,
-    wish: Wish,
+    wish: ListQuery,
     things: Iterable[T | None],
     fields: Fields[T],
     place: Callable[[T], Key],
@@ -161,7 +161,7 @@ def _steps(
 
 
 def _chosen(
-    wish: Wish, things: Iterable[T | None], name: Callable[[T], str], turn: Turn
+    wish: ListQuery, things: Iterable[T | None], name: Callable[[T], str], turn: Turn
 ) -> Generator[float, None, tuple[int, list[T]]]:
     """Return how many things there are, and those whose name matches. As in RabbitMQ, only pages filter by name."""
     total, chosen = 0, []
@@ -175,7 +175,9 @@ def _chosen(
     return total, chosen
 
 
-def _place(wish: Wish, fields: Fields[T], keys: Fields[T], order: Callable[[T], Key]) -> Callable[[T], Key]:
+def _place(
+    wish: ListQuery, fields: Fields[T], keys: Fields[T], order: Callable[[T], Key]
+) -> Callable[[T], Key]:
     """Return the function that gives the key to sort by."""
     if not wish.sort:
         return order
@@ -218,7 +220,7 @@ def place_in(found: Key) -> int:
 
 
 def _rows(
-    wish: Wish, things: Sequence[T], fields: Fields[T], turn: Turn, made: LongAnswer
+    wish: ListQuery, things: Sequence[T], fields: Fields[T], turn: Turn, made: LongAnswer
 ) -> Generator[float, None, None]:
     comma = ""
     for thing in things:
@@ -228,7 +230,7 @@ def _rows(
             yield turn.pause_s
 
 
-def _frame(wish: Wish, total: int, chosen: int, rows: int) -> tuple[str, str]:
+def _frame(wish: ListQuery, total: int, chosen: int, rows: int) -> tuple[str, str]:
     """Return the JSON before and after the rows of a page."""
     counts = {
         "filtered_count": chosen,

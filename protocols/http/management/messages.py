@@ -20,7 +20,7 @@ from leveret.protocols.http.bulk.publish import rates_with_room, require_no_alar
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.request_body import Said, bad, body_of, shown, text_in, whole_in
 from leveret.protocols.http.management.requester import DONE, changed, client_of, entered
-from leveret.protocols.http.management.shapes import AUTO, BASE64, Look, message_in, shown_message
+from leveret.protocols.http.management.shapes import AUTO, BASE64, PayloadView, message_in, shown_message
 from leveret.protocols.http.server.durable_answers import DurableAnswer
 from leveret.protocols.http.server.long_answers import JsonRows
 from leveret.protocols.http.server.portioned_answers import PortionedAnswer, turn_of
@@ -89,7 +89,7 @@ class Fetch:
 
     count: int
     mode: str
-    look: Look
+    look: PayloadView
 
     @classmethod
     def of(cls, said: Said) -> Fetch:
@@ -101,7 +101,7 @@ class Fetch:
         if truncate is not None and truncate < 0:
             raise bad(["not_positive", "truncate"])
         count = FETCHED_MAX if count < 0 else min(count, FETCHED_MAX)
-        return cls(count, mode, Look(encoding_in(text_in(said, "encoding")), truncate))
+        return cls(count, mode, PayloadView(encoding_in(text_in(said, "encoding")), truncate))
 
 
 def encoding_in(encoding: str) -> str:
@@ -125,7 +125,7 @@ def get(asked: Request) -> Later:
 
 def fetched(asked: Request, client: Client, queue: Queue, wanted: Fetch) -> Generator[float, None, Response]:
     """Make the answer. Raises what fetching from the queue raises."""
-    turn, taken = turn_of(asked.broker), Taken(queue)
+    turn, taken = turn_of(asked.broker), TakenMessages(queue)
     with JsonRows(asked.broker) as rows:
         try:
             while rows.count < wanted.count and rows.octets < OCTETS_MAX:
@@ -146,7 +146,7 @@ def fetched(asked: Request, client: Client, queue: Queue, wanted: Fetch) -> Gene
         return rows.response()
 
 
-class Taken:
+class TakenMessages:
     """The messages that have been taken from a queue for an answer that is not ready yet."""
 
     __slots__ = ("_queue", "deliveries")

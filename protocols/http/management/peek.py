@@ -16,7 +16,7 @@ from leveret.protocols.http.bulk.streams import OFFSET_MAX
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.messages import FAR_S, OCTETS_MAX, encoding_in
 from leveret.protocols.http.management.requester import client_of, entered
-from leveret.protocols.http.management.shapes import AUTO, Look, shown_message
+from leveret.protocols.http.management.shapes import AUTO, PayloadView, shown_message
 from leveret.protocols.http.server.long_answers import JsonRows
 from leveret.protocols.http.server.portioned_answers import PortionedAnswer, turn_of
 from leveret.protocols.http.server.replies import OWN
@@ -41,13 +41,13 @@ def peek(asked: Request) -> Later:
     asked.only("count", "truncate", "encoding", "offset")
     count = asked.number("count", PEEKED, 1, PEEKED_MAX)
     truncate = asked.number("truncate", TRUNCATED, 0, asked.message_size_max)
-    look = Look(encoding_in(asked.one("encoding", AUTO)), truncate)
+    look = PayloadView(encoding_in(asked.one("encoding", AUTO)), truncate)
     queue = client_of(asked, entered(asked)).readable_queue(asked.arguments["name"])
     offset = asked.number("offset", 0, 0, OFFSET_MAX)
     return PortionedAnswer(asked.broker, steps(asked, queue, offset, count, look), OWN).begin()
 
 
-def steps(asked: Request, queue: Queue, offset: int, count: int, look: Look) -> Steps:
+def steps(asked: Request, queue: Queue, offset: int, count: int, look: PayloadView) -> Steps:
     if isinstance(queue, StreamQueue):
         return read(asked, queue, offset, count, look)
     if "offset" in asked.query:
@@ -55,7 +55,7 @@ def steps(asked: Request, queue: Queue, offset: int, count: int, look: Look) -> 
     return peeked(asked, queue, count, look)
 
 
-def peeked(asked: Request, queue: Queue, count: int, look: Look) -> Steps:
+def peeked(asked: Request, queue: Queue, count: int, look: PayloadView) -> Steps:
     while queue.asks_for_first(count):
         yield FAR_S
     now, turn = asked.broker.now, turn_of(asked.broker)
@@ -71,7 +71,7 @@ def peeked(asked: Request, queue: Queue, count: int, look: Look) -> Steps:
         return rows.response()
 
 
-def read(asked: Request, stream: StreamQueue, offset: int, count: int, look: Look) -> Steps:
+def read(asked: Request, stream: StreamQueue, offset: int, count: int, look: PayloadView) -> Steps:
     """Show a stream's messages with their offsets, without those dropped by retention. Raises NotFound."""
     turn = turn_of(asked.broker)
     with JsonRows(asked.broker) as rows:

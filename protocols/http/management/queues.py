@@ -13,11 +13,12 @@ from typing import Final
 
 from leveret.clock import NEVER
 from leveret.config.file_objects import QUEUE as QUEUE_KIND
+from leveret.features.deduplication.deduplications import known_to
 from leveret.observability.counts import QUEUE as QUEUE_COUNTS
 from leveret.observability.counts import queue_counts
 from leveret.policy import Policy
 from leveret.protocols.http.connection import Later, Response
-from leveret.protocols.http.management.consumers import Attached, attached_to, rows
+from leveret.protocols.http.management.consumers import AttachedConsumer, attached_to, rows
 from leveret.protocols.http.management.deduplication import told_of
 from leveret.protocols.http.management.delayed import ms_of
 from leveret.protocols.http.management.lists import Fields, listed, told
@@ -185,8 +186,8 @@ def detailed(asked: Request, queue: Queue) -> Fields[Queue]:
     more: dict[str, Json] = {"consumer_details": rows(asked, consumers), "deliveries": [], "incoming": []}
     if queue.owner is not None:
         more["owner_pid_details"] = {"name": queue.owner.name}
-    if queue.deduplication is not None:
-        more["deduplication"] = told_of(queue.deduplication)
+    if (known := known_to(queue)) is not None:
+        more["deduplication"] = told_of(known)
     if isinstance(queue, StreamQueue):
         more["readers"] = [reader(queue, each) for each in consumers]
     return {**fields(asked), **{name: constant(value) for name, value in more.items()}}
@@ -196,7 +197,7 @@ def constant(value: Json) -> Callable[[Queue], Json]:
     return lambda queue: value
 
 
-def reader(stream: StreamQueue, each: Attached) -> dict[str, Json]:
+def reader(stream: StreamQueue, each: AttachedConsumer) -> dict[str, Json]:
     """Return the next offset of a stream's reader, and how many messages it is behind."""
     lag = stream.available_to(each.consumer)
     return {

@@ -22,6 +22,14 @@ REPLAYS: Final = "/api/leveret/replays/{vhost}"
 KEYS: Final = ("max_bytes", "when_full", "redact_bodies", "redact_headers", "redact_properties")
 
 
+def recordings_of(asked: Request) -> tuple[Recordings, Plan]:
+    """Return the recordings of the node, and how the settings have new ones made."""
+    found, plan = asked.operations.recordings()
+    assert isinstance(found, Recordings)
+    assert isinstance(plan, Plan)
+    return found, plan
+
+
 def recordings(asked: Request) -> Json:
     """Return the recordings that are under way: file, size, records, gaps."""
     found = asked.broker.guests.find(Recordings)
@@ -35,7 +43,7 @@ def begin(asked: Request) -> Response:
     redacted. Raises NotFound, Refused, PreconditionFailed.
     """
     host = asked.broker.virtual_host(asked.arguments["vhost"])
-    found, plan = asked.operations.recordings()
+    found, plan = recordings_of(asked)
     return Response(HTTPStatus.CREATED, octets(found.begin(host, asked_for(plan, body_of(asked)))))
 
 
@@ -73,7 +81,7 @@ def _patterns(said: Mapping[str, object], name: str) -> list[str]:
 
 def end(asked: Request) -> Json:
     """End the recording of a virtual host; the file is complete a moment later. Raises NotFound."""
-    found, _ = asked.operations.recordings()
+    found, _ = recordings_of(asked)
     return found.end(asked.arguments["vhost"])
 
 

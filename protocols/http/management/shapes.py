@@ -43,7 +43,7 @@ TEXTS: Final = (
 
 
 @attrs.frozen
-class Look:
+class PayloadView:
     """The way in which a request wants to see payloads."""
 
     encoding: str  # auto or base64
@@ -53,7 +53,7 @@ class Look:
 # Messages to JSON.
 
 
-def shown_message(message: Message, redelivered: bool, look: Look, more: Mapping[str, Json]) -> bytes:
+def shown_message(message: Message, redelivered: bool, look: PayloadView, more: Mapping[str, Json]) -> bytes:
     """Return one message as a JSON object."""
     properties, body = message.encoding.convert(message)
     payload, encoding = payload_of(bytes(body[: look.truncate]), look.encoding)

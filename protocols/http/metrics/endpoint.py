@@ -104,7 +104,7 @@ def detailed(asked: Request) -> Later:
 # Shared by the routes.
 
 
-class Scrapes(Guest):
+class ScrapeCount(Guest):
     """The number of a broker's scrapes that are under way."""
 
     def __init__(self, broker: Broker) -> None:
@@ -116,7 +116,7 @@ class Scrapes(Guest):
 
 def scraped(asked: Request, steps: Callable[[Exposition], Generator[float, None, None]]) -> Later:
     """Return the answer to come, in the format that the client prefers. Raises Refused if too many are under way."""
-    scrapes = asked.broker.guest(Scrapes)
+    scrapes = asked.broker.guest(ScrapeCount)
     if scrapes.count >= AT_ONCE:
         reason = f"{AT_ONCE} scrapes are under way; ask again later"
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, reason, headers=(("Retry-After", "1"),))
@@ -126,7 +126,7 @@ def scraped(asked: Request, steps: Callable[[Exposition], Generator[float, None,
 
 def _answer(
     broker: Broker,
-    scrapes: Scrapes,
+    scrapes: ScrapeCount,
     exposition: Exposition,
     steps: Callable[[Exposition], Generator[float, None, None]],
 ) -> Answer:

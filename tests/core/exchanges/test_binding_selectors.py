@@ -329,7 +329,7 @@ def restarted(selector: str) -> StoredBench:
     binding = Binding(source, queue, "k", {SELECTOR: selector})
     bench.host.add_binding(binding)
     assert bench.broker.catalogue is not None
-    bench.broker.catalogue.keep_binding(binding)
+    bench.broker.catalogue.keep(binding)
     return bench.again()
 
 

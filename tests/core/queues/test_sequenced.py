@@ -154,8 +154,8 @@ def test_numbers_are_said_once_for_a_batch() -> None:
     queue = site.queue(x_sequence_header=NUMBER, x_max_length=2)
     put(queue, b"a")
     said: list[object] = []
-    keep = site.catalogue.keep_queue
-    site.catalogue.keep_queue = lambda queue: (said.append(queue.notes), keep(queue))[1]  # type: ignore[method-assign]
+    keep = site.catalogue.keep
+    site.catalogue.keep = lambda queue: (said.append(queue.notes), keep(queue))[1]  # type: ignore[method-assign]
     put(queue, b"b", b"c", b"d")
     queue.release(fetched(queue, False))
     site.settle()

@@ -7,24 +7,25 @@ from hashlib import blake2b
 from pathlib import Path
 from zlib import crc32
 
+from leveret import catalogue
 from leveret.arguments.deduplication_settings import DeduplicationSettings
 from leveret.broker import Broker
-from leveret.catalogue import PARAMETER
-from leveret.durable import id_log, object_records
+from leveret.catalogue import PARAMETER, PERMISSIONS, POLICY, TOPIC_PERMISSIONS, Kept, Named
 from leveret.durable.store import block, chunk, database, records, typed_json
 from leveret.durable.store.contract import Append, Entries
 from leveret.durable.store.redo_policy import REDO_OCTETS
+from leveret.features.deduplication import id_log
 from leveret.features.deduplication.deduplication import RecentMessages
+from leveret.features.kinds import KINDS
 from leveret.features.leases import lease
 from leveret.features.leases.lease import opened
 from leveret.features.unsettled_map import UnsettledMap
 from leveret.features.xa import prepared
 from leveret.features.xa.branch import Branch
-from leveret.features.xa.branches import Branches
 from leveret.message import Facts, Message
 from leveret.policy import Policy
 from leveret.protocols.amqp091.broker.encoding import ENCODING
-from leveret.security.users import Permissions, TopicPermissions, User
+from leveret.security.access import Permissions, TopicPermissions, User
 from leveret.selectors.bloom import filter_of
 from tests.durable.store.shelf import Shelf, entries
 from tests.features.xa.branching import xid
@@ -76,14 +77,14 @@ def test_the_tables_of_the_databases_are_on_the_page() -> None:
 def test_the_kinds_of_objects_and_of_values_are_on_the_page() -> None:
     for kind in (
         PARAMETER,
-        records.EXCHANGE,
-        records.QUEUE,
-        records.DEDUPLICATION,
-        records.LEASE,
-        records.STAGING,
-        records.BRANCH,
-        records.UNSETTLED_MAP,
-        records.BINDING,
+        catalogue.EXCHANGE,
+        catalogue.QUEUE,
+        catalogue.DEDUPLICATION,
+        catalogue.LEASE,
+        catalogue.STAGING,
+        catalogue.BRANCH,
+        catalogue.UNSETTLED_MAP,
+        catalogue.BINDING,
         records.LAST_NUMBER,
         records.UNREADABLE,
     ):
@@ -104,21 +105,23 @@ def test_the_fields_of_records_are_on_the_page() -> None:
         host.declare_queue("q", durable=True),
     )
     policy = Policy("p", "/", ".*", {"max-length": 1})
-    for record in (
-        object_records.exchange_record(exchange),
-        object_records.queue_record(queue),
-        object_records.deduplication_record(RecentMessages(host, exchange, DeduplicationSettings())),
-        object_records.lease_record(opened(queue, "r")),
-        object_records.branch_record(Branch(host.guest(Branches), xid("a"), "u")),
-        object_records.unsettled_map_record(UnsettledMap(host, ("sender", "u", "c", "l"), {})),
-        object_records.binding_record(host.bind(exchange, queue, "k")),
-        object_records.policy_record(policy),
-        object_records.user_record(User("u")),
-        object_records.permissions_record(Permissions("", "", "")),
-        object_records.topic_permissions_record(TopicPermissions("", "")),
-        object_records.virtual_host_record(host),
-        object_records.parameter_record(1),
-    ):
+    kinds = {kind.name: kind for kind in KINDS}
+    things: tuple[Kept, ...] = (
+        exchange,
+        queue,
+        RecentMessages(host, exchange, DeduplicationSettings()),
+        opened(queue, "r"),
+        Branch(host.branches, xid("a"), "u").prepared,
+        UnsettledMap(host, ("sender", "u", "c", "l"), {}),
+        host.bind(exchange, queue, "k"),
+        Named((POLICY,), policy),
+        User("u"),
+        Named((PERMISSIONS,), Permissions("", "", "")),
+        Named((TOPIC_PERMISSIONS,), TopicPermissions("", "")),
+        host,
+        Named((PARAMETER,), 1),
+    )
+    for record in (kinds[thing.stored_as[0]].record(thing) for thing in things):
         assert isinstance(record, dict)
         for field in record:
             assert f"`{field}`" in PAGE, field

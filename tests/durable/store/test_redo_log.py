@@ -23,7 +23,7 @@ from leveret.durable.store.logged_changes import LoggedChanges
 from leveret.durable.store.redo_log import SECTOR, RedoLog
 from leveret.durable.store.redo_policy import REDO_OCTETS
 from leveret.durable.store.sqlite import SqliteStore
-from leveret.queues.mark import mark_of
+from leveret.mark import mark_of
 from tests.durable.store.shelf import Found, Shelf, entries, quick_folder
 from tests.durable.store.test_damage import BODIES, Sample, cut, flip, live, outcome, read
 

@@ -11,7 +11,7 @@ import pytest
 from leveret.durable.store import segment
 from leveret.durable.store.block import HEADER_OCTETS, pack
 from leveret.durable.store.contract import BlockRange, Chunk, Reader, Span
-from leveret.durable.store.segment import Looks, gaps
+from leveret.durable.store.segment import SegmentReader, gaps
 from leveret.selectors.bloom import BloomQuery
 from tests.durable.store.shelf import append, bodies_in, content_of
 
@@ -68,7 +68,7 @@ class OneSegment(Reader):
     def __init__(self, span: Span, octets: bytes) -> None:
         self.span = span
         self.octets = octets
-        self.looks = Looks()
+        self.looks = SegmentReader()
 
     def read(self, at: int, length: int) -> bytes:
         return self.octets[at : at + length]
@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_told_in_offsets():
 
 def test_only_so_many_segments_are_remembered(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(segment, "INDEXES", 3)
-    made, looks = sample(), Looks()
+    made, looks = sample(), SegmentReader()
     for stream in (*range(10), 8, 0):
         span = attrs.evolve(made.span, stream=stream)
         got = looks.blocks(span, lambda at, length: made.octets[at : at + length], 10, 28, WHOLE)

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from leveret.durable import id_log
 from leveret.exchanges.exchange_type import Exchange
+from leveret.features.deduplication import id_log
 from leveret.features.deduplication.digest_table import ABSENT, DigestTable
 from leveret.features.deduplication.recent_ids import RecentIds
 from tests.durable.site import Site

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from leveret.durable import id_log
-from leveret.durable.id_log import RECORD, IdLog
 from leveret.durable.store.memory import MemoryStore
 from leveret.exchanges.exchange_type import Exchange
+from leveret.features.deduplication import id_log
+from leveret.features.deduplication.id_log import RECORD, IdLog
 from leveret.policy import ApplyTo, Policy
 from leveret.values import Value
 from tests.core.fakes import waiting

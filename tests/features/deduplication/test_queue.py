@@ -325,7 +325,7 @@ def test_a_duplicate_in_a_queue_is_confirmed_once_the_message_is_on_disk() -> No
 
 
 def test_the_log_of_a_queue_that_empties_again_and_again_stays_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    from leveret.durable import id_log
+    from leveret.features.deduplication import id_log
 
     monkeypatch.setattr(id_log, "SLACK_OCTETS", 512)
     site = Site()

@@ -9,7 +9,7 @@ import pytest
 from leveret.errors import PreconditionFailed
 from leveret.protocols.http.connection import Response
 from leveret.protocols.http.management import lists
-from leveret.protocols.http.management.lists import Wish, listed, rank
+from leveret.protocols.http.management.lists import ListQuery, listed, rank
 from leveret.protocols.http.management.patterns import name_filter
 from leveret.protocols.http.server.memory_budget import lists_of, taken_now
 from leveret.protocols.http.server.request import Request
@@ -191,7 +191,7 @@ def test_a_long_list_leaves_others_their_turn(lobby: Lobby, query: str) -> None:
         return (number,)
 
     asked = asked_with(lobby, query)
-    wish = Wish.of(asked)
+    wish = ListQuery.of(asked)
     steps = lists._steps(asked, wish, range(10_000), {"number": looked_at}, place, named)
     # a clock that stands still: so much at most in a turn, however quick it is
     counts = turns(steps, lambda: done)
@@ -209,14 +209,14 @@ def test_slow_columns_leave_others_their_turn_earlier(lobby: Lobby) -> None:
         return number
 
     asked = asked_with(lobby, "sort=number")
-    steps = lists._steps(asked, Wish.of(asked), range(200), {"number": slow}, lambda n: (n,), str)
+    steps = lists._steps(asked, ListQuery.of(asked), range(200), {"number": slow}, lambda n: (n,), str)
     assert max(turns(steps, lambda: done)) <= 2 * 8
 
 
 def test_work_that_finds_nothing_is_work_too(lobby: Lobby) -> None:
     nothing: list[int | None] = [None] * 5000
     asked = asked_with(lobby, "page=1")
-    steps = lists._steps(asked, Wish.of(asked), nothing, {}, lambda n: (n,), str)
+    steps = lists._steps(asked, ListQuery.of(asked), nothing, {}, lambda n: (n,), str)
     assert len(turns(steps, lambda: 0)) >= 5000 // 512
 
 

@@ -23,9 +23,10 @@ from leveret.message import Encoding, Message
 from leveret.values import Properties, Table
 
 if TYPE_CHECKING:
-    from leveret.durability import KnownIds
     from leveret.durable.journal import Journal
     from leveret.durable.store.contract import Append, Reader, Span
+    from leveret.features.deduplication.present_ids import PresentIds
+    from leveret.features.deduplication.recent_ids import RecentIds
 
 log: Final = logging.getLogger("leveret.store")
 
@@ -60,7 +61,7 @@ class IdLog(SegmentLog):
 
     __slots__ = ("_ids", "_new", "_next_part", "_swept_from")
 
-    def __init__(self, journal: Journal, number: int, described: str, ids: KnownIds) -> None:
+    def __init__(self, journal: Journal, number: int, described: str, ids: RecentIds | PresentIds) -> None:
         super().__init__(journal, number, described, lambda: None)
         self.remembers = False
         self._ids = ids
