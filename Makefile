@@ -17,7 +17,7 @@ PYTEST := $(BIN)/pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 # the environment tells it not to.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint lint-macos compile site wheel format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
+.PHONY: help run test checked nightly test-compiled test-plain test-cheap lint lint-macos compile site wheel release format bench scale attacks soak coverage crash ha points power durability simulate rounds image fuzz suites docs clean
 # One thing after another, but for what is asked to be done at the same time.
 ifndef TOGETHER
 .NOTPARALLEL:
@@ -27,9 +27,12 @@ endif
 help: ## show this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-# The data folder is data/, unless the arguments name another.
-run: $(VENV)/.ready-to-run $(COMPILED)/.ready ## start a node on port 5672 with its data in data/
-	@PYTHONPATH=$(CURDIR)/$(COMPILED) $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
+# The data folder is data/, unless the arguments name another. What is not compiled yet serves plain, and is compiled meanwhile.
+run: $(VENV)/.ready-to-run $(if $(filter always,$(LEVERET_COMPILE)),$(COMPILED)/.ready) ## start a node on port 5672 with its data in data/
+	@if [ "$$LEVERET_COMPILE" = never ]; then :; \
+	elif $(MAKE) --silent --question --assume-old=$(VENV)/.ready-to-run $(COMPILED)/.ready; then export PYTHONPATH=$(CURDIR)/$(COMPILED); \
+	else scripts/setup.sh aside; fi; \
+	exec $(BIN)/leveret serve $(if $(filter --config% --data% --memory,$(ARGS)),,--data data) $(ARGS)
 
 # While modules are compiled and clients come over the network, a processor is free for the cheap tests.
 test: $(VENV)/.ready-to-test ## check format, types and imports, run every test compiled, and the cheap ones plain
@@ -73,6 +76,18 @@ site: $(VENV)/.ready-to-run ## make the handbook's pages for a browser, with a s
 wheel: $(VENV)/.ready-to-run $(COMPILED)/.ready site ## pack what is compiled, and the handbook, as a wheel into dist/
 	@$(BIN)/python -c 'import build.__main__' 2>/dev/null || scripts/setup.sh wheels
 	$(BIN)/python scripts/wheel.py $(ARGS)
+
+# An index takes wheels for Linux from cibuildwheel only, which needs a container engine (docs/operations/releasing.md).
+release: export LEVERET_HOME = $(URL)
+release: $(VENV)/.ready-to-run site ## pack a source distribution and wheels into dist/, and check them for an index (URL=https://...)
+	@if [ -z "$(URL)" ]; then echo "make release URL=...: the address of the repository, to which links lead" >&2; exit 2; fi
+	@scripts/setup.sh release
+	rm -rf dist
+	$(BIN)/python -m build --sdist
+	LEVERET_COMPILE=never $(BIN)/python -m build --wheel
+	@if docker info >/dev/null 2>&1 || [ "$$(uname)" = Darwin ]; then $(BIN)/cibuildwheel --output-dir dist; \
+	else echo "release: without compiled wheels, for which cibuildwheel needs Docker" >&2; fi
+	$(BIN)/twine check --strict dist/*
 
 format: $(VENV)/.ready-to-test ## format the code and sort the imports
 	$(BIN)/ruff check --fix
@@ -148,7 +163,6 @@ clean: ## remove what was set up or built
 
 $(VENV)/.ready-to-run: $(INPUTS)
 	@PYTHON="$(PYTHON)" scripts/setup.sh run
-	@touch $@
 
 $(VENV)/.ready-to-test: $(INPUTS)
 	@PYTHON="$(PYTHON)" scripts/setup.sh test

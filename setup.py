@@ -4,6 +4,8 @@
     LEVERET_COMPILE=never    install plain Python
     LEVERET_COMPILE=always   fail where it cannot be compiled
 
+    LEVERET_HOME=https://...  where a release is hosted: the links of the README, and of an index's page, lead there
+
 The outcome is written into `leveret/built.txt` beside the code, for `leveret --version`
 (`server/node/build_info.py`). An editable install is always plain, and nothing is ever compiled into the source
 tree: a compiled module that lies beside its `.py` file would be imported instead of it, whatever is edited afterwards.
@@ -15,6 +17,8 @@ import-linter have to see it as such, too: `python setup.py link` makes build/li
 from __future__ import annotations
 
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -53,6 +57,9 @@ CHECKS = [
     "--no-warn-unreachable",
     "--no-warn-redundant-casts",
 ]
+HOME = os.environ.get("LEVERET_HOME", "").rstrip("/")
+# Links and pictures of the README that lead to files of the repository.
+LOCAL = re.compile(r"(!?)\[([^\]]*)\]\((?![a-z]+:|#)([^)\s]+)\)")
 PROBE = "#include <Python.h>\nint probe(void) { return PY_VERSION_HEX; }\n"
 
 
@@ -87,6 +94,25 @@ def reason() -> str | None:
 
 def say(text: str) -> None:
     print(f"leveret: {text}", file=sys.stderr, flush=True)
+
+
+def description() -> str:
+    """Return the README for an index, which has no other file: what leads to one leads to HOME, or is text alone."""
+    version = runpy.run_path(str(ROOT / "broker_core/version.py"))["VERSION"]
+    told = partial(led, version=version) if HOME else r"\2"
+    return LOCAL.sub(told, (ROOT / "README.md").read_text())
+
+
+def led(link: re.Match[str], version: str) -> str:
+    picture, text, path = link.groups()
+    return f"{picture}[{text}]({HOME}/{'raw' if picture else 'blob'}/v{version}/{path})"
+
+
+def urls() -> dict[str, str]:
+    pages = {"Source": "", "Documentation": "docs/index.md", "Changelog": "CHANGELOG.md"}
+    return (
+        {name: f"{HOME}/blob/HEAD/{page}" if page else HOME for name, page in pages.items()} if HOME else {}
+    )
 
 
 def note(target: str, how: str) -> None:
@@ -257,6 +283,9 @@ NEEDED = [] if WHY or find_spec("mypyc") else [MYPY, *PROJECT["project"]["depend
 PLACEHOLDER = Extension(f"{GROUP}__mypyc", [])  # tells setuptools early that a wheel is for one platform
 
 setup(
+    long_description=description(),
+    long_description_content_type="text/markdown",
+    project_urls=urls(),
     packages=packages(),
     cmdclass={"build_py": Copy, "build_ext": Compile, "link": Link},
     ext_modules=[] if WHY else [PLACEHOLDER],

@@ -2,8 +2,9 @@
 # Set up what `make run` and `make test` need:
 #   setup.sh run      .venv with Leveret in it
 #   setup.sh compile  build/compiled: the packages with their hot modules compiled, if there is a C compiler
+#   setup.sh aside    the same in the background, for the next start
 #   setup.sh test     .venv with the tools and the Python clients of the tests, too
-#   setup.sh docs     what builds the handbook's pages; `wheels`: what builds wheels
+#   setup.sh docs     what builds the handbook's pages; `wheels`: what builds wheels; `release`: and what checks them
 #   setup.sh peers    what is not ours or not Python: PostgreSQL, OpenLDAP, Kerberos, a browser, rabbitmq-c's tools, rabbitmqadmin, promtool,
 #                     helm, Node.js with amqplib and rhea
 # On Debian, and as root, missing packages are installed; otherwise one line names them.
@@ -50,8 +51,25 @@ make_venv() {
             return 1
         fi
     fi
+    echo "setup: making $VENV with $("$python" --version)"
     rm -rf "$VENV"
-    "$python" -m venv "$VENV"
+    "$python" -m venv --without-pip "$VENV"
+    unpack_pip || "$VENV/bin/python" -m ensurepip --default-pip
+}
+
+# Put pip where ensurepip would, but do not translate it to bytecode, which takes longer than all that is installed with it.
+unpack_pip() {
+    "$VENV/bin/python" - <<'EOF'
+import ensurepip, sys, sysconfig, zipfile
+from pathlib import Path
+folders = sysconfig.get_config_var("WHEEL_PKG_DIR"), Path(ensurepip.__file__).parent / "_bundled"
+wheel = next((found for each in folders if each for found in Path(each).glob("pip-*.whl")), None)
+if wheel is None:
+    sys.exit(1)
+zipfile.ZipFile(wheel).extractall(sysconfig.get_path("purelib"))
+from pip._vendor.distlib.scripts import ScriptMaker
+ScriptMaker(None, sysconfig.get_path("scripts")).make("pip = pip._internal.cli.main:main")
+EOF
 }
 
 # Print the Debian packages that are missing to compile Leveret, and python-qpid-proton, which comes as C source.
@@ -79,25 +97,62 @@ make_buildable() {
 #   PYTHONPATH=build/compiled .venv/bin/leveret serve
 # A node runs without it, so no packages of the system are installed for it.
 compile_modules() {
-    local folder=build/compiled log=build/compiled.log mode="${LEVERET_COMPILE:-auto}" missing
-    mapfile -t missing < <(missing_to_build)
-    if [ "$mode" = auto ] && [ ${#missing[@]} -gt 0 ]; then
-        echo "setup: plain Python, several times slower; on Debian, as root: apt-get install ${missing[*]}" >&2
-        mode=never
-    fi
+    local folder=build/compiled log=build/compiled.log mode="${LEVERET_COMPILE:-auto}"
+    if [ "$mode" = auto ] && ! can_compile; then mode=never; fi
     if [ "$mode" = never ]; then
         rm -rf "$folder"
         return
     fi
+    mkdir -p build
+    exec 9>build/compile.lock
+    lock_compiling 2>/dev/null || { echo "setup: waiting until another has compiled"; lock_compiling wait; }
     # a module that mypyc refuses is then a fault, and no reason to go on, and test plain Python
     if [ "$mode" = auto ] && [ -n "${CI:-}" ]; then mode=always; fi
-    "$VENV/bin/python" -c 'import mypyc' 2>/dev/null || install_leveret '.[compile]'
+    "$VENV/bin/python" -c 'import mypyc' 2>/dev/null || install_leveret compile
     mkdir -p "$folder"
     find "$folder" -name '*.py' -delete # modules that were deleted from the source must go here, too
     # a cache of its own: mypy may be checking types at the same time
     LEVERET_COMPILE="$mode" MYPY_CACHE_DIR=build/mypy_cache "$VENV/bin/python" -W ignore setup.py -q build --build-lib "$folder" \
         > >(tee "$log" | grep --line-buffered '^leveret: ' >&2) 2>&1 ||
         { cat "$log" >&2; return 1; }
+}
+
+can_compile() {
+    local missing
+    mapfile -t missing < <(missing_to_build)
+    if [ ${#missing[@]} -eq 0 ]; then
+        return
+    fi
+    echo "setup: plain Python, several times slower; on Debian, as root: apt-get install ${missing[*]}" >&2
+    return 1
+}
+
+# Take the lock on descriptor 9, at once or not at all. It is given back when all processes that have it open have ended.
+lock_compiling() {
+    "$VENV/bin/python" -c 'import fcntl, sys; fcntl.flock(9, fcntl.LOCK_EX | (0 if sys.argv[1:] else fcntl.LOCK_NB))' "$@"
+}
+
+# Compile for the next start, while the node of this one serves. Ctrl-C ends that node only.
+compile_aside() {
+    if ! can_compile; then
+        return
+    fi
+    mkdir -p build
+    exec 9>build/compile.lock
+    if ! lock_compiling 2>/dev/null; then
+        echo "setup: plain Python for now, several times slower; it is being compiled"
+        return
+    fi
+    exec 9>&-
+    echo "setup: plain Python for now, several times slower; it is compiled meanwhile, for the next start"
+    (
+        trap '' INT
+        if nice -n 19 make --silent --assume-old="$VENV/.ready-to-run" compile >build/aside.log 2>&1 </dev/null; then
+            echo "setup: compiled; the next start is several times faster" >&2
+        else
+            echo "setup: it could not be compiled; build/aside.log says why, and the next start tries again" >&2
+        fi
+    ) &
 }
 
 # Spark needs Java; a node and all other tests do not.
@@ -112,12 +167,54 @@ make_java() {
     java -version >/dev/null 2>&1 || without "Spark needs Java 17 or newer; as root: apt-get install default-jre-headless"
 }
 
+# Install Leveret with these extras. It is editable, so never compiled: the compiled modules are in build/compiled.
+# What builds it is installed with the rest, and not fetched again for each build: a second time needs no network.
 install_leveret() {
-    # an editable install is never compiled: the compiled modules are in build/compiled
-    local pip=(env LEVERET_COMPILE=never "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check -e "$1")
-    if ! "${pip[@]}" -c constraints.txt; then
+    local wanted
+    mapfile -t wanted < <(requirements "$@")
+    if ! install_with_progress -c constraints.txt "${wanted[@]}"; then
+        if grep -q 'after connection broken' build/setup.log; then
+            echo "setup: packages cannot be fetched; is there a network?" >&2
+            return 1
+        fi
         echo "setup: the versions in constraints.txt are not available here; taking others" >&2
-        "${pip[@]}"
+        install_with_progress "${wanted[@]}" || { cat build/setup.log >&2; return 1; }
+    fi
+    LEVERET_COMPILE=never install_with_progress --no-deps --no-build-isolation -e . ||
+        { cat build/setup.log >&2; return 1; }
+}
+
+# Print what pyproject.toml asks for, with these extras.
+requirements() {
+    "$VENV/bin/python" - "$@" <<'EOF'
+import sys, tomllib
+with open("pyproject.toml", "rb") as file:
+    settings = tomllib.load(file)
+project = settings["project"]
+asked = [settings["build-system"]["requires"], project["dependencies"]]
+asked += [project["optional-dependencies"][each] for each in sys.argv[1:]]
+print(*(each for group in asked for each in group), sep="\n")
+EOF
+}
+
+# Run pip, and tell what it fetches; all that it says is in build/setup.log.
+install_with_progress() {
+    local what package
+    mkdir -p build
+    "$VENV/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee build/setup.log |
+        while read -r what package _; do
+            if [ "$what" = Collecting ]; then echo "setup: fetching ${package%%[<>=!~;[]*}"; fi
+        done
+}
+
+# What was installed runs without a network, too, although other packages may be asked for by now.
+install_to_run() {
+    if PIP_NO_COMPILE=1 install_leveret; then
+        touch "$VENV/.ready-to-run"
+    elif "$VENV/bin/leveret" --version >/dev/null 2>&1; then
+        echo "setup: starting with what is installed" >&2
+    else
+        return 1
     fi
 }
 
@@ -244,19 +341,25 @@ without() {
 case "${1:-}" in
     run)
         make_venv
-        install_leveret .
+        install_to_run
         ;;
     compile)
         compile_modules
         ;;
+    aside)
+        compile_aside
+        ;;
     test)
         make_venv
         make_buildable # the tests need it, a node does not
-        install_leveret '.[test,compile,dev,docs,wheels,interop,spark,delta,charts]'
+        install_leveret test compile dev docs wheels interop spark delta charts
         make_java
         ;;
     docs | wheels)
-        install_leveret ".[$1]"
+        install_leveret "$1"
+        ;;
+    release)
+        install_leveret wheels release
         ;;
     peers)
         install_browser
@@ -268,7 +371,7 @@ case "${1:-}" in
         fetch_helm
         ;;
     *)
-        echo "usage: scripts/setup.sh run|compile|test|docs|wheels|peers" >&2
+        echo "usage: scripts/setup.sh run|compile|aside|test|docs|wheels|release|peers" >&2
         exit 2
         ;;
 esac

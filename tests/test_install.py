@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from email.parser import Parser
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -47,16 +50,21 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / page).parent.mkdir(parents=True)
         (folder / page).write_text("Leveret")
     os.utime(folder / "docs/index.md", (0, 0))
-    listed = re.compile(r"^compiled = \[\n.*?^\]", re.DOTALL | re.MULTILINE)
-    text = (folder / "pyproject.toml").read_text()
-    assert len(listed.findall(text)) == 1
-    (folder / "pyproject.toml").write_text(listed.sub(f"compiled = {COMPILED}".replace("'", '"'), text))
+    compile_little(folder)
     return folder
+
+
+def compile_little(project: Path) -> None:
+    listed = re.compile(r"^compiled = \[\n.*?^\]", re.DOTALL | re.MULTILINE)
+    text = (project / "pyproject.toml").read_text()
+    assert len(listed.findall(text)) == 1
+    (project / "pyproject.toml").write_text(listed.sub(f"compiled = {COMPILED}".replace("'", '"'), text))
 
 
 def environ() -> dict[str, str]:
     """What is tested compiled has settings of its own."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("LEVERET_", "PYTHON"))}
+    others = ("LEVERET_", "MAKE", "MFLAGS", "PYTHON")
+    return {name: value for name, value in os.environ.items() if not name.startswith(others)}
 
 
 def built(project: Path, target: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
@@ -156,7 +164,10 @@ def test_what_cannot_be_built_as_asked_is_not_built(
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All that the project has, where builds may write."""
-    folder = tmp_path_factory.mktemp("whole")
+    return copied(tmp_path_factory.mktemp("whole"))
+
+
+def copied(folder: Path) -> Path:
     for path in sources():
         copy = folder / path.relative_to(ROOT)
         copy.parent.mkdir(parents=True, exist_ok=True)
@@ -179,13 +190,18 @@ def ran(*command: object, **environment: str) -> str:
 
 def tried(wheel: Path, folder: Path, how: str) -> str:
     """What scripts/installed.py says of an environment with that wheel, and the packages that are here for the rest."""
-    ran(sys.executable, "-m", "venv", "--without-pip", folder)
+    environment_with_packages(folder)
     python = folder / "bin/python"
     pip = [sys.executable, "-m", "pip", "--python", python]
     ran(*pip, "install", "--no-deps", "--no-index", "--no-compile", wheel)
+    return ran(python, "-P", ROOT / "scripts/installed.py", how)
+
+
+def environment_with_packages(folder: Path) -> None:
+    """Make an environment that has the packages that are here, and nothing else yet."""
+    ran(sys.executable, "-m", "venv", "--without-pip", folder)
     (library,) = folder.glob("lib/python*/site-packages")
     (library / "here.pth").write_text(sysconfig.get_path("purelib"))
-    return ran(python, "-P", ROOT / "scripts/installed.py", how)
 
 
 def test_a_source_distribution_is_all_of_the_project_and_a_plain_wheel_of_it_serves(
@@ -220,6 +236,82 @@ def test_a_wheel_of_what_is_compiled_serves_with_what_is_in_it(whole: Path, tmp_
     assert top_level(wheel) == ALONE
     assert [name for name in names if "__pycache__" in name or name.startswith(".")] == []
     assert tried(wheel, tmp_path / "venv", "compiled") == f"leveret {VERSION} (compiled)\n"
+
+
+NO_NETWORK = {
+    "PIP_CONFIG_FILE": os.devnull,
+    "PIP_FIND_LINKS": "",
+    "PIP_EXTRA_INDEX_URL": "",
+    "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+    "PIP_RETRIES": "1",
+}
+
+
+@contextmanager
+def started(project: Path) -> Iterator[Iterator[str]]:
+    """Type `make run`, yield the lines that it prints, and press Ctrl-C."""
+    command = ["make", "run", "ARGS=--memory --listen 127.0.0.1:0 --http 127.0.0.1:0"]
+    with subprocess.Popen(
+        command,
+        cwd=project,
+        env={**environ(), **NO_NETWORK},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout
+        finally:
+            os.killpg(process.pid, signal.SIGINT)
+
+
+def lines_until(lines: Iterator[str], text: str) -> str:
+    read = []
+    for line in lines:
+        read.append(line)
+        if text in line:
+            return "".join(read)
+    raise AssertionError("".join(read))
+
+
+def test_what_is_set_up_serves_at_once_without_a_network_and_is_compiled_at_the_next_start(tmp_path: Path):
+    project = copied(tmp_path)
+    compile_little(project)
+    environment_with_packages(project / ".venv")
+    with started(project) as lines:
+        told = lines_until(lines, "Ctrl-C stops it")
+        assert "setup: plain Python for now, several times slower; it is compiled meanwhile" in told
+        assert f"Leveret {VERSION}, plain Python" in told
+        lines_until(lines, "setup: compiled; the next start is several times faster")
+    with (project / "constraints.txt").open("a") as constraints:
+        constraints.write("attrs==0.1\n")  # is not here, and cannot be fetched
+    with started(project) as lines:
+        told = lines_until(lines, "Ctrl-C stops it")
+    assert (
+        "setup: packages cannot be fetched; is there a network?\nsetup: starting with what is installed"
+        in told
+    )
+    assert f"Leveret {VERSION}, compiled" in told
+
+
+def test_an_index_is_told_what_it_wants_to_know(whole: Path, tmp_path: Path):
+    home = "https://code.example/leveret"
+    done = built(whole, tmp_path, {"LEVERET_COMPILE": "never", "LEVERET_HOME": home})
+    assert done.returncode == 0, done.stdout + done.stderr
+    with ZipFile(the_wheel(tmp_path)) as packed:
+        told = Parser().parsestr(packed.read(f"leveret-{VERSION}.dist-info/METADATA").decode())
+    page = str(told.get_payload())
+    assert told["Description-Content-Type"] == "text/markdown"
+    links = re.findall(r"\]\(([^)\s]+)\)", page)
+    assert f"{home}/blob/v{VERSION}/docs/tutorial.md" in links
+    assert f"{home}/raw/v{VERSION}/docs/images/web-overview.png" in links
+    assert [link for link in links if not link.startswith("https://")] == []
+    assert f"Source, {home}" in told.get_all("Project-URL", [])
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in range(11, 15)} <= set(
+        told.get_all("Classifier", [])
+    )
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.system
 
 
 def test_the_ten_lines_of_the_readme_run(serve: Serve):
-    code = re.search(r"```python\n(.*?)```", README, re.DOTALL)
+    code = re.search(r"^## Ten lines of pika\n.*?```python\n(.*?)```", README, re.DOTALL | re.MULTILINE)
     assert code is not None
     at = port(screen(serve("--listen", "127.0.0.1:0")))
     program = code[1].replace("localhost:5672", f"127.0.0.1:{at}")
