@@ -71,6 +71,10 @@ class Api:
     def put(self, path: str, content: object) -> object:
         return self._asked("PUT", path, content)
 
+    def create(self, path: str, content: object) -> bool:
+        """Put something, and return whether it is new."""
+        return self._answer("PUT", path, content).status == 201
+
     def post(self, path: str, content: object, timeout_s: float | None = None) -> object:
         return self._asked("POST", path, content, timeout_s=timeout_s)
 
@@ -108,6 +112,16 @@ class Api:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> object:
+        return self._answer(method, path, content, headers, timeout_s).content
+
+    def _answer(
+        self,
+        method: str,
+        path: str,
+        content: object = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> Answer:
         body = None if content is None else json.dumps(content).encode()
         answer = self._client.ask(method, path, timeout_s, body, headers or {})
         if answer.refused:
@@ -115,7 +129,7 @@ class Api:
         if answer.holds and answer.holds not in self._told:
             self._told.add(answer.holds)
             print(f"leveret: warning: this holds {plain(answer.holds)}", file=sys.stderr)
-        return answer.content
+        return answer
 
 
 def rows_of(content: object) -> list[Row]:

@@ -88,13 +88,16 @@ def table(pairs: Iterable[str]) -> dict[str, object]:
 
 def confirming(parser: argparse.ArgumentParser) -> None:
     """Have a command ask before it loses something; see `confirmed`."""
-    parser.add_argument("--yes", action="store_true", help="do not ask; nothing is asked without a terminal")
+    parser.add_argument("--yes", action="store_true", help="do not ask; needed where there is no terminal")
 
 
 def confirmed(options: argparse.Namespace, fact: str, question: str) -> bool:
-    """Ask a person at a terminal. True elsewhere, or with --yes. If the answer is no, that is reported."""
-    if options.yes or not sys.stdin.isatty():
+    """Ask a person at a terminal; True with --yes. If the answer is no, or there is no terminal, that is reported."""
+    if options.yes:
         return True
+    if not sys.stdin.isatty():
+        failed(f"{fact} Nothing was changed: there is no terminal to ask at, and --yes does without")
+        return False
     print(f"{plain(fact)} {plain(question)} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True

@@ -28,7 +28,19 @@ Actions = argparse._SubParsersAction  # the type of `add_subparsers`, which argp
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that answers an unknown word with the one that was probably meant, not with all that there are."""
+    """A parser that answers an unknown word with the one that was probably meant, not with all that there are.
+
+    Its help has an example.
+    """
+
+    def format_help(self) -> str:
+        from leveret.server.cli.examples import EXAMPLES
+
+        example = EXAMPLES.get(self.prog.removeprefix("leveret "))
+        if example is not None and "example" not in (self.epilog or ""):
+            self.epilog = f"example:\n  {example}\n\n{self.epilog or ''}"
+            self.formatter_class = argparse.RawDescriptionHelpFormatter
+        return super().format_help()
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None

@@ -73,6 +73,29 @@ OWN: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
+# The groups in which `--help` shows the commands; those of other packages come last.
+GROUPS: Final[Mapping[str, Sequence[str]]] = {
+    "run a node": ("serve", "check", "reload", "plugins", "store", "cluster"),
+    "look at it": ("status", "list", "top", "explain", "log", "trace"),
+    "queues, exchanges and bindings": (
+        "declare",
+        "delete",
+        "bind",
+        "unbind",
+        "policy",
+        "operator-policy",
+        "limit",
+    ),
+    "messages": ("publish", "get", "peek", "purge", "move", "delayed", "reread"),
+    "consumers and connections": ("pause", "resume", "renew", "close"),
+    "streams, leases, transactions, duplicates": ("streams", "leases", "branches", "forget-ids"),
+    "users": ("user", "permission", "logins", "hash-password"),
+    "all of a node at once": ("export", "import", "plan", "apply", "lint"),
+    "between brokers, and again": ("shovel", "federation", "record", "replay-session"),
+    "help": ("docs", "completion"),
+}
+
+
 def parser(environ: Environ) -> argparse.ArgumentParser:
     return CommandParser(environ)
 
@@ -118,6 +141,23 @@ class CommandParser(Parser):
         else:
             self.add_names()
         return super().parse_known_args(args, namespace)
+
+    def format_help(self) -> str:
+        """Return the help, with the commands in groups."""
+        formatter = self._get_formatter()
+        formatter.add_usage(self.usage, self._actions, self._mutually_exclusive_groups)
+        formatter.add_text(self.description)
+        listed = {each.dest: each for each in self.own._choices_actions}
+        others = tuple(name for name in listed if name not in OWN)
+        for title, names in {**GROUPS, "of other packages": others}.items():
+            formatter.start_section(title)
+            formatter.add_arguments([listed[name] for name in names])
+            formatter.end_section()
+        formatter.start_section("options")
+        formatter.add_arguments([each for each in self._actions if each.option_strings])
+        formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
 
     def _has_option(self, option: str) -> bool:
         return any(each.startswith(option) for each in self._option_string_actions)

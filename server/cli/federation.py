@@ -6,9 +6,9 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from leveret.server.cli.api_commands import asking_part, say, table
+from leveret.server.cli.api_commands import asking_part, confirmed, confirming, say, table
 from leveret.server.cli.command_parser import Add, Environ, header, parts_of, virtual_host
-from leveret.server.cli.exit_codes import DONE
+from leveret.server.cli.exit_codes import DONE, REFUSED
 from leveret.server.cli.lists import list_things
 from leveret.server.cli.shovels import add_file, in_file
 
@@ -42,6 +42,7 @@ def add_federation(parser: argparse.ArgumentParser, environ: Environ) -> None:
     ):
         part = asking_part(actions, environ, name, delete_parameter, help_)
         part.set_defaults(component=component)
+        confirming(part)
         part.add_argument("name", metavar="NAME")
         virtual_host(part)
     for part in (upstream, group):
@@ -90,6 +91,10 @@ def _put(options: argparse.Namespace, api: Api, component: str, value: object, n
 def delete_parameter(options: argparse.Namespace, api: Api) -> int:
     from leveret.server.cli.api import path
 
+    what = options.component.replace("federation-upstream", "upstream").replace("-", " ")
+    fact = f"This deletes {what} '{options.name}' in vhost '{options.vhost}'; its links end."
+    if not confirmed(options, fact, "Go on?"):
+        return REFUSED
     api.delete(path("parameters", options.component, options.vhost, options.name))
     say(options, {"deleted": options.name}, f"'{options.name}' is deleted")
     return DONE

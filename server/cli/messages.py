@@ -142,6 +142,7 @@ def add_delayed(parser: argparse.ArgumentParser, environ: Environ) -> None:
             help=f"{words} this one; may be repeated",
         )
         change.add_argument(f"--{verb}-all", action="store_true", help=f"{words} all of them")
+    confirming(parser)
 
 
 def position(text: str) -> int:
@@ -221,13 +222,13 @@ def _number(name: str, text: object) -> int:
 def payload(options: argparse.Namespace) -> tuple[str, str]:
     """Return the payload and its encoding: as text if it is UTF-8, else as Base64."""
     if options.payload is not None:
-        octets = options.payload.encode("utf-8", "surrogateescape")
+        content = options.payload.encode("utf-8", "surrogateescape")
     else:
-        octets = sys.stdin.buffer.read() if options.file is None else options.file.read_bytes()
+        content = sys.stdin.buffer.read() if options.file is None else options.file.read_bytes()
     try:
-        return octets.decode(), "string"
+        return content.decode(), "string"
     except UnicodeDecodeError:
-        return base64.b64encode(octets).decode(), "base64"
+        return base64.b64encode(content).decode(), "base64"
 
 
 def get(options: argparse.Namespace, api: Api) -> int:
@@ -317,6 +318,11 @@ def delayed(options: argparse.Namespace, api: Api) -> int:
 
     below = own_path("queues", options.vhost, options.queue, "delayed")
     if options.cancel is not None or options.cancel_all:
+        fact = (
+            f"This drops messages of queue '{options.queue}' in vhost '{options.vhost}' that wait for a time."
+        )
+        if not confirmed(options, fact, "Go on?"):
+            return REFUSED
         dropped = 0
         for each in [""] if options.cancel_all else [f"/{each}" for each in dict.fromkeys(options.cancel)]:
             found = api.delete(below + each)

@@ -49,6 +49,7 @@ examples:
 {ARGUMENTS}
 """
 
+MADE: Final = {True: "is made", False: "was there already"}
 ONE_ROW: Final = {"page": "1", "page_size": "1", "columns": "name"}
 
 
@@ -111,8 +112,13 @@ def add_forget_ids(parser: argparse.ArgumentParser, environ: Environ) -> None:
     actions = parts_of(parser)
     exchange = "Forget the ids by which an exchange drops duplicates."
     queue = "Forget the ids by which a queue drops duplicates."
-    virtual_host(_named(actions, environ, "exchange", forget_of_exchange, exchange))
-    virtual_host(_named(actions, environ, "queue", forget_of_queue, queue))
+    for name, work, text in (
+        ("exchange", forget_of_exchange, exchange),
+        ("queue", forget_of_queue, queue),
+    ):
+        part = _named(actions, environ, name, work, text)
+        virtual_host(part)
+        confirming(part)
 
 
 def _named(
@@ -168,9 +174,9 @@ def _declared(options: argparse.Namespace, api: Api, section: str, content: Mapp
     from leveret.server.cli.api import SINGULAR, path
 
     where = path(section, options.vhost, options.name)
-    api.put(where, content)
-    told = {"name": options.name, "vhost": options.vhost, **content}
-    words = f"{SINGULAR[section]} '{options.name}' exists in vhost '{options.vhost}'"
+    created = api.create(where, content)
+    told = {"name": options.name, "vhost": options.vhost, **content, "created": created}
+    words = f"{SINGULAR[section]} '{options.name}' {MADE[created]} in vhost '{options.vhost}'"
     say_with_warnings(options, told, words, warnings_of(api, where) if content["arguments"] else [])
     return DONE
 
@@ -180,8 +186,9 @@ def declare_host(options: argparse.Namespace, api: Api) -> int:
 
     said = {"description": options.description, "default_queue_type": options.default_queue_type}
     content = {name: value for name, value in said.items() if value}
-    api.put(path("vhosts", options.name), content)
-    say(options, {"name": options.name, **content}, f"virtual host '{options.name}' exists")
+    created = api.create(path("vhosts", options.name), content)
+    told = {"name": options.name, **content, "created": created}
+    say(options, told, f"virtual host '{options.name}' {MADE[created]}")
     return DONE
 
 
@@ -351,6 +358,9 @@ def forget_of_queue(options: argparse.Namespace, api: Api) -> int:
 def _forgotten(options: argparse.Namespace, api: Api, section: str) -> int:
     from leveret.server.cli.api import SINGULAR, own_path
 
+    fact = f"After this, {SINGULAR[section]} '{options.name}' in vhost '{options.vhost}' takes duplicates once more."
+    if not confirmed(options, fact, "Go on?"):
+        return REFUSED
     answer = api.delete(own_path(section, options.vhost, options.name, "deduplication"))
     forgotten = answer.get("forgotten") if isinstance(answer, Mapping) else None
     what = counted(forgotten, "id") if isinstance(forgotten, int) else "the ids"

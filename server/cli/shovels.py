@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.server.cli.api_commands import asking_part, say, table
+from leveret.server.cli.api_commands import asking_part, confirmed, confirming, say, table
 from leveret.server.cli.command_parser import Add, Environ, header, parts_of, virtual_host
-from leveret.server.cli.exit_codes import DONE
+from leveret.server.cli.exit_codes import DONE, REFUSED
 from leveret.server.cli.lists import list_things
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def add_shovel(parser: argparse.ArgumentParser, environ: Environ) -> None:
     for part in (setting, restarting, deleting):
         part.add_argument("name", metavar="NAME")
         virtual_host(part)
+    confirming(deleting)
     add_file(setting)
     setting.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], type=header, help="may be repeated"
@@ -83,6 +84,8 @@ def restart_shovel(options: argparse.Namespace, api: Api) -> int:
 def delete_shovel(options: argparse.Namespace, api: Api) -> int:
     from leveret.server.cli.api import path
 
+    if not confirmed(options, f"This deletes shovel '{options.name}' in vhost '{options.vhost}'.", "Go on?"):
+        return REFUSED
     api.delete(path("shovels", "vhost", options.vhost, options.name))
     say(options, {"deleted": options.name}, f"shovel '{options.name}' is deleted")
     return DONE

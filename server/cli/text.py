@@ -214,7 +214,7 @@ def _columns(rows: Sequence[Sequence[str]], indent: str = "") -> Iterator[str]:
 
 
 def _label(name: object) -> str:
-    return str(name).replace("_", " ")
+    return str(name).replace("octets", "bytes").replace("_", " ")
 
 
 def _cell(value: object) -> str:

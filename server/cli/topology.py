@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from leveret.server.cli.api_commands import Working
+from leveret.arguments.names import counted
+from leveret.server.cli.api_commands import Working, confirmed, confirming
 from leveret.server.cli.command_parser import Add, Environ, control
 from leveret.server.cli.exit_codes import DONE, PENDING, REFUSED, UNREACHABLE, failed
 from leveret.server.cli.lists import pattern
 
 if TYPE_CHECKING:
     from leveret.server.cli.api import Api
+    from leveret.server.topology_file.lint import Finding
     from leveret.server.topology_file.model import Topology
     from leveret.server.topology_file.plan import Change
 
@@ -54,7 +58,7 @@ def add_plan(parser: argparse.ArgumentParser, environ: Environ) -> None:
 def add_apply(parser: argparse.ArgumentParser, environ: Environ) -> None:
     control(parser, environ, Working(apply), APPLY_EXAMPLES)
     _file(parser)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    confirming(parser)
     parser.add_argument(
         "--replace",
         action="store_true",
@@ -102,8 +106,8 @@ def apply(options: argparse.Namespace, api: Api) -> int:
         return failed(
             f"these can only be deleted and declared again (a queue loses its messages); --replace does it{names}"
         )
-    if not options.yes and not _agreed(len(changes)):
-        return failed("nothing was changed; --yes skips the question")
+    if not confirmed(options, "The node differs from the file.", f"Make {counted(len(changes), 'change')}?"):
+        return REFUSED
     return _performed(options, changes, api)
 
 
@@ -130,13 +134,6 @@ def _applied(options: argparse.Namespace, done: Sequence[Change], of: int) -> in
     elif of:
         print(f"{len(done)} of {of} changes are made")
     return DONE
-
-
-def _agreed(count: int) -> bool:
-    """Ask whether to go on; False without a terminal."""
-    if not sys.stdin.isatty():
-        return False
-    return input(f"Make {count} change{'s' * (count > 1)}? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def planned(options: argparse.Namespace, api: Api) -> list[Change]:
@@ -227,14 +224,24 @@ def lint(options: argparse.Namespace, api: Api) -> int:
         raise ValueError("lint takes either a FILE or --live")
     found = lint(_live(options, api) if options.live else read(options.file), options.release)
     if options.json:
-        names = ("code", "place", "what", "advice")
+        names = ("severity", "code", "place", "what", "advice")
         print(json.dumps([{name: getattr(each, name) for name in names} for each in found], indent=2))
     else:
-        for each in found:
-            what = each.what.removeprefix(f"{each.place}: ").removeprefix(f"{each.place} ")  # once
-            print(f"{shown(each.place)}: {each.code}: {shown(what)}\n    {shown(each.advice)}")
-        print(f"{len(found)} finding{'s' * (len(found) != 1)}" if found else "nothing found")
+        print(findings_text(found))
     return PENDING if found else DONE
+
+
+def findings_text(found: Sequence[Finding]) -> str:
+    """Return findings in groups of one severity and code, and how many of each severity there are."""
+    lines = []
+    for (severity, code), group in groupby(found, lambda each: (each.severity, each.code)):
+        lines.append(f"{severity}: {code}")
+        for each in group:
+            what = each.what.removeprefix(f"{each.place}: ").removeprefix(f"{each.place} ")  # once
+            lines += [f"  {shown(each.place)}: {shown(what)}", f"      {shown(each.advice)}"]
+    counts = Counter(each.severity for each in found)
+    lines.append(", ".join(counted(count, severity) for severity, count in counts.items()) or "nothing found")
+    return "\n".join(lines)
 
 
 def _live(options: argparse.Namespace, api: Api) -> Topology:

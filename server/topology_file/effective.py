@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from leveret.server.topology_file.model import (
@@ -77,13 +77,6 @@ class EffectiveTopology:
         thing = self.topology.things.get((EXCHANGE, host, exchange))
         name = None if thing is None else self.setting(thing, ALTERNATE)
         return None if name is None else str(name)
-
-    def named_by_dead_letters(self) -> Iterator[tuple[str, str]]:
-        """Yield the queues that dead letters reach by name, through the default exchange."""
-        for each in self.topology.of(QUEUE):
-            key = self.setting(each, DEAD_LETTER_KEY)
-            if self.setting(each, DEAD_LETTER) == "" and key is not None:
-                yield each.host, str(key)
 
     def led_to(self, host: str, exchange: str, key: str | None) -> set[str]:
         """Return the queues that a message may reach; `key` None: its routing key is unknown."""

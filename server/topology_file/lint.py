@@ -1,4 +1,4 @@
-"""Finds mistakes, or what is most likely one, in a topology: findings with a code, a place, and advice.
+"""Finds mistakes, or what is most likely one, in a topology: findings with a severity, a code, a place, and advice.
 
 Each rule is a generator in `RULES` by its code. The settings of policies count if there is no argument:
 `EffectiveTopology` looks both up, and follows bindings.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from typing import Final
 
 import attrs
@@ -48,8 +49,17 @@ from leveret.server.topology_file.model import (
 from leveret.values import Table
 
 
+class Severity(StrEnum):
+    """How much a finding matters, the most first."""
+
+    ERROR = "error"  # a node refuses it, or messages are lost that were to be kept
+    WARNING = "warning"  # it does not do what was most likely meant
+    NOTE = "note"  # it may be meant so
+
+
 @attrs.frozen
 class Finding:
+    severity: Severity
     code: str
     place: str
     what: str
@@ -64,15 +74,26 @@ PREDECLARED: Final = re.compile(r"amq\.")
 
 
 def lint(topology: Topology, release: str | None = None) -> list[Finding]:
-    """Return all findings, in the order of the rules; last, what a release of RabbitMQ would refuse, if one is named.
+    """Return all findings: what a release of RabbitMQ would refuse, if one is named, and then what matters most.
 
     Raises ValueError if there is no profile of that release.
     """
     seen = EffectiveTopology(topology)
-    found = [(code, each) for code, rule in RULES.items() for each in rule(seen)]
-    if release is not None:
-        found += [(releases.CODE, each) for each in releases.refused_by(seen, release)]
-    return [Finding(code, thing.place or str(thing), what, advice) for code, (thing, what, advice) in found]
+    refusals = [] if release is None else releases.refused_by(seen, release)
+    found = [
+        *(Finding(Severity.ERROR, releases.CODE, *_told(each)) for each in refusals),
+        *(
+            Finding(severity, code, *_told(each))
+            for code, (severity, rule) in RULES.items()
+            for each in rule(seen)
+        ),
+    ]
+    return sorted(found, key=lambda each: list(Severity).index(each.severity))
+
+
+def _told(found: tuple[Thing, str, str]) -> tuple[str, str, str]:
+    thing, what, advice = found
+    return thing.place or str(thing), what, advice
 
 
 def bindings_to_missing(seen: EffectiveTopology) -> Found:
@@ -85,19 +106,6 @@ def bindings_to_missing(seen: EffectiveTopology) -> Found:
                     f"{each}: there is no {end_kind} '{name}'",
                     f"declare the {end_kind}, or remove the binding",
                 )
-
-
-def unreachable_queues(seen: EffectiveTopology) -> Found:
-    bound = {each.key[1:2] + each.key[4:5] for each in seen.topology.of(BINDING) if each.key[3] == QUEUE}
-    named = {(host, name) for host, name in seen.named_by_dead_letters()}
-    for each in seen.topology.of(QUEUE):
-        at = (each.host, each.name)
-        if at not in bound and at not in named and not each.settings.get("auto_delete"):
-            yield (
-                each,
-                f"{each} has no binding, and no queue dead-letters to it: only publishing to it by name reaches it",
-                "bind it, or leave it so if clients name it as their routing key at the default exchange",
-            )
 
 
 def exchanges_that_drop(seen: EffectiveTopology) -> Found:
@@ -286,17 +294,16 @@ def table_of(thing: Thing, name: str) -> Table:
     return table if isinstance(table, dict) else {}
 
 
-RULES: Final[Mapping[str, Callable[[EffectiveTopology], Found]]] = {
-    "binding-to-missing": bindings_to_missing,
-    "unreachable-queue": unreachable_queues,
-    "exchange-drops": exchanges_that_drop,
-    "missing-alternate-exchange": missing_alternates,
-    "alternate-exchange-cycle": alternate_cycles,
-    "missing-dead-letter-exchange": missing_dead_letter_exchanges,
-    "dead-letter-cycle": dead_letters_go_round,
-    "policy-matches-nothing": policies_of_nothing,
-    "bad-pattern": patterns_that_do_not_compile,
-    "contradicting-arguments": contradicting_arguments,
-    "refused": refused,
-    "without-effect": without_effect,
+RULES: Final[Mapping[str, tuple[Severity, Callable[[EffectiveTopology], Found]]]] = {
+    "refused": (Severity.ERROR, refused),
+    "bad-pattern": (Severity.ERROR, patterns_that_do_not_compile),
+    "binding-to-missing": (Severity.ERROR, bindings_to_missing),
+    "missing-alternate-exchange": (Severity.ERROR, missing_alternates),
+    "missing-dead-letter-exchange": (Severity.ERROR, missing_dead_letter_exchanges),
+    "alternate-exchange-cycle": (Severity.WARNING, alternate_cycles),
+    "dead-letter-cycle": (Severity.WARNING, dead_letters_go_round),
+    "contradicting-arguments": (Severity.WARNING, contradicting_arguments),
+    "without-effect": (Severity.WARNING, without_effect),
+    "exchange-drops": (Severity.NOTE, exchanges_that_drop),
+    "policy-matches-nothing": (Severity.NOTE, policies_of_nothing),
 }

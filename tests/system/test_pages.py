@@ -185,12 +185,17 @@ def test_the_commands_of_a_page_can_be_typed_one_after_the_other(
         if not line.startswith("leveret ") or line.startswith(tuple(ELSEWHERE)):
             continue
         words = shlex.split(line, comments=True)[1:]
-        if words[0] == "apply" and "--yes" not in words:
+        if asks(words) and "--yes" not in words:
             words.append("--yes")  # nobody is here to be asked
         code = leveret(node, words)
         written = capsys.readouterr()
         expected = {0, 1} if line.startswith(REFUSED) else {0, 4} if words[0] in ("plan", "lint") else {0}
         assert code in expected, f"{line}\n{written.out}{written.err}"
+
+
+def asks(words: list[str]) -> bool:
+    asking = {"apply", "purge", "forget-ids"}
+    return bool(asking & set(words)) or any(each.startswith(("delete", "--cancel")) for each in words[:3])
 
 
 CURLING: Final = [page for page in having("sh") if any("curl " in line for line in lines(page))]

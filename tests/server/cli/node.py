@@ -6,6 +6,7 @@ assert node.run("declare", "queue", "orders") == 0
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 
 from leveret.broker import Broker
@@ -41,6 +42,13 @@ class Node:
         options = cli.parser({}).parse_args(arguments)
         assert isinstance(options.command, Working)
         return options.command.answer(options, lambda: Memory(self, f"{options.user}:guest"))
+
+
+class Typed(io.StringIO):
+    """A terminal at which somebody types."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Memory(ControlClient):

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
+import os
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +18,10 @@ import pytest
 from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.server import cli
-from tests.server.cli.node import Node
+from leveret.server.cli.commands import GROUPS, OWN
+from leveret.server.cli.examples import EXAMPLES
+from tests.server.cli.node import Node, Typed
+from tests.sources import ROOT
 
 Captured = pytest.CaptureFixture[str]
 
@@ -57,7 +67,7 @@ def test_the_type_of_a_queue_is_an_argument(node: Node, capsys: Captured):
 def test_what_is_deleted_is_gone(node: Node, capsys: Captured):
     for what in ("queue", "exchange", "vhost"):
         said(node, capsys, "declare", what, "gone")
-        assert "is deleted" in said(node, capsys, "delete", what, "gone")
+        assert "is deleted" in said(node, capsys, "delete", what, "gone", "--yes")
     assert "gone" not in {*node.host.queues, *node.host.exchanges, *(h.name for h in node.broker.hosts())}
 
 
@@ -65,25 +75,115 @@ def test_what_is_deleted_is_told_with_what_was_in_it(node: Node, capsys: Capture
     said(node, capsys, "declare", "vhost", "prod")
     for name in ("q", "r"):
         node.broker.virtual_host("prod").declare_queue(name)
-    assert "virtual host 'prod' with 2 queues is deleted" in said(node, capsys, "delete", "vhost", "prod")
+    assert "virtual host 'prod' with 2 queues is deleted" in said(
+        node, capsys, "delete", "vhost", "prod", "--yes"
+    )
     queue = node.host.declare_queue("q")
     node.host.bind(node.host.exchange("amq.topic"), queue, "k")
     for _ in range(2):
         said(node, capsys, "publish", "--key", "q", "x")
-    told = json.loads(said(node, capsys, "purge", "q", "--json"))
+    told = json.loads(said(node, capsys, "purge", "q", "--json", "--yes"))
     assert told == {"purged": "q", "messages": 2}
     said(node, capsys, "publish", "--key", "q", "x")
-    assert "dropped 1 message of queue 'q' in vhost '/'\n" in said(node, capsys, "purge", "q")
+    assert "dropped 1 message of queue 'q' in vhost '/'\n" in said(node, capsys, "purge", "q", "--yes")
     for _ in range(2):
         said(node, capsys, "publish", "--key", "q", "x")
-    assert "queue 'q' in vhost '/' with 2 messages is deleted" in said(node, capsys, "delete", "queue", "q")
+    assert "queue 'q' in vhost '/' with 2 messages is deleted" in said(
+        node, capsys, "delete", "queue", "q", "--yes"
+    )
 
 
-class Typed(io.StringIO):
-    """A terminal at which somebody types."""
+def test_without_a_terminal_nothing_is_lost_unless_that_is_said(node: Node, capsys: Captured):
+    node.host.declare_queue("q")
+    assert node.run("delete", "queue", "q") == cli.REFUSED
+    assert capsys.readouterr().err == (
+        "leveret: This deletes queue 'q' in vhost '/'. Nothing was changed: there is no terminal to ask at, and --yes "
+        "does without\n"
+    )
+    assert "q" in node.host.queues
 
-    def isatty(self) -> bool:
-        return True
+
+DESTROYING = {"delayed", "forget-ids", "purge"}
+
+
+def test_every_command_that_destroys_can_be_told_not_to_ask():
+    for words, parser in commands_with_parsers():
+        if DESTROYING & set(words) or any(word.startswith("delete") for word in words):
+            assert "--yes" in parser.format_help(), words
+
+
+def test_every_help_has_an_example_that_can_be_typed():
+    unread = set(EXAMPLES)
+    for words, parser in commands_with_parsers():
+        assert "\nexample" in parser.format_help(), words
+        unread.discard(" ".join(words))
+    assert unread == set()
+    for words, example in EXAMPLES.items():
+        if words != "completion":  # which is for a shell
+            assert example.startswith(f"leveret {words}")
+            cli.parser({}).parse_args(shlex.split(example)[1:])
+
+
+def test_every_command_is_in_one_group():
+    assert sorted(name for names in GROUPS.values() for name in names) == sorted(OWN)
+
+
+def commands_with_parsers() -> Iterator[tuple[list[str], argparse.ArgumentParser]]:
+    """Yield each command that does something, with its parser."""
+    top = cli.parser({})
+    top.add_own()
+    left: list[tuple[list[str], argparse.ArgumentParser]] = [([], top)]
+    while left:
+        words, parser = left.pop()
+        parts = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]
+        left += [([*words, name], part) for each in parts for name, part in each.choices.items()]
+        if not parts:
+            yield words, parser
+
+
+@pytest.mark.parametrize("command", [["--help"], ["delete", "queue", "--help"], ["completion", "bash"]])
+def test_a_reader_that_has_gone_is_no_failure(command: list[str]):
+    """As `leveret ... | head` has it: what is in the buffer at the end finds nobody."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "leveret", *command],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_package_that_an_extra_brings_is_told(capsys: Captured, monkeypatch: pytest.MonkeyPatch):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for package, extra in cli.EXTRAS.items():
+        assert any(each.startswith(package) for each in extras[extra])
+
+    def lacking(*_: object) -> int:
+        raise ModuleNotFoundError("No module named 'pyarrow.dataset'", name="pyarrow.dataset")
+
+    monkeypatch.setattr("leveret.server.cli.completion.complete", lacking)
+    assert cli.main(["completion", "bash"], {}) == cli.REFUSED
+    assert capsys.readouterr().err == "leveret: pyarrow is not installed: pip install 'leveret[delta]'\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        (("queue", "q"), "queue 'q'"),
+        (("exchange", "x"), "exchange 'x'"),
+        (("vhost", "h"), "virtual host 'h'"),
+    ],
+)
+def test_what_is_declared_is_told_as_made_or_as_there(
+    node: Node, capsys: Captured, command: tuple[str, ...], what: str
+):
+    assert said(node, capsys, "declare", *command).startswith(f"{what} is made")
+    assert said(node, capsys, "declare", *command).startswith(f"{what} was there already")
+    assert json.loads(said(node, capsys, "declare", *command, "--json"))["created"] is False
 
 
 @pytest.mark.parametrize(
@@ -126,7 +226,7 @@ def test_an_answer_in_the_affirmative_deletes(node: Node, capsys: Captured, monk
 def test_a_queue_with_messages_stays_if_only_an_empty_one_was_to_go(node: Node, capsys: Captured):
     said(node, capsys, "declare", "queue", "q")
     said(node, capsys, "publish", "--key", "q", "x")
-    assert node.run("delete", "queue", "q", "--if-empty") == cli.REFUSED
+    assert node.run("delete", "queue", "q", "--if-empty", "--yes") == cli.REFUSED
     assert node.host.queue("q").ready == 1
 
 
@@ -158,7 +258,7 @@ def test_what_differs_is_refused_in_the_words_of_the_node(node: Node, capsys: Ca
         (["declare", "queue", "q", "--vhost", "nope"], "there is no virtual host 'nope'"),
         (["policy", "set", "p", "^q", "--set", "expires=1", "--vhost", "nope"], "no virtual host 'nope'"),
         (["renew", "nope"], "there is no channel 'nope'"),
-        (["forget-ids", "queue", "nope"], "there is no queue 'nope' in vhost '/'"),
+        (["forget-ids", "queue", "nope", "--yes"], "there is no queue 'nope' in vhost '/'"),
         (["permission", "set", "nope"], "there is no user 'nope' or no virtual host '/'"),
         (["import", "/nope/x.json"], "leveret: /nope/x.json: No such file or directory"),
         (["close", "connection", "x", "--reason", "a\nb"], "printable"),
@@ -323,7 +423,7 @@ def test_messages_are_purged_and_moved(node: Node, capsys: Captured):
         said(node, capsys, "publish", "--key", "a", "x")
     assert "3 messages" in said(node, capsys, "move", "a", "b")
     assert node.host.queue("b").ready == 3
-    said(node, capsys, "purge", "b")
+    said(node, capsys, "purge", "b", "--yes")
     assert node.host.queue("b").ready == 0
 
 
@@ -376,7 +476,7 @@ def test_a_user_is_made_with_a_password_that_no_argument_holds(
     assert set(node.broker.access.authenticate("shop", "other").tags) == {"management", "policymaker"}
     said(node, capsys, "user", "tags", "shop", "monitoring")
     assert set(node.broker.access.authenticate("shop", "other").tags) == {"monitoring"}
-    said(node, capsys, "user", "delete", "shop")
+    said(node, capsys, "user", "delete", "shop", "--yes")
     assert [row["name"] for row in rows(node, capsys, "users")] == ["guest"]
 
 
@@ -512,13 +612,15 @@ def test_messages_that_wait_are_listed_cancelled_and_delivered(node: Node, capsy
     assert listed[0].split() == ["position", "due", "payload_bytes", "delivery_count", "redelivered"]
     assert (len(listed), listed[-1]) == (4, "2 of 4")
     assert json.loads(said(node, capsys, "delayed", "q", "--json"))["total"] == 4
-    assert said(node, capsys, "delayed", "q", "--cancel", "0", "--cancel", "0") == "1 message dropped\n"
+    assert (
+        said(node, capsys, "delayed", "q", "--cancel", "0", "--cancel", "0", "--yes") == "1 message dropped\n"
+    )
     assert said(node, capsys, "delayed", "q", "--deliver", "3") == "1 message made ready\n"
     node.broker.tick()
     assert (queue.delayed, queue.ready) == (2, 1)
-    assert node.run("delayed", "q", "--cancel", "17") == cli.REFUSED
+    assert node.run("delayed", "q", "--cancel", "17", "--yes") == cli.REFUSED
     assert node.run("delayed", "nothing") == cli.REFUSED
     assert json.loads(said(node, capsys, "delayed", "q", "--deliver-all", "--json")) == {"delivered": 2}
     queue.push(Message(ENCODING, "", "q", b"", b"x", Facts(due_ms=1 << 41)))
     node.broker.tick()
-    assert said(node, capsys, "delayed", "q", "--cancel-all") == "1 message dropped\n"
+    assert said(node, capsys, "delayed", "q", "--cancel-all", "--yes") == "1 message dropped\n"

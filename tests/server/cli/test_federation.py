@@ -27,9 +27,9 @@ def test_upstreams_and_sets_are_set_and_deleted(tmp_path: Path, capsys: Printed)
     assert [each.value for each in federation.sets.parameters("/")] == [
         [{"upstream": "east"}, {"upstream": "west"}]
     ]
-    assert node.run("federation", "delete-upstream", "east") == 0
-    assert node.run("federation", "delete-upstream-set", "regions") == 0
-    assert node.run("federation", "delete-upstream", "east") == 1
+    assert node.run("federation", "delete-upstream", "east", "--yes") == 0
+    assert node.run("federation", "delete-upstream-set", "regions", "--yes") == 0
+    assert node.run("federation", "delete-upstream", "east", "--yes") == 1
     assert node.run("federation", "set-upstream", "east") == 1
     assert "an upstream needs keys" in capsys.readouterr().err
 

@@ -82,7 +82,7 @@ def test_an_unknown_word_is_answered_with_the_one_that_was_meant(
     assert capsys.readouterr().err.endswith(words)
 
 
-@pytest.mark.parametrize("arguments", [[], ["log"], ["user"], ["streams"], ["pipeline"]])
+@pytest.mark.parametrize("arguments", [["log"], ["user"], ["streams"], ["pipeline"]])
 def test_a_command_that_is_nothing_without_another_prints_its_help(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ):

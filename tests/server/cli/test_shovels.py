@@ -29,9 +29,9 @@ def test_a_shovel_is_set_listed_restarted_and_deleted(tmp_path: Path, capsys: Pr
         (parameter,) = json.loads(capsys.readouterr().out)["parameters"]
         assert parameter["value"]["dest-uri"] == f"amqp://u:{password}@h"
     assert node.run("shovel", "restart", "s") == 0
-    assert node.run("shovel", "delete", "s") == 0
+    assert node.run("shovel", "delete", "s", "--yes") == 0
     capsys.readouterr()
-    assert node.run("shovel", "delete", "s") == 1
+    assert node.run("shovel", "delete", "s", "--yes") == 1
     assert "there is no shovel 's' in vhost '/'" in capsys.readouterr().err
 
 

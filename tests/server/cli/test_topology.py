@@ -20,7 +20,7 @@ from leveret.limits import QueueType
 from leveret.server import cli
 from leveret.server.topology_file import releases
 from leveret.server.topology_file.lint import RULES
-from tests.server.cli.node import Node
+from tests.server.cli.node import Node, Typed
 
 Captured = pytest.CaptureFixture[str]
 
@@ -75,8 +75,7 @@ def test_what_was_applied_needs_no_change(node: Node, file: Path, capsys: Captur
     assert capsys.readouterr().out == "nothing to change\n"
     assert node.run("apply", str(file), "--yes") == cli.DONE
     assert capsys.readouterr().out == "nothing to change\n"
-    assert node.run("lint", str(file)) == cli.PENDING  # the queue elsewhere
-    assert "unreachable-queue" in capsys.readouterr().out
+    assert said(node, capsys, "lint", str(file)) == "nothing found\n"
 
 
 def test_nobody_is_asked_where_nobody_is(
@@ -154,13 +153,11 @@ def test_a_node_that_goes_away_leaves_word_of_what_was_done(node: Node, tmp_path
 
 @pytest.mark.parametrize(("typed", "code"), [("y", cli.DONE), ("", cli.REFUSED), ("no", cli.REFUSED)])
 def test_whoever_is_there_is_asked(
-    typed: str, code: int, node: Node, file: Path, monkeypatch: pytest.MonkeyPatch
+    typed: str, code: int, node: Node, file: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ):
-    asked: list[str] = []
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
-    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or typed)
+    monkeypatch.setattr("sys.stdin", Typed(typed))
     assert node.run("apply", str(file)) == code
-    assert asked == ["Make 13 changes? [y/N] "]
+    assert "Make 13 changes? [y/N] " in capsys.readouterr().err
     assert ("shop-orders" in node.host.queues) is (code == cli.DONE)
 
 
@@ -232,10 +229,19 @@ def test_the_page_lists_every_rule():
 
 
 def test_a_running_node_is_linted_by_the_same_rules(node: Node, capsys: Captured):
-    node.host.declare_queue("alone", durable=True)
+    node.host.declare_queue("alone", durable=True, arguments={"x-dead-letter-exchange": "gone"})
+    said(node, capsys, "declare", "exchange", "quiet")
     assert node.run("lint", "--live", "--json") == cli.PENDING
-    (finding,) = json.loads(capsys.readouterr().out)
-    assert (finding["code"], finding["place"]) == ("unreachable-queue", "queue 'alone' in vhost '/'")
+    first, second = json.loads(capsys.readouterr().out)
+    where = ("error", "missing-dead-letter-exchange", "queue 'alone' in vhost '/'")
+    assert (first["severity"], first["code"], first["place"]) == where
+    assert (second["severity"], second["code"]) == ("note", "exchange-drops")
+    assert node.run("lint", "--live") == cli.PENDING
+    assert re.fullmatch(
+        r"error: missing-dead-letter-exchange\n  queue 'alone' in vhost '/': .+\n      .+\n"
+        r"note: exchange-drops\n  exchange 'quiet' in vhost '/': .+\n      .+\n1 error, 1 note\n",
+        capsys.readouterr().out,
+    )
     assert node.run("lint") == cli.REFUSED
     assert node.run("lint", "x.toml", "--live") == cli.REFUSED
 

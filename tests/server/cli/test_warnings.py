@@ -62,7 +62,7 @@ def test_an_argument_without_effect_is_told_in_each_way(
     argument = f"{row.name}={json.dumps(row.example)}"
     assert node.run("declare", "queue", "q", "--type", kind, "--argument", argument) == 0
     out, err = capsys.readouterr()
-    assert out == "queue 'q' exists in vhost '/'\n"
+    assert out == "queue 'q' is made in vhost '/'\n"
     assert err.startswith(f"leveret: warning: {row.name} has no effect here")
     (warning,) = got(node, "/api/queues/%2F/q")["warnings"]
     assert err == f"leveret: warning: {warning}\n"
