@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
@@ -75,6 +77,33 @@ def test_the_page_survives_the_nodes_restart(browser: Browser) -> None:
     second.stop()
     visit.expect_errors("ERR_")
     assert visit.unexpected == []
+
+
+def test_a_node_that_stands_still_is_slow_and_then_gone(page: Page, visit: Visit, node: PageNode) -> None:
+    """Its figures have an age, and a click shows something."""
+    node.declare("orders", durable=True)
+    go(page, "queues")
+    expect(row(page, "orders")).to_be_visible()
+    banner = page.get_by_role("banner")
+    page.clock.install()
+    page.route("**/api/**", lambda route: None)  # no answer ever comes
+    refresh_in_vain(page)
+    page.clock.run_for(3000)
+    expect(banner.get_by_text("Slow")).to_be_visible()
+    expect(page.get_by_text(re.compile(r"These figures are \d+ s old."))).to_be_visible()
+    expect(row(page, "orders")).to_be_visible()
+    page.clock.run_for(12_000)
+    expect(banner.get_by_text("Unreachable")).to_be_visible()
+    expect(page.get_by_text("the node has not answered for 15 s")).to_be_visible()
+    page.get_by_role("link", name="Exchanges").click()
+    page.clock.run_for(1000)
+    expect(headed(page, "Exchanges")).to_be_visible()
+    expect(page.get_by_text("Waiting for the node.")).to_be_visible()
+    page.unroute_all(behavior="ignoreErrors")
+    refresh(page)
+    expect(banner.get_by_text("Running")).to_be_visible()
+    expect(page.get_by_text("These figures are")).to_have_count(0)
+    visit.expect_errors("ERR_")
 
 
 def test_ten_thousand_queues_are_read_page_by_page(page: Page, node: PageNode) -> None:

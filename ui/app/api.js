@@ -7,6 +7,8 @@ import { endOf } from "./tokens.js";
 
 const STORED = "leveret.login";
 const BEARER = "Bearer ";
+const READING_MS = 15_000; // the longest that an answer may take
+const CHANGING_MS = 120_000; // millions of messages may have to be moved or dropped
 
 let login = sessionStorage.getItem(STORED);
 
@@ -62,15 +64,14 @@ export const remove = (where, headers) => ask("DELETE", where, undefined, header
 
 async function ask(method, where, body, headers = {}, signal = undefined) {
   await renew();
-  const response = await answered(where, {
+  const request = {
     method,
     headers: { ...headers, Authorization: login ?? "", Accept: "application/json", ...typed(body) },
     body: body === undefined ? undefined : JSON.stringify(body),
     credentials: "omit",
     cache: "no-store",
-    signal,
-  });
-  const text = await response.text();
+  };
+  const [response, text] = await answered(where, request, signal);
   const content = parsed(text);
   if (!response.ok) throw new Failure(statusOf(response), reasonOf(content, response, where));
   return content;
@@ -81,12 +82,26 @@ const statusOf = ({ status, headers }) => (status === 401 && !headers.has("WWW-A
 
 const typed = (body) => (body === undefined ? {} : { "Content-Type": "application/json" });
 
-async function answered(where, request) {
+/** Returns the response with its text. Throws Failure if the node does not answer in time, and AbortError if it need not. */
+async function answered(where, request, signal) {
+  const isReading = request.method === "GET";
+  const limit = isReading ? READING_MS : CHANGING_MS;
+  const waiting = new AbortController();
+  const giveUp = () => waiting.abort();
+  const timer = setTimeout(giveUp, limit);
+  if (signal?.aborted) giveUp();
+  signal?.addEventListener("abort", giveUp);
   try {
-    return await fetch(`api/${where}`, request);
+    const response = await fetch(`api/${where}`, { ...request, signal: waiting.signal });
+    return [response, await response.text()];
   } catch (problem) {
-    if (problem.name === "AbortError") throw problem;
-    throw new Failure(0, "the node does not answer");
+    if (signal?.aborted) throw problem;
+    if (!waiting.signal.aborted) throw new Failure(0, "the node does not answer");
+    const unknown = isReading ? "" : "; whether it has done this is not known";
+    throw new Failure(0, `the node has not answered for ${limit / 1000} s${unknown}`);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", giveUp);
   }
 }
 

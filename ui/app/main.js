@@ -18,12 +18,16 @@ import { VIEWS } from "./views.js";
 import { login } from "./views/login.js";
 
 const REFRESH_MS = 5000;
+const SLOW_MS = 3000; // an answer that takes longer makes the node slow
+const TICK_MS = 1000;
 const RESIZED_MS = 150;
 
 const state = {
   at: place(location.hash),
   problem: "", // why nothing newer is shown
   unreachable: false, // the node does not answer at all
+  slow: false, // the node has not answered yet, and should have
+  answeredAt: null, // when what is shown was answered, in milliseconds since 1970
   status: null, // the node's, as last loaded
   drawn: null, // what the view was last drawn from
   asking: new AbortController(),
@@ -115,14 +119,37 @@ async function loaded() {
   state.asking.abort();
   const asking = new AbortController();
   state.asking = asking;
+  const begun = Date.now();
+  const ticking = setInterval(() => {
+    if (asking.signal.aborted) clearInterval(ticking);
+    else wait(Date.now() - begun);
+  }, TICK_MS);
   try {
     await draw(asking.signal);
   } catch (problem) {
     if (!asking.signal.aborted) failed(problem);
+  } finally {
+    clearInterval(ticking);
   }
   if (!asking.signal.aborted) state.timer = setTimeout(again, REFRESH_MS);
   else if (state.asking !== asking) await state.refreshed; // else the user has logged out
 }
+
+/** Shows that the node has not answered for so long, and how old the figures are. */
+function wait(ms) {
+  state.slow = ms >= SLOW_MS;
+  if (isShown()) {
+    if (state.slow || state.problem) shown(kept());
+  } else {
+    const title = viewAt(state.at)?.title(state.at);
+    if (title === undefined) return;
+    document.title = `${title} · Leveret`;
+    shown(main(state.at, title, h("p", { class: "empty" }, "Waiting for the node.")));
+  }
+}
+
+/** Returns whether the view of the link is on the page. */
+const isShown = () => document.getElementById("main")?.dataset.key === JSON.stringify(state.at.names);
 
 async function draw(signal) {
   const { at } = state;
@@ -133,7 +160,7 @@ async function draw(signal) {
   }
   const [found, status] = await Promise.all([view.load(at, signal), api.get("leveret/status", signal)]);
   if (signal.aborted) return;
-  Object.assign(state, { problem: "", unreachable: false, status });
+  Object.assign(state, { problem: "", unreachable: false, slow: false, status, answeredAt: Date.now() });
   document.title = `${view.title(at)} · Leveret`;
   state.drawn = { at, found };
   shown(main(at, view.title(at), view.draw(found, at)));
@@ -170,10 +197,9 @@ function failed(problem) {
   if (!(problem instanceof api.Failure)) console.error(problem);
   state.problem = problem.message;
   state.unreachable = problem.status === 0;
-  const there = document.getElementById("main");
-  const same = there?.dataset.key === JSON.stringify(state.at.names);
+  state.slow = false;
   // What is shown may be old, and is still the best there is, unless the thing itself is gone.
-  if (same && problem.status !== 404) shown(kept());
+  if (isShown() && problem.status !== 404) shown(kept());
   else showFailure(problem);
 }
 

@@ -1,6 +1,7 @@
 // The frame around every view: navigation, the virtual host, the user, and problems of the node.
 
 import { h } from "./dom.js";
+import { duration } from "./format.js";
 import { link } from "./routes.js";
 import * as session from "./session.js";
 import { themeSwitch } from "./theme.js";
@@ -33,7 +34,7 @@ export function shell(state, content) {
     h("a", { class: "skip", href: "#main", onclick: skip }, "To the content"),
     h("header", { class: "top" }, brand(state), tools()),
     navigation(state.at),
-    h("div", { class: "content" }, banners(state), content),
+    h("div", { class: "content" }, banners(state), age(state), content),
   );
 }
 
@@ -65,14 +66,16 @@ const brand = ({ status, ...state }) =>
   );
 
 /** Shows the state of the node in two words, in every view. */
-function health({ problem, unreachable, status }) {
+function health({ problem, unreachable, slow, status }) {
   const [text, kind] = unreachable
     ? ["Unreachable", "failed"]
     : problem
       ? ["Not up to date", "failed"]
-      : status?.alarm || status?.warnings?.length
-        ? ["Alarm", "warning"]
-        : ["Running", "good"];
+      : slow
+        ? ["Slow", "warning"]
+        : status?.alarm || status?.warnings?.length
+          ? ["Alarm", "warning"]
+          : ["Running", "good"];
   return h("a", { href: link(["alarms"]), class: `badge health ${kind}` }, text);
 }
 
@@ -129,12 +132,19 @@ const navigation = ({ names }) =>
     ),
   );
 
-function banners({ problem, status, unreachable }) {
+/** Tells how old the figures are if the node does not bring newer ones; outside of what is read out when it changes. */
+const age = ({ problem, slow, answeredAt }) =>
+  (problem || slow) &&
+  answeredAt !== null &&
+  h("p", { class: "age" }, `These figures are ${duration(Date.now() - answeredAt)} old.`);
+
+function banners({ problem, status, unreachable, slow }) {
   return h(
     "div",
     { class: "banners", role: "alert" },
     problem &&
       h("p", { class: "banner failed" }, `Not up to date: ${problem}. Trying again every few seconds.`),
+    slow && !problem && h("p", { class: "banner warning" }, "The node takes long to answer."),
     status?.alarm &&
       !unreachable &&
       h(

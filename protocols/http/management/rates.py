@@ -41,6 +41,7 @@ from leveret.virtual_host import VirtualHost
 
 T = TypeVar("T")
 
+FIRST_TICK: Final = 1  # of a history
 POINTS_MAX: Final = 250  # of each of some twenty curves of a row: 10 ms
 SECONDS_MAX: Final = 10 * 365 * 86_400
 STILL: Final[dict[str, Json]] = {"rate": 0.0}
@@ -205,18 +206,18 @@ class Rates:
         return (rise if name in self._others else max(0, rise)) / history.interval_s  # counts may begin anew
 
     def _points(self, history: History, series: Series, name: str, curve: Curve) -> dict[str, Json]:
-        """Return the samples of a curve, the newest first, with averages."""
+        """Return the samples of a curve, the newest first, with averages; none from before the node started."""
         times_ms, rows = self._rows(history, series, curve)
         places = places_of(series.columns, name)
         values = [sum([counts[at] for at in places]) if counts else 0 for counts in rows]
-        spread_ms = times_ms[0] - times_ms[-1]
+        spread_ms = times_ms[0] - times_ms[-1] if times_ms else 0
         return {
             "samples": [
                 {"sample": value, "timestamp": time_ms}
                 for value, time_ms in zip(values, times_ms, strict=True)
             ],
             "avg_rate": (values[0] - values[-1]) * 1000 / spread_ms if spread_ms else 0.0,
-            "avg": sum(values) / len(values),
+            "avg": sum(values) / max(1, len(values)),
         }
 
     def _rows(self, history: History, series: Series, curve: Curve) -> tuple[list[int], list[Sequence[int]]]:
@@ -226,7 +227,8 @@ class Rates:
             newest = last_at // curve.apart * curve.apart
             times = [newest - curve.apart * back for back in range(curve.age // curve.apart + 1)]
             ticks = [history.tick - ceil((last_at - time) / history.interval_s) for time in times]
-            self._points_of[curve] = [round(time * 1000) for time in times], ticks
+            since = sum(tick >= FIRST_TICK for tick in ticks)  # the newest come first
+            self._points_of[curve] = [round(time * 1000) for time in times[:since]], ticks[:since]
         times_ms, ticks = self._points_of[curve]
         if self._last is None or self._last[:2] != (series, curve):
             self._last = series, curve, [series.at(tick) for tick in ticks]
