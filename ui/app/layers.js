@@ -212,6 +212,7 @@ function placed(layers, forward, room) {
     }
   }
   const all = layers.flat();
+  closeUp(all);
   const top = all.reduce((least, cell) => Math.min(least, cell.y - roomOf(cell) / 2), Infinity);
   const bottom = all.reduce((most, cell) => Math.max(most, cell.y + roomOf(cell) / 2), -Infinity);
   const { wide, apart } = widthOf(layers.length, LARGE) <= room ? LARGE : SMALL;
@@ -235,6 +236,18 @@ function placed(layers, forward, room) {
       };
     }),
   };
+}
+
+/** Moves up what is below a band that would be empty from left to right. */
+function closeUp(cells) {
+  const topOf = (cell) => cell.y - roomOf(cell) / 2;
+  let bottom = -Infinity;
+  let shift = 0;
+  for (const cell of [...cells].sort((a, b) => topOf(a) - topOf(b))) {
+    if (bottom > -Infinity) shift += Math.max(topOf(cell) - shift - bottom, 0);
+    cell.y -= shift;
+    bottom = Math.max(bottom, cell.y + roomOf(cell) / 2);
+  }
 }
 
 /** Returns how far above or below a node's middle each edge arrives, in the order of their sources, and how far apart. */

@@ -110,3 +110,21 @@ test("a node is as high as what arrives needs", () => {
   const ends = links.map(({ points }) => points.at(-1).y).sort((a, b) => a - b);
   assert.ok(ends.every((y, index) => index === 0 || y - ends[index - 1] >= 14));
 });
+
+test("no band is empty from left to right", () => {
+  // half of the queues of each exchange lead to one exchange of dead letters
+  const exchanges = Array.from({ length: 12 }, (_, index) => `x${index}`);
+  const pairs = exchanges.flatMap((each, index) =>
+    Array.from({ length: 9 }, (_, number) => [each, `${each}q${number}`]).flatMap(([from, queue]) =>
+      index % 2 ? [[from, queue], [queue, "dead"]] : [[from, queue]],
+    ),
+  );
+  const { nodes, links } = drawn([...new Set(pairs.flat())], pairs);
+  const tops = [...nodes.values(), ...links.flatMap(({ points }) => points.map(({ y }) => ({ y, high: 44 })))];
+  tops.sort((a, b) => a.y - a.high / 2 - (b.y - b.high / 2));
+  let bottom = tops[0].y;
+  for (const { y, high } of tops) {
+    assert.ok(y - high / 2 - bottom <= 32, `nothing from ${bottom} to ${y - high / 2}`);
+    bottom = Math.max(bottom, y + high / 2);
+  }
+});

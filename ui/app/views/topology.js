@@ -14,7 +14,8 @@ import { page, section } from "../tables.js";
 
 const HOSTS = 8; // that are drawn: each takes many requests
 const EXCHANGES = 60; // whose bindings are loaded
-const QUEUES = 300; // whose settings are loaded
+const QUEUES = 500; // on a page of those whose settings are loaded
+const QUEUE_PAGES = 4;
 const BINDINGS = 200; // of each exchange: a fanout may have thousands, and the drawing has no room for them
 const BOUND = "source,destination,destination_type,routing_key";
 const SETTINGS =
@@ -50,7 +51,7 @@ export const topology = {
 async function loaded(vhost, chosen, signal) {
   const [exchanges, queues] = await Promise.all([
     get(path`exchanges/${vhost}` + query({ page: 1, page_size: EXCHANGES }), signal),
-    get(path`queues/${vhost}` + query({ page: 1, page_size: QUEUES, columns: SETTINGS }), signal),
+    queuesOf(vhost, signal),
   ]);
   const known = exchanges.items.filter(({ name }) => name !== "");
   const wanted = [chosen.exchange, chosen.focus?.startsWith("e:") && chosen.focus.slice(2)].find(Boolean);
@@ -59,11 +60,20 @@ async function loaded(vhost, chosen, signal) {
   const bindings = await bindingsOf(vhost, all, signal);
   return {
     exchanges: all,
-    queues: queues.items,
+    queues: queues.flatMap(({ items }) => items),
     bindings: bindings.flatMap(({ items }) => items),
     unasked: bindings.reduce((sum, { items, total_count: all_of }) => sum + all_of - items.length, 0),
-    more: exchanges.page_count > 1 || queues.page_count > 1,
+    more: exchanges.page_count > 1 || queues[0].page_count > QUEUE_PAGES,
   };
+}
+
+/** Loads pages of queues: all of them have to be known for the arrows of dead letters. */
+async function queuesOf(vhost, signal) {
+  const page = (number) =>
+    get(path`queues/${vhost}` + query({ page: number, page_size: QUEUES, columns: SETTINGS }), signal);
+  const first = await page(1);
+  const others = Math.min(first.page_count, QUEUE_PAGES) - 1;
+  return [first, ...(await Promise.all(Array.from({ length: Math.max(others, 0) }, (_, index) => page(index + 2))))];
 }
 
 async function bindingsOf(vhost, exchanges, signal) {
@@ -210,7 +220,7 @@ function remarks({ left }, { more, unasked }, vhost, { query: chosen }) {
     unasked > 0 &&
       `${count(unasked)} bindings more are left out: of each exchange the first ${BINDINGS} are drawn. `,
     more &&
-      `Only the first ${EXCHANGES} exchanges’ bindings and the first ${QUEUES} queues’ settings were looked at. `,
+      `Only the first ${EXCHANGES} exchanges’ bindings and the first ${count(QUEUES * QUEUE_PAGES)} queues’ settings were looked at. `,
   ];
   return h("p", { class: "hint" }, told);
 }
