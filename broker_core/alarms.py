@@ -102,14 +102,16 @@ class MemoryMonitor(Monitor):
     def describe(self) -> str:
         limit = self.limit()
         return (
-            "Memory limit switched off." if limit is None else f"Memory limit set to {round(limit / MIB)}MB."
+            "Memory limit switched off."
+            if limit is None
+            else f"Memory limit set to {round(limit / MIB)} MiB."
         )
 
     def warning(self) -> str | None:
         """Return the warning to log if the limit is only a guess, else None."""
         if isinstance(self._watermark, int) or not self._watermark or self._total() is not None:
             return None
-        return f"Unknown total memory size. Assuming memory size is {ASSUMED_TOTAL // MIB}MB."
+        return f"Unknown total memory size. Assuming memory size is {ASSUMED_TOTAL // MIB} MiB."
 
 
 def watermark_of(value: float | str) -> float | int:
@@ -169,7 +171,7 @@ class DiskMonitor(Monitor):
     def describe(self) -> str:
         if self._folder is None or not self._free_limit:
             return "Disk free limit switched off."
-        return f"Disk free limit set to {round(self._free_limit / 1_000_000)}MB."
+        return f"Disk free limit set to {round(self._free_limit / MIB)} MiB."
 
 
 Listener = Callable[[str | None], None]

@@ -78,7 +78,7 @@ def test_s153_the_watermark_is_a_fraction_or_octets_and_0_is_off() -> None:
 def test_s154_the_limit_is_logged_at_start(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "leveret"):
         assembly.broker(parse('[memory]\nwatermark = "2GiB"'), STANDARD, ManualClock())
-    assert "Memory limit set to 2048MB. Publishers wait while the node uses more (memory.watermark)." in [
+    assert "Memory limit set to 2048 MiB. Publishers wait while the node uses more (memory.watermark)." in [
         record.getMessage() for record in caplog.records
     ]
 
@@ -274,7 +274,7 @@ def test_x044_where_the_memory_is_unknown_a_gigabyte_is_assumed() -> None:
     monitor.set_watermark(1.5)
     bench.watch()
     assert bench.broker.alarms.reason is None
-    assert monitor.warning() == "Unknown total memory size. Assuming memory size is 1024MB."
+    assert monitor.warning() == "Unknown total memory size. Assuming memory size is 1024 MiB."
 
 
 def beating() -> tuple[Readings, ClientBench, ClientChannel]:

@@ -114,7 +114,7 @@ def test_messages_are_text(page: Page, full: PageNode) -> None:
 def test_clients_are_text(page: Page, full: PageNode) -> None:
     go(page, "connections")
     expect(page.locator("tbody td[data-label=Client]").first).to_contain_text(NAMES[0])
-    page.locator("tbody td[data-label=Name] a").first.click()
+    page.locator("tbody td[data-label=Client] a").first.click()
     expect(page.get_by_text(NAMES[2]).first).to_be_attached()
     require_text_only(page)
 

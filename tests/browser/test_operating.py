@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 
 import pika
@@ -199,6 +198,36 @@ def test_a_shovel_is_shown_with_its_state_and_deleted(page: Page, node: PageNode
     expect(page.get_by_text("There are no shovels.")).to_be_visible()
 
 
+def test_a_shovel_is_set_on_the_page(page: Page, node: PageNode) -> None:
+    node.declare("orders", durable=True)
+    go(page, "shovels")
+    form = opened(page, "Add or replace a shovel")
+    values = {
+        "src-name": "orders",
+        "dest-uri": "amqp:///shop",
+        "dest-kind": "exchange",
+        "dest-name": "amq.topic",
+    }
+    fill(form, name="to-shop", **values, **{"dest-key": "new"})
+    submit(form)
+    told(page, "Shovel “to-shop” is set")
+    expect(row(page, "to-shop")).to_contain_text("exchange amq.topic with key new")
+    expect(row(page, "to-shop").locator(".badge.good")).to_have_text("running")
+
+
+def test_an_upstream_is_set_and_deleted_on_the_page(page: Page, node: PageNode) -> None:
+    go(page, "federation")
+    form = opened(page, "Add or replace an upstream")
+    fill(form, name="to-shop", uri="amqp:///shop", **{"max-hops": "2"})
+    submit(form)
+    told(page, "Upstream “to-shop” is set")
+    expect(row(page, "to-shop")).to_contain_text("max-hops = 2")
+    assert federation_of(node.node.broker).upstreams.find("/", "to-shop") is not None
+    row(page, "to-shop").get_by_role("button", name="Delete").click()
+    confirm(page, "Delete")
+    expect(page.get_by_text("There are no upstreams.")).to_be_visible()
+
+
 def test_a_federation_link_is_shown_with_its_state_and_begins_anew(page: Page, node: PageNode) -> None:
     node.declare("fed", durable=True)
     broker = node.node.broker
@@ -207,20 +236,17 @@ def test_a_federation_link_is_shown_with_its_state_and_begins_anew(page: Page, n
     node.call(lambda: broker.policies.set(policy))
     node.call(broker.virtual_host("/").apply_policies)
     go(page, "federation")
-    expect(row(page, "to-shop")).to_contain_text("queue fed")
-    expect(row(page, "to-shop").locator(".badge.good")).to_have_text("running")
-    row(page, "to-shop").get_by_role("button", name="Restart").click()
+    expect(row(page, "queue fed")).to_contain_text("to-shop")
+    expect(row(page, "queue fed").locator(".badge.good")).to_have_text("running")
+    row(page, "queue fed").get_by_role("button", name="Restart").click()
     expect(page.get_by_text("starts again")).to_be_visible()
 
 
-def test_charts_go_back_for_as_long_as_was_chosen(page: Page) -> None:
+def test_charts_go_back_for_as_long_as_was_chosen_and_not_before_the_node(page: Page) -> None:
     with page.expect_response(lambda response: "lengths_age=86400" in response.url):
         page.get_by_role("link", name="Day").click()
     expect(page.get_by_role("link", name="Day")).to_have_attribute("aria-current", "true")
-    expect(page.locator("figure", has_text="Processor time").locator("svg")).to_be_visible()
-    expect(page.locator("figure", has_text="Memory").locator(".axis span").first).to_have_text(
-        re.compile("[MG]iB")
-    )
+    expect(page.locator("figure", has_text="Memory")).to_contain_text("No samples yet")
 
 
 def test_colours_are_those_that_the_reader_has_chosen(page: Page) -> None:

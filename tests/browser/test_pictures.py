@@ -161,7 +161,7 @@ def test_every_page_is_accessible_and_fits_the_screen(
         found += look(page, name, axe)
     for kind in ("connections", "channels"):
         go(page, kind)
-        page.locator("td[data-label=Name] a").first.click()
+        page.locator("td[data-label=Client] a").first.click()
         expect(page.get_by_role("heading", name="Details")).to_be_visible()
         found += look(page, kind[:-1], axe)
     assert "\n".join(found) == ""

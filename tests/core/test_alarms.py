@@ -31,15 +31,15 @@ def memory(watermark: float | str = 0.4, total: int | None = 5 * GIB, used: int 
 
 
 LIMITS: list[tuple[float | str, int | None, int | None, str]] = [
-    (0.4, 5 * GIB, 2 * GIB, "Memory limit set to 2048MB."),
-    (1, 5 * GIB, 5 * GIB, "Memory limit set to 5120MB."),
-    (3, 5 * GIB, 5 * GIB, "Memory limit set to 5120MB."),  # nobody has three times his memory
-    (2_147_483_648, 5 * GIB, 2 * GIB, "Memory limit set to 2048MB."),
-    ("2GiB", None, 2 * GIB, "Memory limit set to 2048MB."),
-    ("512MB", 5 * GIB, 512_000_000, "Memory limit set to 488MB."),
-    ("1000000", 5 * GIB, 1_000_000, "Memory limit set to 1MB."),
-    (0.4, None, 429_496_730, "Memory limit set to 410MB."),
-    (3, None, 3 * GIB, "Memory limit set to 3072MB."),  # X044
+    (0.4, 5 * GIB, 2 * GIB, "Memory limit set to 2048 MiB."),
+    (1, 5 * GIB, 5 * GIB, "Memory limit set to 5120 MiB."),
+    (3, 5 * GIB, 5 * GIB, "Memory limit set to 5120 MiB."),  # nobody has three times his memory
+    (2_147_483_648, 5 * GIB, 2 * GIB, "Memory limit set to 2048 MiB."),
+    ("2GiB", None, 2 * GIB, "Memory limit set to 2048 MiB."),
+    ("512MB", 5 * GIB, 512_000_000, "Memory limit set to 488 MiB."),
+    ("1000000", 5 * GIB, 1_000_000, "Memory limit set to 1 MiB."),
+    (0.4, None, 429_496_730, "Memory limit set to 410 MiB."),
+    (3, None, 3 * GIB, "Memory limit set to 3072 MiB."),  # X044
     (0, 5 * GIB, None, "Memory limit switched off."),
     ("0", 5 * GIB, None, "Memory limit switched off."),
     (0.0, None, None, "Memory limit switched off."),
@@ -55,7 +55,7 @@ def test_s153_s154_x044_a_watermark_is_a_limit(
 
 
 def test_x044_an_unknown_amount_of_memory_is_warned_about() -> None:
-    text = "Unknown total memory size. Assuming memory size is 1024MB."
+    text = "Unknown total memory size. Assuming memory size is 1024 MiB."
     assert memory(0.4, total=None).warning() == text
     assert memory(0.4).warning() is None
     assert memory("1GiB", total=None).warning() is None
@@ -116,7 +116,7 @@ def test_s153_who_is_low_at_the_highest_watermark_is_low_at_each(watermark: floa
 def test_s159_disk_is_low_below_the_limit() -> None:
     free = Gauge(50_000_000)
     monitor = DiskMonitor(Path("anywhere"), free=free)
-    assert monitor.describe() == "Disk free limit set to 50MB."
+    assert monitor.describe() == "Disk free limit set to 48 MiB."
     assert not monitor.low()
     free.value -= 1
     assert monitor.low()

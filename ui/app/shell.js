@@ -6,26 +6,35 @@ import { link } from "./routes.js";
 import * as session from "./session.js";
 import { themeSwitch } from "./theme.js";
 
-const NAVIGATION = [
-  ["overview", "Overview"],
-  ["queues", "Queues"],
-  ["exchanges", "Exchanges"],
-  ["topology", "Topology"],
-  ["streams", "Streams"],
-  ["leases", "Leases"],
-  ["transactions", "Transactions"],
-  ["connections", "Connections"],
-  ["channels", "Channels"],
-  ["consumers", "Consumers"],
-  ["policies", "Policies"],
-  ["shovels", "Shovels", "monitoring"],
-  ["federation", "Federation", "monitoring"],
-  ["users", "Users", "administrator"],
-  ["vhosts", "Virtual hosts"],
-  ["definitions", "Definitions", "administrator"],
-  ["alarms", "Alarms"],
-  ["log", "Log", "administrator"],
-];
+// In groups: what is wanted every day, and what is wanted now and then. The third is the tag that a view needs.
+const NAVIGATION = {
+  "": [
+    ["overview", "Overview"],
+    ["queues", "Queues"],
+    ["exchanges", "Exchanges"],
+    ["topology", "Topology"],
+    ["connections", "Connections"],
+    ["consumers", "Consumers"],
+    ["alarms", "Alarms"],
+    ["log", "Log", "administrator"],
+  ],
+  Administration: [
+    ["policies", "Policies"],
+    ["users", "Users", "administrator"],
+    ["vhosts", "Virtual hosts"],
+    ["definitions", "Definitions", "administrator"],
+  ],
+  "Between brokers": [
+    ["shovels", "Shovels", "monitoring"],
+    ["federation", "Federation", "monitoring"],
+  ],
+  "In depth": [
+    ["channels", "Channels"],
+    ["streams", "Streams"],
+    ["leases", "Leases"],
+    ["transactions", "Transactions"],
+  ],
+};
 
 export function shell(state, content) {
   return h(
@@ -123,13 +132,19 @@ const navigation = ({ names }) =>
         if (event.target.closest("a")) isOpen = false;
       },
     },
-    NAVIGATION.filter(([, , tag]) => !tag || session.has(tag)).map(([name, title]) =>
-      h(
-        "a",
-        { href: link([name]), "aria-current": (names[0] ?? "overview") === name ? "page" : null },
-        title,
-      ),
-    ),
+    Object.entries(NAVIGATION).map(([group, views]) => {
+      const allowed = views.filter(([, , tag]) => !tag || session.has(tag));
+      return [
+        group && allowed.length > 0 && h("span", { class: "group" }, group),
+        allowed.map(([name, title]) =>
+          h(
+            "a",
+            { href: link([name]), "aria-current": (names[0] ?? "overview") === name ? "page" : null },
+            title,
+          ),
+        ),
+      ];
+    }),
   );
 
 /** Tells how old the figures are if the node does not bring newer ones; outside of what is read out when it changes. */

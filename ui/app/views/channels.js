@@ -15,8 +15,14 @@ export const channels = {
   draw: (found, at) => list("channels", columns(), found, ({ name }) => name, at),
 };
 
-/** The name that the client has given its connection. */
-const clientOf = ({ connection_details: { user_provided_name: name } = {} }) => name && value(name);
+/** Shows the name that the client has given its connection, above the channel's own; without one, that. */
+function clientOf({ name, connection_details: { user_provided_name: client } = {} }) {
+  const shown = client ? value(client) : name;
+  return [
+    h("a", { href: link(["channels", name]) }, shown),
+    client && h("div", { class: "hint" }, name),
+  ];
+}
 
 const mode = ({ confirm, transactional }) => [
   confirm && badge("confirms"),
@@ -24,9 +30,8 @@ const mode = ({ confirm, transactional }) => [
 ];
 
 const columns = () => [
-  ["Name", (each) => h("a", { href: link(["channels", each.name]) }, each.name), { sort: "name" }],
-  ...hostColumn(),
   ["Client", clientOf, { sort: "connection_details.user_provided_name" }],
+  ...hostColumn(),
   ["User", ({ user }) => user, { sort: "user" }],
   ["Mode", mode],
   ["State", ({ state }) => state ?? "–", { sort: "state" }],

@@ -37,14 +37,18 @@ export const connections = {
   draw: (found, at) => list("connections", columns(), found, ({ name }) => name, at),
 };
 
-const client = ({ client_properties: told }) =>
-  [told?.connection_name, told?.product].filter(Boolean).map(value).join(" · ");
+/** Shows a client by the name that it has given itself, above its address; without one, by that. */
+function client({ name, client_properties: told }) {
+  const given = [told?.connection_name, told?.product].filter(Boolean).map(value);
+  const shown = told?.connection_name ? given.shift() : name;
+  const more = [...given, ...(shown === name ? [] : [name])].join(" · ");
+  return [h("a", { href: link(["connections", name]) }, shown), more && h("div", { class: "hint" }, more)];
+}
 
 const columns = () => [
-  ["Name", (each) => h("a", { href: link(["connections", each.name]) }, each.name), { sort: "name" }],
+  ["Client", client, { sort: "client_properties.connection_name" }],
   ...hostColumn(),
   ["User", ({ user }) => user, { sort: "user" }],
-  ["Client", client],
   ["Protocol", ({ protocol, ssl, websocket }) => [protocol, " ", ssl && badge("TLS"), websocket && badge("WebSocket")], { sort: "protocol" }],
   ["State", ({ state }) => (state === "running" ? state : badge(state ?? "–", "warning")), { sort: "state" }],
   ["Channels", ({ channels }) => count(channels), { sort: "channels", number: true }],

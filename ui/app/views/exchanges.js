@@ -23,8 +23,8 @@ export const exchanges = {
   },
 
   draw: ({ found, types }, at) => [
-    list("exchanges", columns(), found, ({ vhost, name }) => JSON.stringify([vhost, name]), at),
     panel("Declare an exchange", declaring([...new Set([...TYPES, ...types])])),
+    list("exchanges", columns(), found, ({ vhost, name }) => JSON.stringify([vhost, name]), at),
   ],
 };
 

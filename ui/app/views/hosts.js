@@ -16,6 +16,7 @@ export const virtualHosts = {
   title: () => "Virtual hosts",
   load: (at, signal) => page("vhosts", at.query, {}, signal),
   draw: (found, at) => [
+    has() && panel("Add a virtual host", adding()),
     list(
       "virtual hosts",
       [
@@ -34,7 +35,6 @@ export const virtualHosts = {
       ({ name }) => name,
       at,
     ),
-    has() && panel("Add a virtual host", adding()),
   ],
 };
 

@@ -55,9 +55,9 @@ export const policies = {
 
   draw: (found, at) =>
     Object.keys(KINDS).map((kind) => [
+      mayChange(kind) && panel(KINDS[kind].add, editing(kind)),
       section(KINDS[kind].title, listed(kind, found[kind], at)),
       mayChange(kind) && changing(kind, found[kind], at),
-      mayChange(kind) && panel(KINDS[kind].add, editing(kind)),
     ]),
 };
 

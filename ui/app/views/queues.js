@@ -51,8 +51,8 @@ export const queues = {
     page(host() ? path`queues/${host()}` : "queues", at.query, { columns: COLUMNS, ...LENGTHS }, signal),
 
   draw: (found, at) => [
-    list("queues", columns(found.items), found, keyOf, at, bar()),
     panel("Declare a queue", declaring()),
+    list("queues", columns(found.items), found, keyOf, at, bar()),
   ],
 };
 

@@ -1,10 +1,12 @@
 // Shovels: from where to where, how far they are, and what holds them up.
 
-import { get, path, remove } from "../api.js";
+import { get, path, put, remove } from "../api.js";
 import { h } from "../dom.js";
+import { form, panel } from "../forms.js";
 import { count } from "../format.js";
+import { namesOf } from "../names.js";
 import { attempt, confirmed } from "../notices.js";
-import { has, host } from "../session.js";
+import { has, host, oneHost } from "../session.js";
 import { badge, hostColumn, section, table } from "../tables.js";
 
 const KINDS = { running: "good", starting: "warning", terminated: "failed" };
@@ -19,8 +21,8 @@ export const shovels = {
       "p",
       { class: "hint" },
       "A shovel takes messages from a queue or an exchange, here or at another broker, and publishes them to another. ",
-      "It is set with leveret shovel set, or as a parameter of the component shovel.",
     ),
+    has("policymaker") && panel("Add or replace a shovel", setting()),
     section(
       "Shovels",
       found.length
@@ -29,6 +31,62 @@ export const shovels = {
     ),
   ],
 };
+
+const KIND = { type: "select", options: ["queue", "exchange"] };
+const URI_HINT = "amqp:// is this node; amqps://user:password@host/vhost another broker";
+
+const setting = () =>
+  form(
+    "Set",
+    [
+      { name: "vhost", label: "Virtual host", value: oneHost(), required: true },
+      { name: "name", label: "Name", required: true },
+      { name: "src-uri", label: "From the broker at", value: "amqp://", required: true, hint: URI_HINT },
+      { name: "src-kind", label: "From a", ...KIND },
+      { name: "src-name", label: "Its name", required: true, complete: namesOf(kindIn, hostIn) },
+      { name: "src-key", label: "Routing key, of an exchange" },
+      { name: "dest-uri", label: "To the broker at", value: "amqp://", required: true, hint: URI_HINT },
+      { name: "dest-kind", label: "To a", ...KIND },
+      { name: "dest-name", label: "Its name there", required: true },
+      { name: "dest-key", label: "Routing key, of an exchange" },
+      {
+        name: "ack-mode",
+        label: "A message leaves the source when it is",
+        type: "select",
+        options: [
+          ["on-confirm", "confirmed by the destination"],
+          ["on-publish", "published"],
+          ["no-ack", "delivered to the shovel"],
+        ],
+      },
+      {
+        name: "src-delete-after",
+        label: "The shovel ends",
+        type: "select",
+        options: [
+          ["never", "never"],
+          ["queue-length", "when it has moved what is there now"],
+        ],
+      },
+    ],
+    async (given) => {
+      const { vhost, name } = given;
+      const whole = { "ack-mode": given["ack-mode"], "src-delete-after": given["src-delete-after"] };
+      await put(path`parameters/shovel/${vhost}/${name}`, {
+        value: { ...whole, ...endOf(given, "src"), ...endOf(given, "dest") },
+      });
+      return `Shovel “${name}” is set`;
+    },
+  );
+
+const hostIn = (filled) => filled.elements.vhost.value;
+const kindIn = (filled) => `${filled.elements["src-kind"].value}s`;
+
+/** Returns the keys of one end of a shovel. */
+function endOf(given, end) {
+  const [uri, kind, name, key] = ["uri", "kind", "name", "key"].map((part) => given[`${end}-${part}`]);
+  return { [`${end}-uri`]: uri, [`${end}-${kind}`]: name, ...(kind === "exchange" && key ? { [`${end}-exchange-key`]: key } : {}) };
+}
 
 const columns = () => [
   ["Name", ({ name }) => name],

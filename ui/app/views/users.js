@@ -21,6 +21,7 @@ export const users = {
   title: () => "Users",
   load: (at, signal) => page("users", at.query, {}, signal),
   draw: (found, at) => [
+    panel("Add a user", adding()),
     list(
       "users",
       [
@@ -32,7 +33,6 @@ export const users = {
       ({ name }) => name,
       at,
     ),
-    panel("Add a user", adding()),
   ],
 };
 
