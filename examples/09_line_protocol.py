@@ -1,4 +1,4 @@
-"""Implement a protocol in 200 lines: messages as lines of text, on the same port as AMQP.
+"""Implement a protocol in 300 lines: messages as lines of text, on the same port as AMQP.
 
     LINE user password virtual-host   log in; has to come first
     QUEUE queue                       declare a queue
@@ -15,7 +15,7 @@ file into a plugin folder. docs/writing-a-protocol.md goes through it step by st
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, ParamSpec
 from urllib.parse import parse_qsl, urlencode
 
@@ -26,6 +26,7 @@ from leveret.delivery import Consumer, Delivery, Window
 from leveret.errors import AccessRefused, Failure, PreconditionFailed
 from leveret.front_end import FrontEnd, Peer, Protocol
 from leveret.message import Encoding, Facts, Message
+from leveret.observability.connection_stats import ChannelFacts, ConnectionFacts, ConsumerFacts
 from leveret.outbox import Outbox
 from leveret.queues.queue import Queue
 from leveret.security.sasl import Answer, Pending, Plain, Success
@@ -73,6 +74,10 @@ class Subscription(Consumer):
     def cancelled(self) -> None:
         self.connection.say(f"GONE {self.queue.name}")
 
+    def facts(self) -> ConsumerFacts:
+        peer = self.connection.peer
+        return ConsumerFacts(tag=self.queue.name, connection=peer.name, channel=1, prefetch=PREFETCH)
+
 
 class LineConnection(FrontEnd, Publisher):
     """A connection: its lines become calls to the core, and events of the core become lines."""
@@ -81,6 +86,7 @@ class LineConnection(FrontEnd, Publisher):
         self.broker, self.outbox, self.peer = broker, outbox, peer
         self.client: Client | None = None  # set by the login
         self.login_until = now + LOGIN_S
+        self.is_stranger = True  # until its user is known
         self.unread = b""  # the beginning of a line
         self.lines: deque[bytes] = deque()  # wait for the end of the login
         self.pending: Pending | None = None  # while the password is checked
@@ -89,7 +95,7 @@ class LineConnection(FrontEnd, Publisher):
         self.published = 0
         self.shown = 0  # the number of the last message
         self.subscriptions: list[Subscription] = []
-        self.unsettled: dict[int, Delivery] = {}
+        self.held: dict[int, Delivery] = {}  # shown, and not answered
 
     # Called by the node.
 
@@ -113,7 +119,7 @@ class LineConnection(FrontEnd, Publisher):
             self.pending.waiting.drop()
         for subscription in self.subscriptions:
             subscription.queue.remove_consumer(subscription)
-        for delivery in self.unsettled.values():
+        for delivery in self.held.values():
             delivery.queue.release(delivery)
         if self.client is not None:
             self.client.leave()
@@ -130,6 +136,27 @@ class LineConnection(FrontEnd, Publisher):
     def shut_down(self, reason: str) -> None:
         self.say(f"BYE {reason}")
         self.closed = True
+
+    # What operators see.
+
+    def facts(self) -> ConnectionFacts | None:
+        if self.client is None:
+            return None
+        user = self.client.user.name
+        return ConnectionFacts(protocol="LINE", user=user, virtual_host=self.virtual_host, channels=1)
+
+    def channel_facts(self) -> Iterable[ChannelFacts]:
+        yield ChannelFacts(
+            number=1,
+            confirming=True,
+            consumers=len(self.subscriptions),
+            unsettled=len(self.held),
+            published=self.published,
+            delivered=self.shown,
+        )
+
+    def unsettled(self, channel: int, tag: int | None = None) -> Iterable[tuple[int, Delivery]]:
+        return [(number, each) for number, each in self.held.items() if tag in (None, number)]
 
     # Commands.
 
@@ -165,6 +192,8 @@ class LineConnection(FrontEnd, Publisher):
             client = Client(self.broker, answer.user, self.peer.name)
             client.enter(self.virtual_host)
             self.client = client
+            self.is_stranger = False
+            self.description = f"user '{client.user.name}', vhost '{self.virtual_host}'"
             self.say("OK")
 
     def woken(self) -> None:
@@ -217,7 +246,7 @@ class LineConnection(FrontEnd, Publisher):
         if properties:
             self.say(f"WITH {properties.decode()}")
         self.shown += 1
-        self.unsettled[self.shown] = delivery
+        self.held[self.shown] = delivery
         text = body.decode("utf-8", "backslashreplace").replace("\n", "\\n")
         self.say(f"MSG {self.shown} {message.exchange or '-'} {message.key} {text}")
 
@@ -230,7 +259,7 @@ class LineConnection(FrontEnd, Publisher):
         delivery.queue.release(delivery)
 
     def answered(self, number: int) -> Delivery:
-        delivery = self.unsettled.pop(number, None)
+        delivery = self.held.pop(number, None)
         if delivery is None or delivery.consumer is None:
             raise PreconditionFailed(f"message {number} is not waiting for an answer")
         delivery.consumer.credit += 1

@@ -50,7 +50,7 @@ from leveret.values import Table
 
 
 class Severity(StrEnum):
-    """How much a finding matters, the most first."""
+    """The weight of a finding, the heaviest first."""
 
     ERROR = "error"  # a node refuses it, or messages are lost that were to be kept
     WARNING = "warning"  # it does not do what was most likely meant

@@ -345,7 +345,7 @@ def test_the_log_knows_who_comes_and_goes(caplog: pytest.LogCaptureFixture) -> N
         peer.close()
         peer.drop()
     name = "127.0.0.1:40000 -> 127.0.0.1:5672"
-    assert caplog.messages[0] == f"{name}: user 'guest', vhost '/'"
+    assert caplog.messages[0] == f"{name}: logged in: user 'guest', vhost '/', client 'test'"
     assert caplog.messages[1].startswith(f"{name}: ended, ")
     assert len(caplog.messages) == 2
 

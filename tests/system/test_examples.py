@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -250,8 +251,11 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ThreadedNode]:
     users = [
         {"name": "guest", "password": "guest", "permissions": everything},
         {"name": "reader", "password": "r", "permissions": {"/": {"read": ".*"}}},
+        {"name": "watcher", "password": "w", "tags": ["administrator"], "permissions": everything},
     ]
-    with ThreadedNode(embedded({"plugins": {"folders": [str(folder)]}, "users": users})) as node:
+    http = {"enabled": True, "address": "127.0.0.1:0"}
+    settings = {"plugins": {"folders": [str(folder)]}, "users": users, "http": http}
+    with ThreadedNode(embedded(settings)) as node:
         yield node
 
 
@@ -275,6 +279,27 @@ def test_lines_and_amqp_read_each_other(node: ThreadedNode, channel):
         assert lines.hear() == "WITH colour=red+%26+blue&n=1"
         assert lines.hear() == "MSG 1 - both two\\nlines"
         lines.say("ACK 1")
+
+
+def test_operators_see_its_connections(node: ThreadedNode, channel, capsys: pytest.CaptureFixture[str]):
+    channel.queue_declare("seen")
+    with Lines(node) as lines:
+        assert lines.ask("SUB seen") == "OK"
+        assert lines.ask("PUB - seen x") == "MSG 1 - seen x"
+        (connection,) = [each for each in listed(node, capsys, "connections") if each["protocol"] == "LINE"]
+        assert (connection["user"], connection["vhost"]) == ("guest", "/")
+        name = connection["name"]
+        (shown,) = [each for each in listed(node, capsys, "channels") if each["name"].startswith(str(name))]
+        assert (shown["messages_unacknowledged"], shown["message_stats"]["publish"]) == (1, 1)
+        (consumer,) = [each for each in listed(node, capsys, "consumers") if each["consumer_tag"] == "seen"]
+        assert consumer["channel_details"]["connection_name"] == name
+
+
+def listed(node: ThreadedNode, capsys: pytest.CaptureFixture[str], what: str) -> list[dict]:
+    address = node.call(lambda: node.node.addresses[-1])
+    environ = {"LEVERET_URL": f"http://{address}", "LEVERET_USER": "watcher", "LEVERET_PASSWORD": "w"}
+    assert leveret(["list", what, "--json"], environ) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 def test_what_is_not_acknowledged_goes_back(node: ThreadedNode, channel):

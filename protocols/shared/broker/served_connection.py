@@ -216,7 +216,11 @@ class ServedConnection(FrontEnd):
             self.read_max = self.client.meter.read_max
         self.is_stranger = False
         self.expires_at = self.client.expires_at
-        self.LOG.info("%s: %s", self.peer.name, self.description)
+        facts = self.facts()
+        told = facts and (facts.client_properties.get("connection_name") or facts.container_id)
+        self.LOG.info(
+            "%s: logged in: %s%s", self.peer.name, self.description, f", client {told!r}" if told else ""
+        )
 
     def release_some(self) -> bool:
         return self._entered and self.client.abandon_queue()
