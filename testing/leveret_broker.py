@@ -100,6 +100,11 @@ class LeveretBroker:
         self._notes: RecordingTypes
 
     @property
+    def amqp10_hostname(self) -> str:
+        """The hostname that a client of AMQP 1.0 opens: it names the virtual host, as the path of `url` does in 0-9-1."""
+        return f"vhost:{self.virtual_host}"
+
+    @property
     def faults(self) -> Faults:
         """The faults that this broker can be asked for. Raises RuntimeError if its node is not a `DrivenNode`."""
         return self._driven().plan.faults(self.virtual_host)

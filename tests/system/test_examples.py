@@ -130,6 +130,7 @@ OF_TESTS = {
     "07_pytest_fixture.py": "2 passed",
     "25_pytest_unix_socket.py": "1 passed",
     "26_bad_day.py": "5 passed",
+    "27_pytest_amqp_1_0.py": "1 passed",
 }
 
 
