@@ -21,6 +21,7 @@ from leveret.pipeline.errors import PipelineError
 
 Json: TypeAlias = dict[str, object]
 Partition: TypeAlias = tuple[str, int]  # stream and number, 0 unless it is a super stream
+Interval: TypeAlias = tuple[int, int]  # the first offset, and the one behind the last
 
 
 @attrs.frozen

@@ -91,15 +91,21 @@ def checkpoint_of(target: str) -> str:
 
 
 def require_checkpoint(target: Target, checkpoint: str) -> None:
-    """Refuse a new checkpoint for an existing folder of Parquet. Raises PipelineError.
+    """Refuse a checkpoint that is not that of a folder of Parquet. Raises PipelineError.
 
     Spark's log in the folder numbers micro-batches. A query with a new checkpoint begins with 0 again, and Spark would
-    take its first micro-batches for done and drop them.
+    take its first micro-batches for done and drop them. A new folder with an old checkpoint would lack what was read.
     """
-    folder = target.folder
-    if target.format != PARQUET or folder is None or not (folder / LOG).exists():
+    folder, place = target.folder, folder_of(checkpoint)
+    if target.format != PARQUET or folder is None or place is None:
         return
-    if "://" not in checkpoint and not (Path(checkpoint.removeprefix("file:")) / "metadata").exists():
+    if not (folder / LOG).exists():
+        if any((place / "commits").glob("[0-9]*")):
+            raise PipelineError(
+                f"the checkpoint {checkpoint} has read messages that {target.where} does not have: name a new"
+                " checkpoint, or remove this one"
+            )
+    elif not (place / "metadata").exists():
         raise PipelineError(
             f"{target.where} was written by a query whose checkpoint is not at {checkpoint}: name its checkpoint,"
             " or another folder for the table"
@@ -173,13 +179,15 @@ class Committer:
         self._columns = table_schema(columns(read_options(options, Use.STREAM), target.by), target.by)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        from leveret.pipeline.jobs.archive_source import file_of
+        from leveret.pipeline.jobs.archive_local import read_by
+        from leveret.pipeline.jobs.archive_source import done_in
 
         query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query, "called outside a query"
         target = self._target
         if delta.is_there(target.where, query, batch):
             return
-        files = [file_of(row.asDict()) for row in rows.collect()]
-        if delta.append(target.where, target.by, self._columns, files, query, batch):
+        ranges, files = done_in(row.done for row in rows.collect())
+        reads = delta.CommittedBatch(query, batch, read_by(ranges))
+        if delta.append(target.where, target.by, self._columns, files, reads):
             self.rows[batch] = sum(file.rows for file in files)

@@ -10,19 +10,20 @@ table's log says whether they are in it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 import attrs
 
 from leveret.pipeline.client import Client
 from leveret.pipeline.jobs import delta
-from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
+from leveret.pipeline.jobs.checkpoints import Position
 from leveret.pipeline.jobs.data_files import DataFile, Layout, table_schema
 from leveret.pipeline.jobs.run import Report, Stop
+from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, agree
 from leveret.pipeline.leases import Leases
-from leveret.pipeline.offsets import Marks, Range
-from leveret.pipeline.options import Options
+from leveret.pipeline.offsets import Interval, Marks, Range
+from leveret.pipeline.options import Offsets, Options, SinceEach
 from leveret.pipeline.planner import Limit, Planner
 from leveret.pipeline.reader import rows_of
 
@@ -35,6 +36,16 @@ def file_name(asked: Range) -> str:
 def write(options: Options, layout: Layout, asked: Range) -> list[DataFile]:
     """Write the messages of a range as data files. Raises PipelineError."""
     return layout.write(rows_of(options, layout.columns, asked), file_name(asked))
+
+
+def read_by(ranges: Iterable[Range]) -> dict[str, Interval]:
+    """Return the offsets that the tasks of a micro-batch read, by the names that partitions have in a table's log."""
+    found: dict[str, Interval] = {}
+    for each in ranges:
+        name = delta.position_id((each.stream, each.partition), each.incarnation)
+        first, until = found.get(name, (each.first, each.until))
+        found[name] = min(first, each.first), max(until, each.until)
+    return found
 
 
 @attrs.frozen
@@ -52,7 +63,7 @@ class LocalArchive:
         self,
         options: Options,
         layout: Layout,
-        checkpoint: QueryCheckpoint,
+        checkpoint: ArchiveCheckpoint,
         planner: Planner,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -62,41 +73,41 @@ class LocalArchive:
         self._planner = planner
         self._now = now
         self._limit = Limit(options.max_offsets_per_trigger, options.max_bytes_per_trigger)
-        self._start: Marks | None = None
+
+    def agree(self) -> str | None:
+        """Have the checkpoint go on where the table ends, and return a line if it did not. Raises PipelineError."""
+        is_explicit = isinstance(self._options.starting, Offsets | SinceEach)
+        return agree(self._checkpoint, self._layout, self._planner.initial, is_explicit, self._now_ms())
 
     def backlog(self) -> Backlog:
         """Return what there is to read now. Raises PipelineError."""
-        return Backlog(*self._planner.outstanding(self._begin()))
+        return Backlog(*self._planner.outstanding(self._begin(self._checkpoint.position())))
 
-    def _begin(self) -> Marks:
+    def _begin(self, found: Position) -> Marks:
         """Return where the next micro-batch begins."""
-        if self._start is None:
-            marks = self._checkpoint.position().marks
-            self._start = marks or self._planner.initial()
-        return self._start
+        return found.marks or self._planner.initial()
 
     def run(self, report: Report, stop: Stop) -> bool:
         """Archive what is there now; return False if `stop` has interrupted that. Raises PipelineError, OSError."""
-        self._begin()
         self._planner.prepare_available_now()
-        self._go_on(report)
         while not stop.asked:
-            start = self._begin()
-            # what is below `start` is settled, as it is in the table
-            end = self._planner.latest(start, self._limit)
-            if end == start:
-                return True
-            batch = self._checkpoint.position().planned + 1
-            self._checkpoint.plan(batch, end, int(self._now() * 1000))
+            found = (
+                self._checkpoint.position()
+            )  # read once: another run must not come between start and number
+            start, batch = self._begin(found), found.planned
+            if found.planned > found.done:  # an earlier run has planned it, and perhaps not finished
+                end = self._checkpoint.planned(batch)
+            else:
+                # what is below `start` is settled, as it is in the table
+                batch, end = found.planned + 1, self._planner.latest(start, self._limit)
+                if end == start:
+                    return True
+                self._checkpoint.plan(batch, end, self._now_ms())
             self._archive(batch, start, end, report)
         return False
 
-    def _go_on(self, report: Report) -> None:
-        """Do the micro-batch that an earlier run has planned, and perhaps not finished."""
-        found = self._checkpoint.position()
-        if found.planned > found.done:
-            end = self._checkpoint.planned(found.planned)
-            self._archive(found.planned, self._begin(), end, report)
+    def _now_ms(self) -> int:
+        return int(self._now() * 1000)
 
     def _archive(self, batch: int, start: Marks, end: Marks, report: Report) -> None:
         layout, began, rows = self._layout, self._now(), 0
@@ -104,10 +115,10 @@ class LocalArchive:
             ranges = self._planner.ranges(start, end)
             files = [file for each in ranges for file in write(self._options, layout, each)]
             columns = table_schema(layout.columns, layout.by)
-            if delta.append(layout.where, layout.by, columns, files, self._checkpoint.query, batch):
+            reads = delta.CommittedBatch(self._checkpoint.query, batch, read_by(ranges))
+            if delta.append(layout.where, layout.by, columns, files, reads):
                 rows = sum(file.rows for file in files)
         self._checkpoint.commit(batch)
-        self._start = end
         report.batch(batch, rows, self._now() - began, self._behind(end))
 
     def _behind(self, end: Marks) -> int:
@@ -116,7 +127,7 @@ class LocalArchive:
 
 
 @contextmanager
-def local_archive(options: Options, layout: Layout, checkpoint: QueryCheckpoint) -> Iterator[LocalArchive]:
+def local_archive(options: Options, layout: Layout, checkpoint: ArchiveCheckpoint) -> Iterator[LocalArchive]:
     """Yield a run, with its connection to the broker."""
     client = Client(options)
     try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.pipeline.errors import BadOption
 from leveret.pipeline.jobs import delta
-from leveret.pipeline.jobs.archive import DELTA, PARQUET, Target, format_of
+from leveret.pipeline.jobs.archive import DELTA, PARQUET, Target, checkpoint_of, format_of
 from leveret.pipeline.jobs.delta import folder_of
 
 if TYPE_CHECKING:
@@ -50,21 +50,46 @@ def is_old(target: Target) -> bool:
     return target.format == PARQUET and format_of(target.where) == PARQUET
 
 
+def checkpoint_for(target: Target, named: str | None) -> str | None:
+    """Return the checkpoint of an archive; None if the log of a table that is elsewhere is all that it needs."""
+    if named is not None:
+        return named
+    is_elsewhere = target.format == DELTA and target.folder is None
+    return None if is_elsewhere else checkpoint_of(target.where)
+
+
 def why_not_here(
     target: Target,
-    checkpoint: str,
+    checkpoint: str | None,
     engine: Engine,
     is_continuous: bool,
     master: str,
     settings: Sequence[object],
 ) -> str | None:
-    """Return why Spark has to do it; None if this process may. Raises BadOption if it was asked for and cannot."""
+    """Return why Spark has to do it; None if this process may. Raises BadOption if one was asked for that cannot."""
+    reason = _why_not_here(target, checkpoint, engine, is_continuous, master, settings)
+    if reason is not None and checkpoint is None:
+        raise BadOption(
+            f"with Spark ({reason}), {target.where} needs a checkpoint: name a folder of this machine with --checkpoint"
+        )
+    return reason
+
+
+def _why_not_here(
+    target: Target,
+    checkpoint: str | None,
+    engine: Engine,
+    is_continuous: bool,
+    master: str,
+    settings: Sequence[object],
+) -> str | None:
     if engine is Engine.SPARK:
         return "--engine spark says so"
     reasons = {
         "it goes on until it is stopped (--continuous)": is_continuous,
         "a folder of Parquet is written by Spark's own sink": target.format == PARQUET,
-        f"the checkpoint {checkpoint} is not a folder of this machine": folder_of(checkpoint) is None,
+        f"the checkpoint {checkpoint} is not a folder of this machine": checkpoint is not None
+        and folder_of(checkpoint) is None,
     }
     for reason, holds in reasons.items():
         if holds and engine is Engine.PYARROW:
@@ -76,7 +101,7 @@ def why_not_here(
     return None
 
 
-def reason(backlog: Backlog, engine: Engine) -> tuple[bool, str]:
+def reason(backlog: Backlog, engine: Engine, has_checkpoint: bool = True) -> tuple[bool, str]:
     """Return whether this process archives so much, and a line that says what was chosen and why."""
     much = f"{backlog.messages:,} messages, about {backlog.octets:,} bytes"
     if engine is Engine.PYARROW:
@@ -84,6 +109,11 @@ def reason(backlog: Backlog, engine: Engine) -> tuple[bool, str]:
     limit = f"{MESSAGES_MAX:,} messages or {OCTETS_MAX >> 30} GiB"
     if backlog.messages <= MESSAGES_MAX and backlog.octets <= OCTETS_MAX:
         return True, f"{much}: with pyarrow in this process, which needs no Spark up to {limit}"
+    if not has_checkpoint:
+        return (
+            True,
+            f"{much}: with pyarrow in this process; above {limit} Spark would do it, with a --checkpoint",
+        )
     if find_spec("pyspark") is None:
         return (
             True,

@@ -1,6 +1,6 @@
-"""A source for Spark whose tasks write the messages that they read as data files, and give rows about these files.
+"""A source for Spark whose tasks write the messages that they read as data files, and give a row about these files.
 
-    task ── blocks of the broker ──> data files of the table ──> a row for each ──> driver ── one commit ──> table
+    task ── blocks of the broker ──> data files of the table ──> a row about them ──> driver ── one commit ──> table
 
 So bodies and headers pass through neither Java nor the driver. Spark plans, repeats tasks that die, and keeps the
 checkpoint; what a micro-batch reads is what `format("amqp")` would read.
@@ -9,9 +9,10 @@ checkpoint; what a micro-batch reads is what `format("amqp")` would read.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+import attrs
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
@@ -20,18 +21,13 @@ from leveret.pipeline.arrow import Batch
 from leveret.pipeline.jobs.archive_columns import columns
 from leveret.pipeline.jobs.archive_local import write
 from leveret.pipeline.jobs.data_files import DataFile, Layout
+from leveret.pipeline.offsets import Range
 from leveret.pipeline.options import Options, Use, read_options
 from leveret.pipeline.source import AmqpSource, ReadTask, StreamReader
 
 NAME: Final = "leveret_archive"
 WHERE, BY = "archive.where", "archive.by"
-FILES: Final = "path string, values string, octets bigint, rows bigint, written bigint, stats string"
-ARROW: Final = pa.schema(
-    [
-        (name, pa.string() if kind == "string" else pa.int64())
-        for name, kind in (each.split() for each in FILES.split(", "))
-    ]
-)
+DONE: Final = "done"  # the only column: what a task has read and written, as JSON
 
 
 def reading(options: Mapping[str, str], where: str, by: tuple[str, ...]) -> dict[str, str]:
@@ -47,7 +43,7 @@ class ArchiveSource(AmqpSource):
         return NAME
 
     def schema(self) -> str:  # type: ignore[override]
-        return FILES
+        return f"{DONE} string"
 
     def streamReader(self, schema: StructType) -> ArchiveReader:
         said = {name.lower(): value for name, value in self.options.items()}
@@ -72,28 +68,19 @@ class ArchiveReader(StreamReader):
     def read(self, partition: InputPartition) -> Iterator[Batch]:
         assert isinstance(partition, ReadTask)
         if partition.asked is not None:
-            yield rows_about(write(self._options, self._layout, partition.asked))
+            asked = partition.asked
+            yield row_about(asked, write(self._options, self._layout, asked))
 
 
-def rows_about(files: list[DataFile]) -> Batch:
-    """Return a row for each file, in an executor."""
-    found = [
-        {
-            "path": file.path,
-            "values": json.dumps(dict(file.values)),
-            "octets": file.octets,
-            "rows": file.rows,
-            "written": file.written,
-            "stats": file.stats,
-        }
-        for file in files
-    ]
-    batch: Batch = pa.RecordBatch.from_pylist(found, schema=ARROW)
+def row_about(asked: Range, files: list[DataFile]) -> Batch:
+    """Return a row about what a task has read and written, in an executor."""
+    done = {"range": attrs.asdict(asked), "files": [attrs.asdict(each) for each in files]}
+    batch: Batch = pa.RecordBatch.from_pydict({DONE: [json.dumps(done)]})
     return batch
 
 
-def file_of(row: Mapping[str, object]) -> DataFile:
-    """Return the file that a row tells of, in the driver."""
-    said = dict(row)
-    values: dict[str, str | None] = json.loads(str(said.pop("values")))
-    return DataFile(values=values, **said)  # type: ignore[arg-type]
+def done_in(rows: Iterable[str]) -> tuple[list[Range], list[DataFile]]:
+    """Return what the tasks of a micro-batch have read and written, in the driver."""
+    done = [json.loads(each) for each in rows]
+    ranges = [Range(**each["range"]) for each in done]
+    return ranges, [DataFile(**file) for each in done for file in each["files"]]

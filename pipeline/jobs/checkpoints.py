@@ -125,6 +125,10 @@ class QueryCheckpoint:
                 f"another run goes on at the checkpoint {self._folder}: it has planned batch {batch}, too"
             )
 
+    def forget(self, batch: int) -> None:
+        """Remove the plan of a micro-batch that is not done."""
+        _remove(self._folder / "offsets", batch)
+
     def commit(self, batch: int) -> None:
         """Note that a micro-batch is in the sink. What Spark would not keep any longer is removed."""
         text = f'{VERSION}\n{{"nextBatchWatermarkMs":0}}'
@@ -132,8 +136,12 @@ class QueryCheckpoint:
         for name in ("offsets", "commits"):
             folder = self._folder / name
             for number in [each for each in _numbers(folder) if each <= batch - KEPT]:
-                for file in (folder / str(number), folder / f".{number}.crc"):
-                    file.unlink(missing_ok=True)
+                _remove(folder, number)
+
+
+def _remove(folder: Path, number: int) -> None:
+    for file in (folder / str(number), folder / f".{number}.crc"):
+        file.unlink(missing_ok=True)
 
 
 def _write_new(file: Path, text: str) -> bool:

@@ -18,9 +18,10 @@ import attrs
 from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
 from leveret.pipeline.jobs import dead_letters as deaths
+from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs import lag as lags
 from leveret.pipeline.jobs.activity import Activity, java_log, keep_query_errors, versions
-from leveret.pipeline.jobs.archive import PARQUET, Target, checkpoint_of
+from leveret.pipeline.jobs.archive import DELTA, PARQUET, Target
 from leveret.pipeline.jobs.delta import folder_of
 from leveret.pipeline.jobs.dry_run import as_lines, marks_in, planned
 from leveret.pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
@@ -34,6 +35,7 @@ from leveret.pipeline.jobs.run import (
     told_again,
     watch,
 )
+from leveret.pipeline.jobs.run_lock import held
 from leveret.pipeline.progress import ProgressReporter, progress_in
 from leveret.server.cli.api_commands import words_of
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from leveret.pipeline.jobs.archive_local import LocalArchive
     from leveret.pipeline.jobs.archive_run import Engine
 
 DONE, FAILED, USAGE, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -116,10 +119,10 @@ def archive(options: argparse.Namespace, environ: Environ) -> int:
 
     target = Target(options.target, runs.format_for(options.target, options.format), options.partition_by)
     runs.require_writable(target)
-    checkpoint = options.checkpoint or checkpoint_of(target.where)
+    checkpoint = runs.checkpoint_for(target, options.checkpoint)
     if options.dry_run:
         by = f", partitioned by {', '.join(target.by)}" if target.by else ""
-        return _plan(options, environ, checkpoint, f"{target.format} at {target.where}{by}")
+        return _plan(options, environ, checkpoint, f"{target.format} at {target.where}{by}", target)
     if runs.is_old(target):
         _tell(
             f"archive: {target.where} is a folder of Parquet, which only Spark reads rightly;"
@@ -127,33 +130,49 @@ def archive(options: argparse.Namespace, environ: Environ) -> int:
         )
     engine = runs.Engine(options.engine)
     forced = runs.why_not_here(target, checkpoint, engine, options.continuous, options.master, options.spark)
-    if forced is None:
-        done = _archive_here(options, environ, target, checkpoint, engine)
-        if done is not None:
-            return done
-    else:
-        _tell(f"archive: with Spark: {forced}")
-    return _archive_with_spark(options, environ, target, checkpoint)
+    with held(folder_of(checkpoint) if checkpoint else None):
+        if forced is None:
+            done = _archive_here(options, environ, target, checkpoint, engine)
+            if done is not None:
+                return done
+        else:
+            _tell(f"archive: with Spark: {forced}")
+        assert checkpoint is not None
+        return _archive_with_spark(options, environ, target, checkpoint, is_agreed=forced is None)
 
 
-def _archive_here(
-    options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str, engine: Engine
-) -> int | None:
-    """Archive in this process; return None if there is so much to read that Spark should."""
+@contextmanager
+def _local(
+    options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str | None
+) -> Iterator[LocalArchive]:
+    """Yield a run of this process whose checkpoint goes on where the table ends."""
     from leveret.pipeline.jobs.archive_local import local_archive
-    from leveret.pipeline.jobs.archive_run import layout_of, reason
+    from leveret.pipeline.jobs.archive_run import layout_of
     from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
+    from leveret.pipeline.jobs.table_positions import TableCheckpoint
 
     reach = reached(options, environ)
     _require_readable(reach, options.sources, options.reader)
     checked = reach.checked(options.sources, _reading(options, BATCH))
     layout = layout_of(target, checked)
-    folder = folder_of(checkpoint)
-    assert folder is not None
+    folder = folder_of(checkpoint) if checkpoint else None
+    kept = TableCheckpoint(target.where, options.sources) if folder is None else QueryCheckpoint(folder)
+    with local_archive(checked, layout, kept) as run:
+        if behind := run.agree():
+            _tell(f"archive: {behind}")
+        yield run
+
+
+def _archive_here(
+    options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str | None, engine: Engine
+) -> int | None:
+    """Archive in this process; return None if there is so much to read that Spark should."""
+    from leveret.pipeline.jobs.archive_run import reason
+
     with metrics_in(options.metrics) as file, Stop().listening() as stop:
         report = Report("archive", _tell, file)
-        with local_archive(checked, layout, QueryCheckpoint(folder)) as run:
-            is_here, why = reason(run.backlog(), engine)
+        with _local(options, environ, target, checkpoint) as run:
+            is_here, why = reason(run.backlog(), engine, has_checkpoint=checkpoint is not None)
             _tell(f"archive: {why}")
             if not is_here:
                 return None
@@ -163,7 +182,7 @@ def _archive_here(
 
 
 def _archive_with_spark(
-    options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str
+    options: argparse.Namespace, environ: Environ, target: Target, checkpoint: str, is_agreed: bool
 ) -> int:
     from leveret.pipeline.jobs.archive import archive as start
     from leveret.pipeline.jobs.archive import archive_messages
@@ -175,6 +194,10 @@ def _archive_with_spark(
             "archive",
             lambda spark, reading: (start(_rows(spark, reading), target, checkpoint, _every(options)), {}),
         )
+
+    if not is_agreed and folder_of(checkpoint) is not None:
+        with _local(options, environ, target, checkpoint):
+            pass
 
     def started(spark: SparkSession, reading: Mapping[str, str]) -> tuple[StreamingQuery, Mapping[int, int]]:
         query, committer = archive_messages(spark, reading, target, checkpoint, _every(options))
@@ -204,7 +227,8 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
         how = options.sql or function_named(options.function)
         return start(routed(_rows(spark, reading), how), sink, options.checkpoint, _every(options)), {}
 
-    return _query(options, environ, "route", started)
+    with held(folder_of(options.checkpoint)):
+        return _query(options, environ, "route", started)
 
 
 @told
@@ -217,7 +241,13 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
     known = checkpoint.plan(asked) if checkpoint else None  # reports a mistake before Spark is started
     reach = reached(options, environ)
     activity = Activity("replay", _tell)
-    with _spark(options, activity) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
+    lock = held(Path(options.checkpoint) if options.checkpoint and not options.dry_run else None)
+    with (
+        lock,
+        _spark(options, activity) as spark,
+        metrics_in(options.metrics) as file,
+        Stop().listening() as stop,
+    ):
         from leveret.pipeline.jobs.replay_batches import Pace
         from leveret.pipeline.jobs.replay_batches import replay as publish
 
@@ -355,7 +385,13 @@ def _every(options: argparse.Namespace) -> str | None:
     return options.every if options.continuous else None
 
 
-def _plan(options: argparse.Namespace, environ: Environ, checkpoint: str, to: str) -> int:
+def _plan(
+    options: argparse.Namespace,
+    environ: Environ,
+    checkpoint: str | None,
+    to: str,
+    target: Target | None = None,
+) -> int:
     """Print what a query would do, and start nothing."""
     reach = reached(options, environ)
     reach.checked(options.sources, _reading(options, BATCH))
@@ -368,11 +404,12 @@ def _plan(options: argparse.Namespace, environ: Environ, checkpoint: str, to: st
             client,
             lags.leases(asker, reach.vhost) if options.reader else [],
             options.reader,
+            delta.opened(target.where) if target is not None and target.format == DELTA else None,
         )
     finally:
         client.close()
         asker.close()
-    print("\n".join([*as_lines(found), f"to {to}", f"checkpoint {checkpoint}"]))
+    print("\n".join([*as_lines(found), f"to {to}", f"checkpoint {checkpoint or 'in the log of the table'}"]))
     return DONE
 
 

@@ -120,5 +120,7 @@ def convert(folder: Path, found: Found) -> None:
     where = str(folder)
     if not (folder / delta.LOG).is_dir() or not delta.committed(delta.found(where)):
         query = found.query or f"converted-{folder.name}"
-        delta.append(where, found.by, found.columns, found.files, query, max(found.batch, 0))
+        delta.append(
+            where, found.by, found.columns, found.files, delta.CommittedBatch(query, max(found.batch, 0))
+        )
     (folder / LOG).rename(folder / DONE)

@@ -1,16 +1,18 @@
 """The log of a Delta table: which files are in it, and how far each query has come.
 
     tasks ── data files, which nobody sees yet ──> TABLE/day=.../*.parquet
-    driver ── one commit: their names, and the number of the query's micro-batch ──> TABLE/_delta_log/00...12.json
+    driver ── one commit: their names, the number of the query's micro-batch, and how far each partition is in the
+              table then ──> TABLE/_delta_log/00...12.json
 
-A commit with the number of a micro-batch that is in the table is refused by the log itself, also where two drivers try
-at the same time. The log is written by deltalake; neither Spark nor a package for the JVM is needed.
+A commit with the number of a micro-batch that is in the table is refused by the log itself, and so is one of offsets
+that are in the table, whatever checkpoint they were planned with, also where two drivers try at the same time. The log
+is written by deltalake; neither Spark nor a package for the JVM is needed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from leveret.pipeline.jobs.data_files import DataFile
+    from leveret.pipeline.offsets import Interval, Partition
 
 LOG: Final = "_delta_log"
 HIDDEN: Final = "_"  # names that begin so are no data
@@ -113,8 +116,29 @@ def places(where: str, files: Sequence[Committed]) -> list[str]:
 def last_batch(where: str, query: str) -> int:
     """Return the number of a query's last micro-batch in the table; -1 if there is none."""
     table = opened(where)
-    last = None if table is None else table.transaction_version(query)
+    return -1 if table is None else batch_in(table, query)
+
+
+def batch_in(table: DeltaTable, query: str) -> int:
+    last = table.transaction_version(query)
     return -1 if last is None else last
+
+
+def position_in(table: DeltaTable, partition: Partition, incarnation: str) -> int | None:
+    """Return the offset behind the last message of a partition that is in the table; None if the log has none."""
+    return table.transaction_version(position_id(partition, incarnation))
+
+
+def position_id(partition: Partition, incarnation: str) -> str:
+    """Return the name under which the log has the position in a partition; Delta keeps a number for each name."""
+    source, number = partition
+    return f"leveret {incarnation} {number} {source}"
+
+
+def columns_of(table: DeltaTable) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(table.schema().to_arrow())
 
 
 def is_there(where: str, query: str, batch: int) -> bool:
@@ -170,37 +194,62 @@ def _plain(kind: object) -> object:
     return {name: _plain(kind[name]) for name in ("keyType", "valueType", "elementType") if name in kind}
 
 
-def append(
-    where: str, by: Sequence[str], columns: pa.Schema, files: Sequence[DataFile], query: str, batch: int
-) -> bool:
-    """Add files to the table, and note the number of their batch, in one commit.
+@attrs.frozen
+class CommittedBatch:
+    """A micro-batch of a query, and the offsets that it reads: of each partition, given by its name in the log."""
 
-    Returns False if the batch is in the table already: then its files are not. Raises PipelineError.
+    query: str
+    number: int
+    reads: Mapping[str, Interval] = {}
+
+
+def append(
+    where: str, by: Sequence[str], columns: pa.Schema, files: Sequence[DataFile], batch: CommittedBatch
+) -> bool:
+    """Add files to the table, and note the number of their batch and how far it comes, in one commit.
+
+    Returns False if the batch is in the table already: then its files are not. Raises PipelineError, also if other runs
+    have added some of its messages.
     """
     from deltalake import CommitProperties, Schema, Transaction
     from deltalake.exceptions import CommitFailedError, DeltaError
     from deltalake.transaction import AddAction, RemoveAction
 
     table = prepared(where, by, columns)
-    last = table.transaction_version(query)
-    if last is not None and last >= batch:
+    if batch_in(table, batch.query) >= batch.number:
         return False
+    _require_new(table, where, batch)
     actions: list[AddAction | RemoveAction] = [
         AddAction(file.path, file.octets, dict(file.values), file.written, True, file.stats) for file in files
     ]
-    said = CommitProperties(app_transactions=[Transaction(query, batch)])
+    noted = {batch.query: batch.number, **{name: until for name, (_, until) in batch.reads.items()}}
+    said = CommitProperties(app_transactions=[Transaction(*each) for each in noted.items()])
     try:
         table.create_write_transaction(
             actions, "append", Schema.from_arrow(columns), list(by) or None, commit_properties=said
         )
     except CommitFailedError as error:
-        if is_there(where, query, batch):  # another driver with this checkpoint was quicker
+        if is_there(where, batch.query, batch.number):  # another driver with this checkpoint was quicker
             return False
-        raise PipelineError(f"{where}: the commit of batch {batch} failed: {error}") from None
+        _require_new(found(where), where, batch)
+        raise PipelineError(f"{where}: the commit of batch {batch.number} failed: {error}") from None
     except (DeltaError, OSError) as error:
-        raise PipelineError(f"{where}: the commit of batch {batch} failed: {error}") from None
+        raise PipelineError(f"{where}: the commit of batch {batch.number} failed: {error}") from None
     _sync_log(where)
     return True
+
+
+def _require_new(table: DeltaTable, where: str, batch: CommittedBatch) -> None:
+    """Refuse a batch of messages that are in the table. Raises PipelineError."""
+    for name, (first, _) in batch.reads.items():
+        at = table.transaction_version(name)
+        if at is not None and at > first:
+            _, _, number, source = name.split(" ", 3)
+            raise PipelineError(
+                f"{where} has the offsets up to {at - 1} of partition {number} of '{source}' already, and batch"
+                f" {batch.number} begins at {first}: another run has added them. The next one goes on"
+                " where the table ends"
+            )
 
 
 def _sync_log(where: str) -> None:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from leveret.pipeline.client import Stream
 from leveret.pipeline.errors import NoStream, Refused
 from leveret.pipeline.jobs.checkpoints import position
+from leveret.pipeline.jobs.delta import position_in
 from leveret.pipeline.jobs.lag import LeaseLag, Streams
 from leveret.pipeline.offsets import Mark, Partition
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 
 @attrs.frozen
@@ -26,8 +31,10 @@ class Planned:
     octets: int | None  # of their bodies, approximately
 
 
-def marks_in(checkpoint: str) -> Mapping[Partition, Mark]:
+def marks_in(checkpoint: str | None) -> Mapping[Partition, Mark]:
     """Return the query's position; empty if it is new, or its checkpoint is not on this machine."""
+    if checkpoint is None:
+        return {}
     folder = Path(checkpoint.removeprefix("file:"))
     if "://" in checkpoint or not (folder / "offsets").is_dir():
         return {}
@@ -41,8 +48,11 @@ def planned(
     streams: Streams,
     leased: Sequence[LeaseLag],
     reader: str | None,
+    table: DeltaTable | None = None,
 ) -> list[Planned]:
-    """Return the planned reads. `starting` is earliest or latest. Raises Refused, also for a queue without `reader`."""
+    """Return the planned reads. `starting` is earliest or latest; a table whose log tells a position overrides the
+    checkpoint's. Raises Refused, also for a queue without `reader`.
+    """
     found = []
     for source in sources:
         try:
@@ -51,7 +61,10 @@ def planned(
             found.append(_of_queue(source, leased, reader))
             continue
         for number, stream in enumerate(partitions):
-            found.append(_of_stream(source, number, stream, marks.get((source, number)), starting))
+            each, mark = (source, number), marks.get((source, number))
+            at = None if table is None else position_in(table, each, stream.incarnation)
+            mark = mark if at is None else Mark(at, stream.incarnation)
+            found.append(_of_stream(source, number, stream, mark, starting))
     return found
 
 

@@ -63,7 +63,7 @@ class TableWriter(DataSourceStreamArrowWriter):
             query = written[0].query
             assert query is not None, "called outside a query"
             columns = table_schema(layout.columns, layout.by)
-            delta.append(layout.where, layout.by, columns, files, query, batchId)
+            delta.append(layout.where, layout.by, columns, files, delta.CommittedBatch(query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Leave the files: no commit names them, and `leveret pipeline clean` removes them."""

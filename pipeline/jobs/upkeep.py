@@ -17,7 +17,7 @@ from leveret.pipeline.errors import NoStream, PipelineError, Refused
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
 from leveret.pipeline.jobs.lag import LeaseLag, Streams
-from leveret.pipeline.offsets import Mark, Partition
+from leveret.pipeline.offsets import Interval, Mark, Partition
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 GATHERED_MAX: Final = 1 << 22  # offsets that are sorted at a time
 SHOWN: Final = 5  # gaps that are named
 COLUMNS: Final = ("stream", "partition", "offset")
-
-Interval = tuple[int, int]  # the first offset, and the one behind the last
 
 
 # Which offsets are in the table.

@@ -46,6 +46,7 @@ def archive(endpoint: str, folder: Path, source: str) -> None:
     options = read_options({**given, **SOURCES[source]}, Use.STREAM)
     layout = Layout(str(where), BY, columns(options, BY))
     with local_archive(options, layout, QueryCheckpoint(folder / f"{source}-lake.checkpoint")) as run:
+        run.agree()
         run.run(Report("archive", lambda line: None), Stop())
 
 

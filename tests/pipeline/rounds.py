@@ -5,8 +5,9 @@
 
 What dies: in one round the driver with all that it started, in the next a process that does a task, and the broker; and
 in each round, while a driver starts, twenty runs of archives without Spark, half of a stream and half of a queue, each
-at one of its steps. A round goes on where the one before was cut off, with the same checkpoints, tables and data. At
-the end polars, DuckDB, pyarrow, pandas and Spark read the tables.
+at one of its steps. Before that, several runs archive one stream at once, with one checkpoint or one each, with Spark
+and without, and one of them is killed. A round goes on where the one before was cut off, with the same checkpoints,
+tables and data. At the end polars, DuckDB, pyarrow, pandas and Spark read the tables.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -33,7 +35,7 @@ import pika
 from tests.pipeline import archiver
 from tests.pipeline.bridge import ALL_IS_READ, QUERIES
 from tests.pipeline.conftest import ROOT, LocalNode
-from tests.pipeline.installation import environment
+from tests.pipeline.installation import SETTINGS, environment
 from tests.pipeline.lake_readers import READERS
 from tests.pipeline.processes import command_of, descendants, kill
 
@@ -49,6 +51,16 @@ KEPT: Final = "rounds.json"
 KEPT_NAMES: Final = frozenset(("number", "killed", "archives_killed", "failed", "published"))
 FOR_SPARK, FOR_ARCHIVES = "events", "lake"  # exchanges
 WITHOUT_SPARK: Final = "without Spark"  # in the name of a table
+OVERLAPPING: Final = "overlapping runs"  # the name of a table
+# Engines of runs that overlap, and whether they share a checkpoint: in one round, and in the next.
+OVERLAPS: Final = (
+    (("pyarrow",) * 3, True),
+    (("pyarrow",) * 3, False),
+    (("spark", "pyarrow"), True),
+    (("spark", "pyarrow"), False),
+    (("spark", "spark"), True),
+)
+ANOTHER: Final = "another run"  # of an error: it has the checkpoint, or has added the messages
 
 
 class Rounds:
@@ -59,6 +71,7 @@ class Rounds:
     ) -> None:
         self.queries = queries
         self.archives = archives  # to be killed in a round
+        self.overtaken = 0  # archives that ended since another one was at work
         self.number = 0  # of rounds that were run
         self.killed: list[str] = []  # in the middle of a micro-batch
         self.archives_killed = 0
@@ -92,6 +105,7 @@ class Rounds:
         self._chance.seed(f"{self._seed} {self.number}")
         kill_one = {"driver": self._kill_driver, "task": self._kill_task, "broker": self._kill_broker}
         self._publish(FOR_SPARK)
+        self.overlap(*OVERLAPS[self.number % len(OVERLAPS)])
         self._start_driver()
         self.kill_archives()
         self._begin()
@@ -120,6 +134,39 @@ class Rounds:
             for source in archiver.SOURCES:
                 assert ask(source, 0) == archiver.DONE, (self._folder / "archiver.log").read_text()[-4000:]
 
+    def overlap(self, engines: Sequence[str], is_shared: bool) -> None:
+        """Have several runs archive one stream at once, kill one of them, and have another go on where they ended."""
+        self._publish(FOR_ARCHIVES)
+        runs = [
+            self._archive(engine, "shared" if is_shared else f"{place}")
+            for place, engine in enumerate(engines)
+        ]
+        time.sleep(self._chance.random() * 2)
+        kill(self._chance.choice(runs).pid)
+        for run in runs:
+            self._ended(run)
+        last = self._archive("pyarrow", "shared")
+        assert self._ended(last) == 0, "the run after them has failed"
+
+    def _archive(self, engine: str, checkpoint: str) -> subprocess.Popen[str]:
+        words = ["pipeline", "archive", "lake-events", str(self._overlapping), "--once", "--engine", engine]
+        words += ["--checkpoint", str(self._folder / "overlapping" / checkpoint), "--batch", "100"]
+        settings = [word for pair in SETTINGS.items() for word in ("--spark", "=".join(pair))]
+        words += ["--endpoint", self._node.url, *(settings if engine == "spark" else ())]
+        variables = {**os.environ, **environment(), "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-m", "leveret", *words]
+        return subprocess.Popen(command, cwd=ROOT, env=variables, stderr=PIPE, text=True)
+
+    def _ended(self, run: subprocess.Popen[str]) -> int:
+        _, said = run.communicate(timeout=END_TIMEOUT_S)
+        assert run.returncode in (0, -signal.SIGKILL) or ANOTHER in said, said
+        self.overtaken += ANOTHER in said
+        return run.returncode
+
+    @property
+    def _overlapping(self) -> Path:
+        return self._folder / "overlapping" / "table"
+
     @contextlib.contextmanager
     def _archiver(self) -> Iterator[Callable[[str, int], str]]:
         command = [sys.executable, "-m", "tests.pipeline.archiver", self._node.url, str(self._folder)]
@@ -144,6 +191,7 @@ class Rounds:
 
     def finish(self) -> list[str]:
         """Read everything to the end: what is wrong then. The last batches of queues are still with their leases."""
+        assert self._ended(self._archive("pyarrow", "shared")) == 0
         while not self.is_read and self.failed < FAILED_MAX:
             self._begin()
             self._end()
@@ -167,6 +215,7 @@ class Rounds:
             yield name, self._folder / name / "table"
         for source in archiver.SOURCES:
             yield f"{source} {WITHOUT_SPARK}", archiver.table_of(self._folder, source)
+        yield OVERLAPPING, self._overlapping
 
     def _by_spark(self, where: Path) -> list[int]:
         self._start_driver()
@@ -188,7 +237,8 @@ class Rounds:
         return [*(queue for name, queue in wanted.items() if name in self.queries), "for-lake"]
 
     def _compare(self, name: str, found: Counter[int]) -> Iterator[str]:
-        wanted = range(self.published[FOR_ARCHIVES if WITHOUT_SPARK in name else FOR_SPARK])
+        is_archive = WITHOUT_SPARK in name or OVERLAPPING in name
+        wanted = range(self.published[FOR_ARCHIVES if is_archive else FOR_SPARK])
         if missing := [number for number in wanted if number not in found]:
             yield f"{name}: {len(missing)} of {len(wanted)} messages are missing, such as {missing[:5]}"
         if double := [number for number, count in found.items() if count > 1]:

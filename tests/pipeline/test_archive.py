@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,19 +17,29 @@ from pathlib import Path
 import pytest
 
 from leveret.pipeline.errors import BadOption, DataLoss, PipelineError
-from leveret.pipeline.jobs import delta
+from leveret.pipeline.jobs import archive_local, delta, run_lock
 from leveret.pipeline.jobs.archive import Target
 from leveret.pipeline.jobs.archive_columns import columns
 from leveret.pipeline.jobs.archive_local import Backlog, LocalArchive, local_archive
-from leveret.pipeline.jobs.archive_run import MESSAGES_MAX, Engine, format_for, reason, why_not_here
-from leveret.pipeline.jobs.checkpoints import QueryCheckpoint, position, query_id
+from leveret.pipeline.jobs.archive_run import (
+    MESSAGES_MAX,
+    Engine,
+    checkpoint_for,
+    format_for,
+    reason,
+    why_not_here,
+)
+from leveret.pipeline.jobs.checkpoints import Position, QueryCheckpoint, position, query_id
 from leveret.pipeline.jobs.run import Report, Stop
+from leveret.pipeline.jobs.run_lock import held
+from leveret.pipeline.jobs.table_positions import ArchiveCheckpoint, TableCheckpoint
 from leveret.pipeline.offsets import Marks
 from leveret.pipeline.options import Use, read_options
 from leveret.server.cli import main
 from leveret.values import Timestamp
 from tests.interop.conftest import need_module
 from tests.pipeline.bulk import QUEUED_MS, FakeBroker, message
+from tests.pipeline.conftest import ROOT
 
 polars = need_module("polars")
 deltalake = need_module("deltalake")
@@ -77,7 +92,7 @@ class Lake:
 
     @contextmanager
     def run(
-        self, checkpoint: QueryCheckpoint | None = None, by: tuple[str, ...] = ("day",), **given: str
+        self, checkpoint: ArchiveCheckpoint | None = None, by: tuple[str, ...] = ("day",), **given: str
     ) -> Iterator[LocalArchive]:
         said = {"endpoints": self.broker.url, "subscribe": "orders", "startingOffsets": "earliest", **given}
         options = read_options(said, Use.STREAM)
@@ -86,9 +101,16 @@ class Lake:
             yield run
 
     def once(
-        self, checkpoint: QueryCheckpoint | None = None, by: tuple[str, ...] = ("day",), **given: str
+        self, checkpoint: ArchiveCheckpoint | None = None, by: tuple[str, ...] = ("day",), **given: str
     ) -> None:
         with self.run(checkpoint, by, **given) as run:
+            assert run.run(Report("archive", self.lines.append), Stop())
+
+    def agreed(self, checkpoint: ArchiveCheckpoint | None = None, **given: str) -> None:
+        """A run as the command does it: the checkpoint is compared with the table before."""
+        with self.run(checkpoint, **given) as run:
+            if behind := run.agree():
+                self.lines.append(behind)
             assert run.run(Report("archive", self.lines.append), Stop())
 
     def offsets(self) -> list[int]:
@@ -145,6 +167,7 @@ def test_files_that_no_commit_names_are_not_in_the_table(lake: Lake):
 
 
 def test_two_runs_with_one_checkpoint_add_a_micro_batch_once(lake: Lake):
+    """On a file system without locks, where both begin."""
     lake.broker.stream("orders").fill(100)
     with pytest.raises(Cut):
         lake.once(Fragile(lake.checkpoint, "planned"))
@@ -156,6 +179,157 @@ def test_two_runs_with_one_checkpoint_add_a_micro_batch_once(lake: Lake):
     lake.broker.stream("orders").fill(100)
     with pytest.raises(PipelineError, match="another run goes on at the checkpoint"):
         lake.once(Overtaken(lake.checkpoint))
+
+
+def test_a_run_that_is_overtaken_between_two_micro_batches_repeats_nothing(lake: Lake):
+    """On a file system without locks: the start of a micro-batch and its number are those of one moment."""
+    lake.broker.stream("orders").fill(300)
+
+    class Slow(QueryCheckpoint):
+        """A checkpoint at which another run does everything before the first look is over."""
+
+        is_first = True
+
+        def position(self) -> Position:
+            found = super().position()
+            if self.is_first:
+                self.is_first = False
+                lake.once(maxOffsetsPerTrigger="100")
+            return found
+
+    with pytest.raises(PipelineError, match="another run goes on at the checkpoint"):
+        lake.once(Slow(lake.checkpoint), maxOffsetsPerTrigger="100")
+    lake.once()
+    assert lake.offsets() == [*range(300)]
+
+
+def test_the_log_refuses_offsets_that_another_checkpoint_has_added(lake: Lake):
+    lake.broker.stream("orders").fill(100)
+    with lake.run(QueryCheckpoint(lake.checkpoint.with_name("other"))) as run:
+        lake.once()
+        with pytest.raises(
+            PipelineError, match=r"has the offsets up to 99 of partition 0 of 'orders' already"
+        ):
+            run.run(Report("archive", lake.lines.append), Stop())
+    lake.broker.stream("orders").fill(50)
+    lake.agreed(QueryCheckpoint(lake.checkpoint.with_name("other")))
+    lake.agreed()
+    assert lake.offsets() == [*range(150)]
+
+
+def test_a_second_run_ends_with_a_line_and_a_killed_one_leaves_no_lock(
+    lake: Lake, capsys: pytest.CaptureFixture[str]
+):
+    lake.broker.stream("orders").fill(10)
+    words = ["pipeline", "archive", "orders", str(lake.where), "--endpoint", lake.broker.url, "--once"]
+    with held(lake.checkpoint, now=lambda: NOON / 1000):
+        assert main(words, {}) == 1
+        assert f"process {os.getpid()} on {os.uname().nodename}, since 2026-11-27 12:00:00 UTC" in (
+            capsys.readouterr().err
+        )
+    holder = "import sys, time; from pathlib import Path; from leveret.pipeline.jobs.run_lock import held\n"
+    holder += "with held(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(lake.checkpoint)], stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert main(words, {}) == 1
+        process.kill()
+        process.wait()
+        assert main(words, {}) == 0
+    assert lake.offsets() == [*range(10)]
+
+
+def test_a_run_that_fails_leaves_no_checkpoint(lake: Lake, capsys: pytest.CaptureFixture[str]):
+    words = ["pipeline", "archive", "orders", str(lake.where), "--endpoint", lake.broker.url, "--once"]
+    assert main(words, {}) == 1
+    assert "orders" in capsys.readouterr().err
+    assert not lake.checkpoint.exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOTSUP])
+def test_a_file_system_without_locks_does_no_harm(lake: Lake, monkeypatch: pytest.MonkeyPatch, number: int):
+    def refuse(lock: int, how: int) -> None:
+        raise OSError(number, "no locks")
+
+    monkeypatch.setattr(run_lock.fcntl, "flock", refuse)
+    with held(lake.checkpoint):
+        (lake.checkpoint / "offsets").mkdir()
+        (lake.checkpoint / "offsets/0").touch()
+    assert lake.checkpoint.exists()
+
+
+def test_a_lost_checkpoint_goes_on_where_the_table_ends(lake: Lake, tmp_path: Path):
+    stream = lake.broker.stream("orders")
+    stream.fill(100)
+    lake.agreed()
+    old = tmp_path / "old"
+    shutil.copytree(lake.checkpoint, old)
+    stream.fill(100)
+    lake.agreed(maxOffsetsPerTrigger="50")
+    shutil.rmtree(lake.checkpoint)
+    stream.fill(50)
+    lake.agreed(startingOffsets="latest")  # it is not new
+    assert lake.lines[-2].endswith("it goes on where the table ends, with batch 1")
+    assert lake.offsets() == [*range(250)]
+    shutil.rmtree(lake.checkpoint)
+    shutil.copytree(old, lake.checkpoint)
+    stream.fill(50)
+    lake.agreed()
+    lake.agreed()
+    assert lake.offsets() == [*range(300)]
+    numbers = {each.name for each in (lake.checkpoint / "offsets").iterdir()}
+    assert numbers == {"0", "1", "2", "3"}  # Spark wants those between, too
+
+
+def test_a_lost_table_is_not_begun_in_the_middle(lake: Lake):
+    lake.broker.stream("orders").fill(100)
+    lake.agreed()
+    shutil.rmtree(lake.where)
+    with pytest.raises(PipelineError, match=r"has done batch 0, and .* has nothing of this query"):
+        lake.agreed()
+    assert not lake.where.exists()
+    shutil.rmtree(lake.checkpoint)
+    lake.agreed()
+    assert lake.offsets() == [*range(100)]
+
+
+def test_a_table_of_an_earlier_version_is_not_doubled(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    stream = lake.broker.stream("orders")
+    stream.fill(100)
+    with monkeypatch.context() as patch:
+        patch.setattr(archive_local, "read_by", lambda ranges: {})
+        lake.agreed()
+    stream.fill(100)
+    lake.agreed()  # with its checkpoint
+    assert lake.offsets() == [*range(200)]
+    with monkeypatch.context() as patch:
+        patch.setattr(delta, "position_in", lambda *each: None)
+        shutil.rmtree(lake.checkpoint)
+        with pytest.raises(PipelineError, match=r"has rows of partition 0 of stream 'orders', and its log"):
+            lake.agreed()
+    lake.broker.stream("refunds").fill(10)
+    shutil.rmtree(lake.checkpoint)
+    lake.agreed(subscribe="refunds")  # of which there are none
+    assert len(lake.offsets()) == 210
+
+
+def test_a_table_that_is_elsewhere_needs_no_checkpoint(lake: Lake):
+    assert checkpoint_for(Target("s3://lake/orders"), None) is None
+    assert checkpoint_for(Target("/lake/orders"), None) == "/lake/orders.checkpoint"
+    stream = lake.broker.stream("orders")
+    for _ in range(3):
+        stream.fill(70)
+        lake.agreed(TableCheckpoint(str(lake.where), ["orders"]), maxOffsetsPerTrigger="50")
+    versions = len([*(lake.where / delta.LOG).glob("*.json")])
+    lake.agreed(TableCheckpoint(str(lake.where), ["orders"]))
+    assert lake.offsets() == [*range(210)]
+    assert len([*(lake.where / delta.LOG).glob("*.json")]) == versions
+    with pytest.raises(
+        BadOption, match=r"with Spark \(--engine spark says so\), s3://lake needs a checkpoint"
+    ):
+        why_not_here(Target("s3://lake"), None, Engine.SPARK, False, "local[*]", ())
 
 
 def test_of_two_drivers_that_commit_a_micro_batch_at_once_one_does(
@@ -188,8 +362,8 @@ def test_the_log_refuses_a_micro_batch_that_is_in_the_table(lake: Lake):
     table = delta.found(str(lake.where))
     schema = table.schema().to_arrow()
     query = query_id(lake.checkpoint) or ""
-    assert not delta.append(str(lake.where), ["day"], schema, [], query, 0)
-    assert delta.append(str(lake.where), ["day"], schema, [], query, 1)
+    assert not delta.append(str(lake.where), ["day"], schema, [], delta.CommittedBatch(query, 0))
+    assert delta.append(str(lake.where), ["day"], schema, [], delta.CommittedBatch(query, 1))
     assert lake.offsets() == [*range(10)]
 
 

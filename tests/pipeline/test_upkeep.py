@@ -111,7 +111,7 @@ def test_what_is_missing_or_twice_or_damaged_is_said(lake: Lake, capsys: pytest.
     assert "orders/0: offsets 100 to 149 are missing; the broker has lost them, too" in check(lake, capsys)[1]
 
     again = delta_file(lake.where, second)
-    assert delta.append(str(lake.where), ["day"], schema, [again], "by hand", 0)
+    assert delta.append(str(lake.where), ["day"], schema, [again], delta.CommittedBatch("by hand", 0))
     code, lines = check(lake, capsys, "--offline")
     assert (code, lines[-1]) == (1, "350 rows, 1 problem")
     assert lines[-2].startswith("orders/0: offsets 150 to 199 are there more than once")
