@@ -74,8 +74,14 @@ PARTS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[DataType], bool], str
 }
 KNOWN: Final = tuple(name for names, _, _ in PARTS.values() for name in names)
 # Columns of our own source that are ignored, so that its rows may be written as they are.
-PASSED_OVER: Final = {ANNOTATIONS.name, *(name for each in SCHEMAS.values() for name in each.names)} - set(
-    KNOWN
+PASSED_OVER: Final = {ANNOTATIONS.name, *(name for each in SCHEMAS.values() for name in each.names)} - {
+    *KNOWN,
+    "topic",
+}
+NO_TOPICS: Final = (
+    "column 'topic' is no part of a message, as there are no topics: withColumnRenamed('topic', 'exchange') writes to"
+    " exchanges of these names, withColumnRenamed('topic', 'routing_key') with the option exchange='' to queues, and"
+    " drop('topic') leaves it to the option exchange"
 )
 
 
@@ -100,11 +106,13 @@ def columns_of(schema: StructType, options: SinkOptions) -> Columns:
         columns = attrs.evolve(columns, exchange=None)
     if options.routing_key is not None:
         columns = attrs.evolve(columns, routing_key=None)
-    _check_address(columns, options, "topic" in schema.names)
+    _check_address(columns, options)
     return columns
 
 
 def _unknown(name: str) -> str:
+    if name == "topic":
+        return NO_TOPICS
     near = get_close_matches(name.lower(), KNOWN, 1, 0.6)
     hint = f"did you mean {near[0]}?" if near else "to_json(struct(*)) makes one body of several columns"
     return f"column '{name}' is no part of a message: those are {', '.join(KNOWN)}; {hint}"
@@ -141,12 +149,11 @@ def _fields(given: DataType) -> tuple[str, ...]:
     return tuple(given.names)
 
 
-def _check_address(columns: Columns, options: SinkOptions, has_topic: bool) -> None:
+def _check_address(columns: Columns, options: SinkOptions) -> None:
     if columns.exchange is None and options.exchange is None:
-        topic = "; the column 'topic' of Kafka's sink is called 'exchange' here" if has_topic else ""
         raise BadRow(
             "nothing says to which exchange rows go: give the option exchange (the empty one is the default exchange,"
-            f" which routes by queue name) or a column 'exchange'{topic}"
+            " which routes by queue name) or a column 'exchange'"
         )
     is_default = columns.exchange is None and not options.exchange
     if is_default and columns.routing_key is None and not options.routing_key:

@@ -23,6 +23,17 @@ class Missing(Refused):
     """Raised when there is no such stream."""
 
 
+class Unroutable(Refused):
+    """Raised when a row would get into no queue: see the option mandatory."""
+
+    def __init__(self, text: str, key: str) -> None:
+        super().__init__(text, key)
+        self.key = key
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class NoStream(Refused):
     """Raised for a queue where a stream is expected; a queue is read through a lease."""
 

@@ -13,7 +13,9 @@ import attrs
 from leveret.pipeline.broker_client import BrokerClient
 from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.offsets import from_json
-from leveret.pipeline.options import Connection, Use, read_options
+from leveret.pipeline.option_hints import READING
+from leveret.pipeline.options import TABLE, Connection, Use, read_options, require_known
+from leveret.pipeline.sink_options import TABLE as SINK_TABLE
 
 log: Final = logging.getLogger("leveret.pipeline")
 
@@ -105,9 +107,10 @@ class ProgressReporter:
     """Tells the broker how far queries are, so that its page and its metrics show them."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        """Make a reporter. `options` are those of `format("amqp")`; what is not about the connection is ignored.
-        Raises BadOption.
+        """Make a reporter. `options` are those of `format("amqp")`, for reading or writing; what is not about the
+        connection has no effect. Raises BadOption.
         """
+        require_known(options, {**TABLE, **SINK_TABLE}, READING)
         known = {field.metadata["name"].lower() for field in attrs.fields(Connection)}
         given = {name: value for name, value in options.items() if name.lower() in known}
         asked = read_options({**given, "subscribe": "*"}, Use.STREAM)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import attrs
 
 from leveret.pipeline.broker_client import Answer, BrokerClient
-from leveret.pipeline.errors import Missing, PipelineError, Refused, Unreachable
+from leveret.pipeline.errors import Missing, PipelineError, Refused, Unreachable, Unroutable
 from leveret.pipeline.sink_options import SinkOptions
 
 Part: TypeAlias = tuple[int, int, int]  # partition, attempt, rows
@@ -161,7 +161,11 @@ class Publisher:
         if answer.status == 413:
             raise Refused(f"a row is larger than a message may be: {reason}")
         if answer.status == 422:
-            raise Refused(f"a row would get into no queue (option mandatory): {reason}")
+            raise Unroutable(
+                f"a row would get into no queue: {reason}; bind one, or have such rows dropped with the option"
+                " mandatory=false",
+                str(_object(answer).get("key", "")),
+            )
         raise Refused(f"{self._asker.url} answers {answer.status}: {reason}")
 
 

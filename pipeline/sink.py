@@ -133,8 +133,9 @@ class Writing:
             finally:
                 publisher.close()
         if unroutable:
-            text = "%s: %d rows matched no queue and are gone; with the option mandatory they end the query"
-            log.warning(text, what, unroutable)
+            log.warning(
+                "%s: %d rows matched no queue and are gone (option mandatory=false)", what, unroutable
+            )
 
     def undo(self, undone: Callable[[Publisher], None], what: str) -> None:
         """Clear up in the driver after the end; what cannot be cleared up now, the broker drops after a while."""

@@ -38,8 +38,9 @@ class SinkOptions(Connection):
     mandatory: bool = option(
         "mandatory",
         flag,
-        False,
-        "whether a row that no queue would get ends the query; otherwise it is dropped",
+        True,
+        "whether a row that no queue would get ends the query, with nothing of its micro-batch published; otherwise"
+        " it is dropped, and the log has the number of such rows",
     )
     delivery: str = option(
         "delivery",

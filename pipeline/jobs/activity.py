@@ -19,6 +19,9 @@ from typing import Final
 EVERY_S: Final = 5.0
 LOOK_S: Final = 0.5
 JAVA_VERSION: Final = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)', re.MULTILINE)
+NO_QUEUE: Final = re.compile(
+    rb"(\d+) rows matched no queue and are gone"
+)  # as `leveret.pipeline.sink` logs it
 # PySpark repeats each error of a query there, as JSON, at the terminal.
 QUERY_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
@@ -35,6 +38,7 @@ class Activity:
         self._lock = threading.Lock()  # lines come from two threads
         self._what: str | None = None
         self._since = self._said = now()
+        self.log: SparkLog | None = None  # while Spark runs that this job has started
 
     def tell(self, line: str) -> None:
         with self._lock:
@@ -92,8 +96,22 @@ def _java(environ: Mapping[str, str]) -> str:
     return f"Java {said[1]}" if said else "Java"
 
 
+class SparkLog:
+    """The file with what Java, Spark and its Python processes print, from where a job has begun."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._begin = file.stat().st_size
+
+    def unroutable(self) -> int:
+        """Return how many rows no queue has taken: processes of Spark's commit, and tell of it only there."""
+        with self.file.open("rb") as log:
+            log.seek(self._begin)
+            return sum(int(found[1]) for line in log if (found := NO_QUEUE.search(line)))
+
+
 @contextmanager
-def java_log(file: Path | None) -> Iterator[Path]:
+def java_log(file: Path | None) -> Iterator[SparkLog]:
     """Have what processes print that start in the block, and what PySpark logs of a query, in a file.
 
     Without `file`, it is a temporary one that goes if the block ends well. If it does not, the error gets a note with
@@ -102,7 +120,7 @@ def java_log(file: Path | None) -> Iterator[Path]:
     where = file or _temporary()
     try:
         with where.open("ab") as log, _standard_error(log.fileno()):
-            yield where
+            yield SparkLog(where)
     except BaseException as error:
         if where.stat().st_size:
             error.add_note(f"Spark's log is {where}")

@@ -24,7 +24,8 @@ from leveret.pipeline.jobs.activity import Activity, java_log, keep_query_errors
 from leveret.pipeline.jobs.archive import DELTA, PARQUET, Target
 from leveret.pipeline.jobs.delta import folder_of
 from leveret.pipeline.jobs.dry_run import as_lines, marks_in, planned
-from leveret.pipeline.jobs.endpoint import BrokerEndpoint, is_about_connection
+from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.jobs.job_options import JobOptions, sorted_options
 from leveret.pipeline.jobs.run import (
     Report,
     Stop,
@@ -37,6 +38,7 @@ from leveret.pipeline.jobs.run import (
 )
 from leveret.pipeline.jobs.run_lock import held
 from leveret.pipeline.progress import ProgressReporter, progress_in
+from leveret.pipeline.sink_options import read_sink_options
 from leveret.server.cli.api_commands import words_of
 
 if TYPE_CHECKING:
@@ -54,8 +56,17 @@ SETTINGS: Final = {
     "spark.log.level": "WARN",  # to a file; we print a query's error ourselves, in a line
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream named `17` is a text
 }
-RAISED: Final = re.compile(r"^(?:pipeline\.errors\.|pipeline\.jobs\.\w+\.)(\w+): (.*)$", re.MULTILINE)
+RAISED: Final = re.compile(r"^leveret\.pipeline\.(?:errors|jobs\.\w+)\.(\w+): (.*)$", re.MULTILINE)
 PYTHONS: Final = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt)\b.*$", re.MULTILINE)
+
+SAID: Final = {  # by an argument: the option that says the same, and how the job is told
+    "sources": ("subscribe", "the argument SOURCE"),
+    "to_exchange": ("exchange", "--to-exchange"),
+    "routing_key": ("routingkey", "--routing-key"),
+    "delivery": ("delivery", "--delivery"),
+    "rate": ("delivery", "a replay is always staged, as exactly-once"),
+    "reader": ("readername", "--reader"),
+}
 
 Environ = Mapping[str, str]
 Command = Callable[[argparse.Namespace, Environ], int]
@@ -151,9 +162,9 @@ def _local(
     from leveret.pipeline.jobs.checkpoints import QueryCheckpoint
     from leveret.pipeline.jobs.table_positions import TableCheckpoint
 
-    reach = reached(options, environ)
+    reach = reached(options, environ, reads=True)
     _require_readable(reach, options.sources, options.reader)
-    checked = reach.checked(options.sources, _reading(options, BATCH))
+    checked = reach.checked(options.sources, _reading(options))
     layout = layout_of(target, checked)
     folder = folder_of(checkpoint) if checkpoint else None
     kept = TableCheckpoint(target.where, options.sources) if folder is None else QueryCheckpoint(folder)
@@ -217,7 +228,8 @@ def route(options: argparse.Namespace, environ: Environ) -> int:
         to = f"exchange '{options.to_exchange}', {options.delivery}"
         return _plan(options, environ, options.checkpoint, to)
     sink = {
-        **reached(options, environ).options,
+        **reached(options, environ, reads=True, writes=True).options,
+        **_given(options, True, True).writing,
         "exchange": options.to_exchange,
         "delivery": options.delivery,
     }
@@ -239,7 +251,9 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
     asked = replays.Asked(options.lake, *said, options.format)
     checkpoint = replays.Checkpoint(Path(options.checkpoint)) if options.checkpoint else None
     known = checkpoint.plan(asked) if checkpoint else None  # reports a mistake before Spark is started
-    reach = reached(options, environ)
+    reach = reached(options, environ, writes=True)
+    sink = {**reach.options, **_given(options, False, True).writing}
+    read_sink_options({**sink, "exchange": asked.exchange})  # reports a mistake before Spark is started
     activity = Activity("replay", _tell)
     lock = held(Path(options.checkpoint) if options.checkpoint and not options.dry_run else None)
     with (
@@ -259,7 +273,7 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
             pace = Pace(options.rate)
 
             def run() -> bool:
-                return publish(spark, asked, reach.options, checkpoint, pace, report, stop)
+                return publish(spark, asked, sink, checkpoint, pace, report, stop)
 
             # Without a checkpoint, what is published would be published again.
             end.well = on_a_busy_machine("replay", activity.tell, run, stop) if checkpoint else run()
@@ -359,26 +373,39 @@ def _lag_row(each: lags.Lag) -> tuple[str, ...]:
 # Parts of several jobs.
 
 
-def reached(options: argparse.Namespace, environ: Environ) -> BrokerEndpoint:
-    """Return the connection that the arguments name; a password that is not given is asked for."""
+def reached(
+    options: argparse.Namespace, environ: Environ, reads: bool = False, writes: bool = False
+) -> BrokerEndpoint:
+    """Return the connection that the arguments name; a password that is not given is asked for.
+
+    Raises BadOption for an option that a job which reads, or writes, or does neither, has no use for.
+    """
+    given = _given(options, reads, writes)
     if not options.password_file and "LEVERET_PASSWORD" not in environ and options.user != "guest":
         if sys.stdin.isatty():
             from getpass import getpass
 
             os.environ["LEVERET_PASSWORD"] = getpass(f"Password of {options.user}: ")
     said = (options.endpoint, options.vhost, options.user, options.password_file, options.ca_file)
-    return BrokerEndpoint(*said, {name: value for name, value in options.option if is_about_connection(name)})
+    return BrokerEndpoint(*said, given.connection)
 
 
-def _reading(options: argparse.Namespace, batch: int) -> dict[str, str]:
+def _given(options: argparse.Namespace, reads: bool, writes: bool) -> JobOptions:
+    """Return what --option has. Raises BadOption."""
+    said = {name: how for argument, (name, how) in SAID.items() if hasattr(options, argument)}
+    return sorted_options(options.option, reads, writes, said)
+
+
+def _reading(options: argparse.Namespace, writes: bool = False) -> dict[str, str]:
     """Return the options of the source, besides its connection and what it reads."""
-    found = {"startingOffsets": options.starting, "maxOffsetsPerTrigger": str(options.batch or batch)}
+    found = {"startingOffsets": options.starting, "maxOffsetsPerTrigger": str(options.batch or BATCH)}
     if options.reader:
         found["readerName"] = options.reader
-    given = {name: value for name, value in options.option if not is_about_connection(name)}
-    if any(name.lower().startswith("starting") for name in given):
+    given = _given(options, True, writes).reading
+    lower = set(map(str.lower, given))
+    if any(name.startswith("starting") for name in lower):
         del found["startingOffsets"]
-    return {**found, **given}
+    return {**{name: value for name, value in found.items() if name.lower() not in lower}, **given}
 
 
 def _every(options: argparse.Namespace) -> str | None:
@@ -393,8 +420,9 @@ def _plan(
     target: Target | None = None,
 ) -> int:
     """Print what a query would do, and start nothing."""
-    reach = reached(options, environ)
-    reach.checked(options.sources, _reading(options, BATCH))
+    writes = target is None
+    reach = reached(options, environ, reads=True, writes=writes)
+    reach.checked(options.sources, _reading(options, writes))
     client, asker = reach.client(), BrokerClient(reach.quick())
     try:
         found = planned(
@@ -420,9 +448,10 @@ def _query(
     started: Callable[[SparkSession, Mapping[str, str]], tuple[StreamingQuery, Mapping[int, int]]],
 ) -> int:
     """Run a streaming query to its end, reporting its progress. `started` returns it, and rows as for `watch`."""
-    reach = reached(options, environ)
-    reading = reach.reading(options.sources, _reading(options, BATCH))
-    reach.checked(options.sources, _reading(options, BATCH))
+    writes = job == "route"
+    reach = reached(options, environ, reads=True, writes=writes)
+    reading = reach.reading(options.sources, _reading(options, writes))
+    reach.checked(options.sources, _reading(options, writes))
     _require_readable(reach, options.sources, options.reader)
     activity = Activity(job, _tell)
     reporter = ProgressReporter(reach.options)
@@ -447,6 +476,7 @@ def _query(
                 end.well = on_a_busy_machine(job, activity.tell, run, stop)
             finally:
                 reporter.close()
+                report.unroutable = activity.log.unroutable() if activity.log else 0
     return DONE if end.well or options.continuous else INTERRUPTED
 
 
@@ -481,7 +511,8 @@ def _spark(options: argparse.Namespace, activity: Activity) -> Iterator[SparkSes
             activity.tell(f"{activity.job}: starting {versions(os.environ)}")
             activity.doing("starting Spark")
             made = session("leveret pipeline", options.master, settings)
-            keep_query_errors(log)
+            activity.log = log
+            keep_query_errors(log.file)
             activity.doing("under way")
             try:
                 yield made

@@ -72,7 +72,9 @@ def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
         found.append(col("properties").withField("user_id", lit(None).cast("string")).alias("properties"))
     if "headers" in rows.columns:
         found.append(map_filter("headers", lambda name, _: ~name.isin(*DEATHS)).alias("headers"))
-    return rows.orderBy(*ORDER).select(*found)
+    return rows.orderBy(*ORDER).select(
+        *found, "stream", "partition", "offset"
+    )  # to name a row that is refused
 
 
 def require_archive(rows: DataFrame, where: str) -> None:

@@ -73,6 +73,7 @@ class Report:
         self._began = now()
         self.batches = self.rows = 0
         self.published: int | None = None
+        self.unroutable = 0
 
     def batch(
         self,
@@ -81,20 +82,21 @@ class Report:
         seconds: float,
         behind: int | None = None,
         published: int | None = None,
+        unroutable: int = 0,
     ) -> None:
         """Report a completed micro-batch. `behind`: the messages that are left to process, if that is known;
-        `published`: how many rows its input became.
+        `published`: how many rows its input became; `unroutable`: how many of them no queue has taken.
         """
         self.batches += 1
         self.rows += rows
         if published is not None:
             self.published = published + (self.published or 0)
+        self.unroutable += unroutable
         rate = rows / max(seconds, 0.001)
         left = "" if behind is None else f", {behind:,} behind"
-        self._tell(
-            f"{self._job}: batch {number}: {_rows(rows, published)} in {seconds:.1f} s, {rate:,.0f} rows/s{left}"
-        )
-        more = {} if published is None else {"published": published}
+        many = _rows(rows, published, unroutable)
+        self._tell(f"{self._job}: batch {number}: {many} in {seconds:.1f} s, {rate:,.0f} rows/s{left}")
+        more = _more(published, unroutable)
         self._write(
             batch=number, rows=rows, **more, seconds=round(seconds, 3), rows_per_s=round(rate), behind=behind
         )
@@ -105,9 +107,9 @@ class Report:
         rate = self.rows / max(seconds, 0.001)
         many = "batch" if self.batches == 1 else "batches"
         batches = f" {self.batches:,} {many}," if self.batches else ""
-        rows = _rows(self.rows, self.published)
+        rows = _rows(self.rows, self.published, self.unroutable)
         self._tell(f"{self._job}: {how}: {rows} in{batches} {seconds:.1f} s, {rate:,.0f} rows/s")
-        more = {} if self.published is None else {"published": self.published}
+        more = _more(self.published, self.unroutable)
         self._write(
             end=how,
             batches=self.batches,
@@ -124,8 +126,14 @@ class Report:
             self._metrics.flush()
 
 
-def _rows(rows: int, published: int | None) -> str:
-    return f"{rows:,} rows" if published is None else f"{rows:,} rows read, {published:,} published"
+def _rows(rows: int, published: int | None, unroutable: int) -> str:
+    text = f"{rows:,} rows" if published is None else f"{rows:,} rows read, {published:,} published"
+    return f"{text}, of which {unroutable:,} reached no queue" if unroutable else text
+
+
+def _more(published: int | None, unroutable: int) -> dict[str, int]:
+    found = {} if published is None else {"published": published}
+    return {**found, "unroutable": unroutable} if unroutable else found
 
 
 class End:

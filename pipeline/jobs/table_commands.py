@@ -46,13 +46,13 @@ def files(options: argparse.Namespace, environ: Environ) -> int:
 def check(options: argparse.Namespace, environ: Environ) -> int:
     from leveret.pipeline.jobs import upkeep
 
+    reach = None if options.offline else reached(options, environ)
     table = _table(options.target)
     checkpoint = delta.folder_of(options.checkpoint or checkpoint_of(options.target))
     found = upkeep.offsets_of(table, options.target)
     marks = upkeep.marks_in_table(options.target, checkpoint) if checkpoint is not None else {}
     streams, leases = {}, []
-    if not options.offline:
-        reach = reached(options, environ)
+    if reach is not None:
         client, asker = reach.client(), BrokerClient(reach.quick())
         try:
             streams = upkeep.streams_of((each[0] for each in found), client)

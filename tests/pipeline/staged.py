@@ -71,7 +71,8 @@ class FakeExchanges(FakeBroker):
             if each.exchange not in self.exchanges:
                 return said(404, {"reason": f"no exchange '{each.exchange}' in vhost '/'"})
             if query.get("mandatory") == "true" and each.key in self.unbound:
-                return said(422, {"reason": f"no queue for exchange '{each.exchange}' with key '{each.key}'"})
+                reason = f"no queue for exchange '{each.exchange}' with key '{each.key}'"
+                return said(422, {"reason": reason, "key": each.key})
         return None
 
     def _stage(

@@ -15,10 +15,12 @@ import pytest
 
 from leveret.pipeline.client import Client
 from leveret.pipeline.errors import BadOption, PipelineError
+from leveret.pipeline.jobs.activity import SparkLog
 from leveret.pipeline.jobs.archive import LOG, Target, require_checkpoint
 from leveret.pipeline.jobs.checkpoints import position
 from leveret.pipeline.jobs.dry_run import planned
 from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.jobs.job_options import JobOptions, sorted_options
 from leveret.pipeline.jobs.lag import LeaseLag, measured
 from leveret.pipeline.jobs.route import function_named, routed
 from leveret.pipeline.jobs.run import (
@@ -196,8 +198,54 @@ def test_what_is_wrong_is_known_without_spark(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+SINK = ["--to-exchange", "x"]
+ROUTE = ["route", "orders", *SINK, "--checkpoint", "c", "--sql", "select 1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "option", "said"),
+    [
+        (
+            ["archive", "orders", "lake"],
+            "mandatory=false",
+            "option mandatory is of no use here: this command publ",
+        ),
+        (["archive", "orders", "lake"], "subscribe=x", "option subscribe: the argument SOURCE says that"),
+        (
+            ["replay", "lake", *SINK],
+            "startingOffsets=latest",
+            "this command reads no messages from the broker",
+        ),
+        (["replay", "lake", *SINK], "delivery=at-least-once", "a replay is always staged"),
+        (
+            ["replay", "lake", *SINK],
+            "mandatory=perhaps",
+            "option mandatory is 'perhaps': must be true or false",
+        ),
+        (["replay", "lake", *SINK], "mandatroy=false", "unknown option 'mandatroy'; did you mean mandatory?"),
+        (["replay", "lake", *SINK], "Exchange=y", "option Exchange: --to-exchange says that"),
+        (ROUTE, "exchange=y", "option exchange: --to-exchange says that"),
+        (ROUTE, "queue=y", "unknown option 'queue': name streams"),
+        (["dead-letters", "dead"], "failOnDataLoss=false", "reads no messages from the broker"),
+        (["lag", "c"], "selector=x", "reads no messages from the broker"),
+        (["check", "lake"], "topic=x", "unknown option 'topic'"),
+    ],
+)
+def test_an_option_that_does_nothing_is_refused(
+    words: list[str], option: str, said: str, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["pipeline", *words, "--option", option], {}) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_options_go_to_the_side_that_knows_them():
+    given = [("retrySeconds", "1"), ("Mandatory", "false"), ("failondataloss", "false")]
+    found = sorted_options(given, reads=True, writes=True, said={})
+    assert found == JobOptions({"retrySeconds": "1"}, {"failondataloss": "false"}, {"Mandatory": "false"})
+
+
 def test_an_error_of_sparks_is_told_in_our_words_or_its_first_line():
-    trace = "[FAILED] Query x\nTraceback:\n  File y\npipeline.errors.DataLoss: offsets 1 to 2 are gone\n\tat java\n"
+    trace = "[FAILED] x\nTraceback:\n  File y\nleveret.pipeline.errors.DataLoss: offsets 1 to 2 are gone\n\tat java\n"
     assert commands.what_spark_says(trace) == ("DataLoss", "offsets 1 to 2 are gone")
     trace = "[FAILED] Query x\nTraceback:\n  File y\nZeroDivisionError: division by zero\n\tat java\n"
     assert commands.what_spark_says(trace) == ("", "ZeroDivisionError: division by zero")
@@ -338,6 +386,27 @@ def test_a_report_is_lines_for_people_and_for_programs():
     assert (first["job"], first["batch"], first["rows"], first["behind"]) == ("archive", 0, 3000, 200)
     assert (last["end"], last["batches"], last["rows_per_s"]) == ("done", 1, 750)
     assert "published" not in first
+
+
+def test_rows_that_no_queue_took_are_told(tmp_path: Path):
+    lines: list[str] = []
+    metrics = StringIO()
+    report = Report("replay", lines.append, metrics, lambda: 1.0)
+    report.batch(0, 5, 1.0, 0, unroutable=2)
+    report.end("done")
+    assert [line.split(" in ")[0] for line in lines] == [
+        "replay: batch 0: 5 rows, of which 2 reached no queue",
+        "replay: done: 5 rows, of which 2 reached no queue",
+    ]
+    assert [json.loads(line)["unroutable"] for line in metrics.getvalue().splitlines()] == [2, 2]
+    log = tmp_path / "log"
+    log.write_text("micro-batch 1: 7 rows matched no queue and are gone\n")
+    spark = SparkLog(log)
+    with log.open("a") as more:
+        more.write(
+            "INFO x\nmicro-batch 1: 7 rows matched no queue and are gone (option mandatory=false)\n" * 2
+        )
+    assert spark.unroutable() == 14
 
 
 def test_rows_that_are_read_are_told_from_rows_that_are_published():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import attrs
 import pytest
 
 from leveret.durable.store.block import Block, header
-from leveret.pipeline.errors import BadOption, PipelineError
+from leveret.pipeline.errors import BadOption, PipelineError, Refused, Unroutable
 from leveret.pipeline.jobs.replay import Asked, Checkpoint, Content, Plan, cut
 from leveret.pipeline.publisher import Part, Published, State, Taken
 from leveret.pipeline.sink_options import read_sink_options
@@ -20,7 +21,7 @@ need_module("pyspark")
 
 import pyarrow as pa  # noqa: E402
 
-from leveret.pipeline.jobs.replay_batches import Pace, Replaying  # noqa: E402
+from leveret.pipeline.jobs.replay_batches import Pace, Poured, Replaying  # noqa: E402
 
 ASKED = Asked("/lake", "again")
 PLAN = Plan("replay-1", ASKED, Content(("/lake/a.parquet",), ("stream",)), (10, 20, 31), (5, 7))
@@ -35,13 +36,19 @@ class Broker:
         self.bodies: list[bytes] = []
         self.sizes: list[int] = []
         self.die_after: int | None = None
+        self.unbound = b""  # the body of a message that no queue takes
         self._staged: dict[tuple[int, int], list[bytes]] = {}
 
     def stage(self, name: str, batch: int, partition: int, attempt: int, piece: int, blocks: bytes) -> Taken:
         kept = self._staged.setdefault((batch, attempt), [])
         assert piece == 0 or kept
+        if self.unbound in bodies(blocks):
+            raise Unroutable("a row would get into no queue", "k")
         kept += bodies(blocks)
         return Taken(len(kept), repeated=False)
+
+    def drop(self, name: str, batch: int) -> None:
+        self._staged = {each: kept for each, kept in self._staged.items() if each[0] != batch}
 
     def commit(self, name: str, batch: int, parts: Sequence[Part]) -> Published:
         ((_, attempt, rows),) = parts
@@ -56,6 +63,10 @@ class Broker:
             if self.die_after < 0:
                 raise PipelineError("the answer is lost")
         return Published(rows, 0)
+
+    @property
+    def staged(self) -> int:
+        return len(self._staged)
 
     def state(self, name: str) -> State | None:
         return State(self.last, 0) if self.last >= 0 else None
@@ -106,8 +117,27 @@ def test_pieces_are_cut_where_the_time_changes():
 
 def test_a_batch_has_the_number_of_its_last_row():
     broker = Broker()
-    assert list(Replaying(PLAN, broker, SINK).pour(100, table(100, 125), pace(100))) == [110, 120, 125]
+    assert list(Replaying(PLAN, broker, SINK).pour(100, table(100, 125), pace(100))) == [
+        Poured(110, 0),
+        Poured(120, 0),
+        Poured(125, 0),
+    ]
     assert (broker.last, broker.sizes, broker.bodies) == (124, [10, 10, 5], said(100, 125))
+
+
+def test_a_row_that_no_queue_takes_is_refused_before_any_is_published():
+    broker = Broker()
+    broker.unbound = b"22"
+    rows = table(0, 25)
+    for name, kind, value in (("stream", pa.string(), "orders"), ("partition", pa.int32(), 0)):
+        rows = rows.append_column(name, pa.array([value] * 25, kind))
+    rows = rows.append_column("offset", pa.array(range(100, 125), pa.int64()))
+    said = "into no queue (such as offset 100 of partition 0 of stream 'orders', offset 101"
+    with pytest.raises(Refused, match=f"{re.escape(said)}.*; nothing is published$"):
+        list(Replaying(PLAN, broker, SINK).pour(0, rows, pace(100)))
+    assert (broker.bodies, broker.staged) == ([], 0)
+    with pytest.raises(Refused, match=r"; 20 rows before it are published$"):
+        list(Replaying(PLAN, broker, SINK).pour(20, table(20, 25), pace(100)))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -124,9 +154,9 @@ def test_a_replay_that_is_interrupted_anywhere_publishes_each_row_once(seed: int
             break
         broker.die_after = chance.randrange(4)
         try:
-            for done in replaying.pour(begin, table(begin, 300), pace(chance.choice((70, 300, 1000)))):
+            for poured in replaying.pour(begin, table(begin, 300), pace(chance.choice((70, 300, 1000)))):
                 if chance.random() < 0.7:
-                    checkpoint.keep_done(done)
+                    checkpoint.keep_done(poured.done)
         except PipelineError:
             continue
     assert broker.bodies == said(0, 300)

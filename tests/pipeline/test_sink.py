@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StringType
 
 from leveret.pipeline.arrow import Batch
 from leveret.pipeline.columns import columns_of
-from leveret.pipeline.errors import BadRow, PipelineError, Refused, Unreachable
+from leveret.pipeline.errors import BadRow, PipelineError, Refused, Unreachable, Unroutable
 from leveret.pipeline.schema import record
 from leveret.pipeline.sink import BATCH_ID, QUERY_ID, BatchWriter, StreamWriter, TaskResult, Writing
 from leveret.pipeline.sink_options import read_sink_options
@@ -89,7 +89,7 @@ def test_nothing_is_published_before_the_commit_and_all_of_it_after(broker: Fake
 def test_small_batches_are_one_piece(broker: FakeExchanges):
     run(broker, 7, [batch(b"%d" % at) for at in range(50)])
     (asked,) = broker.asked
-    assert asked.endswith("?piece=0")
+    assert asked.endswith("?piece=0&mandatory=true")
 
 
 def test_a_micro_batch_that_is_repeated_after_its_commit_changes_nothing(
@@ -161,7 +161,9 @@ def test_rows_that_no_queue_got_are_counted_in_the_log(
 ):
     for delivery in ("exactly-once", "at-least-once"):
         caplog.clear()
-        writer, done = run(broker, 7, [batch(b"a", b"b", key="nowhere"), batch(b"c")], delivery=delivery)
+        writer, done = run(
+            broker, 7, [batch(b"a", b"b", key="nowhere"), batch(b"c")], delivery=delivery, mandatory="false"
+        )
         writer.commit(done, 7)
         (record,) = caplog.records
         assert (record.name, record.levelno) == ("leveret.pipeline", logging.WARNING)
@@ -169,9 +171,10 @@ def test_rows_that_no_queue_got_are_counted_in_the_log(
     assert bodies(broker) == [b"c", b"c"]
 
 
-def test_a_row_for_no_queue_ends_the_task_if_it_must_have_one(broker: FakeExchanges):
-    with pytest.raises(Refused, match="option mandatory"):
-        run(broker, 7, [batch(b"a", key="nowhere")], mandatory="true")
+def test_a_row_for_no_queue_ends_the_task(broker: FakeExchanges):
+    with pytest.raises(Unroutable, match="option mandatory=false") as caught:
+        run(broker, 7, [batch(b"a", key="nowhere")])
+    assert pickle.loads(pickle.dumps(caught.value)).key == "nowhere"
 
 
 def test_a_piece_that_is_not_whole_at_the_broker_is_no_success(

@@ -110,7 +110,7 @@ def test_at_least_once_is_written_by_the_tasks(spark: SparkSession, node: LocalN
     [
         ("colour", {}, "column 'colour' is no part of a message"),
         ("body", {"exchange": "shop"}, "no exchange 'shop' in vhost '/'"),
-        ("body", {"routingKey": "nobody", "mandatory": "true"}, "(option mandatory)"),
+        ("body", {"routingKey": "nobody"}, "option mandatory=false"),
     ],
 )
 def test_a_mistake_is_said_and_nothing_is_published(
