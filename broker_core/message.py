@@ -239,6 +239,12 @@ class Encoding(ABC):
         """Return plain bytes as a body of this protocol. To be overridden as `convert`."""
         return octets
 
+    def require_body(self, body: bytes) -> None:
+        """Check a body that arrived by another way than this protocol. Raises PreconditionFailed.
+
+        To be overridden where not all bytes are a body.
+        """
+
     def value(self, message: Message) -> Value:
         """Return the body as a map, a list or a string, where this protocol has such bodies and this is one; else None.
 

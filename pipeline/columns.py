@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from leveret.pipeline.errors import BadRow
-from leveret.pipeline.schema import ANNOTATIONS, PROPERTIES, SCHEMAS
+from leveret.pipeline.schema import NAMED, PROPERTIES, RAW, SCHEMAS
 from leveret.pipeline.sink_options import SinkOptions
 
 
@@ -34,10 +34,17 @@ class Columns:
     headers: str | None
     fields: tuple[str, ...] = ()  # of the column of properties
     has_variants: bool = False  # headers are variants, not maps
+    raw_properties: str | None = None
+    encoding: str | None = None
+    raw_body: str | None = None
 
 
 def is_octets(kind: DataType) -> bool:
     return isinstance(kind, BinaryType | StringType)
+
+
+def is_binary(kind: DataType) -> bool:
+    return isinstance(kind, BinaryType)
 
 
 def is_text(kind: DataType) -> bool:
@@ -71,10 +78,22 @@ PARTS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[DataType], bool], str
         are_headers,
         "map<string,string>, variant, or array<struct<key:string,value:binary>>",
     ),
+    **{
+        field.name: (
+            (field.name,),
+            is_text if isinstance(field.dataType, StringType) else is_binary,
+            field.dataType.simpleString(),
+        )
+        for field in RAW.fields
+        if field.name != "body_json"
+    },
 }
 KNOWN: Final = tuple(name for names, _, _ in PARTS.values() for name in names)
 # Columns of our own source that are ignored, so that its rows may be written as they are.
-PASSED_OVER: Final = {ANNOTATIONS.name, *(name for each in SCHEMAS.values() for name in each.names)} - {
+PASSED_OVER: Final = {
+    *(field.name for field in NAMED),
+    *(name for each in SCHEMAS.values() for name in each.names),
+} - {
     *KNOWN,
     "topic",
 }
@@ -98,6 +117,12 @@ def columns_of(schema: StructType, options: SinkOptions) -> Columns:
     columns = Columns(**{part: _column(part, kinds) for part in PARTS})  # type: ignore[arg-type]
     if columns.body is None:
         raise BadRow("there is no column 'body' (or 'value'), which is what a message holds")
+    if (columns.raw_properties is None) != (columns.encoding is None):
+        raise BadRow(
+            "columns 'raw_properties' and 'encoding' say together how a message was: select both or neither"
+        )
+    if columns.raw_body is not None and columns.encoding is None:
+        raise BadRow("column 'raw_body' needs columns 'raw_properties' and 'encoding'")
     if columns.properties is not None:
         columns = attrs.evolve(columns, fields=_fields(kinds[columns.properties]))
     if columns.headers is not None and isinstance(kinds[columns.headers], VariantType):

@@ -45,6 +45,7 @@ from leveret.pipeline.arrow import (
     struct_of,
     variants_of,
 )
+from leveret.pipeline.body_json import body_text
 from leveret.pipeline.shapes import OCTETS_MAX, ROWS_MIN, Joined, Shape, Shapes, Walker, shapes_of
 from leveret.pipeline.shapes10 import Bodies
 from leveret.pipeline.texts import CONVERTED, readable, said, variant
@@ -461,6 +462,47 @@ def _octets(octets: bytes, in_sections: bool) -> bytes:
     return octets if plain is None else plain
 
 
+def raw_properties(rows: Rows, kind: Kind) -> Array:
+    """Return the publisher's properties as they are stored: with the column `encoding`, nothing of them is lost."""
+    found = []
+    for piece in rows.pieces:
+        block = piece.block
+        if block.property_ends is None:
+            found.append(repeated(bytes(block.properties), len(piece), kind))
+        else:
+            found.append(binary_of(block.property_ends, block.properties).slice(piece.low, len(piece)))
+    return joined(found)
+
+
+def encoding(rows: Rows, kind: Kind) -> Array:
+    return rows.of_origin(0, kind, readable)
+
+
+def raw_body(rows: Rows, kind: Kind) -> Array:
+    """Return bodies as they are stored where more than their contents is needed to make them again; else null."""
+    return _of_sections(rows, kind, lambda body: None if AMQP10.body(AMQP10.octets(body)) == body else body)
+
+
+def body_json(rows: Rows, kind: Kind) -> Array:
+    """Return the values and sequences that bodies of AMQP 1.0 may be, as JSON; null for other bodies."""
+    return _of_sections(rows, kind, lambda body: body_text(body) if octets_of(body) is None else None)
+
+
+def _of_sections(rows: Rows, kind: Kind, convert: Callable[[bytes], object]) -> Array:
+    """Return a column about bodies of AMQP 1.0; null for other protocols."""
+    found: list[object] = []
+    for piece in rows.pieces:
+        if is_plain(piece):
+            found += [None] * len(piece)
+            continue
+        encodings = piece.encodings()
+        found += [
+            convert(piece.body(at)) if encodings[piece.which(at)] is AMQP10 else None
+            for at in range(piece.low, piece.high)
+        ]
+    return repeated(None, len(found), kind) if not any(found) else array_of(found, kind)
+
+
 def exchange(rows: Rows, kind: Kind) -> Array:
     return rows.of_origin(-2, kind, readable)
 
@@ -622,6 +664,10 @@ COLUMNS: Final[Mapping[str, Mapping[str, Callable[[Rows, Kind], Array]]]] = {
         "properties": properties,
         "headers": headers,
         "annotations": annotations_column,
+        "raw_properties": raw_properties,
+        "encoding": encoding,
+        "raw_body": raw_body,
+        "body_json": body_json,
     },
     "kafka": {
         "key": key,

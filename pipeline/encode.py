@@ -14,9 +14,11 @@ import json
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 import attrs
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from leveret.durable.store.block import BLOCK_MESSAGES, SAME, WHICH, sealed
 from leveret.durable.store.chunk import BIG_ENDIAN, octets_of
@@ -34,13 +36,16 @@ from leveret.pipeline.arrays import (
     running_sum,
     taken,
 )
-from leveret.pipeline.arrow import Batch
+from leveret.pipeline.arrow import Array, Batch, array_of
 from leveret.pipeline.columns import Columns
 from leveret.pipeline.errors import BadRow
 from leveret.pipeline.row_properties import Fields, Pairs, from_pairs, from_variant, written
 from leveret.pipeline.sink_options import SHORT_MAX, SinkOptions
+from leveret.protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from leveret.protocols.amqp091.broker.encoding import ENCODING
+from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
 
+ENCODINGS: Final = (AMQP010.name, ENCODING.name, AMQP10.name)
 REQUEST_OCTETS: Final = 1 << 20  # bytes of blocks in a request, unless one row has more
 ORIGINS_OCTETS: Final = 64 << 10  # bytes of origins; if there are more, they are counted for each row
 BLOCK_OCTETS: Final = REQUEST_OCTETS - 1024  # bytes of rows, with the extra of each, and of shared values
@@ -48,9 +53,8 @@ ROW_OCTETS: Final = 12  # extra of a row: its origin, the end of its properties,
 VARIANT: Final = ("value", "metadata")  # the fields of a variant in Arrow
 REMEMBERED_MAX: Final = 4096  # distinct properties whose bytes are kept
 REMEMBERED_SIZE_MAX: Final = 1024  # bytes; longer ones rarely come twice
-ORIGIN: Final = json.dumps(
-    [ENCODING.name, False, 0, None, None, None, [], [], False, None], separators=(",", ":")
-)
+# What an origin holds between encoding and exchange; the broker reads the facts from the properties itself.
+FACTS: Final = json.dumps([False, 0, None, None, None, [], [], False, None], separators=(",", ":"))[1:-1]
 KEY_LISTS: Final = frozenset(("CC", "BCC"))  # headers with further routing keys, which must be lists
 
 Seen: TypeAlias = "tuple[Fields, Pairs | None]"  # properties and headers of a row as the columns have them
@@ -89,11 +93,20 @@ class Encoder:
 
     def blocks(self, batch: Batch) -> Iterator[Made]:
         """Yield all rows in order. Raises BadRow."""
+        if self._columns.encoding is None or self._columns.raw_properties is None:
+            yield from self._blocks(batch, None)
+            return
+        raw = raw_encodings(batch.column(self._columns.encoding), batch.column(self._columns.raw_properties))
+        for name, first, count in runs_of(raw):
+            yield from self._blocks(cast(Batch, cast(Array, batch).slice(first, count)), name)
+
+    def _blocks(self, batch: Batch, encoding: str | None) -> Iterator[Made]:
+        """Yield rows that are all to be as they were in an encoding, or all made of their columns."""
         if not batch.num_rows:
             return
-        bodies = self._bodies(batch)
-        origins = self._origins(batch)
-        properties = self._properties(batch)
+        bodies = self._bodies(batch) if encoding is None else self._raw_bodies(batch, encoding)
+        origins = self._origins(batch, encoding or ENCODING.name)
+        properties = self._properties(batch) if encoding is None else self._raw_properties(batch)
         for low, high in _cut(bodies, origins, properties):
             made = _block(origins.within(low, high), properties.within(low, high), bodies, low, high)
             yield Made(made, high - low)
@@ -107,11 +120,27 @@ class Encoder:
             )
         return Octets(as_octets(column))
 
+    def _raw_bodies(self, batch: Batch, encoding: str) -> Octets:
+        """Return the bodies as they were: sections of AMQP 1.0 are made again of their contents, or are there."""
+        if encoding != AMQP10.name:
+            return self._bodies(batch)
+        contents = cast("list[bytes]", as_octets(batch.column(self._columns.body)).to_pylist())
+        raw = (
+            [None] * len(contents)
+            if self._columns.raw_body is None
+            else (batch.column(self._columns.raw_body).to_pylist())
+        )
+        made = [
+            AMQP10.body(content) if each is None else each
+            for content, each in zip(contents, raw, strict=True)
+        ]
+        return Octets(array_of(made, pa.binary()))
+
     # Addresses.
 
-    def _origins(self, batch: Batch) -> Groups[bytes]:
+    def _origins(self, batch: Batch, encoding: str) -> Groups[bytes]:
         addresses = paired(self._exchanges(batch), self._keys(batch))
-        return Groups(addresses.which, [_origin(*each) for each in addresses.distinct])
+        return Groups(addresses.which, [_origin(encoding, *each) for each in addresses.distinct])
 
     def _exchanges(self, batch: Batch) -> Groups[str]:
         name = self._columns.exchange
@@ -143,6 +172,10 @@ class Encoder:
         found = paired(fields, pairs)
         return Groups(found.which, list(map(self._written, found.distinct)))
 
+    def _raw_properties(self, batch: Batch) -> Groups[bytes]:
+        assert self._columns.raw_properties is not None
+        return cast("Groups[bytes]", grouped(batch.column(self._columns.raw_properties)))
+
     def _written(self, given: Seen) -> bytes:
         octets = self._remembered.get(given)
         if octets is None:
@@ -168,8 +201,29 @@ def _name(column: str, given: object) -> str:
     return octets.decode("utf-8", "surrogateescape")
 
 
-def _origin(exchange: str, key: str) -> bytes:
-    return f"{ORIGIN[:-1]},{json.dumps(exchange)},{json.dumps(key)}]".encode()
+def _origin(encoding: str, exchange: str, key: str) -> bytes:
+    return f'["{encoding}",{FACTS},{json.dumps(exchange)},{json.dumps(key)}]'.encode()
+
+
+def raw_encodings(encodings: Array, properties: Array) -> Array:
+    """Return the encoding of each row that is to be as it was; null for rows to be made of their columns.
+
+    Raises BadRow for an encoding that is not known.
+    """
+    found = pc.if_else(pc.is_valid(properties), encodings, pa.scalar(None, pa.string()))
+    for name in pc.unique(found).to_pylist():
+        if name is not None and name not in ENCODINGS:
+            raise BadRow(f"column 'encoding' is {name[:50]!r} in a row; known are {', '.join(ENCODINGS)}")
+    return cast(Array, found)
+
+
+def runs_of(values: Array) -> Iterator[tuple[str | None, int, int]]:
+    """Yield the equal neighbours among some values: the value, the first index, the count."""
+    encoded = pc.run_end_encode(values)
+    first = 0
+    for value, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
+        yield value, first, end - first
+        first = end
 
 
 def _cut(bodies: Octets, origins: Groups[bytes], properties: Groups[bytes]) -> Iterator[tuple[int, int]]:

@@ -71,6 +71,11 @@ SCHEMAS: Final = {
 }
 ANNOTATIONS: Final = StructField("annotations", MapType(StringType(), StringType()))
 VARIANT: Final = StructField("headers", VariantType())
+# Columns that a query has if it names them, with which a message can be published as it was.
+RAW: Final = record(
+    raw_properties=BinaryType(), encoding=StringType(), raw_body=BinaryType(), body_json=StringType()
+)
+NAMED: Final = (ANNOTATIONS, *RAW.fields)
 
 
 def full(options: Options) -> StructType:
@@ -81,7 +86,7 @@ def full(options: Options) -> StructType:
         return every(options)
     known = {field.name: field for field in every(options).fields}
     if options.columns == "amqp":
-        known.setdefault(ANNOTATIONS.name, ANNOTATIONS)
+        known |= {field.name: field for field in NAMED if field.name not in known}
     for name in options.chosen:
         if name not in known:
             raise BadOption(f"option columns names '{name}'; known are {', '.join(known)}")
@@ -102,7 +107,7 @@ def check(wanted: StructType, options: Options) -> None:
     """Raise BadOption for a column that does not exist or has another type."""
     known = {field.name: field.dataType for field in every(options).fields}
     if options.columns == "amqp":
-        known.setdefault(ANNOTATIONS.name, ANNOTATIONS.dataType)
+        known |= {field.name: field.dataType for field in NAMED if field.name not in known}
     if not wanted.fields:
         raise BadOption("the schema given has no columns; `offset bigint` is the cheapest")
     for field in wanted.fields:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from leveret.pipeline.jobs.data_files import Layout
+
 PARQUET, DELTA = "parquet", "delta"
 FORMATS: Final = (DELTA, PARQUET)
 LOG: Final = "_spark_metadata"
@@ -153,13 +155,15 @@ def archive_messages(
 
     Returns the query, and what has committed its micro-batches. Raises PipelineError.
     """
+    from leveret.pipeline.jobs.archive_run import layout_of
     from leveret.pipeline.jobs.archive_source import NAME, ArchiveSource, reading
+    from leveret.pipeline.options import Use, read_options
 
-    require_partitions(target.by)
     delta.require()
+    layout = layout_of(target, read_options(options, Use.STREAM))
     spark.dataSource.register(ArchiveSource)
-    committer = Committer(options, target)
-    rows = spark.readStream.format(NAME).options(**reading(options, target.where, target.by)).load()
+    committer = Committer(layout)
+    rows = spark.readStream.format(NAME).options(**reading(options, layout)).load()
     writing = rows.writeStream.foreachBatch(committer)
     writing = writing.option("checkpointLocation", checkpoint or checkpoint_of(target.where))
     triggered = writing.trigger(processingTime=every) if every else writing.trigger(availableNow=True)
@@ -169,14 +173,12 @@ def archive_messages(
 class Committer:
     """A function for `foreachBatch` that commits the files of a micro-batch unless it is in the table."""
 
-    def __init__(self, options: Mapping[str, str], target: Target) -> None:
-        from leveret.pipeline.jobs.archive_columns import columns
+    def __init__(self, layout: Layout) -> None:
         from leveret.pipeline.jobs.data_files import table_schema
-        from leveret.pipeline.options import Use, read_options
 
         self.rows: dict[int, int] = {}  # of the micro-batches that were committed here
-        self._target = target
-        self._columns = table_schema(columns(read_options(options, Use.STREAM), target.by), target.by)
+        self._layout = layout
+        self._columns = table_schema(layout.columns, layout.by)
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         from leveret.pipeline.jobs.archive_local import read_by
@@ -184,10 +186,10 @@ class Committer:
 
         query = rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query, "called outside a query"
-        target = self._target
-        if delta.is_there(target.where, query, batch):
+        layout = self._layout
+        if delta.is_there(layout.where, query, batch):
             return
         ranges, files = done_in(row.done for row in rows.collect())
         reads = delta.CommittedBatch(query, batch, read_by(ranges))
-        if delta.append(target.where, target.by, self._columns, files, reads):
+        if delta.append(layout.where, layout.by, self._columns, files, reads):
             self.rows[batch] = sum(file.rows for file in files)

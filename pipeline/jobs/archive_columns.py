@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -40,11 +40,20 @@ COLUMNS: Final = {
     "redelivered": pa.bool_(),
     "properties": PROPERTIES,
     "headers": TEXTS,
+    "raw_properties": pa.binary(),
+    "encoding": pa.string(),
+    "raw_body": pa.binary(),
+    "body_json": pa.string(),
 }
+# Columns that archives of 0.1.0 do not have.
+LATER: Final = ("raw_properties", "encoding", "raw_body", "body_json")
 
 
-def columns(options: Options, by: Sequence[str]) -> pa.Schema:
-    """Return the columns of an archive that is read with these options, and partitioned by some. Raises BadOption."""
+def columns(options: Options, by: Sequence[str], table: Collection[str] | None = None) -> pa.Schema:
+    """Return the columns of an archive that is read with these options, and partitioned by some. Raises BadOption.
+
+    `table` has the columns of an archive that is there: one of an earlier version goes on without those that are later.
+    """
     if options.columns != "amqp":
         raise BadOption("an archive has the columns of the source, not those of the option schema=kafka")
     if options.headers == "variant":
@@ -52,6 +61,8 @@ def columns(options: Options, by: Sequence[str]) -> pa.Schema:
     found = {name: kind for name, kind in COLUMNS.items() if name != "headers" or options.headers == "map"}
     if options.include_annotations:
         found["annotations"] = TEXTS
+    if table is not None:
+        found = {name: kind for name, kind in found.items() if name in table or name not in LATER}
     if options.chosen is not None:
         found = chosen(found, options.chosen, by)
     return pa.schema(list(found.items()))

@@ -129,4 +129,6 @@ def layout_of(target: Target, options: Options) -> Layout:
     from leveret.pipeline.jobs.data_files import Layout
 
     require_partitions(target.by)
-    return Layout(target.where, target.by, columns(options, target.by))
+    table = delta.opened(target.where)
+    known = None if table is None else [field.name for field in table.schema().fields]
+    return Layout(target.where, target.by, columns(options, target.by, known))

@@ -30,9 +30,15 @@ WHERE, BY = "archive.where", "archive.by"
 DONE: Final = "done"  # the only column: what a task has read and written, as JSON
 
 
-def reading(options: Mapping[str, str], where: str, by: tuple[str, ...]) -> dict[str, str]:
+def reading(options: Mapping[str, str], layout: Layout) -> dict[str, str]:
     """Return the options of this source; `options` are those of `format("amqp")`."""
-    return {**options, WHERE: where, BY: json.dumps(by)}
+    given = {name: value for name, value in options.items() if name.lower() != "columns"}
+    return {
+        **given,
+        "columns": ",".join(layout.columns.names),
+        WHERE: layout.where,
+        BY: json.dumps(layout.by),
+    }
 
 
 class ArchiveSource(AmqpSource):

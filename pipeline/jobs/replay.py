@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyspark.sql import DataFrame, SparkSession
 
+RAW: Final = "raw_properties"
+USERS: Final = "raw_user_id"
 ORDER: Final = ("timestamp", "stream", "partition", "offset")
 CHUNK_ROWS: Final = 100_000  # rows that the driver holds; more if they have the same timestamp
 DEATHS: Final = (
@@ -55,8 +57,9 @@ def chosen(
 def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
     """Return the columns that the sink takes, in the order of the archive.
 
-    Values that only brokers write are left out: deaths among the headers, and the user-id, as the replayer's user
-    publishes now.
+    Raw properties, where an archive has them, are published as they are. Without them values that only brokers write
+    are left out: deaths among the headers, and the user-id, as the replayer's user publishes now. `USERS` has that of
+    raw properties, which is still to be taken out.
     """
     from pyspark.sql.functions import coalesce, col, lit, map_filter
 
@@ -68,6 +71,10 @@ def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
             "routing_key"
         )  # an empty key in the name of a folder is read as null
     )
+    if RAW in rows.columns:
+        found += [col(name) for name in (RAW, "encoding", "raw_body") if name in rows.columns]
+        users = col("properties.user_id") if "properties" in rows.columns else lit(None).cast("string")
+        found.append(users.alias(USERS))
     if "properties" in rows.columns:
         found.append(col("properties").withField("user_id", lit(None).cast("string")).alias("properties"))
     if "headers" in rows.columns:
@@ -230,8 +237,10 @@ def plan_of(spark: SparkSession, asked: Asked, checkpoint: Checkpoint | None) ->
     return plan
 
 
-def chunks(spark: SparkSession, plan: Plan, done: int) -> Iterator[tuple[int, pa.Table]]:
-    """Yield the rows from the `done`th on as tables, each with the number of its first row."""
+def chunks(spark: SparkSession, plan: Plan, done: int, user: str) -> Iterator[tuple[int, pa.Table]]:
+    """Yield the rows from the `done`th on as tables, each with the number of its first row. `user` publishes them."""
+    from leveret.pipeline.user_ids import without_users
+
     first = 0
     for place, count in enumerate(plan.rows):
         if first + count > done:
@@ -243,6 +252,8 @@ def chunks(spark: SparkSession, plan: Plan, done: int) -> Iterator[tuple[int, pa
                 raise PipelineError(
                     f"the archive has changed since the replay was planned: {table.num_rows} rows where {count} were"
                 )
+            if USERS in table.column_names:
+                table = without_users(table, USERS, user)
             begin = max(done - first, 0)
             yield first + begin, table.slice(begin)
         first += count

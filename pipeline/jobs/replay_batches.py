@@ -104,7 +104,7 @@ class Replaying:
         """Publish the rows that are left; return False if `stop` has interrupted that. Raises PipelineError."""
         done, total = self.done(), self.plan.total
         telling = Telling(report, total, done)
-        for first, table in chunks(spark, self.plan, done):
+        for first, table in chunks(spark, self.plan, done, self.sink.username):
             for poured in self.pour(first, table, pace):
                 done = poured.done
                 if self.checkpoint is not None:

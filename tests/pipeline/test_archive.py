@@ -19,13 +19,14 @@ import pytest
 from leveret.pipeline.errors import BadOption, DataLoss, PipelineError
 from leveret.pipeline.jobs import archive_local, delta, run_lock
 from leveret.pipeline.jobs.archive import Target
-from leveret.pipeline.jobs.archive_columns import columns
+from leveret.pipeline.jobs.archive_columns import LATER, columns
 from leveret.pipeline.jobs.archive_local import Backlog, LocalArchive, local_archive
 from leveret.pipeline.jobs.archive_run import (
     MESSAGES_MAX,
     Engine,
     checkpoint_for,
     format_for,
+    layout_of,
     reason,
     why_not_here,
 )
@@ -479,6 +480,17 @@ def test_a_table_with_other_columns_or_partitions_is_refused(lake: Lake):
         lake.once(headersFormat="none")
     with pytest.raises(BadOption, match="headers as a map of texts"):
         lake.once(headersFormat="variant")
+
+
+def test_an_archive_of_an_earlier_version_keeps_its_columns(lake: Lake):
+    options = read_options({"endpoints": "a", "subscribe": "orders"}, Use.STREAM)
+    target = Target(str(lake.where))
+    every = layout_of(target, options).columns.names
+    assert {*LATER} < {*every}
+    lake.broker.stream("orders").fill(10)
+    lake.once(columns=",".join(name for name in every if name not in LATER))
+    earlier = layout_of(target, options).columns.names
+    assert earlier == [name for name in every if name not in LATER]
 
 
 def test_only_a_spark_that_is_needed_is_started():

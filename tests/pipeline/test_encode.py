@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 
+import attrs
 import pytest
 
 pytest.importorskip("pyspark")
@@ -22,14 +24,34 @@ from leveret.message import Message
 from leveret.pipeline import encode
 from leveret.pipeline.arrow import Batch, schema_of
 from leveret.pipeline.columns import columns_of
+from leveret.pipeline.decode import Decoder
 from leveret.pipeline.encode import Encoder, Made, together
 from leveret.pipeline.errors import BadRow
+from leveret.pipeline.jobs import archive_columns
+from leveret.pipeline.options import Use, read_options
 from leveret.pipeline.schema import VARIANT
 from leveret.pipeline.sink_options import SinkOptions, read_sink_options
+from leveret.pipeline.user_ids import without_users
+from leveret.protocols.amqp010.broker.encoding import ENCODING as AMQP010
 from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from leveret.protocols.amqp091.codec.fields import ByteArray
 from leveret.protocols.amqp091.codec.wire import BasicProperties
+from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.protocols.amqp10.codec.types import Described, Long, Symbol, Timestamp, UByte, UInt, Value
+from leveret.protocols.amqp10.codec.types import encode as encoded
+from leveret.values import Properties
+from leveret.values import Timestamp as Timestamp091
+from tests.pipeline.bulk import FACTS, block, message
 
+ENCODINGS = {each.name: each for each in (AMQP010, AMQP091, AMQP10)}
 Row = dict[str, object]
+
+
+def section(code: int, value: Value) -> bytes:
+    """A section of AMQP 1.0."""
+    return b"\0S" + bytes((code,)) + encoded(value)
+
+
 HEADERS = pa.map_(pa.string(), pa.string())
 KAFKAS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 KINDS = {
@@ -77,7 +99,7 @@ def messages(blocks: Sequence[Made]) -> list[Message]:
         at = rows = 0
         while at < len(made.octets):
             head = header(made.octets, at)
-            found += messages_of(Block(made.octets, at), {"amqp091": AMQP091}.get)
+            found += messages_of(Block(made.octets, at), ENCODINGS.get)
             at += head.octets
             rows += head.count
         assert rows == made.rows
@@ -205,7 +227,6 @@ def test_columns_may_have_kafkas_names():
         "key": pa.array([b"k", b"\xff", None], pa.binary()),
         "value": pa.array([b"a", b"b", b"c"], pa.binary()),
         "headers": pa.array([[{"key": "x", "value": b"1"}, {"key": "y", "value": None}], [], None], KAFKAS),
-        "topic": pa.array(["t"] * 3),
         "offset": pa.array([1, 2, 3]),
     }
     found = sent(pa.RecordBatch.from_pydict(columns), exchange="e")
@@ -391,3 +412,122 @@ def test_a_variant_that_is_damaged_is_an_error():
     damaged = one_column(rows, batch.schema.field("headers").type, "headers")  # type: ignore[attr-defined]
     with pytest.raises(BadRow, match="column 'headers' is a variant"):
         sent(damaged, exchange="e")
+
+
+# Messages as they were.
+
+
+RAW = archive_columns.columns(read_options({"endpoints": "a", "subscribe": "jobs"}, Use.STREAM), ())
+HEADERS_091 = {
+    "n": 7,
+    "octets": ByteArray(b"\xff\x00"),
+    "price": Decimal("1.25"),
+    "at": Timestamp091(1_767_225_600),
+}
+EXPIRY, SUBJECT, GROUP = Timestamp(1_800_000_000_001), "a subject", UInt(3)
+PROPERTIES_10 = [
+    b"id",
+    b"guest",
+    None,
+    SUBJECT,
+    None,
+    None,
+    Symbol("text/plain"),
+    None,
+    EXPIRY,
+    EXPIRY,
+    "group",
+    GROUP,
+]
+APPLICATION_10 = {"n": UInt(7), "inner": Described(Symbol("a:b"), ["x", Long(1)])}
+BODIES_10 = {
+    "a section of data": section(0x75, b"abc"),
+    "a long spelling of a short one": b"\0Su\xb0\0\0\0\x03abc",
+    "two of them": section(0x75, b"ab") + section(0x75, b"c"),
+    "a value": section(0x77, {"a": UInt(1), "b": [True, None, Symbol("s")]}),
+    "a text": section(0x77, "caf\xe9"),
+    "sequences": section(0x76, ["x", Long(2)]) + section(0x76, [b"\xff"]),
+    "with a footer": section(0x75, b"x") + section(0x78, {Symbol("f"): 1}),
+    "a large one": section(0x75, b"x" * 300),
+}
+JSONS = {
+    "a value": '{"a": 1, "b": [true, null, "s"]}',
+    "a text": '"caf\xe9"',
+    "sequences": '["x", 2, "\\\\xff"]',
+}
+
+
+def of_all_protocols() -> list[Message]:
+    octets_091 = BasicProperties(
+        headers=HEADERS_091, timestamp=1_767_225_600, expiration="60000", user_id="guest"
+    ).encode()
+    octets_10 = section(0x70, [True, UByte(4), UInt(60_000)]) + section(0x72, {Symbol("x-opt-a"): Long(1)})
+    octets_10 += section(0x73, PROPERTIES_10) + section(0x74, APPLICATION_10)
+    octets_010 = AMQP010.write(Properties(durable=True, message_id="m", headers={"n": 7, "x": [1, "a"]}))
+    found = [Message(AMQP091, "shop", "k", octets_091, b"plain", FACTS), message(b"")]
+    found += [Message(AMQP10, "shop", "k", octets_10, body, FACTS) for body in BODIES_10.values()]
+    found += [Message(AMQP10, "", "q", b"", BODIES_10["a value"], FACTS)]
+    return [*found, Message(AMQP010, "shop", "k", octets_010, b"\x00\xff", FACTS), *found]
+
+
+def looks(messages: Sequence[Message]) -> list[tuple[object, ...]]:
+    return [(each.encoding.name, each.exchange, each.key, each.properties, each.body) for each in messages]
+
+
+def archived(*messages: Message) -> Batch:
+    blocks = b"".join(block(at, each) for at, each in enumerate(messages))
+    decoder = Decoder(RAW, "amqp", "jobs", 0)
+    return pa.Table.from_batches(
+        [batch for batch, _, _ in decoder.batches(blocks, 0, 10**9)]
+    ).combine_chunks()
+
+
+@pytest.mark.parametrize("times", [1, 20])  # few are decoded one by one
+def test_a_message_of_every_protocol_is_published_as_it_was(times: int):
+    sent = of_all_protocols() * times
+    found = archived(*sent)
+    encoder = Encoder(columns_of(from_arrow_schema(found.schema), options()), options())
+    got = messages([made for batch in found.to_batches() for made in encoder.blocks(batch)])
+    assert looks(got) == looks(sent)
+
+
+def test_values_and_sequences_are_json():
+    sent = of_all_protocols()
+    jsons = archived(*sent)["body_json"].to_pylist()
+    bodies = {body: name for name, body in BODIES_10.items()}
+    wanted = [JSONS.get(bodies.get(each.body, "")) if each.encoding is AMQP10 else None for each in sent]
+    assert jsons == wanted
+
+
+def test_rows_without_raw_properties_are_made_of_their_columns():
+    rows = archived(*of_all_protocols()[:4]).to_pylist()
+    rows[1]["raw_properties"] = None
+    rows[1]["headers"] = [("a", "b")]
+    batch = pa.RecordBatch.from_pylist(rows, RAW)
+    encoder = Encoder(columns_of(from_arrow_schema(RAW), options()), options())
+    got = messages(list(encoder.blocks(batch)))
+    assert [each.body for each in got] == [b"plain", b"", *list(BODIES_10.values())[:2]]
+    assert AMQP091.read(got[1].properties).headers == {"a": "b"}
+    rows[2]["encoding"] = "stomp"
+    with pytest.raises(
+        BadRow, match="column 'encoding' is 'stomp' in a row; known are amqp010, amqp091, amqp10"
+    ):
+        list(encoder.blocks(pa.RecordBatch.from_pylist(rows, RAW)))
+
+
+def test_raw_columns_belong_together():
+    schema = from_arrow_schema(RAW.remove(RAW.get_field_index("encoding")))
+    with pytest.raises(BadRow, match="select both or neither"):
+        columns_of(schema, options(exchange="e"))
+
+
+def test_the_user_is_taken_out_unless_it_publishes_itself():
+    sent = of_all_protocols()
+    found = archived(*sent)
+    users = pa.array([each["user_id"] for each in found["properties"].to_pylist()], pa.string())
+    given = found.append_column("user", users)
+    assert without_users(given, "user", "guest")["raw_properties"] == found["raw_properties"]
+    made = without_users(given, "user", "ann")
+    for each, raw in zip(sent, made["raw_properties"].to_pylist(), strict=True):
+        before, after = each.encoding.read(each.properties), each.encoding.read(raw)
+        assert after == attrs.evolve(before, user_id=None)

@@ -12,12 +12,18 @@ pytest.importorskip("pyarrow")
 
 import pika
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BinaryType
 
+from leveret.pipeline.client import Client
 from leveret.pipeline.columns import columns_of
 from leveret.pipeline.encode import Encoder
 from leveret.pipeline.errors import Missing, Refused
+from leveret.pipeline.jobs.archive_columns import COLUMNS
+from leveret.pipeline.offsets import Range
+from leveret.pipeline.options import Use, read_options
 from leveret.pipeline.publisher import Published, Publisher, Taken
+from leveret.pipeline.reader import rows_of
 from leveret.pipeline.schema import record
 from leveret.pipeline.sink_options import SinkOptions, read_sink_options
 from tests.pipeline.conftest import LocalNode, started
@@ -160,3 +166,54 @@ def test_a_node_that_is_killed_has_what_was_staged(node: LocalNode):
     publisher.close()
     with connected(node) as channel:
         assert bodies(channel, "kept") == [b"a", b"b"]
+
+
+def raw_blocks(node: LocalNode, **columns: object) -> bytes:
+    asked = options(node, routingKey="copies")
+    kinds = {
+        "body": pa.binary(),
+        "raw_properties": pa.binary(),
+        "encoding": pa.string(),
+        "raw_body": pa.binary(),
+    }
+    arrays = {name: pa.array(columns[name], kind) for name, kind in kinds.items()}
+    batch = pa.RecordBatch.from_pydict(arrays)
+    encoder = Encoder(columns_of(from_arrow_schema(batch.schema), asked), asked)
+    return b"".join(made.octets for made in encoder.blocks(batch))
+
+
+def test_messages_of_amqp_1_0_are_taken_as_they_were(node: LocalNode, channel: Channel):
+    channel.queue_declare("copies", durable=True, arguments={"x-queue-type": "stream"})
+    value = b"\0Sw\xc1\x06\x02\xa1\x01aT\x01"
+    properties = b"\0Sp\xc0\x02\x01A\0Ss\xc0\x07\x04\xa1\x01m@@@\0St\xc1\x06\x02\xa1\x01nT\x07"
+    given = {
+        "body": [b"plain", value, b"a"],
+        "raw_properties": [properties, properties, b"\x10\x00\x02"],
+        "encoding": ["amqp10", "amqp10", "amqp091"],
+        "raw_body": [None, value, None],
+    }
+    publisher = Publisher(options(node))
+    assert publisher.publish(raw_blocks(node, **given)) == Published(3, 0)
+    publisher.stage("raw", 0, 0, 5, 0, raw_blocks(node, **given))
+    assert publisher.commit("raw", 0, [(0, 5, 3)]) == Published(3, 0)
+    asked = read_options({"endpoints": node.url, "subscribe": "copies"}, Use.STREAM)
+    client = Client(asked)
+    (stream,) = client.partitions("copies")
+    client.close()
+    names = pa.schema([(name, COLUMNS[name]) for name in (*given, "headers")])
+    range_ = Range("copies", 0, "copies", stream.incarnation, 0, 6)
+    got = [row for batch in rows_of(asked, names, range_) for row in batch.to_pylist()]
+    assert {name: [row[name] for row in got] for name in given} == {
+        name: [*values, *values] for name, values in given.items()
+    }
+    assert got[1]["headers"] == [("n", "7")]
+
+    alike = {**given, "encoding": ["amqp10"] * 3, "raw_properties": [properties] * 3}
+    for broken, said in (
+        ({"raw_body": [b"no sections"] * 3}, "a body is not made of sections of AMQP 1.0"),
+        ({"raw_properties": [value] * 3}, "the properties have sections of a body"),
+        ({"raw_properties": [properties[:-1]] * 3}, "the properties cannot be read"),
+    ):
+        with pytest.raises(Refused, match=said):
+            publisher.publish(raw_blocks(node, **{**alike, **broken}))
+    publisher.close()

@@ -17,6 +17,7 @@ import attrs
 
 from leveret import values
 from leveret.delivery import Delivery
+from leveret.errors import PreconditionFailed
 from leveret.message import LOWEST, Death, Encoding, Facts, Message, Notes
 from leveret.protocols.amqp10.broker import conversion
 from leveret.protocols.amqp10.broker.conversion import LOOKED_INTO_MAX, UINT_MAX, application_at
@@ -110,6 +111,19 @@ class Encoding10(Encoding):
 
     def body(self, octets: bytes) -> bytes:
         return data_begin(octets) + octets
+
+    def require_body(self, body: bytes) -> None:
+        if not is_body(body):
+            raise PreconditionFailed("a body is not made of sections of AMQP 1.0")
+
+    def published(self, properties: bytes) -> tuple[Facts, bytes]:
+        try:
+            if bounds(properties)[BODY] < len(properties):
+                raise PreconditionFailed("the properties have sections of a body")
+            facts, kept, _, _, _ = project(properties + data_begin(b""))
+        except AmqpError as error:
+            raise PreconditionFailed(f"the properties cannot be read: {error.description}") from None
+        return facts, kept
 
     def with_headers(self, properties: bytes, headers: Table) -> bytes:
         """Add headers as annotations: only those that begin with `x-`, because the bare message is immutable."""

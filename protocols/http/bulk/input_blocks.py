@@ -122,6 +122,11 @@ class InputBlocks:
                 yield PAUSE_S
         if any(origin.guarded for origin in rows.origins):
             self._check_further_keys(rows)
+        require = rows.origins[0].encoding.require_body
+        for number, body in enumerate(rows.bodies(), 1):
+            require(body)
+            if number % PROPERTIES == 0:
+                yield PAUSE_S
 
     def _origin(self, said: object, at: int) -> Origin:
         if not isinstance(said, list) or len(said) != ORIGIN_LENGTH:
@@ -248,6 +253,11 @@ class BlockRows:
             return dict.fromkeys(zip(self.places or [0] * self.count, self.raws, strict=True))
         raw = self._raw
         return [(place, raw) for place in dict.fromkeys(self.places or (0,))]
+
+    def bodies(self) -> Iterator[bytes]:
+        """Yield the bodies that need a check: none where any bytes are one."""
+        if type(self.origins[0].encoding).require_body is not Encoding.require_body:
+            yield from (bytes(self._read.bodies[begin:end]) for begin, end in pairwise(self.ends))
 
     def samples(self) -> Iterator[Message]:
         for place, raw in self.kinds():
