@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import attrs
 
-from leveret.pipeline.broker_client import BrokerClient
+from leveret.pipeline.broker_client import Answer, BrokerClient
 from leveret.pipeline.errors import PipelineError
 from leveret.pipeline.offsets import from_json
 from leveret.pipeline.option_hints import READING
@@ -49,6 +49,7 @@ class QueryProgress:
     published: int | None  # rows that it wrote, if the query counts them
     rows_per_s: float
     partitions: tuple[PartitionLag, ...]
+    seconds: float = 0.0  # that it took, if that is known
 
     @property
     def behind(self) -> int:
@@ -115,17 +116,28 @@ class ProgressReporter:
         given = {name: value for name, value in options.items() if name.lower() in known}
         asked = read_options({**given, "subscribe": "*"}, Use.STREAM)
         self._options = attrs.evolve(asked, retry_s=min(asked.retry_s, RETRY_S))
-        self._totals: dict[str, tuple[int, int | None]] = {}  # rows read and published since the start
+        self._totals: dict[str, tuple[int, int | None]] = {}  # rows read and published, also by runs before
         self._refused = False  # the broker does not want to know, and is not told again
         self._asker: BrokerClient | None = None
 
     def tell(self, found: QueryProgress) -> None:
         """Report a micro-batch. What goes wrong is logged: the query is not held up by it."""
-        before, out = self._totals.get(found.name, (0, None))
-        published = out if found.published is None else (out or 0) + found.published
-        self._totals[found.name] = rows, published = before + found.rows, published
         if not found.partitions or self._refused:
             return
+        try:
+            self._tell(found)
+        except PipelineError as error:
+            log.warning("the broker was not told how far query %s is: %s", found.name, error)
+
+    def _tell(self, found: QueryProgress) -> None:
+        if self._asker is None:
+            self._asker = BrokerClient(self._options)
+        path = f"{PATH}{quote(self._options.vhost, safe='')}"
+        if found.name not in self._totals:
+            self._totals[found.name] = _totals_in(self._asker.ask("GET", path), found.name)
+        before, out = self._totals[found.name]
+        published = out if found.published is None else (out or 0) + found.published
+        self._totals[found.name] = rows, published = before + found.rows, published
         body = {
             "batch": found.batch,
             "rows": rows,
@@ -142,18 +154,28 @@ class ProgressReporter:
                 for each in found.partitions
             ],
         }
-        path = f"{PATH}{quote(self._options.vhost, safe='')}/{quote(found.name, safe='')}"
-        try:
-            if self._asker is None:
-                self._asker = BrokerClient(self._options)
-            answer = self._asker.ask("PUT", path, None, json.dumps(body).encode(), "application/json")
-            if answer.status != 200:
-                self._refused = True
-                log.warning("the broker does not take how far query %s is: %s", found.name, answer.reason)
-        except PipelineError as error:
-            log.warning("the broker was not told how far query %s is: %s", found.name, error)
+        said = json.dumps(body).encode()
+        answer = self._asker.ask(
+            "PUT", f"{path}/{quote(found.name, safe='')}", None, said, "application/json"
+        )
+        if answer.status != 200:
+            self._refused = True
+            log.warning("the broker does not take how far query %s is: %s", found.name, answer.reason)
 
     def close(self) -> None:
         if self._asker is not None:
             self._asker.close()
             self._asker = None
+
+
+def _totals_in(answer: Answer, name: str) -> tuple[int, int | None]:
+    """Return the rows that a pipeline of this name has read and published before, as far as the broker knows: runs that
+    follow each other, as those of cron do, count on.
+    """
+    try:
+        known = json.loads(answer.octets) if answer.status == 200 else []
+        found: dict[str, object] = next((each for each in known if each["name"] == name), {})
+        rows, published = found.get("rows"), found.get("published")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return 0, None
+    return rows if type(rows) is int else 0, published if type(published) is int else None

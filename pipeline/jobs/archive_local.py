@@ -25,6 +25,7 @@ from leveret.pipeline.leases import Leases
 from leveret.pipeline.offsets import Interval, Marks, Range
 from leveret.pipeline.options import Offsets, Options, SinceEach
 from leveret.pipeline.planner import Limit, Planner
+from leveret.pipeline.progress import PartitionLag, QueryProgress
 from leveret.pipeline.reader import rows_of
 
 
@@ -87,9 +88,15 @@ class LocalArchive:
         """Return where the next micro-batch begins."""
         return found.marks or self._planner.initial()
 
-    def run(self, report: Report, stop: Stop) -> bool:
-        """Archive what is there now; return False if `stop` has interrupted that. Raises PipelineError, OSError."""
+    def run(
+        self, report: Report, stop: Stop, progressed: Callable[[QueryProgress], None] = lambda progress: None
+    ) -> bool:
+        """Archive what is there now; return False if `stop` has interrupted that. Raises PipelineError, OSError.
+
+        `progressed` is told how far the table is after each micro-batch, and also if there is none.
+        """
         self._planner.prepare_available_now()
+        is_told = False
         while not stop.asked:
             found = (
                 self._checkpoint.position()
@@ -101,15 +108,20 @@ class LocalArchive:
                 # what is below `start` is settled, as it is in the table
                 batch, end = found.planned + 1, self._planner.latest(start, self._limit)
                 if end == start:
+                    if not is_told and found.done >= 0:
+                        progressed(self._progress(found.done, 0, 0.0, end))
                     return True
                 self._checkpoint.plan(batch, end, self._now_ms())
-            self._archive(batch, start, end, report)
+            done = self._archive(batch, start, end)
+            report.batch(batch, done.rows, done.seconds, done.behind)
+            progressed(done)
+            is_told = True
         return False
 
     def _now_ms(self) -> int:
         return int(self._now() * 1000)
 
-    def _archive(self, batch: int, start: Marks, end: Marks, report: Report) -> None:
+    def _archive(self, batch: int, start: Marks, end: Marks) -> QueryProgress:
         layout, began, rows = self._layout, self._now(), 0
         if not delta.is_there(layout.where, self._checkpoint.query, batch):
             ranges = self._planner.ranges(start, end)
@@ -119,11 +131,16 @@ class LocalArchive:
             if delta.append(layout.where, layout.by, columns, files, reads):
                 rows = sum(file.rows for file in files)
         self._checkpoint.commit(batch)
-        report.batch(batch, rows, self._now() - began, self._behind(end))
+        return self._progress(batch, rows, self._now() - began, end)
 
-    def _behind(self, end: Marks) -> int:
+    def _progress(self, batch: int, rows: int, seconds: float, end: Marks) -> QueryProgress:
         newest = self._planner.newest()
-        return sum(max(0, mark.next - end[each].next) for each, mark in newest.items() if each in end)
+        lags = [
+            PartitionLag(*each, end[each].next, mark.next, mark.incarnation)
+            for each, mark in sorted(newest.items())
+            if each in end
+        ]
+        return QueryProgress("archive", batch, rows, None, rows / max(seconds, 0.001), tuple(lags), seconds)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -187,8 +187,10 @@ def _archive_here(
             _tell(f"archive: {why}")
             if not is_here:
                 return None
-            with ended(report) as end:
-                end.well = run.run(report, stop)
+            reporter = ProgressReporter(reached(options, environ, reads=True).options)
+            name = _name_of("archive", options)
+            with closing(reporter), ended(report) as end:
+                end.well = run.run(report, stop, lambda found: reporter.tell(attrs.evolve(found, name=name)))
     return DONE if end.well else INTERRUPTED
 
 
@@ -455,17 +457,17 @@ def _query(
     _require_readable(reach, options.sources, options.reader)
     activity = Activity(job, _tell)
     reporter = ProgressReporter(reach.options)
-    to = getattr(options, "target", None) or f"exchange {options.to_exchange}"
-    name = f"{job} {','.join(options.sources)} to {to}".encode()[:NAME_OCTETS_MAX].decode(errors="ignore")
+    name = _name_of(job, options)
     with _spark(options, activity) as spark, metrics_in(options.metrics) as file, Stop().listening() as stop:
         report = Report(job, activity.tell, file)
         if not options.continuous and "minpartitions" not in map(str.lower, reading):
             reading["minPartitions"] = str(spark.sparkContext.defaultParallelism)
 
-        def progressed(progress: dict[str, object]) -> None:
+        def progressed(progress: dict[str, object], rows: int) -> None:
             found = progress_in(progress)
             if found is not None:
-                reporter.tell(attrs.evolve(found, name=name))
+                rate = found.rows_per_s * rows / max(found.rows, 1)
+                reporter.tell(attrs.evolve(found, name=name, rows=rows, rows_per_s=rate))
 
         def run() -> bool:
             query, written = started(spark, reading)
@@ -478,6 +480,12 @@ def _query(
                 reporter.close()
                 report.unroutable = activity.log.unroutable() if activity.log else 0
     return DONE if end.well or options.continuous else INTERRUPTED
+
+
+def _name_of(job: str, options: argparse.Namespace) -> str:
+    """Return the name under which the broker shows a pipeline."""
+    to = getattr(options, "target", None) or f"exchange {options.to_exchange}"
+    return f"{job} {','.join(options.sources)} to {to}".encode()[:NAME_OCTETS_MAX].decode(errors="ignore")
 
 
 def _rows(spark: SparkSession, reading: Mapping[str, str]) -> DataFrame:

@@ -233,11 +233,12 @@ def watch(
     stop: Stop,
     written: Mapping[int, int] = NOTHING,
     doing: Callable[[str | None], None] = lambda what: None,
-    progressed: Callable[[dict[str, object]], None] = lambda progress: None,
+    progressed: Callable[[dict[str, object], int], None] = lambda progress, rows: None,
 ) -> bool:
     """Wait until the query ends by itself and return True, or stop it after its micro-batch if asked to and return
     False. `written` has the rows of micro-batches whose input Spark counts as something else, such as files. `doing`
-    is told what is under way, and `progressed` Spark's report of each micro-batch that has read something.
+    is told what is under way, and `progressed` Spark's report of each micro-batch that has read something, with its
+    rows.
 
     Raises the error that the query failed with.
     """
@@ -265,7 +266,7 @@ def _report_from(
     query: StreamingQuery,
     report: Report,
     written: Mapping[int, int],
-    progressed: Callable[[dict[str, object]], None],
+    progressed: Callable[[dict[str, object], int], None],
 ) -> int:
     """Report the micro-batches after that numbered `seen`, and return the number of the last."""
     for progress in query.recentProgress:
@@ -275,5 +276,5 @@ def _report_from(
             seen = done.number
             rows = written.get(done.number, done.rows)
             report.batch(done.number, rows, done.seconds, done.behind, done.published)
-            progressed(said)
+            progressed(said, rows)
     return seen

@@ -22,6 +22,7 @@ from leveret.protocols.amqp091.codec.wire import BasicProperties
 FACTS = Facts(durable=True)
 ROOT = "/api/leveret/streams/"
 LEASES = "/api/leveret/leases/"
+PIPELINES = "/api/leveret/pipelines/"
 QUEUED_MS = 500  # when the first message came into a queue; each one a millisecond after the one before
 
 
@@ -194,6 +195,7 @@ class FakeBroker:
         self.faults: list[int | str] = []  # for the next requests: a status, `cut` or `hang up`
         self.asked: list[str] = []
         self.body = b""  # of the last request
+        self.pipelines: dict[str, dict[str, object]] = {}  # the last report of each
         self.connections = 0
         self.user = ("guest", "guest")
         self.url = ""
@@ -213,6 +215,8 @@ class FakeBroker:
         query = dict(parse_qsl(parts.query))
         if parts.path.startswith(LEASES):
             return self._of_lease("GET", parts.path, query)
+        if parts.path.startswith(PIPELINES):
+            return said(200, [{"name": name, **each} for name, each in self.pipelines.items()])
         _, *path = parts.path.removeprefix(ROOT).split("/")
         if not path:
             return said(200, [*map(self._listed, sorted({*self.streams, *self.supers}))])
@@ -234,6 +238,9 @@ class FakeBroker:
 
     def change(self, method: str, target: str) -> tuple[int, dict[str, str], bytes]:
         parts = urlsplit(target)
+        if parts.path.startswith(PIPELINES):
+            self.pipelines[unquote(parts.path.split("/")[-1])] = json.loads(self.body)
+            return said(200, {})
         return self._of_lease(method, parts.path, dict(parse_qsl(parts.query)))
 
     def _of_lease(self, method: str, path: str, query: dict[str, str]) -> tuple[int, dict[str, str], bytes]:

@@ -535,6 +535,21 @@ def test_the_command_says_what_was_chosen_and_starts_no_java(
     assert "is a table of format delta, not parquet" in capsys.readouterr().err
 
 
+def test_the_broker_knows_how_far_an_archive_is(lake: Lake):
+    stream = lake.broker.stream("orders")
+    stream.fill(250)
+    words = ["pipeline", "archive", "orders", str(lake.where), "--endpoint", lake.broker.url, "--once"]
+    assert main([*words, "--batch", "100"], {}) == 0
+    name = f"archive orders to {lake.where}"
+    said = lake.broker.pipelines[name]
+    (partition,) = said["partitions"]
+    assert (said["rows"], said["batch"], partition["position"], partition["behind"]) == (250, 2, 250, 0)
+    lake.broker.pipelines.clear()
+    assert main(words, {}) == 0  # with nothing to do
+    (said,) = lake.broker.pipelines.values()
+    assert (said["rows"], said["batch"], said["partitions"]) == (0, 2, [partition])
+
+
 def test_an_old_folder_of_parquet_stays_one_until_it_is_converted(tmp_path: Path):
     (tmp_path / "old/_spark_metadata").mkdir(parents=True)
     assert format_for(str(tmp_path / "old"), None) == "parquet"

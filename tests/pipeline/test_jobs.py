@@ -507,6 +507,21 @@ class Failing(Query):
         raise LATE
 
 
+def test_rows_of_an_archive_are_messages_and_not_files():
+    told: list[tuple[object, int]] = []
+    stop = Stop()
+    query = Query(2, stop)
+    written = {number: 1000 + number for number in range(2)}
+    report = Report("archive", lambda line: None, None, lambda: 0.0)
+
+    def progressed(said: dict[str, object], rows: int) -> None:
+        told.append((said["batchId"], rows))
+
+    assert watch(query, report, stop, written, progressed=progressed)  # type: ignore[arg-type]
+    assert told == [(0, 1000), (1, 1001)]
+    assert report.rows == 2001
+
+
 def test_micro_batches_before_a_failure_are_reported():
     lines: list[str] = []
     report, stop = Report("archive", lines.append), Stop()

@@ -70,7 +70,7 @@ def test_a_reporter_adds_up_what_it_tells_and_stops_where_nobody_wants_to_know(
         reporter = ProgressReporter({"endpoints": broker.url, "exchange": "of the sink", "vhost": "shop"})
         reporter.tell(found())
         reporter.tell(found(observedMetrics={"published": {"rows": 7}}))
-        assert broker.asked == ["/api/leveret/pipelines/shop/lake"] * 2
+        assert broker.asked == ["/api/leveret/pipelines/shop", *["/api/leveret/pipelines/shop/lake"] * 2]
         said = json.loads(broker.body)
         assert (said["rows"], said["published"], said["batch"], said["rows_per_s"]) == (80, 7, 3, 12)
         assert said["partitions"][0] == {
@@ -83,11 +83,19 @@ def test_a_reporter_adds_up_what_it_tells_and_stops_where_nobody_wants_to_know(
         broker.status = 404  # type: ignore[attr-defined]
         reporter.tell(found())
         reporter.tell(found())
-        assert len(broker.asked) == 3
+        assert len(broker.asked) == 4
         reporter.close()
     assert "does not take how far query lake is: not here" in caplog.text
     with pytest.raises(BadOption, match="option endpoints is missing"):
         ProgressReporter({})
+
+
+def test_runs_that_follow_each_other_count_on(broker: FakeBroker):
+    for rows in (40, 80):
+        reporter = ProgressReporter({"endpoints": broker.url})
+        reporter.tell(found())
+        reporter.close()
+        assert broker.pipelines["lake"]["rows"] == rows
 
 
 @pytest.mark.interop
