@@ -21,6 +21,7 @@ import attrs
 
 from leveret.pipeline.errors import BadOption, PipelineError, Unreachable
 
+UNAUTHORIZED: Final = 401
 SOON: Final = frozenset((408, 429, 502, 503, 504))  # statuses that may be temporary
 PAUSE_S, PAUSE_MAX_S = 0.1, 5.0
 TEXT_MAX: Final = 16 << 20  # bytes of an answer other than blocks
@@ -63,6 +64,8 @@ class Answer:
             found = json.loads(self.octets)
             return str(found.get("reason") or found.get("error") or "no reason given")[:1000]
         except (ValueError, RecursionError, AttributeError):
+            if self.headers.get("content-type", "").startswith("text/html"):
+                return "a page of HTML, as no broker gives: is there a proxy in front of it?"
             return self.octets[:200].decode("utf-8", "backslashreplace") or "no reason given"
 
 
@@ -108,6 +111,18 @@ def speaks_amqp(answer: Answer) -> bool:
     return answer.status == 400 and is_text and answer.octets.startswith(b"This port speaks AMQP")
 
 
+def hint_at(error: Exception, url: str) -> str:
+    """Return what to look at where TLS is expected at one end only, or a certificate is; empty for other troubles."""
+    text = str(error).lower().replace("_", " ")
+    if isinstance(error, ssl.SSLError) and "certificate required" in text:
+        return "; the broker wants a certificate: see the options tls.certFile and tls.keyFile"
+    if isinstance(error, ssl.SSLError) and ("wrong version number" in text or "record layer failure" in text):
+        return "; this port does not speak TLS: the endpoint may be an http URL"
+    if url.startswith("http:") and isinstance(error, ConnectionResetError | http.client.BadStatusLine):
+        return "; if the port speaks TLS, the endpoint is an https URL"
+    return ""
+
+
 class BrokerClient:
     """Makes requests to one broker. Not to be shared by threads."""
 
@@ -118,14 +133,27 @@ class BrokerClient:
         sleep: Callable[[float], None] = time.sleep,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Make a client. Without `password` it is read from where the options say, and again if it is refused."""
         self._options = options
-        said = password_of(options, os.environ) if password is None else password
-        credentials = base64.b64encode(f"{options.username}:{said}".encode()).decode()
-        self._headers = {"Authorization": f"Basic {credentials}"}
+        self._is_given = password is not None
+        self._headers = self._authorization(
+            password_of(options, os.environ) if password is None else password
+        )
         self._sleep = sleep
         self._now = now
         self._endpoint = 0  # index
         self._connection: http.client.HTTPConnection | None = None
+
+    def _authorization(self, password: str) -> dict[str, str]:
+        credentials = base64.b64encode(f"{self._options.username}:{password}".encode()).decode()
+        return {"Authorization": f"Basic {credentials}"}
+
+    def _has_another(self) -> bool:
+        """Read the password again, and return whether it is another: a file may hold a token that is renewed."""
+        before = self._headers
+        if not self._is_given:
+            self._headers = self._authorization(password_of(self._options, os.environ))
+        return self._headers != before
 
     def close(self) -> None:
         if self._connection is not None:
@@ -148,14 +176,16 @@ class BrokerClient:
     ) -> Answer:
         """Return the answer, of at most `most` bytes; statuses of `SOON` are retried. Raises PipelineError."""
         target = path + ("?" + urlencode(asked) if asked else "")
-        headers = self._headers if body is None else {**self._headers, "Content-Type": content_type}
+        kind = {} if body is None else {"Content-Type": content_type}
         give_up = self._now() + self._options.retry_s
         pause = PAUSE_S
         while True:
             try:
-                answer = self._asked_once(method, target, body, headers, most)
+                answer = self._asked_once(method, target, body, {**self._headers, **kind}, most)
                 if speaks_amqp(answer):
                     raise self._wrong_port()
+                if answer.status == UNAUTHORIZED and self._has_another():
+                    continue
                 if answer.status not in SOON:
                     return answer
                 trouble = f"it answers {answer.status}: {answer.reason}"
@@ -166,7 +196,7 @@ class BrokerClient:
                     raise Unreachable(
                         f"{self.url}: {error.verify_message}; see the option tls.caFile"
                     ) from None
-                trouble = str(error) or type(error).__name__
+                trouble = (str(error) or type(error).__name__) + hint_at(error, self.url)
             self.close()
             if self._now() + pause > give_up:
                 raise Unreachable(

@@ -207,7 +207,7 @@ def _add_dead_letters(actions: Actions[argparse.ArgumentParser], environ: Mappin
     adding.add_argument(
         "--most",
         metavar="N",
-        type=_whole,
+        type=_positive,
         default=100_000,
         help="messages of a queue to look at (default: %(default)s)",
     )
@@ -370,7 +370,7 @@ def _add_query(adding: argparse.ArgumentParser, checkpoint: str | None) -> None:
         help="where a new query begins in a stream (default: earliest)",
     )
     adding.add_argument(
-        "--batch", metavar="N", type=_whole, help="messages in a micro-batch, at most (default: 1000000)"
+        "--batch", metavar="N", type=_positive, help="messages in a micro-batch, at most (default: 1000000)"
     )
     when = adding.add_mutually_exclusive_group()
     when.add_argument(
@@ -438,6 +438,13 @@ def _whole(text: str) -> int:
     if not re.fullmatch("[0-9]{1,15}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def _positive(text: str) -> int:
+    found = _whole(text)
+    if not found:
+        raise argparse.ArgumentTypeError("0 is too few; 1 is the least")
+    return found
 
 
 def _pair(text: str) -> tuple[str, str]:

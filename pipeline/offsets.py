@@ -113,15 +113,19 @@ def admitted(available: Mapping[Partition, int], limit: int | None) -> dict[Part
 PIECE_MIN: Final = 1000  # messages: fewer are not worth a task
 
 
-def split(ranges: Iterable[Range], least: int | None) -> list[Range]:
-    """Cut the ranges into `least` pieces or a few more, in proportion to their lengths; none shorter than 1000."""
+def split(ranges: Iterable[Range], least: int | None, most: int | None = None) -> list[Range]:
+    """Cut the ranges into `least` pieces or a few more, in proportion to their lengths; none shorter than 1000, unless
+    no piece may have more messages than `most`.
+    """
     whole = [each for each in ranges if len(each)]
-    if least is None or len(whole) >= least:
-        return whole
     total = sum(map(len, whole))
     pieces: list[Range] = []
     for each in whole:
-        count = min(-(-len(each) * least // total), max(1, len(each) // PIECE_MIN))
+        count = 1
+        if least is not None and len(whole) < least:
+            count = min(-(-len(each) * least // total), max(1, len(each) // PIECE_MIN))
+        if most is not None:
+            count = max(count, -(-len(each) // most))
         cuts = [each.first + len(each) * at // count for at in range(count + 1)]
         pieces += [attrs.evolve(each, first=a, until=b) for a, b in pairwise(cuts)]
     return pieces

@@ -325,6 +325,13 @@ class Options(Connection):
     starting_offsets_by_timestamp: Position | None = option(
         "startingOffsetsByTimestamp", since_each, None, 'the same for each partition: `{"orders":{"0":MS}}`'
     )
+    strategy: str = option(
+        "startingOffsetsByTimestampStrategy",
+        one_of("error", "latest"),
+        "latest",
+        "what to do where no message arrived at the time to begin with or later: begin with what comes, or end with an"
+        " error, which is the default of Spark's Kafka source",
+    )
     ending_offsets: Position | None = option(
         "endingOffsets", position, None, "where to end, exclusive; default `latest`", Use.BATCH
     )
@@ -363,7 +370,13 @@ class Options(Connection):
         Use.STREAM,
     )
     min_partitions: int | None = option(
-        "minPartitions", whole(1, 100_000), None, "split each read into this many tasks, or a few more"
+        "minPartitions",
+        whole(1, 100_000),
+        None,
+        "split each read into this many tasks, or a few more; none gets less than 1000 messages for that",
+    )
+    max_records_per_partition: int | None = option(
+        "maxRecordsPerPartition", whole(1), None, "messages that one task reads, at most"
     )
     fail_on_data_loss: bool = option(
         "failOnDataLoss", flag, True, "whether messages that are gone end the query, or are passed over"

@@ -194,8 +194,17 @@ class Planner:
                 found[name, number] = stream
         for each in known or ():
             if each not in found:
-                self._lost(f"partition {each[1]} of stream '{each[0]}', which this query has read, is gone")
+                self._lost(self._left_out(each))
         return found
+
+    def _left_out(self, each: Partition) -> str:
+        """Return why a partition that the query has read is not among its streams: it is gone, or not named."""
+        where = f"partition {each[1]} of stream '{each[0]}', which this query has read,"
+        if self._options.subscribe is None or each[0] in self._options.subscribe:
+            return f"{where} is gone"
+        return (
+            f"{where} is not named by the option subscribe any more: name it, or begin with a new checkpoint"
+        )
 
     def _matching(self) -> Iterator[str]:
         """Return the names that match the pattern, except partitions of super streams that match."""
@@ -271,15 +280,25 @@ class Planner:
         if each[0] in self._queues:
             return stream.first if otherwise is Edge.EARLIEST else stream.next
         if isinstance(position, Since):
-            return self._broker.offset_since(stream.name, position.timestamp)
+            return self._since_time(each, stream, position.timestamp, otherwise)
         if isinstance(position, Edge):
             return stream.first if position is Edge.EARLIEST else stream.next
         given = position.by_partition.get(each[0], {}).get(each[1])
         if given is None:
             return stream.first if otherwise is Edge.EARLIEST else stream.next
         if isinstance(position, SinceEach):
-            return self._broker.offset_since(stream.name, given)
+            return self._since_time(each, stream, given, otherwise)
         return self._explicit(each, given, stream)
+
+    def _since_time(self, each: Partition, stream: Stream, timestamp: int, otherwise: Edge) -> int:
+        """Return the first offset of messages that arrived then or later. Raises BadOption if there must be one."""
+        found = self._broker.offset_since(stream.name, timestamp)
+        if found >= stream.next and otherwise is Edge.EARLIEST and self._options.strategy == "error":
+            raise BadOption(
+                f"{self._where(each)} has no message that arrived at {timestamp} or later (option"
+                " startingOffsetsByTimestampStrategy is error; with latest the query begins with what comes)"
+            )
+        return found
 
     def _explicit(self, each: Partition, given: int, stream: Stream) -> int:
         """Return an offset that the user has given."""
@@ -390,7 +409,7 @@ class Planner:
             if found is not None:  # otherwise it is gone, and the options allow that
                 fence = self._fence(each[0])
                 ranges.append(Range(*each, found.name, mark.incarnation, first, mark.next, fence))
-        return split(ranges, self._options.min_partitions)
+        return split(ranges, self._options.min_partitions, self._options.max_records_per_partition)
 
     def _fence(self, name: str) -> int | None:
         if self._leases is None or name not in self._queues:

@@ -23,6 +23,7 @@ Part: TypeAlias = tuple[int, int, int]  # partition, attempt, rows
 # A commit is answered after 25 s at the latest, as published or to be repeated. Rows that are published at once may
 # have to wait for the disk.
 PATIENCE_S: Final = 40
+SIZE_MAX: Final = "limits.message_size_max"
 
 
 @attrs.frozen
@@ -159,7 +160,11 @@ class Publisher:
         if answer.status == 404:
             raise Missing(f"the target of the rows is not in {where}: {reason}")
         if answer.status == 413:
-            raise Refused(f"a row is larger than a message may be: {reason}")
+            raise Refused(
+                f"a row is larger than a message may be ({SIZE_MAX} of the broker's configuration): {reason}"
+            )
+        if answer.status == 400 and "larger than configured max size" in reason:
+            raise Refused(f"a row is larger than a message may be: {reason} ({SIZE_MAX})")
         if answer.status == 422:
             raise Unroutable(
                 f"a row would get into no queue: {reason}; bind one, or have such rows dropped with the option"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping
@@ -37,6 +38,7 @@ exec "{java}" "$@"
 """
 
 
+VERSION_MIN: Final = (4, 2)  # of PySpark: older ones lack parts of the Data Source API
 ZIP: Final = "leveret.zip"  # what executors get
 PUSH: Final = "spark.sql.python.filterPushdown.enabled"
 LOCAL: Final = {
@@ -58,8 +60,7 @@ def session(
 
     The executors of a cluster get Leveret from here; Python with pyarrow they must have.
     """
-    if find_spec("pyspark") is None:
-        raise NoSpark(HOW_TO_GET_SPARK)
+    require_spark()
     home = find_java(os.environ, Path.home() / ".cache/leveret/java")
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)
@@ -75,6 +76,21 @@ def session(
         _send(made)
     register(made, push=False)  # the setting is there, or the caller wants another
     return made
+
+
+def require_spark() -> None:
+    """Check that PySpark is installed, and new enough. Raises NoSpark."""
+    if find_spec("pyspark") is None:
+        raise NoSpark(HOW_TO_GET_SPARK)
+    import pyspark
+
+    found = tuple(map(int, re.findall(r"\d+", pyspark.__version__)[:2]))
+    if found < VERSION_MIN:
+        wanted = ".".join(map(str, VERSION_MIN))
+        raise NoSpark(
+            f"PySpark is {pyspark.__version__}, and {wanted} or newer is needed: `pip install 'pyspark>={wanted}'`, or"
+            " a cluster with such a Spark"
+        )
 
 
 def _send(spark: SparkSession) -> None:

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
 
 import attrs
 
 from leveret.pipeline.broker_client import BrokerClient
-from leveret.pipeline.errors import BadOption, NoStream, PipelineError, Refused, Unreachable
+from leveret.pipeline.errors import BadOption, Missing, NoStream, PipelineError, Refused, Unreachable
 from leveret.pipeline.jobs import dead_letters as deaths
 from leveret.pipeline.jobs import delta
 from leveret.pipeline.jobs import lag as lags
@@ -25,6 +26,7 @@ from leveret.pipeline.jobs.archive import DELTA, PARQUET, Target
 from leveret.pipeline.jobs.delta import folder_of
 from leveret.pipeline.jobs.dry_run import as_lines, marks_in, planned
 from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.jobs.java_process import java_named, java_of, keep_quiet, stop_session
 from leveret.pipeline.jobs.job_options import JobOptions, sorted_options
 from leveret.pipeline.jobs.run import (
     Report,
@@ -57,6 +59,8 @@ SETTINGS: Final = {
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a stream named `17` is a text
 }
 RAISED: Final = re.compile(r"^leveret\.pipeline\.(?:errors|jobs\.\w+)\.(\w+): (.*)$", re.MULTILINE)
+COLOURS: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 PYTHONS: Final = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt)\b.*$", re.MULTILINE)
 
 SAID: Final = {  # by an argument: the option that says the same, and how the job is told
@@ -113,8 +117,13 @@ def what_spark_says(text: str) -> tuple[str, str]:
 def _failed(error: BaseException, reason: str, code: int) -> int:
     """Print the reason, then where there is more about the error."""
     for line in (reason, *getattr(error, "__notes__", ())):
-        print(f"leveret: {line}", file=sys.stderr)
+        print(f"leveret: {printable(line)}", file=sys.stderr)
     return code
+
+
+def printable(line: str) -> str:
+    """Return a line without colours and other control characters, which may come from elsewhere."""
+    return CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", COLOURS.sub("", line))
 
 
 def _tell(line: str) -> None:
@@ -256,6 +265,8 @@ def replay(options: argparse.Namespace, environ: Environ) -> int:
     reach = reached(options, environ, writes=True)
     sink = {**reach.options, **_given(options, False, True).writing}
     read_sink_options({**sink, "exchange": asked.exchange})  # reports a mistake before Spark is started
+    replays.require_lake(asked)
+    _require_exchange(reach, asked.exchange)
     activity = Activity("replay", _tell)
     lock = held(Path(options.checkpoint) if options.checkpoint and not options.dry_run else None)
     with (
@@ -455,6 +466,8 @@ def _query(
     reading = reach.reading(options.sources, _reading(options, writes))
     reach.checked(options.sources, _reading(options, writes))
     _require_readable(reach, options.sources, options.reader)
+    if writes:
+        _require_exchange(reach, options.to_exchange)
     activity = Activity(job, _tell)
     reporter = ProgressReporter(reach.options)
     name = _name_of(job, options)
@@ -505,6 +518,17 @@ def _require_readable(reach: BrokerEndpoint, sources: Sequence[str], reader: str
         client.close()
 
 
+def _require_exchange(reach: BrokerEndpoint, name: str) -> None:
+    """Check that an exchange is there, as far as the user may know that. Raises PipelineError."""
+    asker = BrokerClient(reach.quick())
+    try:
+        answer = asker.ask("GET", f"/api/exchanges/{quote(reach.vhost, safe='')}/{quote(name, safe='')}")
+    finally:
+        asker.close()
+    if name and answer.status == 404:
+        raise Missing(f"there is no exchange '{name}' in virtual host '{reach.vhost}'")
+
+
 @contextmanager
 def _spark(options: argparse.Namespace, activity: Activity) -> Iterator[SparkSession]:
     """Yield a session, and stop it afterwards unless it existed before."""
@@ -521,12 +545,14 @@ def _spark(options: argparse.Namespace, activity: Activity) -> Iterator[SparkSes
             made = session("leveret pipeline", options.master, settings)
             activity.log = log
             keep_query_errors(log.file)
+            keep_quiet(made)
             activity.doing("under way")
             try:
-                yield made
+                with java_named(java_of(made)):
+                    yield made
             finally:
                 activity.doing("stopping Spark")
-                made.stop()
+                stop_session(made)
                 activity.doing(None)
 
 

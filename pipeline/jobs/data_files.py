@@ -100,8 +100,10 @@ class Layout:
             for batch in batches:
                 writer.add(batch)
             return writer.close()
-        except BaseException:
+        except BaseException as error:
             writer.abort()
+            if isinstance(error, OSError) and error.filename is None:  # as of a full disk, which has no name
+                raise PipelineError(f"{self.where} cannot be written: {error.strerror or error}") from error
             raise
 
 

@@ -9,7 +9,7 @@ replay that continues asks for that number, and skips as many rows, whatever the
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
@@ -21,7 +21,7 @@ import attrs
 from leveret.durable.store.syncing import sync_file
 from leveret.pipeline.errors import BadOption, PipelineError
 from leveret.pipeline.jobs import delta
-from leveret.pipeline.jobs.archive import PARQUET, format_of
+from leveret.pipeline.jobs.archive import DELTA, PARQUET, format_of
 from leveret.pipeline.jobs.table import rows_of_files
 
 if TYPE_CHECKING:
@@ -84,9 +84,18 @@ def publishable(rows: DataFrame, routing_key: str | None = None) -> DataFrame:
     )  # to name a row that is refused
 
 
-def require_archive(rows: DataFrame, where: str) -> None:
-    """Check that these are rows of an archive. Raises PipelineError."""
-    missing = [name for name in ("body", "routing_key", *ORDER) if name not in rows.columns]
+def require_lake(asked: Asked) -> None:
+    """Check what can be checked of an archive before Spark is started. Raises PipelineError."""
+    folder = delta.folder_of(asked.lake)
+    if folder is not None and not folder.is_dir():
+        raise PipelineError(f"there is no table at {asked.lake}")
+    if (asked.format or format_of(asked.lake)) == DELTA:
+        require_archive([field.name for field in delta.found(asked.lake).schema().fields], asked.lake)
+
+
+def require_archive(columns: Collection[str], where: str) -> None:
+    """Check that these are columns of an archive. Raises PipelineError."""
+    missing = [name for name in ("body", "routing_key", *ORDER) if name not in columns]
     if missing:
         raise PipelineError(f"{where} is no archive: it has no column {', '.join(missing)}")
 
@@ -144,7 +153,7 @@ def rows_of(spark: SparkSession, asked: Asked, content: Content) -> DataFrame:
         rows = rows_of_files(spark, content.files, [json.loads(each) for each in content.values])
     else:
         rows = spark.read.option("basePath", asked.lake).parquet(*content.files)
-    require_archive(rows, asked.lake)
+    require_archive(rows.columns, asked.lake)
     return chosen(rows, asked.since, asked.until, asked.where)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from leveret.pipeline.errors import BadOption, DataLoss, PipelineError
-from leveret.pipeline.jobs import archive_local, delta, run_lock
+from leveret.pipeline.jobs import archive_local, data_files, delta, run_lock
 from leveret.pipeline.jobs.archive import Target
 from leveret.pipeline.jobs.archive_columns import LATER, columns
 from leveret.pipeline.jobs.archive_local import Backlog, LocalArchive, local_archive
@@ -533,6 +533,18 @@ def test_the_command_says_what_was_chosen_and_starts_no_java(
     assert [each["rows"] for each in done] == [10, 10]
     assert main([*words, "--format", "parquet"], {}) == 2
     assert "is a table of format delta, not parquet" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_told_with_its_place(lake: Lake, monkeypatch: pytest.MonkeyPatch):
+    lake.broker.stream("orders").fill(10)
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(data_files, "sync_file", full)
+    with pytest.raises(PipelineError, match=r"/lake cannot be written: No space left on device"):
+        lake.once()
+    assert not [*lake.where.rglob("*.parquet")]
 
 
 def test_the_broker_knows_how_far_an_archive_is(lake: Lake):

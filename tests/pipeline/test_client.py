@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from leveret.durable.store.block import header
+from leveret.pipeline.broker_client import Answer, hint_at
 from leveret.pipeline.client import Client, Lease, Listed
 from leveret.pipeline.errors import (
     Ahead,
@@ -313,3 +317,45 @@ def test_certificates_that_cannot_be_read_are_named(time: Time):
     client = client_of("https://127.0.0.1:1", time, **{"tls.caFile": "/nowhere/ca.pem"})
     with pytest.raises(BadOption, match=r"option tls.caFile: '/nowhere/ca.pem' cannot be used here"):
         client.listed()
+
+
+def test_a_password_that_has_changed_is_read_again(broker: FakeBroker, tmp_path: Path):
+    broker.stream("orders").fill(10)
+    file = tmp_path / "token"
+    file.write_text("one")
+    broker.user = ("guest", "one")
+    asked = read_options(
+        {"endpoints": broker.url, "subscribe": "orders", "passwordFile": str(file)}, Use.STREAM
+    )
+    client = Client(asked)
+    client.partitions("orders")
+    broker.user = ("guest", "two")
+    with pytest.raises(Refused, match="does not let"):
+        client.partitions("orders")
+    assert len(broker.asked) == 2  # the file has no other one
+    file.write_text("two\n")
+    assert [each.next for each in client.partitions("orders")] == [10]
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "url", "said"),
+    [
+        (ssl.SSLError(1, "[SSL: TLSV13_ALERT_CERTIFICATE_REQUIRED] x"), "https://a", "options tls.certFile"),
+        (
+            ssl.SSLError(1, "[SSL: WRONG_VERSION_NUMBER] wrong version number"),
+            "https://a",
+            "may be an http URL",
+        ),
+        (ConnectionResetError(), "http://a", "is an https URL"),
+        (http.client.BadStatusLine("x"), "http://a", "is an https URL"),
+    ],
+)
+def test_an_end_that_expects_tls_alone_is_hinted_at(error: Exception, url: str, said: str):
+    assert said in hint_at(error, url)
+    assert hint_at(ConnectionRefusedError(), url) == ""
+
+
+def test_a_page_of_html_is_not_quoted():
+    page = Answer(502, {"content-type": "text/html; charset=utf-8"}, b"<html><h1>Bad Gateway</h1>")
+    assert page.reason == "a page of HTML, as no broker gives: is there a proxy in front of it?"

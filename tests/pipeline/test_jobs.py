@@ -20,6 +20,7 @@ from leveret.pipeline.jobs.archive import LOG, Target, require_checkpoint
 from leveret.pipeline.jobs.checkpoints import position
 from leveret.pipeline.jobs.dry_run import planned
 from leveret.pipeline.jobs.endpoint import BrokerEndpoint
+from leveret.pipeline.jobs.java_process import JavaEnded, java_named
 from leveret.pipeline.jobs.job_options import JobOptions, sorted_options
 from leveret.pipeline.jobs.lag import LeaseLag, measured
 from leveret.pipeline.jobs.route import function_named, routed
@@ -144,6 +145,8 @@ WRONG = [
     ["archive", "orders", "lake", "--partition-by", "month"],
     ["archive", "orders", "lake", "--continuous", "--available-now"],
     ["archive", "orders", "lake", "--every", "soon"],
+    ["archive", "orders", "lake", "--batch", "0"],
+    ["dead-letters", "dead", "--most", "0"],
     ["archive", "orders", "lake", "--option", "failOnDataLoss"],
     ["replay", "lake"],
     ["replay", "lake", "--to-exchange", "x", "--from", "yesterday"],
@@ -569,6 +572,46 @@ def test_an_error_of_the_system_names_its_file(tmp_path: Path, capsys: pytest.Ca
     place = tmp_path / "missing/leveret.zip"
     assert commands.bundle(argparse.Namespace(file=place), {}) == commands.FAILED
     assert capsys.readouterr().err == f"leveret: {place}: No such file or directory\n"
+
+
+class Java:
+    """A process that has ended, or goes on."""
+
+    def __init__(self, code: int | None) -> None:
+        self._code = code
+
+    def wait(self, timeout: float) -> int:
+        if self._code is None:
+            raise subprocess.TimeoutExpired("java", timeout)
+        return self._code
+
+
+def test_a_java_process_that_was_killed_is_called_that():
+    with (
+        pytest.raises(JavaEnded, match=r"killed \(SIGKILL\), by the system if memory was short"),
+        java_named(Java(-9)),
+    ):
+        raise ConnectionRefusedError(111, "Connection refused")
+    with pytest.raises(JavaEnded, match="has ended with exit code 1"), java_named(Java(1)):
+        raise ConnectionRefusedError(111, "Connection refused")
+    for java, error in ((Java(None), OSError("x")), (Java(-9), PipelineError("x")), (None, OSError("x"))):
+        with pytest.raises(type(error), match="x"), java_named(java, 0.0):
+            raise error
+
+
+def test_an_error_has_no_colours_and_no_control_characters():
+    assert commands.printable("\x1b[1;31mred\x1b[0m\tand \x07 \x9b") == "red\tand \\x07 \x9b"
+
+
+def test_what_a_replay_cannot_have_is_known_without_spark(
+    broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["pipeline", "replay", str(tmp_path / "lake"), *SINK, "--endpoint", broker.url]
+    assert main(words, {}) == 1
+    assert f"there is no table at {tmp_path / 'lake'}" in capsys.readouterr().err
+    (tmp_path / "lake").mkdir()
+    assert main(words, {}) == 1
+    assert "there is no exchange 'x' in virtual host '/'" in capsys.readouterr().err
 
 
 def test_a_query_that_fails_otherwise_is_not_started_again():

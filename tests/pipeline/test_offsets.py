@@ -103,3 +103,9 @@ def test_as_many_pieces_are_made_as_are_asked_for():
     ]
     assert len(split([asked(0, 4 * PIECE_MIN), asked(0, 12 * PIECE_MIN)], 8)) == 8
     assert len(split([asked(0, PIECE_MIN + 5)], 8)) == 1
+
+
+def test_a_task_gets_no_more_messages_than_it_may():
+    pieces = split([asked(0, 250), asked(300, 310)], None, 100)
+    assert [(each.first, each.until) for each in pieces] == [(0, 83), (83, 166), (166, 250), (300, 310)]
+    assert len(split([asked(0, 10_000)], 4, 10)) == 1000

@@ -353,6 +353,26 @@ def test_a_partition_that_a_super_stream_has_lost_is_a_loss(broker: FakeBroker):
         query.latest(start, ALL)
 
 
+def test_a_source_that_is_not_named_any_more_is_called_that(broker: FakeBroker):
+    broker.super_stream("orders", 2)
+    broker.stream("refunds")
+    start = planner(broker, subscribe="orders,refunds").initial()
+    with pytest.raises(
+        DataLoss, match=r"'refunds', .* is not named by the option subscribe any more: name it"
+    ):
+        planner(broker, subscribe="orders").latest(start, ALL)
+
+
+def test_a_time_at_which_nothing_came_is_an_error_if_that_is_wanted(broker: FakeBroker):
+    broker.stream("orders").fill(5)
+    given = {"startingTimestamp": "5000"}
+    assert planner(broker, **given).initial()["orders", 0].next == 5
+    strict = planner(broker, startingOffsetsByTimestampStrategy="error", **given)
+    with pytest.raises(BadOption, match="stream 'orders' has no message that arrived at 5000 or later"):
+        strict.initial()
+    assert planner(broker, startingOffsetsByTimestampStrategy="error", startingTimestamp="900").initial()
+
+
 def test_errors_travel_pickled():
     error = pickle.loads(pickle.dumps(Expired("gone", 7)))
     assert (str(error), error.first) == ("gone", 7)

@@ -77,3 +77,17 @@ def test_pyspark_finds_the_source_by_its_name():
 
     assert issubclass(pyspark_amqp.DefaultSource, datasource.DataSource)
     assert pyspark_amqp.DefaultSource.name() == "amqp"
+
+
+OLD_AND_NEW = [("4.1.2", False), ("3.5.0", False), ("4.2.0.dev1", True), ("5.0.0", True)]
+
+
+@pytest.mark.parametrize(("version", "is_new"), OLD_AND_NEW)
+def test_a_pyspark_that_is_too_old_is_named(version: str, is_new: bool, monkeypatch: pytest.MonkeyPatch):
+    pyspark = pytest.importorskip("pyspark")
+    monkeypatch.setattr(pyspark, "__version__", version)
+    if is_new:
+        session.require_spark()
+        return
+    with pytest.raises(NoSpark, match=rf"PySpark is {version}, and 4\.2 or newer is needed"):
+        session.session()
