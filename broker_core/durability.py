@@ -110,7 +110,7 @@ class Page:
 
 
 class ArrivalTimes(Protocol):
-    """When entries arrived, by their numbers in the store."""
+    """The times at which entries arrived, by their numbers in the store."""
 
     def of(self, number: int) -> int | None:
         """Return the time in milliseconds since 1970; None if it is not known."""

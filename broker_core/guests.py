@@ -18,23 +18,32 @@ The core names none of them. A guest is one object of its class for each home, m
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVar
 
 from mypy_extensions import mypyc_attr
 
+from leveret.errors import MISTAKES
+from leveret.observability.metric import COUNTER, GAUGE, Metric
+
 if TYPE_CHECKING:
     from leveret.exchanges.exchange_type import Exchange
-    from leveret.observability.metric import Metric
     from leveret.queues.contract import QueueHost
     from leveret.queues.queue import Queue
     from leveret.values import Table
+
+
+__all__ = ["COUNTER", "GAUGE", "G", "Guest", "Guests", "Metric"]
+
+log: Final = logging.getLogger("leveret.broker")
 
 
 @mypyc_attr(native_class=False)
 class Guest:
     """A feature's state in one home. To be subclassed; every method does nothing by default."""
 
+    name: ClassVar[str] = ""  # of a plug-in's guest, for operators; it begins with `x-`
     rank: ClassVar[int] = 50  # guests with a lower one hear of events first
 
     def __init__(self, home: object) -> None:
@@ -66,6 +75,10 @@ class Guest:
         """Return what a guest of the broker measures, for those who watch the node. Called at each scrape."""
         return ()
 
+    def all_metrics(self) -> list[Metric]:
+        """Return what `metrics` says, as a whole."""
+        return list(self.metrics())
+
     def stop(self) -> None:
         """Called when the node begins to end. What the guest has in the store stays."""
 
@@ -74,6 +87,57 @@ class Guest:
 
 
 G = TypeVar("G", bound=Guest)
+
+
+@mypyc_attr(native_class=False)
+class ForeignGuest(Guest):
+    """A plug-in's guest of the broker. What a method raises is logged the first time, and harms nothing."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self.rank = guest.rank  # type: ignore[misc]  # of this one
+        self._failed: set[str] = set()
+
+    def _tell(self, method: str, *said: object) -> object:
+        try:
+            return getattr(self.guest, method)(*said)
+        except MISTAKES as error:
+            if method not in self._failed:
+                self._failed.add(method)
+                log.error("guest %s failed in %s()", self.guest.name, method, exc_info=error)
+            return None
+
+    def virtual_host_added(self, host: QueueHost) -> None:
+        self._tell("virtual_host_added", host)
+
+    def virtual_host_deleted(self, name: str) -> None:
+        self._tell("virtual_host_deleted", name)
+
+    def exchange_changed(self, exchange: Exchange, definition: Table) -> None:
+        self._tell("exchange_changed", exchange, definition)
+
+    def exchange_deleted(self, exchange: Exchange) -> None:
+        self._tell("exchange_deleted", exchange)
+
+    def queue_changed(self, queue: Queue, definition: Table) -> None:
+        self._tell("queue_changed", queue, definition)
+
+    def queue_deleted(self, queue: Queue) -> None:
+        self._tell("queue_deleted", queue)
+
+    def reserved(self, queue: Queue) -> int:
+        count = self._tell("reserved", queue)
+        return count if isinstance(count, int) else 0
+
+    def metrics(self) -> Iterable[Metric]:
+        found = self._tell("all_metrics")
+        return found if isinstance(found, list) else ()
+
+    def stop(self) -> None:
+        self._tell("stop")
+
+    def close(self) -> None:
+        self._tell("close")
 
 
 @mypyc_attr(native_class=False)
@@ -98,6 +162,8 @@ class Guests:
     def find(self, kind: type[G]) -> G | None:
         """Return the guest of this class, if there is one."""
         guest = self._found.get(kind)
+        if isinstance(guest, ForeignGuest):
+            guest = guest.guest
         return guest if isinstance(guest, kind) else None
 
     def put(self, guest: Guest) -> None:
@@ -108,6 +174,15 @@ class Guests:
     def remove(self, kind: type[Guest]) -> None:
         """Let a guest go, which hears of nothing more."""
         self._found.pop(kind, None)
+        self._sort()
+
+    def foreign(self) -> list[ForeignGuest]:
+        """Return the guests of plug-ins."""
+        return [guest for guest in self._order if isinstance(guest, ForeignGuest)]
+
+    def let_in(self, kind: type[Guest]) -> None:
+        """Make a plug-in's guest. Raises what its constructor raises."""
+        self._found[kind] = ForeignGuest(kind(self._home))
         self._sort()
 
     def _sort(self) -> None:

@@ -1,6 +1,6 @@
 """Load plug-ins: entry points, folders and Python's decorators fill registries: exchange types, protocols and others.
 
-    installed packages   entry point groups `leveret.exchanges`, `.protocols`, `.interceptors` and `.decorators`
+    installed packages   entry point groups `leveret.exchanges`, `.protocols`, `.interceptors`, `.decorators`, `.guests`
     plugin folders       each `*.py` without a leading underscore; its public types, protocols and others are found
     imported code        `@exchange_type`, `@interceptor`, `@exchange_decorator`, `register_exchange_type(cls)`, ...
 
@@ -35,10 +35,17 @@ from leveret.exchanges.exchange_type import Exchange, ExchangeType, LooksAt
 from leveret.exchanges.missing import Missing
 from leveret.exchanges.standard import STANDARD
 from leveret.front_end import Protocol
+from leveret.guests import Guest
 from leveret.interceptors.contract import Interceptor
 from leveret.interceptors.standard import STANDARD as INTERCEPTORS
 
-GROUPS: Final = ("leveret.exchanges", "leveret.protocols", "leveret.interceptors", "leveret.decorators")
+GROUPS: Final = (
+    "leveret.exchanges",
+    "leveret.protocols",
+    "leveret.interceptors",
+    "leveret.decorators",
+    "leveret.guests",
+)
 NO_FOLDER: Final = "there is no such plugin folder"
 STANDARD_SOURCE: Final = "leveret"  # the source of the standard types
 FIRST_BYTES_MAX: Final = 8
@@ -70,7 +77,21 @@ DECORATED: Final = {
     "route": 3,
 }
 
-Plugin: TypeAlias = type[ExchangeType] | type[Interceptor] | type[ExchangeDecorator] | Protocol
+# The same for guests.
+HEARD: Final = {
+    "virtual_host_added": 1,
+    "virtual_host_deleted": 1,
+    "exchange_changed": 2,
+    "exchange_deleted": 1,
+    "queue_changed": 2,
+    "queue_deleted": 1,
+    "reserved": 1,
+    "metrics": 0,
+    "stop": 0,
+    "close": 0,
+}
+
+Plugin: TypeAlias = type[ExchangeType] | type[Interceptor] | type[ExchangeDecorator] | type[Guest] | Protocol
 EntryPoints: TypeAlias = Callable[[str], Iterable[importlib.metadata.EntryPoint]]
 ExchangeClass = TypeVar("ExchangeClass", bound=type[ExchangeType])
 DecoratorClass = TypeVar("DecoratorClass", bound=type[ExchangeDecorator])
@@ -127,7 +148,7 @@ def register_protocol(protocol: Protocol) -> None:
 
 @attrs.frozen
 class ReloadReport:
-    """The result of a reload. Names are those of exchange types, protocols, interceptors and decorators."""
+    """The result of a reload. Names are those of all kinds of plug-ins."""
 
     loaded: tuple[str, ...]  # from files that are new or have changed
     unchanged: tuple[str, ...]  # from files that have not changed
@@ -141,7 +162,7 @@ class Listed:
     """A plugin as operators see it."""
 
     name: str
-    kind: str  # `exchange type`, `protocol`, `interceptor` or `exchange decorator`
+    kind: str  # `exchange type`, `protocol`, `interceptor`, `exchange decorator` or `guest`
     source: str  # entry point, file or module
     disabled: bool
 
@@ -153,7 +174,7 @@ def installed(group: str) -> importlib.metadata.EntryPoints:
 
 
 class Plugins:
-    """The registries of one node by name: `exchange_types`, `protocols`, `interceptors` and `decorators`.
+    """The registries of one node by name: `exchange_types`, `protocols`, `interceptors`, `decorators` and `guests`.
 
     They are live; only this class edits them. `folders` are the plugin folders; names in `disabled` are left out of the
     registries. `standard` are the exchange types that need no `x-` and, as the standard interceptors, are always there.
@@ -170,6 +191,7 @@ class Plugins:
         self.protocols: dict[str, Protocol] = {}
         self.interceptors: dict[str, type[Interceptor]] = dict(INTERCEPTORS)
         self.decorators: dict[str, type[ExchangeDecorator]] = {}
+        self.guests: dict[str, type[Guest]] = {}
         self._folders = tuple(folders)
         self._disabled = frozenset(disabled)
         self._entry_points = entry_points
@@ -281,6 +303,8 @@ class Plugins:
         self.interceptors.update({plugin.name: plugin for plugin in in_force if is_interceptor(plugin)})
         self.decorators.clear()
         self.decorators.update({plugin.name: plugin for plugin in in_force if is_decorator(plugin)})
+        self.guests.clear()
+        self.guests.update({plugin.name: plugin for plugin in in_force if is_guest(plugin)})
         self.protocols.clear()
         self.protocols.update({plugin.name: plugin for plugin in in_force if isinstance(plugin, Protocol)})
 
@@ -288,7 +312,7 @@ class Plugins:
         return plugin.name in self._disabled and source != STANDARD_SOURCE
 
     def _names(self) -> set[str]:
-        return {*self.exchange_types, *self.protocols, *self.interceptors, *self.decorators}
+        return {*self.exchange_types, *self.protocols, *self.interceptors, *self.decorators, *self.guests}
 
     def _forget_deleted_files(self) -> None:
         for path in [path for path in self._contents if path not in self._stamps]:
@@ -356,12 +380,18 @@ def is_decorator(plugin: object) -> TypeGuard[type[ExchangeDecorator]]:
     return isinstance(plugin, type) and issubclass(plugin, ExchangeDecorator)
 
 
+def is_guest(plugin: object) -> TypeGuard[type[Guest]]:
+    return isinstance(plugin, type) and issubclass(plugin, Guest)
+
+
 def kind_of(plugin: Plugin) -> str:
     """Return the kind of a plug-in as operators call it."""
     if isinstance(plugin, Protocol):
         return "protocol"
     if is_decorator(plugin):
         return "exchange decorator"
+    if is_guest(plugin):
+        return "guest"
     return "interceptor" if is_interceptor(plugin) else "exchange type"
 
 
@@ -423,7 +453,7 @@ def public_plugins(module: ModuleType) -> Iterable[Plugin]:
 
 def is_defined_in(module: ModuleType, value: object) -> bool:
     """True if `value` is a class that is a plug-in and is defined in this module, not imported into it."""
-    is_offered = is_exchange_type(value) or is_interceptor(value) or is_decorator(value)
+    is_offered = is_exchange_type(value) or is_interceptor(value) or is_decorator(value) or is_guest(value)
     return is_offered and value.__module__ == module.__name__
 
 
@@ -441,8 +471,10 @@ def faults(plugin: object) -> Iterable[str]:
         return interceptor_faults(plugin)
     if is_decorator(plugin):
         return decorator_faults(plugin)
+    if is_guest(plugin):
+        return guest_faults(plugin)
     return [
-        f"{plugin!r} is neither a subclass of ExchangeType, Interceptor or ExchangeDecorator nor a Protocol"
+        f"{plugin!r} is neither a subclass of ExchangeType, Interceptor, ExchangeDecorator or Guest nor a Protocol"
     ]
 
 
@@ -482,6 +514,13 @@ def decorator_faults(cls: type[ExchangeDecorator]) -> Iterable[str]:
     if not can_be_called(cls, 0):
         yield f"{cls.__name__}: the constructor takes arguments"
     yield from method_faults(cls, DECORATED)
+
+
+def guest_faults(cls: type[Guest]) -> Iterable[str]:
+    yield from name_faults(cls, ())
+    if not can_be_called(cls, 1):
+        yield f"{cls.__name__}: the constructor does not take just the broker"
+    yield from method_faults(cls, HEARD)
 
 
 def exchange_type_faults(cls: type[ExchangeType]) -> Iterable[str]:

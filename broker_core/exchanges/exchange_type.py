@@ -393,8 +393,8 @@ class Exchange(Destination):
         holding = self.holding
         if holding is None:
             holding = self.begin_to_hold()
-            is_there = self.virtual_host.exchanges.get(self.name) is self
-            if (catalogue := self.broker.catalogue) is not None and is_there:
+            catalogue = self.broker.catalogue
+            if catalogue is not None and self.virtual_host.exchanges.get(self.name) is self:
                 catalogue.keep(self)
         return holding.hold(message, due)
 

@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from leveret.durability import Holder
 from leveret.exchanges.contract import Host, RouteTracer
 
 if TYPE_CHECKING:
     from leveret.config.compat import Compat
     from leveret.delivery import Delivery
-    from leveret.durability import Durability
     from leveret.guests import G
     from leveret.limits import QueueType
-    from leveret.message import Message
     from leveret.observability.connection_stats import ConsumerFacts
     from leveret.queues.queue import Queue
     from leveret.queues.undelivered import Undelivered
@@ -58,54 +55,6 @@ class QueueHost(Host, Protocol):
 
     def guest(self, kind: type[G]) -> G:
         """Return the guest of this class, made on the first call."""
-
-
-class DeadLetters(Holder, Protocol):
-    """The dead letters of a queue that not all of their targets have taken (`held_dead_letters.py`)."""
-
-    ready: int  # of them, those that are not in hand
-    in_hand: int
-    confirmed: int  # dead letters that all their targets have taken
-
-    @property
-    def count(self) -> int:
-        """Return how many are held."""
-
-    @property
-    def octets(self) -> int:
-        """Return the bytes of their bodies."""
-
-    @property
-    def why(self) -> str:
-        """Return why the first of them is held; empty if it has not been refused."""
-
-    @property
-    def unreadable(self) -> int:
-        """Return how many cannot be read from the store."""
-
-    def keep_in(self, journal: Durability, number: int) -> None:
-        """Keep them in the store, under this number."""
-
-    def push(self, message: Message) -> bool:
-        """Take one more."""
-
-    def dispatch(self) -> None:
-        """Give dead letters to their targets, as far as these take them."""
-
-    def route_again(self) -> None:
-        """Route those in hand anew in the next settle."""
-
-    def asks_for_first(self, count: int = ...) -> bool:
-        """Return whether some of the first have to come from another machine first. They are brought then."""
-
-    def give_up(self) -> None:
-        """Give all of them to the targets that take them now, and drop the others: their queue is deleted."""
-
-    def let_go(self) -> None:
-        """Forget them without settling them. Called when the node has ended."""
-
-    def closed(self) -> None:
-        """Drop all of them, as their queue is deleted."""
 
 
 class DeliveryTracer(RouteTracer, Protocol):

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 from mypy_extensions import mypyc_attr
 
 from leveret.catalogue import QUEUE
 from leveret.clock import NEVER
 from leveret.delivery import Consumer, Delivery, Unanswered, weight
+from leveret.durability import Holder
 from leveret.errors import Locked, Unsupported
 from leveret.exchanges.exchange_type import Destination
 from leveret.limits import QueueLimits, QueueType
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from leveret.durability import Durability, Page, WaitingRow
     from leveret.exchanges.duplicates import Duplicates
     from leveret.message import Message
-    from leveret.queues.contract import DeadLetters, Owner, QueueHost
+    from leveret.queues.contract import Owner, QueueHost
     from leveret.queues.scheduled import Scheduled
 
 # Reasons of death, as every protocol shows them (X030).
@@ -66,6 +67,54 @@ class Demand:
 
     def look(self) -> None:
         """Called when the queue has delivered what it could; it must not call the queue."""
+
+
+class DeadLetters(Holder, Protocol):
+    """The dead letters of a queue that not all of their targets have taken (`held_dead_letters.py`)."""
+
+    ready: int  # of them, those that are not in hand
+    in_hand: int
+    confirmed: int  # dead letters that all their targets have taken
+
+    @property
+    def count(self) -> int:
+        """Return how many are held."""
+
+    @property
+    def octets(self) -> int:
+        """Return the bytes of their bodies."""
+
+    @property
+    def why(self) -> str:
+        """Return why the first of them is held; empty if it has not been refused."""
+
+    @property
+    def unreadable(self) -> int:
+        """Return how many cannot be read from the store."""
+
+    def keep_in(self, journal: Durability, number: int) -> None:
+        """Keep them in the store, under this number."""
+
+    def push(self, message: Message) -> bool:
+        """Take one more."""
+
+    def dispatch(self) -> None:
+        """Give dead letters to their targets, as far as these take them."""
+
+    def route_again(self) -> None:
+        """Route those in hand anew in the next settle."""
+
+    def asks_for_first(self, count: int = ...) -> bool:
+        """Return whether some of the first have to come from another machine first. They are brought then."""
+
+    def give_up(self) -> None:
+        """Give all of them to the targets that take them now, and drop the others: their queue is deleted."""
+
+    def let_go(self) -> None:
+        """Forget them without settling them. Called when the node has ended."""
+
+    def closed(self) -> None:
+        """Drop all of them, as their queue is deleted."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

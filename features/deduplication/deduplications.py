@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Deduplications(Guest):
-    """What exchanges and queues need to drop duplicates comes and goes with arguments and policies."""
+    """Makes what exchanges and queues need to drop duplicates, and ends it, as arguments and policies say."""
 
     rank: ClassVar[int] = 0  # others see exchanges and queues as they are then
 

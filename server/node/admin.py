@@ -229,6 +229,9 @@ class NodeAdmin(Operations):
                 {"name": name, "from": kind.__module__}
                 for name, kind in sorted(self._plugins.decorators.items())
             ],
+            "guests": [
+                {"name": name, "from": kind.__module__} for name, kind in sorted(self._plugins.guests.items())
+            ],
             "folders": [str(folder) for folder in self._node.config.plugins.folders],
         }
 
@@ -265,6 +268,7 @@ class NodeAdmin(Operations):
                 "plugin refused, what was there before stays: %s", name, extra={TRACEBACK: trace.rstrip()}
             )
         assembly.decorate(self._broker, self._plugins)
+        assembly.let_in(self._broker, self._plugins)
         if report.loaded:
             log.info("plugins loaded: %s", ", ".join(report.loaded))
         return report

@@ -136,6 +136,21 @@ def decorate(broker: Broker, plugins: Plugins) -> None:
     broker.decorate((*ours, *found))
 
 
+def let_in(broker: Broker, plugins: Plugins) -> None:
+    """Let the guests of plug-ins into the broker; those whose class stays go on, and those that are gone are closed."""
+    before = {type(each.guest): each for each in broker.guests.foreign()}
+    for kind, gone in before.items():
+        if plugins.guests.get(kind.name) is not kind:
+            broker.guests.remove(kind)
+            gone.close()
+    for name, kind in plugins.guests.items():
+        if kind not in before:
+            try:
+                broker.guests.let_in(kind)
+            except MISTAKES as error:
+                log.error("guest %s cannot be used", name, exc_info=error)
+
+
 def record_spans(broker: Broker, config: Config) -> None:
     """Record spans if the settings ask for it; called before there are virtual hosts. Raises ConfigError."""
     endpoint, service = config.opentelemetry.endpoint, config.opentelemetry.service

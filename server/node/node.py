@@ -172,6 +172,7 @@ class Node(Batches):
         self.broker.encodings = encodings_of(self._plugins.protocols.values())
         self.broker.remote_ends = remote_ends_of(self._plugins.protocols.values())
         assembly.record_spans(self.broker, self.config)
+        assembly.let_in(self.broker, self._plugins)
         self.persistence = self._persistence()
         self.admin = NodeAdmin(self, self._plugins, self._reread, began)
         self.broker.operations = self.admin

@@ -16,11 +16,11 @@ from zlib import crc32
 import attrs
 
 from leveret.broker import Broker
+from leveret.config import amqp_uri as uri
 from leveret.config.config import ConfigError, parse
 from leveret.durable.store import block, chunk, records, typed_json
 from leveret.durable.store.contract import Append, DamagedError, Entries
 from leveret.errors import PreconditionFailed
-from leveret.features.shovels import uri
 from leveret.message import Facts, Message
 from leveret.protocols.amqp010.broker import encoding as encoding010
 from leveret.protocols.amqp010.codec import fields as fields010

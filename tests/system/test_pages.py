@@ -102,6 +102,7 @@ PROGRAMS: Final = {
     "docs/bulk-access.md": "tests/http/test_bulk_page.py",
     "docs/embedding.md": "tests/system/test_examples.py",
     "docs/exchange-decorators.md": "tests/core/exchanges/test_decorators.py",
+    "docs/guests.md": "tests/core/test_guests.py",
     "docs/explain.md": "tests/core/exchanges/test_explain.py",
     "docs/interceptors.md": "tests/interop/test_interceptors.py",
     "docs/pipeline.md": "tests/system/test_examples.py",

@@ -22,6 +22,7 @@ from leveret.features.leases.lease import opened
 from leveret.features.unsettled_map import UnsettledMap
 from leveret.features.xa import prepared
 from leveret.features.xa.branch import Branch
+from leveret.features.xa.branches import Branches
 from leveret.message import Facts, Message
 from leveret.policy import Policy
 from leveret.protocols.amqp091.broker.encoding import ENCODING
@@ -111,7 +112,7 @@ def test_the_fields_of_records_are_on_the_page() -> None:
         queue,
         RecentMessages(host, exchange, DeduplicationSettings()),
         opened(queue, "r"),
-        Branch(host.branches, xid("a"), "u").prepared,
+        Branch(host.guest(Branches), xid("a"), "u").prepared,
         UnsettledMap(host, ("sender", "u", "c", "l"), {}),
         host.bind(exchange, queue, "k"),
         Named((POLICY,), policy),

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leveret.config import amqp_uri as uri
 from leveret.errors import PreconditionFailed
-from leveret.features.shovels import uri
 from leveret.features.shovels.definition import AckMode, definition_of, with_passwords, without_passwords
 from leveret.values import Json
 

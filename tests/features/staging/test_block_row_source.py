@@ -10,6 +10,7 @@ from leveret.durable.store import block
 from leveret.durable.store.contract import Append
 from leveret.features.staging import publication
 from leveret.features.staging.block_row_source import OpenedBlock
+from leveret.features.staging.staging import stagings_of
 from leveret.message import Facts, Message
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.queues.stream import StreamQueue
@@ -49,7 +50,7 @@ def test_rows_that_cannot_be_read_are_passed_over() -> None:
     press = Press()
     for piece in range(3):
         press.stage(f"7/0/1?piece={piece}", rows("q", b"%d" % piece, b"x"))
-    log = press.host.stagings["job"].log
+    log = stagings_of(press.host)["job"].log
     (segment,) = [each for key, each in press.site.store.content.segments.items() if key[0] == log.number]  # type: ignore[attr-defined]
     size = len(segment.octets) // 3
     segment.octets[2 * size - 1] ^= 1  # of the second block
@@ -152,7 +153,7 @@ def test_no_more_is_poured_than_may_be_in_one_commit(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(publication, "ARRIVALS", 4)
     press = Press()
     press.stage("7/0/1?piece=0", rows("q", *[b"x"] * 50))
-    press.host.stagings["job"].pouring.portion = 3
+    stagings_of(press.host)["job"].pouring.portion = 3
     store = press.site.store
     store.held = True
     line = press.send("POST", f"{BASE}/7/commit", b'{"parts": [[0, 1, 50]]}')
