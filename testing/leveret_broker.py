@@ -101,7 +101,7 @@ class LeveretBroker:
 
     @property
     def amqp10_hostname(self) -> str:
-        """The hostname that a client of AMQP 1.0 opens, which names the virtual host there as the path of `url` does."""
+        """The hostname that a client of AMQP 1.0 opens, which names the virtual host there as a URL's path does."""
         return f"vhost:{self.virtual_host}"
 
     @property
