@@ -197,13 +197,16 @@ print(*(each for group in asked for each in group), sep="\n")
 EOF
 }
 
-# Run pip, and tell what it fetches; all that it says is in build/setup.log.
+# Run pip, and tell what it does; all that it says is in build/setup.log.
 install_with_progress() {
     local what package
     mkdir -p build
     "$VENV/bin/python" -m pip install --disable-pip-version-check --progress-bar off "$@" 2>&1 | tee build/setup.log |
         while read -r what package _; do
-            if [ "$what" = Collecting ]; then echo "setup: fetching ${package%%[<>=!~;[]*}"; fi
+            case "$what" in
+                Collecting) echo "setup: fetching ${package%%[<>=!~;[]*}" ;;
+                Installing) echo "setup: installing" ;;
+            esac
         done
 }
 
