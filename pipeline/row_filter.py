@@ -1,7 +1,9 @@
 """Decide which messages of a block a read gives, by the options `selector`, `minBodyBytes` and `maxBodyBytes`.
 
 Spark hands over no conditions on headers and on the length of a body, and none of streaming reads. These options are
-looked at in the task, before anything is decoded for Spark: once for all messages with the same properties.
+looked at in the task, before anything is decoded for Spark: once for all messages with the same properties, or, where
+properties differ, once for all that have the same values in the headers that the selector names. Those are columns, of
+rows of one shape (pipeline/shapes.py), in which Arrow finds equal values.
 """
 
 from __future__ import annotations
@@ -10,17 +12,49 @@ import json
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
+
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.compute as pc  # type: ignore[import-untyped]
 
 from leveret.durable.store.origin import Origin, facts_of, notes_of
-from leveret.message import Encoding, Message
-from leveret.pipeline.decode import NOTES, bodies_of, is_plain
+from leveret.message import Encoding, Facts, Message
+from leveret.pipeline import properties091
+from leveret.pipeline.arrays import Groups, grouped, paired
+from leveret.pipeline.arrow import Array, array_of, repeated
+from leveret.pipeline.decode import NOTES, WALKERS, bodies_of, is_plain
 from leveret.pipeline.options import Options
-from leveret.selectors.parser import compile_selector
+from leveret.pipeline.shapes import Joined, Shape, Walker, shapes_of
+from leveret.pipeline.shapes10 import APPLICATION_BEGIN
+from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091
+from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10
+from leveret.protocols.amqp10.codec.sections import PROPERTIES, bounds
+from leveret.protocols.amqp10.codec.types import encode
+from leveret.selectors.conditions import (
+    AnyOf,
+    Arithmetic,
+    Between,
+    Comparison,
+    HeaderField,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Negative,
+    Not,
+    Reading,
+)
+from leveret.selectors.parser import Selector, compile_selector
 
 if TYPE_CHECKING:
     from leveret.pipeline.decode import Piece
 
+Entries: TypeAlias = "Sequence[tuple[str, bytes]]"
+
+NOTHING: Final = Message(AMQP091, "", "", b"\0\0", b"", Facts())  # of which headers alone are looked at
+HEADERS_FLAG: Final = b"\x20\x00"  # properties of AMQP 0-9-1 that have headers, and no more
+MAP: Final = b"\xd1"  # of AMQP 1.0, with four bytes for each size
+COLUMNS_MIN: Final = 200  # rows with properties of their own; fewer are looked at one by one
 REMEMBERED_MAX: Final = 1 << 16  # distinct properties whose outcome is kept
 REMEMBERED_SIZE_MAX: Final = 1024  # bytes
 
@@ -32,6 +66,7 @@ class RowFilter:
         self._selector = None if options.selector is None else compile_selector(options.selector)
         self._least = options.min_body_octets
         self._most = options.max_body_octets
+        self._headers = None if self._selector is None else headers_in(self._selector)
         self._known: dict[tuple[str, bytes], bool] = {}
 
     def flags(self, piece: Piece) -> array[int]:
@@ -45,33 +80,138 @@ class RowFilter:
         return found
 
     def _selected(self, piece: Piece) -> array[int]:
+        walker = self._walker(piece)
+        return self._one_by_one(piece) if walker is None else self._by_columns(piece, walker)
+
+    def _walker(self, piece: Piece) -> Walker | None:
+        """Return what finds the shapes of the rows; None if few differ, or more than headers decides."""
+        names = {encoding.name for encoding in piece.encodings()}
+        is_dead = any(origin[NOTES] for origin in piece.block.origins)
+        if self._headers is None or piece.owners < COLUMNS_MIN or len(names) > 1 or is_dead:
+            return None
+        return WALKERS.get(names.pop())
+
+    def _by_columns(self, piece: Piece, walker: Walker) -> array[int]:
+        lengths = array("q")
+        parts = [piece.all_properties(lengths)]
+        shapes = shapes_of(Joined(parts, lengths), True, walker)
+        encoding = piece.encodings()[0]
+        only = ONLY[encoding.name]
+
+        def shaped(shape: Shape) -> Array:
+            names = [name for name in self._headers or () if name in shape.octets]
+            alike: Groups[tuple[object, ...]] = Groups(None, [()])
+            for name in names:
+                both = paired(alike, grouped(shape.octets[name]()))
+                alike = Groups(both.which, [(*before, value) for before, value in both.distinct])
+            (first,) = cast("list[int]", shape.rows.slice(0, 1).to_pylist())
+            raw = piece.properties(piece.low + first)
+            outcomes = [
+                self._outcome(encoding, only(raw, cast(Entries, list(zip(names, values, strict=True)))))
+                for values in alike.distinct
+            ]
+            if alike.which is None:
+                return repeated(outcomes[0], len(shape.rows), pa.bool_())
+            return array_of(outcomes, pa.bool_()).take(alike.which)
+
+        def single(rows: Sequence[int]) -> Array:
+            origins = piece.block.origins
+            found = [
+                self._look(encoding, origins[piece.which(at)], piece.properties(at))
+                for at in (piece.low + row for row in rows)
+            ]
+            return array_of(found, pa.bool_())
+
+        column = shapes.column(shaped, single)
+        return array("B", cast("list[int]", pc.cast(column, pa.uint8()).to_pylist()))
+
+    def _outcome(self, encoding: Encoding, raw: bytes) -> bool:
+        """Return the outcome for properties that have nothing but headers."""
+        found = self._known.get((encoding.name, raw))
+        if found is None:
+            found = self._holds(encoding, raw)
+            self._keep(encoding.name, raw, found)
+        return found
+
+    def _holds(self, encoding: Encoding, raw: bytes) -> bool:
+        assert self._selector is not None
+        try:
+            headers = properties091.read(raw).headers if encoding is AMQP091 else encoding.headers(raw)
+            return self._selector.condition.value(Reading(NOTHING, dict(headers or {}))) is True
+        except Exception:  # as `Selector.matches`: what cannot be read does not match
+            return False
+
+    def _keep(self, text: str, raw: bytes, found: bool) -> None:
+        if len(self._known) >= REMEMBERED_MAX:
+            self._known.clear()
+        if len(raw) <= REMEMBERED_SIZE_MAX:
+            self._known[text, raw] = found
+
+    def _one_by_one(self, piece: Piece) -> array[int]:
         block, encodings = piece.block, piece.encodings()
         texts = [json.dumps(origin) for origin in block.origins]
 
         def is_selected(at: int) -> bool:
             place, raw = piece.which(at), piece.properties(at)
-            found = self._known.get((texts[place], raw))
-            return (
-                self._look(encodings[place], block.origins[place], texts[place], raw)
-                if found is None
-                else found
-            )
+            key = texts[place], raw
+            found = self._known.get(key)
+            if found is None:
+                found = self._look(encodings[place], block.origins[place], raw)
+                self._keep(*key, found)
+            return found
 
         if block.property_ends is None and block.which is None:
             return array("B", (is_selected(piece.low),)) * len(piece)
         return array("B", map(is_selected, range(piece.low, piece.high)))
 
-    def _look(self, encoding: Encoding, origin: Sequence[object], text: str, raw: bytes) -> bool:
+    def _look(self, encoding: Encoding, origin: Sequence[object], raw: bytes) -> bool:
         assert self._selector is not None
         known = cast(Origin, tuple(origin[: NOTES + 1]))
         facts = encoding.restored(facts_of(known), raw)
         message = Message(encoding, str(origin[-2]), str(origin[-1]), raw, b"", facts, notes_of(known[-1]))
-        found = self._selector.matches(message)
-        if len(self._known) >= REMEMBERED_MAX:
-            self._known.clear()
-        if len(raw) <= REMEMBERED_SIZE_MAX:
-            self._known[text, raw] = found
-        return found
+        return self._selector.matches(message)
+
+
+def headers_in(selector: Selector) -> frozenset[str] | None:
+    """Return the names of the headers that decide a selector; None if other properties do, too."""
+    names: set[str] = set()
+    waiting: list[object] = [selector.condition]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, HeaderField):
+            names.add(node.name)
+        elif isinstance(node, AnyOf):
+            waiting += node.parts
+        elif isinstance(node, Comparison):
+            waiting += (node.left, node.right)
+        elif isinstance(node, Between):
+            waiting += (node.part, node.low, node.high)
+        elif isinstance(node, Arithmetic):
+            waiting += (node.first, *(part for _, part in node.steps))
+        elif isinstance(node, Not | In | Like | IsNull | Negative):
+            waiting.append(node.part)
+        elif not isinstance(node, Literal):
+            return None
+    return frozenset(names)
+
+
+def only_091(raw: bytes, headers: Entries) -> bytes:
+    """Return properties of AMQP 0-9-1 that have nothing but these headers, given by names and encoded values."""
+    table = b"".join(
+        bytes((len(octets),)) + octets + value
+        for octets, value in ((name.encode("utf-8", "surrogateescape"), value) for name, value in headers)
+    )
+    return HEADERS_FLAG + len(table).to_bytes(4, "big") + table
+
+
+def only_10(raw: bytes, headers: Entries) -> bytes:
+    """Return the same of AMQP 1.0, with the header and annotations that `raw` has: a shape's rows share them."""
+    entries = b"".join(encode(name) + value for name, value in headers)
+    sizes = (len(entries) + 4).to_bytes(4, "big") + (2 * len(headers)).to_bytes(4, "big")
+    return raw[: bounds(raw)[PROPERTIES]] + APPLICATION_BEGIN + MAP + sizes + entries
+
+
+ONLY: Final = {AMQP091.name: only_091, AMQP10.name: only_10}
 
 
 def row_filter(options: Options) -> RowFilter | None:

@@ -175,6 +175,8 @@ class Shape:
     values: Mapping[str, Column]  # of properties, by their neutral names
     # names and texts; None: they have none, or nobody asks for them
     headers: Sequence[tuple[str, Column]] | None
+    # The bytes of headers, with their types, by name: of those that differ from row to row.
+    octets: Mapping[str, Column]
 
     def properties(self, kind: Kind) -> Array:
         """Return a struct for each row."""

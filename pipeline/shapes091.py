@@ -78,8 +78,13 @@ def shape_of(joined: Joined, rows: Array, with_headers: bool) -> Shape | None:
         name, convert = COLUMNS.get(field, (field, short_texts))
         values[name] = partial(convert, joined, span)
     if headers is None:
-        return Shape(rows, values, None)
-    return Shape(rows, values, [(_name(each), partial(_header_texts, joined, each)) for each in headers])
+        return Shape(rows, values, None, {})
+    texts_of = [(_name(each), partial(_header_texts, joined, each)) for each in headers]
+    octets = {
+        each.name.decode("utf-8", "surrogateescape"): partial(joined.slices, (each.kind_at, each.end))
+        for each in headers
+    }
+    return Shape(rows, values, texts_of, octets)
 
 
 def _table(walk: Walk) -> list[Header] | None:

@@ -76,18 +76,21 @@ def shape_of(joined: Joined, rows: Array, with_headers: bool) -> Shape | None:
         }
         if at[PROPERTIES] < at[APPLICATION]:
             values |= _properties(joined, walk)
+        octets: dict[str, Column] = {}
         headers: list[tuple[str, Column]] = [
             (readable(name), partial(repeated, said(value), len(rows), pa.string()))
             for name, value in (envelope.headers or {}).items()
         ]
         if at[APPLICATION] < at[BODY]:
-            headers = _application(joined, walk, with_headers) + headers
+            found = _application(joined, walk, with_headers)
+            headers = [(name, each.texts) for name, each in found] + headers
+            octets = {name: each.spelled for name, each in found}
     except (UnusualError, AmqpError):
         return None
     walk.end()
     if len({name for name, _ in headers}) < len(headers):
         return None
-    return Shape(rows, values, headers or None)
+    return Shape(rows, values, headers or None, octets)
 
 
 ENVELOPE: Final = {"durable": pa.bool_(), "priority": pa.int64(), "ttl_ms": pa.int64(), "type": pa.string()}
@@ -106,8 +109,8 @@ def _properties(joined: Joined, walk: Walk) -> dict[str, Column]:
     return found
 
 
-def _application(joined: Joined, walk: Walk, with_headers: bool) -> list[tuple[str, Column]]:
-    found: list[tuple[str, Column]] = []
+def _application(joined: Joined, walk: Walk, with_headers: bool) -> list[tuple[str, Values]]:
+    found: list[tuple[str, Values]] = []
     begin = walk.at
     end, count = _compound(walk, APPLICATION_BEGIN, MAPS)
     walk.require(pc.less_equal(pc.subtract(end, begin), conversion.LOOKED_INTO_MAX))
@@ -123,7 +126,7 @@ def _application(joined: Joined, walk: Walk, with_headers: bool) -> list[tuple[s
             name = walk.same(1 + walk.next)[1:].decode("utf-8" if kind in STRINGS else "ascii")
         except UnicodeDecodeError:
             raise UnusualError from None
-        found.append((name, Values(joined, walk, SCALARS).texts))
+        found.append((name, Values(joined, walk, SCALARS)))
     walk.require(pc.equal(walk.at, end))
     if count != 2 * len(found):
         raise UnusualError
@@ -173,6 +176,10 @@ class Values:
         """Return the values' bytes, without types and lengths."""
         return self._joined.slices(self._span)
 
+    def spelled(self) -> Array:
+        """Return the values' bytes, with types and lengths."""
+        return self._joined.slices((self._begin, self._span[1]))
+
     def numbers(self) -> Array:
         """Return signed numbers of 4 or 8 bytes."""
         return self._joined.numbers(self._span, WIDTHS[self.type])
@@ -197,7 +204,7 @@ class Values:
         def decoded(octets: bytes) -> str | None:
             return convert(value_at(octets, 0, len(octets))[0])
 
-        return by_value(self._joined.slices((self._begin, self._span[1])), decoded, pa.string())
+        return by_value(self.spelled(), decoded, pa.string())
 
 
 def _uuids(octets: Array) -> Array:

@@ -58,10 +58,11 @@ class Reading:
 
     __slots__ = ("_found", "_headers", "message")
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: Message, headers: dict[str, Value] | None = None) -> None:
+        """Begin to read a message. `headers` are its application properties, if they are known."""
         self.message = message
         self._found: dict[str, Known] = {}
-        self._headers: dict[str, Value] | None = None
+        self._headers = headers
 
     def header(self, name: str) -> Known:
         """Return an application property."""

@@ -70,6 +70,11 @@ class Selector:
         self._condition = condition
         self.wanted = wanted  # values that a message must have one of to match; None: it need not
 
+    @property
+    def condition(self) -> ConditionNode:
+        """The condition as a tree, to be evaluated for many messages at once."""
+        return self._condition
+
     def also(self, other: Selector | None) -> Selector:
         """Return the condition that both conditions are met."""
         if other is None:

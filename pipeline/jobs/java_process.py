@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -50,6 +51,9 @@ def java_named(java: Process | None, patience_s: float = PATIENCE_S) -> Iterator
         code = None if java is None or is_ours else _code_of(java, patience_s if _is_broken(error) else 0.0)
         if code is None:
             raise
+        logging.getLogger().addHandler(
+            logging.NullHandler()
+        )  # py4j logs there what it cannot tell Java any more
         raise JavaEnded(f"{_how(code)}; the next run goes on at the checkpoint, if there is one") from error
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.interop.conftest import need_module
-from tests.pipeline.bulk import FakeBroker, message
+from tests.pipeline.bulk import FakeBroker, block, message
 
 datasource = need_module("pyspark.sql.datasource")
 
@@ -27,12 +29,18 @@ from pyspark.sql.datasource import (  # noqa: E402
 )
 
 from leveret.message import Facts, Message  # noqa: E402
-from leveret.pipeline.decode import Decoder  # noqa: E402
+from leveret.pipeline.decode import Decoder, pieces  # noqa: E402
 from leveret.pipeline.errors import BadOption  # noqa: E402
 from leveret.pipeline.filters import Filters  # noqa: E402
+from leveret.pipeline.options import Use, read_options  # noqa: E402
+from leveret.pipeline.row_filter import RowFilter  # noqa: E402
 from leveret.pipeline.source import AmqpSource, BatchReader  # noqa: E402
 from leveret.protocols.amqp091.broker.encoding import ENCODING as AMQP091  # noqa: E402
-from leveret.selectors.parser import Selector  # noqa: E402
+from leveret.protocols.amqp091.codec.fields import ByteArray  # noqa: E402
+from leveret.protocols.amqp10.broker.encoding import ENCODING as AMQP10  # noqa: E402
+from leveret.protocols.amqp10.codec.types import Described, Long, Symbol, UInt, ULong  # noqa: E402
+from leveret.protocols.amqp10.codec.types import encode as encoded  # noqa: E402
+from leveret.selectors.parser import Selector, compile_selector  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -214,6 +222,66 @@ def test_messages_with_the_same_properties_are_looked_at_once(
     stream.publish(*map(finnish, range(1, 5)))
     assert len(read(broker, selector="country = 'FI'")[0]) == 1002
     assert len(looked) == 5
+
+
+SELECTORS = [
+    "country = 'FI'",
+    "country = 'FI' AND n > 250",
+    "n BETWEEN 100 AND 300 OR missing IS NULL AND NOT country = 'SE'",
+    "country LIKE 'F_' AND n / 2 > 10.5",
+    "missing IS NULL",
+    "odd IN ('x', 'y') OR price > 1",
+    "octets IS NOT NULL",
+    "-n < -500",
+    "amqp.priority = 4 AND n > 5",
+]
+
+
+def mixed(n: int) -> Message:
+    """Messages whose headers have several types, or are not there, under several keys."""
+    headers: dict[str, object] = {"country": "FI" if n % 3 else "SE", "n": n}
+    if n % 2:
+        headers["odd"] = "x" if n % 5 else ByteArray(b"\xff")
+    if n % 7 == 0:
+        headers |= {"price": Decimal("1.25"), "octets": ByteArray(b"\xff"), "list": [1, "a"]}
+    if n % 11 == 0:
+        headers["n"] = n / 2
+    if n % 13 == 0:
+        headers = {}
+    octets = message(b"", headers=headers or None, message_id=str(n), priority=n % 5 or None).properties
+    return Message(AMQP091, "", f"key{n % 2}", octets, b"x", Facts(has_headers=bool(headers)))
+
+
+def mixed_10(n: int) -> Message:
+    known = {"country": "FI" if n % 3 else "SE", "n": Long(n) if n % 2 else UInt(n)}
+    if n % 5 == 0:
+        known = {"odd": "x"}
+    begin = encoded(Described(ULong(0x72), {Symbol("x-missing"): n % 4})) if n % 4 else b""
+    octets = begin + encoded(Described(ULong(0x73), [str(n)])) + encoded(Described(ULong(0x74), known))
+    return Message(AMQP10, "", "orders", octets, b"\0Su\xa0\x01x", Facts(has_headers=True))
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("made", [mixed, mixed_10])
+def test_a_selector_decides_on_columns_as_on_messages(made: Callable[[int], Message], selector: str):
+    sent = list(map(made, range(1000)))
+    (piece,) = pieces(block(0, *sent), 0, 1000)
+    chosen = RowFilter(read_options({"endpoints": "a", "subscribe": "o", "selector": selector}, Use.STREAM))
+    condition = compile_selector(selector)
+    assert list(chosen.flags(piece)) == [condition.matches(each) for each in sent]
+
+
+def test_values_that_are_equal_are_looked_at_once(monkeypatch: pytest.MonkeyPatch):
+    looked: list[bytes] = []
+    holds = RowFilter._holds
+    monkeypatch.setattr(RowFilter, "_holds", lambda *each: looked.append(each[-1]) or holds(*each))
+    chosen = RowFilter(
+        read_options({"endpoints": "a", "subscribe": "o", "selector": "country = 'FI'"}, Use.STREAM)
+    )
+    for first in (0, 1000):
+        (piece,) = pieces(block(first, *map(finnish, range(first, first + 1000))), first, first + 1000)
+        assert sum(chosen.flags(piece)) == 500
+    assert len(looked) == 2
 
 
 def test_a_streaming_read_leaves_out_what_its_selector_does_not_ask_for(broker: FakeBroker):
