@@ -308,7 +308,7 @@ class Rounds:
         assert self._driver is not None
         checkpoint = self._folder / query / "checkpoint"
         skipped = self._chance.randrange(2)
-        seen = numbers(checkpoint / "offsets") if checkpoint.exists() else set()
+        seen = numbers(checkpoint / "offsets") if (checkpoint / "offsets").exists() else set()
         give_up = time.monotonic() + MID_BATCH_TIMEOUT_S
         while time.monotonic() < give_up and not select([self._driver.stdout], (), (), 0)[0]:
             with contextlib.suppress(FileNotFoundError):
