@@ -93,5 +93,5 @@ def test_the_command_line_forgets_ids(node: Node, capsys: Captured) -> None:
     for kind in ("exchange", "queue"):
         arguments = ("--argument", "x-message-deduplication=true")
         said(node, capsys, "declare", kind, "d", *arguments)
-        assert f"forgot 0 ids of {kind} 'd'" in said(node, capsys, "forget-ids", kind, "d")
-        assert node.run("forget-ids", kind, "nope") == cli.REFUSED
+        assert f"forgot 0 ids of {kind} 'd'" in said(node, capsys, "forget-ids", kind, "d", "--yes")
+        assert node.run("forget-ids", kind, "nope", "--yes") == cli.REFUSED
