@@ -5,6 +5,7 @@ from __future__ import annotations
 from leveret.broker import Broker
 from leveret.clock import ManualClock
 from leveret.config.config import parse
+from leveret.features.standard import equip
 from leveret.front_end import Peer
 from leveret.protocols.http.server.adapter import ControlAdapter
 from leveret.server.node.assembly import populate
@@ -28,7 +29,7 @@ class Desk:
     """A broker, and connections to its control endpoint."""
 
     def __init__(self) -> None:
-        self.broker = Broker(ManualClock())
+        self.broker = equip(Broker(ManualClock()))
         populate(self.broker, CONFIG)
         self.node = self.broker.operations = FakeNode()
 

@@ -13,6 +13,7 @@ from leveret.broker import Broker
 from leveret.clock import ManualClock
 from leveret.config.config import parse
 from leveret.durable.store import block
+from leveret.features.standard import equip
 from leveret.message import Message
 from leveret.protocols.http.server import memory_budget as room
 from leveret.queues.stream import StreamQueue
@@ -56,7 +57,7 @@ class Stand(Bench):
     """A broker with a stream `s`, and connections to it."""
 
     def __init__(self) -> None:
-        super().__init__(Broker(ManualClock()))
+        super().__init__(equip(Broker(ManualClock())))
         populate(self.broker, CONFIG)
         self.host = self.broker.virtual_host("/")
         self.stream = self.declare("s")

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from leveret.broker import Broker
 from leveret.clock import ManualClock
 from leveret.config.config import parse
+from leveret.features.standard import equip
 from leveret.protocols.amqp091.broker.encoding import ENCODING
 from leveret.protocols.http.server.adapter import ControlAdapter
 from leveret.security.passwords import Cost, Hashing
@@ -29,7 +30,7 @@ class Node:
     """A broker, and commands that ask it."""
 
     def __init__(self) -> None:
-        self.broker = Broker(ManualClock())
+        self.broker = equip(Broker(ManualClock()))
         populate(self.broker, CONFIG)
         self.broker.operations = FakeNode()
         self.broker.encodings = {"amqp091": lambda: ENCODING}
