@@ -52,8 +52,8 @@ class Facts:
         self.has_headers = has_headers
         self.due_ms = due_ms  # ready no earlier than this, in ms since 1970-01-01 UTC; 0: at once
 
-    def due_at(self, due_ms: int) -> Facts:
-        """Return the same facts of a message that is ready no earlier than `due_ms`."""
+    def copy(self) -> Facts:
+        """Return the same facts, to be changed: the one list of what there is. A protocol's own are left out."""
         return Facts(
             self.durable,
             self.priority,
@@ -63,29 +63,34 @@ class Facts:
             self.cc,
             self.bcc,
             self.has_headers,
-            due_ms,
+            self.due_ms,
         )
+
+    def due_at(self, due_ms: int) -> Facts:
+        """Return the same facts of a message that is ready no earlier than `due_ms`."""
+        facts = self.copy()
+        facts.due_ms = due_ms
+        return facts
 
     def without_ttl(self, keeps_keys: bool = True) -> Facts:
         """Return the same facts of a message that does not expire, and is ready at once; without further keys unless
         it `keeps_keys`."""
-        return Facts(
-            self.durable,
-            self.priority,
-            None,
-            self.user_id,
-            self.reply_to,
-            self.cc if keeps_keys else (),
-            self.bcc if keeps_keys else (),
-            self.has_headers,
-        )
+        facts = self.copy()
+        facts.ttl_ms, facts.due_ms = None, 0
+        if not keeps_keys:
+            facts.cc = facts.bcc = ()
+        return facts
 
     def is_like(self, other: Facts) -> bool:
-        """Return whether queues treat messages with either of these facts in the same way."""
+        """Return whether queues treat messages with either of these facts in the same way.
+
+        The others are carried along with each message: `user_id`, `reply_to`, `has_headers`.
+        """
         return (
             self.durable == other.durable
             and self.priority == other.priority
             and self.ttl_ms == other.ttl_ms
+            and self.due_ms == other.due_ms
             and self.cc == other.cc
             and self.bcc == other.bcc
         )
@@ -350,17 +355,8 @@ class Message:
 
     def headed(self, properties: bytes) -> Message:
         """Return this message with other property bytes, which differ in headers."""
-        facts = Facts(
-            self.facts.durable,
-            self.facts.priority,
-            self.facts.ttl_ms,
-            self.facts.user_id,
-            self.facts.reply_to,
-            self.facts.cc,
-            self.facts.bcc,
-            has_headers=True,
-            due_ms=self.facts.due_ms,
-        )
+        facts = self.facts.copy()
+        facts.has_headers = True
         return Message(self.encoding, self.exchange, self.key, properties, self.body, facts, self.notes)
 
     def repeated(self) -> Message:

@@ -64,15 +64,9 @@ class LocalFeed(LocalSource):
 
 def without_further_keys(facts: Facts) -> Facts:
     """Return the same facts of a message that is published with one routing key."""
-    return Facts(
-        facts.durable,
-        facts.priority,
-        facts.ttl_ms,
-        facts.user_id,
-        facts.reply_to,
-        has_headers=facts.has_headers,
-        due_ms=facts.due_ms,
-    )
+    found = facts.copy()
+    found.cc = found.bcc = ()
+    return found
 
 
 class FeedConsumer(SourceConsumer):

@@ -8,7 +8,7 @@ a property by its absence. Digests are of what is written, so that they tell not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from functools import cache
 from hashlib import blake2b
@@ -90,20 +90,14 @@ class Redaction:
         return any(part in lowered for part in map(literal, self.headers))
 
 
-def _without(facts: Facts, names: Iterable[str]) -> Facts:
+def _without(facts: Facts, names: Collection[str]) -> Facts:
     """Return facts that do not tell properties of these names."""
-    named = set(names)
-    return Facts(
-        facts.durable,
-        facts.priority,
-        facts.ttl_ms,
-        None if "user_id" in named else facts.user_id,
-        None if "reply_to" in named else facts.reply_to,
-        facts.cc,
-        facts.bcc,
-        facts.has_headers,
-        facts.due_ms,
-    )
+    left = facts.copy()
+    if "user_id" in names:
+        left.user_id = None
+    if "reply_to" in names:
+        left.reply_to = None
+    return left
 
 
 def matching(names: Iterable[str], patterns: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ from leveret.protocols.amqp10.codec.wire import EMPTY_FRAME
 from tests.harness.bench import ClientBench
 
 from .client import SETTLED, Sender
-from .parts import VALUE, application_properties, data, frame, section
+from .parts import VALUE, annotations, application_properties, data, frame, section
 from .peer import SECOND, bind, declare, session_of
 
 SETTINGS = "protocols.amqp10.link_credit = 60\nprotocols.amqp10.incoming_window = 80"
@@ -113,6 +113,17 @@ def some_durable(case: Case) -> list[bytes]:
     return many(case, lambda number: p.Header(durable=number % 5 == 0).encode() + text(number))
 
 
+def some_for_later(case: Case) -> list[bytes]:
+    """A time before which a message is not ready, and none in those around it."""
+    due_ms = int(case.bench.clock.wall() * 1000) + 60_000
+
+    def payload(number: int) -> bytes:
+        later = annotations({"x-opt-delivery-time": due_ms}) if number % 8 == 7 else b""
+        return later + p.Properties(message_id=f"m{number}").encode() + text(number)
+
+    return many(case, payload)
+
+
 def own_properties(case: Case) -> list[bytes]:
     """Ids and headers of each message's own; some have more that the broker reads, or cannot be taken."""
 
@@ -199,7 +210,7 @@ def flows_between(case: Case) -> list[bytes]:
 
 SCRIPTS = [
     *(alike, ids_of_both_widths, of_all_sizes, durable, values, numbered, some_durable),
-    *(own_properties, one_whose_headers_cannot_be_read, to_many_queues),
+    *(own_properties, some_for_later, one_whose_headers_cannot_be_read, to_many_queues),
     *(some_in_two_sections, some_settled, of_two_links, one_in_two_frames, one_aborted),
     *(one_that_is_no_message, one_with_a_long_tag, one_of_another_format, flows_between),
 ]
