@@ -169,7 +169,7 @@ class Reading(World):
             known = world.known
             store = world
             broker = SimpleNamespace(clock=SimpleNamespace(wall=lambda: 0.0))
-            arrival_times = SimpleNamespace(after=lambda ms: world.next_entry)
+            arrivals_known = SimpleNamespace(after=lambda ms: world.next_entry)
 
             @property
             def written(self) -> int:
