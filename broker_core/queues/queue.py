@@ -104,7 +104,7 @@ class DeadLetters(Holder, Protocol):
     def route_again(self) -> None:
         """Route those in hand anew in the next settle."""
 
-    def asks_for_first(self, count: int = ...) -> bool:
+    def asks_for_first(self, count: int = ALL) -> bool:
         """Return whether some of the first have to come from another machine first. They are brought then."""
 
     def give_up(self) -> None:
