@@ -138,7 +138,7 @@ def test_whoever_has_not_logged_in_is_hung_up_on_ten_seconds_after_the_accept(ho
         stream = await connect(running, http)
         took_s = await lasts(running, stream, lambda: stream.send_all(said))
         assert LIMIT_S <= took_s < LIMIT_S + SLACK_S
-        assert not len(running.door.strangers)
+        assert not len(running.admission.strangers)
 
     run(test)
 
@@ -239,7 +239,7 @@ def test_whoever_has_logged_in_stays():
         )
         await trio.sleep(LIMIT_S + 5)
         assert len(running.transports) == 2
-        assert not len(running.door.strangers)
+        assert not len(running.admission.strangers)
         await amqp.aclose()
         await http.aclose()
 
@@ -278,7 +278,7 @@ def test_one_stranger_too_many_ends_the_oldest(caplog: pytest.LogCaptureFixture)
             assert trio.current_time() - began < 1
             await streams[2].send_all(HEADER_091)
             assert await streams[2].receive_some()
-            assert len(running.door.strangers) == 2
+            assert len(running.admission.strangers) == 2
 
     with caplog.at_level(logging.WARNING):
         run(test, "[limits]\nstrangers_max = 2")
@@ -289,7 +289,7 @@ def test_too_many_in_a_second_are_hung_up_on():
     async def test(running: Node) -> None:
         streams = [await connect(running) for _ in range(5)]
         assert [await ended(stream) for stream in streams[4:]] == [b""]
-        assert running.door.refused == 1
+        assert running.admission.refused == 1
         await trio.sleep(1)
         last = await connect(running)
         await last.send_all(HEADER_091)

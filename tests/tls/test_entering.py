@@ -355,7 +355,7 @@ def test_a_slow_first_byte_counts_for_the_time_to_log_in(
     async def test() -> None:
         config = settings(tls=pki.settings(required=False))
         async with Scripted(config) as node, await node.connect(said) as stream:
-            assert len(node.door.strangers) == 1
+            assert len(node.admission.strangers) == 1
             began = trio.current_time()
             assert await read_all(stream) == b""
             assert 10 <= trio.current_time() - began < 13
