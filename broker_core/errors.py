@@ -56,6 +56,10 @@ class NotAllowed(Failure):
     """The connection as a whole does something it may not (unknown virtual host, reused consumer tag, ...)."""
 
 
+class IllegalState(NotAllowed):
+    """The state of what the request is about does not permit it, such as that of a distributed transaction."""
+
+
 class Unsupported(Failure):
     """The request is valid in the protocol, but this queue type or profile does not serve it."""
 

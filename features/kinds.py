@@ -9,9 +9,9 @@ from leveret.durable.kinds.kind import Kinds
 from leveret.durable.kinds.topology import BINDINGS, ENDING_QUEUES, EXCHANGES, QUEUES
 from leveret.features.deduplication.kind import DEDUPLICATIONS
 from leveret.features.leases.kind import LEASES
-from leveret.features.shovels.kind import PARAMETERS
+from leveret.features.parameters.kind import PARAMETERS
 from leveret.features.staging.kind import STAGINGS
-from leveret.features.unsettled_map_kind import UNSETTLED_MAPS
+from leveret.features.unsettled_maps.kind import UNSETTLED_MAPS
 from leveret.features.xa.kind import BRANCHES
 
 KINDS: Final[Kinds] = (

@@ -306,3 +306,21 @@ def test_a_folder_has_several_modules_and_no_module_has_its_name_beside_it() -> 
                 folder.with_name(f"{name}.py") for name in (folder.name, folder.name.removesuffix("s"))
             ):
                 assert not twin.exists() or twin in FACES, folder
+
+
+SHARED: Final = frozenset({"parameters", "transfers"})  # no features: several of them stand on these
+FEATURES: Final = sorted(path.parent.name for path in (ROOT / "features").glob("*/__init__.py"))
+
+
+@pytest.mark.parametrize("feature", [each for each in FEATURES if each not in SHARED])
+def test_few_files_outside_its_folder_know_a_feature(feature: str) -> None:
+    """A feature is one folder and a contract; five files at most name it besides, such as its pages in the API."""
+    package = f"leveret.features.{feature}"
+    knowing = {
+        name
+        for name, path in MODULES.items()
+        if name != package and not name.startswith(f"{package}.")
+        for module in modules_in(path)
+        if module == package or module.startswith(f"{package}.")
+    }
+    assert len(knowing) <= 5, sorted(knowing)

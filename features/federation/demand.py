@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leveret.features.shovels.transfer import TURN_S
+from leveret.features.transfers.transfer import TURN_S
 from leveret.queues.queue import Demand
 from leveret.queues.round_robin import step_out
 from leveret.queues.work_queue import WorkQueue

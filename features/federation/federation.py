@@ -20,9 +20,10 @@ from leveret.features.federation.demand import QueueDemand
 from leveret.features.federation.feed import PURPOSE, ExchangeFeed, QueueFeed
 from leveret.features.federation.link import ExchangeLink, FederationLink, QueueLink
 from leveret.features.federation.upstream import SetMember, Upstream, members_of, upstream_of
-from leveret.features.shovels.components import Component, Connecting, Parameter
-from leveret.features.shovels.definition import object_in, with_passwords, without_passwords
-from leveret.features.shovels.transfer import START_S
+from leveret.features.parameters.components import Component, Connecting, Parameter
+from leveret.features.parameters.passwords import with_passwords, without_passwords
+from leveret.features.transfers.parameter_reader import object_in
+from leveret.features.transfers.transfer import START_S
 from leveret.observability.metric import COUNTER, GAUGE, Metric
 from leveret.policy import quick
 from leveret.queues.queue import Queue

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.config.amqp_uri import parse
 from leveret.features.federation.local import LocalExchangeFeed, LocalQueueFeed
-from leveret.features.shovels.definition import Definition, EndSettings
-from leveret.features.shovels.ends import DestinationEnd, ExchangeFeedEnd, Journey, QueueFeedEnd, SourceEnd
-from leveret.features.shovels.local import LocalDestination
-from leveret.features.shovels.transfer import TURN_S, Transfer
+from leveret.features.transfers.definition import Definition, EndSettings
+from leveret.features.transfers.ends import DestinationEnd, ExchangeFeedEnd, Journey, QueueFeedEnd, SourceEnd
+from leveret.features.transfers.local import LocalDestination
+from leveret.features.transfers.transfer import TURN_S, Transfer
 
 if TYPE_CHECKING:
     from leveret.broker import Broker

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 from leveret.errors import Failure
 from leveret.features.federation.feed import PRIORITY, Propagation, Side
 from leveret.features.federation.hops import INTERNAL_TYPE
-from leveret.features.shovels.ends import ExchangeFeedEnd, QueueFeedEnd
-from leveret.features.shovels.local import LocalSource, SourceConsumer, client_of
+from leveret.features.transfers.ends import ExchangeFeedEnd, QueueFeedEnd
+from leveret.features.transfers.local import LocalSource, SourceConsumer, client_of
 from leveret.message import Facts, Message
 from leveret.values import Table
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.exchanges.exchange_type import Binding
     from leveret.features.federation.feed import ExchangeFeed, QueueFeed
-    from leveret.features.shovels.ends import EndListener, Journey
+    from leveret.features.transfers.ends import EndListener, Journey
     from leveret.queues.queue import Queue
 
 FANOUT: Final = "fanout"

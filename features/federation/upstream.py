@@ -12,7 +12,8 @@ import attrs
 
 from leveret.config.amqp_uri import Uri
 from leveret.errors import PreconditionFailed
-from leveret.features.shovels.definition import AckMode, ParameterReader, object_in, require_known
+from leveret.features.transfers.definition import AckMode
+from leveret.features.transfers.parameter_reader import ParameterReader, object_in, require_known
 from leveret.values import Json
 
 MAX_HOPS: Final = 1

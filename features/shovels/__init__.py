@@ -1,8 +1,6 @@
 """Shovels, which move messages between queues and exchanges of this node and of other brokers, and go on doing so.
 
-    parameter ─> Definition ─> Shovel: SourceEnd ──messages──> Destination
-                                         <──confirms──
+    parameter ─> Definition ─> Shovel, a transfer (features/transfers)
 
-`Shovels` has those of a node. The ends on this node are in `local.py`; a protocol brings those on other brokers
-(`ends.py`). Nothing of this is imported in a node without shovels.
+`Shovels` has those of a node. Nothing of this is imported in a node without shovels.
 """

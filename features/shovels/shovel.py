@@ -6,9 +6,9 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from leveret.features.shovels.ends import DestinationEnd, Journey, SourceEnd, end_named
-from leveret.features.shovels.local import LocalDestination, LocalSource
-from leveret.features.shovels.transfer import Transfer
+from leveret.features.transfers.ends import DestinationEnd, Journey, SourceEnd, end_named
+from leveret.features.transfers.local import LocalDestination, LocalSource
+from leveret.features.transfers.transfer import Transfer
 from leveret.message import Message
 from leveret.values import Timestamp, Value
 

@@ -10,10 +10,12 @@ import attrs
 
 from leveret.catalogue import SHOVEL
 from leveret.errors import NotFound, PreconditionFailed, TooMany
-from leveret.features.shovels.components import Component, Connecting, Parameter
-from leveret.features.shovels.definition import definition_of, object_in, with_passwords, without_passwords
-from leveret.features.shovels.ends import Journey
+from leveret.features.parameters.components import Component, Connecting, Parameter
+from leveret.features.parameters.passwords import with_passwords, without_passwords
+from leveret.features.shovels.definition import definition_of
 from leveret.features.shovels.shovel import Shovel
+from leveret.features.transfers.ends import Journey
+from leveret.features.transfers.parameter_reader import object_in
 from leveret.observability.metric import COUNTER, GAUGE, Metric
 from leveret.values import Json
 

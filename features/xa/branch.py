@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from leveret.errors import NotAllowed
+from leveret.errors import IllegalState, NotAllowed
 from leveret.exchanges.routing import drops, identity_at
 from leveret.features.xa.prepared import Prepared
 from leveret.transaction import Transaction, alive
@@ -58,10 +58,6 @@ def xid_in(text: str) -> Xid:
         return Xid(int(format_), bytes.fromhex(global_id), bytes.fromhex(branch_id))
     except ValueError:
         raise ValueError(f"'{text}' is no name of a branch") from None
-
-
-class IllegalState(NotAllowed):
-    """Raised if the state of the branch or the session does not permit a request."""
 
 
 class BranchState(Enum):

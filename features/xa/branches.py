@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leveret.errors import AccessRefused, LimitReached, NotAllowed, NotFound
-from leveret.features.xa.branch import Branch, BranchState, IllegalState, Verb, Verdict, Xid
+from leveret.errors import AccessRefused, IllegalState, LimitReached, NotAllowed, NotFound
+from leveret.features.xa.branch import Branch, BranchState, Verb, Verdict, Xid
 from leveret.guests import Guest
 
 if TYPE_CHECKING:

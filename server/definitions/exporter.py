@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from leveret.features.shovels.components import parameters_of
+from leveret.features.parameters.components import parameters_of
 from leveret.limits import UserLimits, VirtualHostLimits
 from leveret.policy import Policy
 from leveret.queues.filtered import FilteredQueue

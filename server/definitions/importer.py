@@ -215,7 +215,7 @@ def _put_parameter(broker: Broker, user: str | None, is_trial: bool, parameter: 
 
 def _connect(broker: Broker, user: str | None, parameter: ParameterDefinition) -> None:
     """Set a parameter of shovels or federation."""
-    from leveret.features.shovels.components import component_of  # not needed for files without any
+    from leveret.features.parameters.components import component_of  # not needed for files without any
 
     acts = administrator(broker) if user is None else user
     component = component_of(broker, parameter.component)

@@ -295,7 +295,7 @@ class ParameterDefinition(Tolerant):
         return value
 
     def _check_connection(self) -> None:
-        from leveret.features.shovels.components import require_valid
+        from leveret.features.parameters.components import require_valid
 
         require_valid(self.component, self.json())
 

@@ -45,7 +45,7 @@ from leveret.config.store import POSTGRES
 from leveret.config.types import Problem, printed
 from leveret.errors import MISTAKES, Failure, PreconditionFailed
 from leveret.exchanges.exchange_type import ExchangeType
-from leveret.features.shovels.components import Connecting
+from leveret.features.parameters.components import Connecting
 from leveret.features.standard import equip
 from leveret.front_end import Protocol
 from leveret.interceptors.chain import BadEntry, chain_of

@@ -118,7 +118,7 @@ def _with_passwords(thing: Thing, before: Thing) -> Thing:
     if not isinstance(value, Mapping) or not isinstance(existing, Mapping):
         return thing
     from leveret.errors import PreconditionFailed
-    from leveret.features.shovels.definition import with_passwords
+    from leveret.features.parameters.passwords import with_passwords
 
     try:
         return attrs.evolve(thing, settings={**thing.settings, "value": with_passwords(value, existing)})

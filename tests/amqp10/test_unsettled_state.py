@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leveret.features.unsettled_map import NAMES_MAX, unsettled_maps_of
+from leveret.features.unsettled_maps.unsettled_map import NAMES_MAX, unsettled_maps_of
 from leveret.protocols.amqp10.broker.recorded_deliveries import UNSETTLED_MAX
 from leveret.protocols.amqp10.broker.termini import termini_of
 from leveret.protocols.amqp10.codec import performatives as p

@@ -91,6 +91,12 @@ def dtx_end(session: ServedSession, id: Id, command: c.DtxEnd) -> None:
     _answer(session, id, verdict)
 
 
+def moved(session: ServedSession) -> None:
+    """Called when a session has come to another connection, whose user may have other rights by now."""
+    if isinstance(session.distributed, Participant):
+        session.distributed.user = session.client.user
+
+
 def _participant(session: ServedSession) -> Participant:
     if not isinstance(session.distributed, Participant):
         raise SessionError(

@@ -7,6 +7,7 @@ from typing import Final
 from leveret.errors import (
     AccessRefused,
     Failure,
+    IllegalState,
     LimitReached,
     Locked,
     NotAllowed,
@@ -15,7 +16,6 @@ from leveret.errors import (
     TooMany,
     Unsupported,
 )
-from leveret.features.xa.branch import IllegalState
 from leveret.protocols.amqp010.codec import commands as c
 from leveret.protocols.amqp010.machine.contract import SessionError
 

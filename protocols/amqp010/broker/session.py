@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.broker import Publisher
 from leveret.errors import Failure
-from leveret.features.xa.branches import Participant
 from leveret.protocols.amqp010.broker import declarations, distributed, subscriptions, transactions, unsettled
 from leveret.protocols.amqp010.broker.ack_timeouts import Timeouts
 from leveret.protocols.amqp010.broker.errors import refusal
@@ -139,8 +138,7 @@ class ServedSession(SessionOwner, Publisher):
         self.client.peer = self.publishing.peer = client.peer
         for subscription in self.subscriptions.values():
             subscription.peer = client.peer
-        if isinstance(self.distributed, Participant):
-            self.distributed.user = client.user
+        distributed.moved(self)
 
     # Input from the peer.
 

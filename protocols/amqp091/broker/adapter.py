@@ -39,7 +39,7 @@ from leveret.protocols.shared.machine.contract import Wait
 from leveret.security.sasl import Mechanism
 
 if TYPE_CHECKING:
-    from leveret.features.shovels.ends import RemoteEnds
+    from leveret.features.transfers.ends import RemoteEnds
 
 log: Final = logging.getLogger("leveret.amqp091")
 UPDATE_SECRET: Final = m.ConnectionUpdateSecret.class_id, m.ConnectionUpdateSecret.method_id
@@ -254,7 +254,7 @@ class Adapter091(RenewableConnection, Handler):
 
 def remote_ends() -> RemoteEnds:
     """Return what makes the ends of shovels and of links of a federation on other brokers."""
-    from leveret.features.shovels.ends import RemoteEnds
+    from leveret.features.transfers.ends import RemoteEnds
     from leveret.protocols.amqp091.broker.federation_ends import ExchangeFeed091, QueueFeed091
     from leveret.protocols.amqp091.broker.shovel_ends import Destination091, Source091
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.errors import PreconditionFailed
 from leveret.features.federation.feed import PRIORITY, Propagation, Side
 from leveret.features.federation.hops import INTERNAL_TYPE
-from leveret.features.shovels.ends import EndListener, ExchangeFeedEnd, Journey, QueueFeedEnd, settles
+from leveret.features.transfers.ends import EndListener, ExchangeFeedEnd, Journey, QueueFeedEnd, settles
 from leveret.message import Message
 from leveret.protocols.amqp091.broker.core_values import field_table
 from leveret.protocols.amqp091.broker.encoding import ENCODING

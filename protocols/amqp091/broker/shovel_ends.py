@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leveret.errors import PreconditionFailed
-from leveret.features.shovels.definition import AckMode
-from leveret.features.shovels.ends import (
+from leveret.features.transfers.definition import AckMode
+from leveret.features.transfers.ends import (
     DestinationEnd,
     EndListener,
     Journey,
@@ -32,7 +32,7 @@ from leveret.version import VERSION
 
 if TYPE_CHECKING:
     from leveret.config.amqp_uri import Uri
-    from leveret.features.shovels.definition import EndSettings
+    from leveret.features.transfers.definition import EndSettings
     from leveret.outbox import Outbox
 
 TAG: Final = "shovel"

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 import attrs
 
-from leveret.features.unsettled_map import (
+from leveret.features.unsettled_maps.unsettled_map import (
     LinkNames,
     UnsettledMap,
     can_be_kept,

@@ -21,7 +21,7 @@ from leveret.protocols.amqp10.broker.encoding import pieces
 
 if TYPE_CHECKING:
     from leveret.delivery import Delivery
-    from leveret.features.unsettled_map import UnsettledMap
+    from leveret.features.unsettled_maps.unsettled_map import UnsettledMap
     from leveret.protocols.amqp10.broker.link_consumer import LinkConsumer
 
 UNSETTLED_MAX: Final = 1024  # deliveries of a link; beyond that, it gets no more until some are settled

@@ -11,8 +11,8 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from leveret.features.unsettled_map import unsettled_maps_of
 from leveret.front_end import FrontEnd, Peer, Protocol
+from leveret.protocols.amqp10.broker import unsettled_state
 
 if TYPE_CHECKING:
     from leveret.arguments.row import Section
@@ -51,10 +51,7 @@ def restored(broker: Broker) -> None:
         from leveret.protocols.amqp10.broker.subscriptions import restore
 
         restore(broker)
-    if any(unsettled_maps_of(host) for host in broker.hosts()):
-        from leveret.protocols.amqp10.broker import unsettled_state
-
-        unsettled_state.restore(broker)
+    unsettled_state.restore(broker)
 
 
 PROTOCOL: Final = Protocol(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from leveret.features.unsettled_map import (
+from leveret.features.unsettled_maps.unsettled_map import (
     LinkNames,
     UnsettledMap,
     can_be_kept,

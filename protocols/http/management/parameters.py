@@ -39,7 +39,7 @@ from leveret.values import Json, as_json
 from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
-    from leveret.features.shovels.components import Component
+    from leveret.features.parameters.components import Component
 
 PATH: Final = "/api/parameters"
 ONE: Final = PATH + "/{component}/{vhost}/{name}"
@@ -103,7 +103,7 @@ def put_parameter(asked: Request) -> Later | Response:
 
 def connecting(asked: Request) -> Component:
     """Return the component in the path, of shovels or of federation."""
-    from leveret.features.shovels import components  # not needed in a node without any
+    from leveret.features.parameters import components  # not needed in a node without any
 
     return components.component_of(asked.broker, asked.arguments["component"])
 

@@ -20,8 +20,8 @@ from leveret.virtual_host import VirtualHost
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
-    from leveret.features.shovels.definition import EndSettings
     from leveret.features.shovels.shovels import Kept, Shovels
+    from leveret.features.transfers.definition import EndSettings
 
 PATH: Final = "/api/shovels"
 OWN: Final = PATH + "/vhost/{vhost}/{name}"

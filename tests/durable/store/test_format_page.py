@@ -19,7 +19,7 @@ from leveret.features.deduplication.deduplication import RecentMessages
 from leveret.features.kinds import KINDS
 from leveret.features.leases import lease
 from leveret.features.leases.lease import opened
-from leveret.features.unsettled_map import UnsettledMap
+from leveret.features.unsettled_maps.unsettled_map import UnsettledMap
 from leveret.features.xa import prepared
 from leveret.features.xa.branch import Branch
 from leveret.features.xa.branches import Branches

@@ -7,7 +7,7 @@ import pytest
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.features.federation.federation import Federation, federation_of
 from leveret.features.federation.upstream import members_of, upstream_of
-from leveret.features.shovels.components import component_of, parameters_of
+from leveret.features.parameters.components import component_of, parameters_of
 from leveret.policy import Policy
 from leveret.values import Json
 from tests.harness.bench import StoredBench

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from leveret.config import amqp_uri as uri
 from leveret.errors import PreconditionFailed
-from leveret.features.shovels.definition import AckMode, definition_of, with_passwords, without_passwords
+from leveret.features.parameters.passwords import with_passwords, without_passwords
+from leveret.features.shovels.definition import definition_of
+from leveret.features.transfers.definition import AckMode
 from leveret.values import Json
 
 GOOD: dict[str, Json] = {

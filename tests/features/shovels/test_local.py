@@ -8,7 +8,7 @@ import pytest
 from leveret.errors import NotFound, PreconditionFailed, TooMany
 from leveret.features.shovels import shovels as shovels_module
 from leveret.features.shovels.shovels import Shovels
-from leveret.features.shovels.transfer import delay_s
+from leveret.features.transfers.transfer import delay_s
 from leveret.message import Facts
 from tests.harness.bench import ClientBench
 

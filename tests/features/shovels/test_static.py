@@ -6,7 +6,7 @@ import pytest
 
 from leveret.config.config import Config, ConfigError, parse
 from leveret.errors import PreconditionFailed
-from leveret.features.shovels.components import parameters_of
+from leveret.features.parameters.components import parameters_of
 from leveret.features.shovels.shovels import shovels_of
 from leveret.server.node import assembly
 from tests.harness.bench import ClientBench

@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 import pytest
 
-from leveret.errors import AccessRefused, Failure, NotAllowed, NotFound
-from leveret.features.xa.branch import UNUSED_S, BranchState, IllegalState, Verb, Verdict
+from leveret.errors import AccessRefused, Failure, IllegalState, NotAllowed, NotFound
+from leveret.features.xa.branch import UNUSED_S, BranchState, Verb, Verdict
 from leveret.features.xa.branches import Branches, Participant
 from tests.core.fakes import waiting
 from tests.features.xa.branching import ALICE, BOB, DONE, ROOT, UNDONE, Crew, brought_to, shape, xid

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from leveret.errors import LimitReached
+from leveret.errors import IllegalState, LimitReached
 from leveret.features.xa import branch as branch_module
 from leveret.features.xa import branches as branches_module
 from leveret.features.xa.branch import (
     REPORTED_S,
     UNUSED_S,
     BranchState,
-    IllegalState,
     Verb,
     Verdict,
     Xid,

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leveret.config.amqp_uri import hidden
-from leveret.features.shovels.components import parameters_of
+from leveret.features.parameters.components import parameters_of
 from leveret.limits import QueueType
 from leveret.server import cli
 from leveret.server.topology_file import releases

@@ -8,7 +8,7 @@ from leveret.catalogue import UNSETTLED_MAP
 from leveret.durable.kinds.kind import Kind, give_number
 from leveret.durable.store.records import Names, ObjectRecord
 from leveret.durable.store.typed_json import written_table
-from leveret.features.unsettled_map import UnsettledMap, unsettled_maps_of
+from leveret.features.unsettled_maps.unsettled_map import UnsettledMap, unsettled_maps_of
 from leveret.values import Json
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from leveret.catalogue import COMPONENTS, Named
 from leveret.durable.kinds.kind import Kind, Kinds
 from leveret.durable.store.records import Names, ObjectRecord
 from leveret.durable.store.typed_json import written_text
-from leveret.features.shovels.components import component_of
+from leveret.features.parameters.components import component_of
 from leveret.values import Json
 
 if TYPE_CHECKING:

@@ -16,8 +16,15 @@ from collections import deque
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.errors import Failure, Unsupported
-from leveret.features.shovels.definition import AckMode
-from leveret.features.shovels.ends import DestinationEnd, EndListener, Journey, RemoteEnds, SourceEnd, settles
+from leveret.features.transfers.definition import AckMode
+from leveret.features.transfers.ends import (
+    DestinationEnd,
+    EndListener,
+    Journey,
+    RemoteEnds,
+    SourceEnd,
+    settles,
+)
 from leveret.message import Message
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from leveret.features.shovels.definition import AckMode
+from leveret.features.transfers.definition import AckMode
 from leveret.message import Message
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from leveret.config.amqp_uri import Uri
     from leveret.exchanges.exchange_type import Binding
     from leveret.features.federation.feed import ExchangeFeed, QueueFeed
-    from leveret.features.shovels.definition import Definition, EndSettings
+    from leveret.features.transfers.definition import Definition, EndSettings
 
 
 @attrs.frozen

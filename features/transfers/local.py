@@ -13,15 +13,15 @@ from leveret.client import Client
 from leveret.delivery import UNLIMITED, Consumer, Delivery, Window
 from leveret.errors import AccessRefused, Failure, NotFound
 from leveret.exchanges.exchange_type import Exchange
-from leveret.features.shovels.definition import AckMode
-from leveret.features.shovels.ends import DestinationEnd, EndListener, Journey, SourceEnd, settles
+from leveret.features.transfers.definition import AckMode
+from leveret.features.transfers.ends import DestinationEnd, EndListener, Journey, SourceEnd, settles
 from leveret.message import Facts, Message, Notes
 from leveret.observability.connection_stats import ConsumerFacts
 from leveret.queues.queue import Queue
 
 if TYPE_CHECKING:
     from leveret.config.amqp_uri import Uri
-    from leveret.features.shovels.definition import EndSettings
+    from leveret.features.transfers.definition import EndSettings
     from leveret.publishing.publish_rate import PublishRate
 
 DEFAULT: Final = ""  # the exchange

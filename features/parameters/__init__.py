@@ -1,0 +1,1 @@
+"""Runtime parameters of the components that connect brokers: one table of components, their storing and passwords."""
