@@ -120,7 +120,7 @@ def ready_now(folder: Path, messages: int) -> None:
         while node.call(lambda: queue.page_out(0)):
             pass
         began = time.perf_counter()
-        node.call(lambda: queue.hasten(queue.delayed_positions()))
+        node.call(lambda: queue.later.hasten(queue.later.positions()))
         while node.call(lambda: queue.delayed):
             time.sleep(0.01)
         took_s = time.perf_counter() - began

@@ -27,7 +27,8 @@ from leveret.delivery import UNLIMITED
 from leveret.durability import LITTLE_OCTETS
 from leveret.errors import NotFound, PreconditionFailed
 from leveret.exchanges.answer import WrongAnswer, described, source_file
-from leveret.exchanges.exchange_type import Destination, Exchange, ExchangeType, Selected
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Exchange, ExchangeType, Selected
 from leveret.exchanges.routing import Route, drops, give_once, identity_at, is_duplicate, route, walk
 from leveret.exchanges.standard import STANDARD
 from leveret.global_parameters import Parameters

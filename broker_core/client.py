@@ -25,9 +25,10 @@ from leveret.arguments.server_names import prefix_in, without_prefix
 from leveret.config.compat import BindDefault
 from leveret.delivery import Unanswered
 from leveret.errors import AccessRefused, Locked, NotAllowed, NotFound, PreconditionFailed, Unsupported
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange
 from leveret.limits import NAME_MAX, QueueType
-from leveret.queues.queue import Queue
+from leveret.queues.queue import Queue, require_access
 from leveret.security.access import DEFAULT_EXCHANGE
 from leveret.security.users import Permission, User
 from leveret.settling import Overlong, Waiter
@@ -163,7 +164,7 @@ class Client(Waiter):
 
         Raises Locked if another client owns it, or it has consumers.
         """
-        queue.require_access(self)
+        require_access(queue, self)
         if queue.owner is None and queue.consumers:
             raise Locked(f"cannot obtain exclusive access to {queue.described}: it has consumers")
         queue.owner = self
@@ -332,7 +333,7 @@ class Client(Waiter):
     def own_queue(self, name: str) -> Queue:
         """Return a queue, permissions aside. Raises NotFound, or Locked if another client owns it (S066)."""
         queue = self.host.queue(name)
-        queue.require_access(self)
+        require_access(queue, self)
         return queue
 
     def declare_queue(
@@ -393,12 +394,13 @@ class Client(Waiter):
     def drop_delayed(self, name: str, positions: Iterable[int] | None) -> int:
         """Drop messages that wait for a time, by their positions, or all of a queue; return how many there were."""
         self._check(READ, "queue", name)
-        return self.own_queue(name).drop_delayed(positions)
+        later = self.own_queue(name).later
+        return later.purge() if positions is None else later.drop(positions)
 
     def hasten(self, name: str, positions: Iterable[int]) -> int:
         """Make messages that wait for a time ready now, by their positions; return how many there were."""
         self._check(READ, "queue", name)
-        return self.own_queue(name).hasten(positions)
+        return self.own_queue(name).later.hasten(positions)
 
     def pause_queue(self, name: str, paused: bool) -> None:
         """Pause or resume the deliveries of a queue to consumers."""

@@ -9,6 +9,7 @@ the consumer and one on the window that consumers of a channel may share.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
@@ -279,3 +280,28 @@ class Consumer(ABC):
         """Join the queue's ring again. Call it when credit or room has come back."""
         if not self.able and self.attached:
             self.queue.offer(self)
+
+
+def consumer_fields(consumer: Consumer, queue: str) -> Table:
+    """Return the fields of a consumer in events."""
+    facts = consumer.facts()
+    return {
+        "consumer_tag": facts.tag,
+        "connection_name": facts.connection,
+        "queue": queue,
+        "ack_required": not consumer.settled,
+        "exclusive": consumer.exclusive,
+        "prefetch_count": facts.prefetch,
+        "arguments": consumer.arguments,
+    }
+
+
+def answered(deliveries: Iterable[Delivery]) -> None:
+    """Subtract settled deliveries from what their consumers have not answered, where that is bounded."""
+    octets: dict[Unanswered, int] = {}
+    for delivery in deliveries:
+        if delivery.consumer is not None:
+            for bound in delivery.consumer.bounds:
+                octets[bound] = octets.get(bound, 0) + weight(delivery.message)
+    for bound, answered in octets.items():
+        bound.answered(answered)

@@ -3,15 +3,8 @@
 from leveret.arguments.exchange_arguments import ExchangeArgument
 from leveret.arguments.row import Effect, Row
 from leveret.exchanges.decorator import Attention, ExchangeDecorator
-from leveret.exchanges.exchange_type import (
-    HANDLED,
-    Binding,
-    Destination,
-    Exchange,
-    ExchangeType,
-    Handled,
-    LooksAt,
-)
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import HANDLED, Binding, Exchange, ExchangeType, Handled, LooksAt
 
 __all__ = [
     "HANDLED",

@@ -28,14 +28,16 @@ from leveret.errors import MISTAKES, AccessRefused, PreconditionFailed, no_excha
 from leveret.exchanges.answer import mistakes_refused
 from leveret.exchanges.decorator import decorate, told
 from leveret.exchanges.default import DefaultExchange
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, inequivalent
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, inequivalent
 from leveret.guests import G, Guest, Guests
 from leveret.limits import Overflow, QueueType, VirtualHostLimits, with_credit
 from leveret.observability.tracer import Traced
 from leveret.policy import effective_alternate, effective_limits
 from leveret.queues import default_type
 from leveret.queues.factory import new_queue
-from leveret.queues.queue import DELETED, PAUSED, REJECTED, Queue, locked
+from leveret.queues.queue import DELETED, PAUSED, REJECTED, Queue, event_fields, locked, require_access
+from leveret.queues.slow_consumers import watch_consumers
 from leveret.queues.undelivered import Undelivered
 from leveret.values import Table, described, type_name
 
@@ -430,7 +432,7 @@ class VirtualHost(Traced):
             default = self.default_queue_type
             arguments = default_type.typed(arguments, default, durable, exclusive, auto_delete)
         if current is not None:
-            current.require_access(owner)
+            require_access(current, owner)
             if exclusive is not current.exclusive and self.broker.compat.locks_redeclared:
                 raise locked(current)
             self._require_equivalent_queue(current, durable, exclusive, auto_delete, arguments)
@@ -461,7 +463,7 @@ class VirtualHost(Traced):
         self.add_queue(queue)
         if self.broker.catalogue is not None:
             self.broker.catalogue.keep(queue)
-        self._happened("queue.created", queue.told())
+        self._happened("queue.created", event_fields(queue))
         return queue
 
     def add_queue(self, queue: Queue) -> None:
@@ -646,7 +648,7 @@ class VirtualHost(Traced):
             obeyed = with_credit(obeyed, credit)
         queue.apply(shared(obeyed))
         if obeyed.slow_threshold is not None or queue.slow_consumers is not None:
-            queue.watch_consumers()
+            watch_consumers(queue)
         if not is_ending:
             for guest in self.hearing:
                 guest.queue_changed(queue, definition)

@@ -20,7 +20,8 @@ from typing import Final
 from leveret.arguments.checks import one_of, text_fault
 from leveret.arguments.exchange_arguments import ExchangeArgument
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
 from leveret.message import Message
 from leveret.values import Table, Value, printed, type_name
 

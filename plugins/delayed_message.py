@@ -23,7 +23,8 @@ from leveret.arguments.checks import text_fault
 from leveret.arguments.exchange_arguments import ExchangeArgument
 from leveret.clock import Timer
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import HANDLED, Binding, Exchange, ExchangeType, Handled
 from leveret.exchanges.held_messages import HeldMessage
 from leveret.message import Message
 from leveret.queues import delays

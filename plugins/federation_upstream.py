@@ -13,7 +13,8 @@ from typing import ClassVar
 from leveret.arguments.checks import text, text_fault, whole, whole_fault
 from leveret.arguments.exchange_arguments import ExchangeArgument
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
 from leveret.features.federation.hops import (
     DOWNSTREAM_HOST,
     DOWNSTREAM_NAME,

@@ -20,7 +20,8 @@ from leveret.arguments.checks import text_fault
 from leveret.arguments.exchange_arguments import ExchangeArgument
 from leveret.arguments.row import Row
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import Destination, ExchangeType, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import ExchangeType, LooksAt
 from leveret.message import Message
 from leveret.selectors.erlang_term import compile_term
 from leveret.values import Table, type_name

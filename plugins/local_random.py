@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from random import Random
 
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
 from leveret.limits import QueueType
 from leveret.message import Message
 from leveret.queues.queue import Queue

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 
 from leveret.arguments.deduplication_settings import SIZE
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import Destination, ExchangeType, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import ExchangeType, LooksAt
 from leveret.message import Message
 from leveret.values import Table
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from zlib import crc32
 
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, LooksAt
 from leveret.message import Message
 
 

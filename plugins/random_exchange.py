@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
-from leveret.exchanges.exchange_type import Destination, Exchange, ExchangeType
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Exchange, ExchangeType
 from leveret.message import Message
 
 

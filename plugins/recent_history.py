@@ -14,7 +14,8 @@ from typing import Final
 from leveret.arguments.checks import between
 from leveret.arguments.exchange_arguments import ExchangeArgument
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, LooksAt
 from leveret.message import Message
 from leveret.values import Table, printed
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, LooksAt
 from leveret.message import Message
 from leveret.values import Table, printed
 

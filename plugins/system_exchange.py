@@ -27,7 +27,8 @@ from urllib.parse import unquote
 from leveret.arguments.checks import text_fault
 from leveret.arguments.exchange_arguments import ExchangeArgument
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import HANDLED, Destination, Exchange, ExchangeType, Handled, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import HANDLED, Exchange, ExchangeType, Handled, LooksAt
 from leveret.message import Facts, Message
 from leveret.values import Id, Properties, Table, printed
 

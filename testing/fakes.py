@@ -18,7 +18,8 @@ import attrs
 
 from leveret.broker import Broker
 from leveret.clock import ManualClock, Timers
-from leveret.exchanges.exchange_type import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import HANDLED, Binding, Exchange, ExchangeType, Handled
 from leveret.exchanges.selection import Selection, ends
 from leveret.exchanges.standard import STANDARD
 from leveret.message import Encoding, Facts, Message

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, cast
 
 from leveret.errors import MISTAKES, Failure, PreconditionFailed
-from leveret.exchanges.exchange_type import Destination, Exchange, Selected
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Exchange, Selected
 from leveret.queues.queue import Queue
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from leveret.catalogue import Catalogue
     from leveret.clock import Clock, Timers
     from leveret.durability import Durability
-    from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+    from leveret.exchanges.destination import Destination
+    from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
     from leveret.exchanges.routing import Route
     from leveret.message import Message
     from leveret.policy import Policies

@@ -20,7 +20,8 @@ from mypy_extensions import mypyc_attr
 from leveret.errors import MISTAKES
 
 if TYPE_CHECKING:
-    from leveret.exchanges.exchange_type import Binding, Destination, Exchange
+    from leveret.exchanges.destination import Destination
+    from leveret.exchanges.exchange_type import Binding, Exchange
     from leveret.message import Message
     from leveret.values import Table
 

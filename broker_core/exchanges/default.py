@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 from mypy_extensions import mypyc_attr
 
+from leveret.exchanges.destination import Destination
 from leveret.exchanges.direct import Direct
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, LooksAt
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, LooksAt
 from leveret.message import Message
 
 

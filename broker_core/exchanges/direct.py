@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from mypy_extensions import mypyc_attr
 
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, LooksAt
 from leveret.message import Message
 
 

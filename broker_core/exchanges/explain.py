@@ -18,7 +18,8 @@ import attrs
 
 from leveret.client import Client, require_not_internal
 from leveret.errors import AccessRefused
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, LooksAt
 from leveret.exchanges.routing import Trace, is_duplicate, walk
 from leveret.exchanges.standard import STANDARD
 from leveret.message import Encoding, Facts, Message, further_keys

@@ -24,7 +24,8 @@ from leveret.arguments.checks import one_of
 from leveret.arguments.row import Row
 from leveret.errors import PreconditionFailed
 from leveret.exchanges.binding_selector import SELECTOR
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType
 from leveret.message import Message
 from leveret.values import Table, Value, printed, type_name
 

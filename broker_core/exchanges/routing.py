@@ -15,7 +15,8 @@ from mypy_extensions import mypyc_attr
 
 from leveret.errors import MISTAKES
 from leveret.exchanges.answer import destinations
-from leveret.exchanges.exchange_type import HANDLED, Destination, Exchange, ExchangeType, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import HANDLED, Exchange, ExchangeType, LooksAt
 from leveret.exchanges.selection import Selection, ends, has_selectors
 from leveret.queues.queue import Queue
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from leveret.exchanges.exchange_type import Destination, Selected
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Selected
 from leveret.message import Message
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from leveret.exchanges.routing import Route
 from leveret.observability.system_messages import as_message, said_of
+from leveret.queues.counted_queue import CountedQueue
 
 if TYPE_CHECKING:
     from leveret.delivery import Delivery
@@ -40,7 +41,7 @@ class Firehose:
             more: dict[str, Value] = {"routed_queues": [queue.name for queue in queues]}
             self._copy(f"publish.{message.exchange}", message, who, more)
 
-    def delivered(self, queue: Queue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
+    def delivered(self, queue: CountedQueue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
         """Copy messages that a consumer has been given."""
         for delivery in deliveries:
             if self.wants(delivery.message):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from leveret.queues.counted_queue import CountedQueue
+
 if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.message import Message
@@ -21,5 +23,5 @@ class Observer(Protocol):
     def published(self, message: Message, queues: tuple[Queue, ...]) -> None:
         """Called before a message is put into these queues."""
 
-    def delivered(self, queue: Queue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
+    def delivered(self, queue: CountedQueue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
         """Called after a consumer has been given these."""

@@ -25,6 +25,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from leveret.arguments.checks import text
 from leveret.guests import Guest
 from leveret.observability.tracer import Traced
+from leveret.queues.counted_queue import CountedQueue
 from leveret.version import VERSION
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Spans(Guest):
             span.set_status(Status(StatusCode.ERROR, "no queue"))
         span.end(now)
 
-    def delivered(self, queue: Queue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
+    def delivered(self, queue: CountedQueue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
         """Record that a consumer has been given these."""
         for delivery in deliveries:
             message = delivery.message
@@ -111,7 +112,7 @@ class Spans(Guest):
             )
             span.end(now)
 
-    def _arrive(self, message: Message, queue: Queue, now: int) -> None:
+    def _arrive(self, message: Message, queue: CountedQueue, now: int) -> None:
         place = place_of(message, queue)
         if (arrivals := self._arrived.get(place)) is None:
             if len(self._arrived) >= WAITING_MAX:

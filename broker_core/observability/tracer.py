@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from leveret.exchanges.routing import Route
 from leveret.observability.connection_stats import ConsumerFacts
 from leveret.observability.firehose import Firehose
+from leveret.queues.counted_queue import CountedQueue
 
 if TYPE_CHECKING:
     from leveret.broker import Broker
@@ -129,7 +130,7 @@ class Tracer:
         for observer in self._observers:
             observer.published(message, queues)
 
-    def delivered(self, queue: Queue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
+    def delivered(self, queue: CountedQueue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
         """Show messages that a consumer has been given."""
         if not queue.hidden:
             for observer in self._observers:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
-    from leveret.queues.work_queue import WorkQueue
+    from leveret.queues.laned_queue import LanedQueue
 
 log: Final = logging.getLogger("leveret.broker")
 
@@ -22,7 +22,7 @@ class AutoDelete:
 
     __slots__ = ("_destroyed", "_expires", "_queue", "_unused")
 
-    def __init__(self, queue: WorkQueue) -> None:
+    def __init__(self, queue: LanedQueue) -> None:
         self._queue = queue
         self._expires: Timer | None = None
         self._unused: Timer | None = None
@@ -40,7 +40,7 @@ class AutoDelete:
     def _maybe_expired(self, now: float) -> None:
         queue = self._queue
         assert queue.limits.expires_ms is not None
-        if queue.in_use or queue.search is not None:
+        if queue.in_use or queue.is_searched:
             queue.used_at = now
         if now >= queue.used_at + queue.limits.expires_ms / 1000:
             queue.virtual_host.delete_queue(queue)

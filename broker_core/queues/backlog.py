@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections import deque
 
     from leveret.durability import Durability, Stored
-    from leveret.queues.work_queue import WorkQueue
+    from leveret.queues.laned_queue import LanedQueue
 
 PAGE_MESSAGES: Final = 4096
 PAGE_OCTETS: Final = 1 << 20  # bytes of bodies and properties; the last message may exceed it
@@ -41,7 +41,7 @@ class Backlog:
 
     __slots__ = ("_asked", "_journal", "_queue", "messages", "octets")
 
-    def __init__(self, queue: WorkQueue, journal: Durability) -> None:
+    def __init__(self, queue: LanedQueue, journal: Durability) -> None:
         self._queue = queue
         self._journal = journal
         self.messages = 0

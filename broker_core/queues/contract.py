@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from leveret.exchanges.contract import Host, RouteTracer
+from leveret.queues.counted_queue import CountedQueue
 
 if TYPE_CHECKING:
     from leveret.config.compat import Compat
@@ -58,7 +59,7 @@ class QueueHost(Host, Protocol):
 
 
 class DeliveryTracer(RouteTracer, Protocol):
-    def delivered(self, queue: Queue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
+    def delivered(self, queue: CountedQueue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
         """Show messages that a consumer has been given."""
 
     def asking(self) -> ConsumerFacts:

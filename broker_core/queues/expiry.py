@@ -9,7 +9,7 @@ from leveret.queues.discarded_messages import PAUSE_S, PORTION
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
-    from leveret.queues.work_queue import WorkQueue
+    from leveret.queues.laned_queue import LanedQueue
 
 
 class Expiry:
@@ -17,7 +17,7 @@ class Expiry:
 
     __slots__ = ("_queue", "_timer")
 
-    def __init__(self, queue: WorkQueue) -> None:
+    def __init__(self, queue: LanedQueue) -> None:
         self._queue = queue
         self._timer: Timer | None = None
 

@@ -18,15 +18,15 @@ from leveret.queues.queue import MAXLEN
 if TYPE_CHECKING:
     from leveret.message import Message
     from leveret.queues.lane import Lane
-    from leveret.queues.work_queue import WorkQueue
+    from leveret.queues.laned_queue import LanedQueue
 
 NEVER_FULL: Final = (Overflow.DROP_HEAD, Overflow.SELF_DESTRUCT, *FLOWING)  # queues that take every message
 
 
-def refuses(queue: WorkQueue, message: Message) -> bool:
+def refuses(queue: LanedQueue, message: Message) -> bool:
     """Return whether a queue with limits (`watched`) does not take this message in; dead-letter it if they say so."""
     limits = queue.limits
-    if limits.no_local and queue.is_local(message):
+    if limits.no_local and is_local(queue, message):
         return True
     if queue.deduplication is not None and not queue.deduplication.admits(message):
         return True
@@ -48,7 +48,7 @@ def refuses(queue: WorkQueue, message: Message) -> bool:
     return True
 
 
-def _is_full_of_persistent(queue: WorkQueue, message: Message) -> bool:
+def _is_full_of_persistent(queue: LanedQueue, message: Message) -> bool:
     """Return whether a message finds no room, and none that it may push out; dead-letter it then."""
     if not queue.lacks_room_for(message):
         return False
@@ -64,16 +64,16 @@ def _may_drop_head(lane: Lane) -> bool:
     return bool(lane) and lane.at_hand() and not lane.head().message.facts.durable
 
 
-def _droppable(queue: WorkQueue) -> Lane | None:
+def _droppable(queue: LanedQueue) -> Lane | None:
     """Return the lane whose first message goes next, that of the lowest priority, if any may be dropped."""
     if not queue.limits.keeps_persistent:
         return next(lane for lane in queue.lanes if lane)
     return next((lane for lane in queue.lanes if _may_drop_head(lane)), None)
 
 
-def turned_away(queue: WorkQueue, message: Message) -> bool:
+def turned_away(queue: LanedQueue, message: Message) -> bool:
     """Count a refused message and return False. True if it need not be told: no-local, a duplicate, self-destruct."""
-    if queue.limits.no_local and queue.is_local(message):
+    if queue.limits.no_local and is_local(queue, message):
         return True
     if queue.deduplication is not None and repeats(queue, message):
         return True
@@ -87,7 +87,7 @@ def turned_away(queue: WorkQueue, message: Message) -> bool:
     return False
 
 
-def repeats(queue: WorkQueue, message: Message) -> bool:
+def repeats(queue: LanedQueue, message: Message) -> bool:
     """Return whether a queue that drops duplicates drops this message as one, which is counted."""
     known = queue.deduplication
     if known is None or known.admits(message):
@@ -96,7 +96,7 @@ def repeats(queue: WorkQueue, message: Message) -> bool:
     return identity is not None and known.repeats(identity)
 
 
-def drop_over_limit(queue: WorkQueue) -> None:
+def drop_over_limit(queue: LanedQueue) -> None:
     """Drop messages from the head until the queue is within its limits, a portion at a time so as not to block."""
     dropped = 0
     while queue.ready and queue.over_limit():
@@ -123,12 +123,12 @@ def drop_over_limit(queue: WorkQueue) -> None:
         queue.die(later, MAXLEN)
 
 
-def _look_again(queue: WorkQueue) -> None:
+def _look_again(queue: LanedQueue) -> None:
     """Have the queue look at its limits again in a moment."""
     queue.settling.later(PAUSE_S, lambda now: queue.touch())
 
 
-def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
+def _drop_page(queue: LanedQueue, lane: Lane) -> bool:
     """Drop the page at the head unread, if all of it is over the limit, and nothing has to be known of its messages."""
     page = lane.page_at_head()
     is_buried = queue.limits.dead_letter_exchange is not None or queue.present is not None
@@ -139,7 +139,7 @@ def _drop_page(queue: WorkQueue, lane: Lane) -> bool:
     return True
 
 
-def wake_awaiting(queue: WorkQueue) -> None:
+def wake_awaiting(queue: LanedQueue) -> None:
     """Have dead letters tried again that this queue has refused, those of as many queues as there is room for."""
     awaited = queue.awaited
     assert awaited is not None, "something is awaited"
@@ -156,7 +156,7 @@ def wake_awaiting(queue: WorkQueue) -> None:
     queue.awaited = None
 
 
-def bury_all(queue: WorkQueue, reason: str) -> None:
+def bury_all(queue: LanedQueue, reason: str) -> None:
     """Let all waiting messages die, in the order of their delivery, and then those that wait for a time."""
     while lane := next((lane for lane in reversed(queue.lanes) if lane), None):
         if lane.at_hand():
@@ -167,3 +167,13 @@ def bury_all(queue: WorkQueue, reason: str) -> None:
     if queue.schedule is not None:
         for delivery in queue.schedule.take_all():
             queue.die(delivery, reason)
+
+
+def is_local(queue: LanedQueue, message: Message) -> bool:
+    """Return whether a message came over the connection of a queue's owner, or of its exclusive consumer."""
+    if message.peer is None:
+        return False
+    sole = next(iter(queue.consumers), None)
+    return (queue.owner is not None and queue.owner.peer is message.peer) or (
+        sole is not None and sole.exclusive and sole.peer is message.peer
+    )

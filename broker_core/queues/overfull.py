@@ -20,7 +20,7 @@ from leveret.settling import Overlong
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
-    from leveret.queues.work_queue import WorkQueue
+    from leveret.queues.laned_queue import LanedQueue
 
 SOON_S: Final = 0.05  # from the first message over the limit to the writing of what is over it
 FLOWING: Final = (Overflow.FLOW_TO_DISK, Overflow.PRODUCER_FLOW_CONTROL)
@@ -31,7 +31,7 @@ class Overfull(Overlong):
 
     __slots__ = ("_queue", "_timer")
 
-    def __init__(self, queue: WorkQueue) -> None:
+    def __init__(self, queue: LanedQueue) -> None:
         super().__init__()
         self._queue = queue
         self._timer: Timer | None = None  # to put messages on disk
@@ -71,7 +71,7 @@ class Overfull(Overlong):
             self._timer = settling.timers.at(now + (PAUSE_S if gone else SOON_S), self._put_away)
 
 
-def look_at(queue: WorkQueue) -> None:
+def look_at(queue: LanedQueue) -> None:
     """Called at the end of a dispatch, if a queue has one of these ways of overflow."""
     if queue.overfull is None and queue.over_limit():
         queue.overfull = Overfull(queue)
@@ -82,7 +82,7 @@ def look_at(queue: WorkQueue) -> None:
     queue.overfull.look()
 
 
-def is_long(queue: WorkQueue) -> bool:
+def is_long(queue: LanedQueue) -> bool:
     """Return whether a queue is above the length at which its publishers go on."""
     limits = queue.limits
     resume = limits.flow_resume_percent
@@ -91,19 +91,19 @@ def is_long(queue: WorkQueue) -> bool:
     return queue.over_limit(-(-longest * percent // 100), -(-largest * percent // 100))
 
 
-def in_memory(queue: WorkQueue) -> int:
+def in_memory(queue: LanedQueue) -> int:
     """Return how many waiting messages are in memory."""
     return queue.ready if queue.backlog is None else queue.ready - queue.backlog.messages
 
 
-def lacks_disk(queue: WorkQueue) -> bool:
+def lacks_disk(queue: LanedQueue) -> bool:
     """Return whether more messages are in memory than the limit allows."""
     if queue.backlog is None:
         return queue.over_limit()
     return queue.over_limit(-queue.backlog.messages, -queue.backlog.octets)
 
 
-def kept_of(queue: WorkQueue) -> int:
+def kept_of(queue: LanedQueue) -> int:
     """Return how many messages at the head stay in memory: as many as the limit allows, by their average size."""
     limits, kept = queue.limits, queue.ready
     if limits.max_length is not None:

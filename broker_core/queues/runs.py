@@ -13,8 +13,8 @@ from leveret.outbox import OVERHEAD
 if TYPE_CHECKING:
     from leveret.message import Message
     from leveret.queues.lane import Lane
+    from leveret.queues.laned_queue import LanedQueue
     from leveret.queues.queue import Queue
-    from leveret.queues.work_queue import WorkQueue
 
 FEW: Final = 4  # messages; a run that is not longer is taken as quickly one by one
 
@@ -31,7 +31,7 @@ def end_of_run(messages: Sequence[Message], begin: int) -> int:
     return end
 
 
-def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
+def takes_of(queue: LanedQueue, messages: list[Message]) -> int:
     """Return how many messages of a run a queue with limits (`watched`) is sure to take, even if none leaves it."""
     limits, count = queue.limits, len(messages)
     if limits.no_local or queue.schedule is not None:
@@ -51,7 +51,7 @@ def takes_of(queue: WorkQueue, messages: list[Message]) -> int:
     return count
 
 
-def line_up(queue: WorkQueue, messages: list[Message], expires_at: float) -> int:
+def line_up(queue: LanedQueue, messages: list[Message], expires_at: float) -> int:
     """Append a run to its lane, numbered from the queue's next position on. Return the bytes of the bodies."""
     position, octets = queue.position, 0
     arrived: list[Delivery] = []
@@ -69,7 +69,7 @@ def line_up(queue: WorkQueue, messages: list[Message], expires_at: float) -> int
     return octets
 
 
-def take(queue: WorkQueue, lane: Lane, quota: int, room: int) -> list[Delivery]:
+def take(queue: LanedQueue, lane: Lane, quota: int, room: int) -> list[Delivery]:
     """Take all waiting messages of a lane, if they are more than `FEW` and fit into `quota` and `room`; else none.
 
     Nothing is taken if any message is on disk, has come back, or may expire: such lanes are taken from one by one.

@@ -29,20 +29,40 @@ from leveret.mark import mark_of
 from leveret.queues.delays import due_ms_of
 from leveret.queues.discarded_messages import PAUSE_S
 from leveret.queues.queue import EXPIRED
-from leveret.queues.scheduled import Scheduled
+from leveret.queues.scheduled import Scheduled, ScheduledMessages
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
     from leveret.durability import Stored, WaitingRow
     from leveret.message import Message
-    from leveret.queues.work_queue import WorkQueue
+    from leveret.queues.laned_queue import LanedQueue
 
 PORTION: Final = 4096  # messages that become ready at once: 10 ms
 READ_OCTETS: Final = 1 << 20  # bytes of bodies that are read at once; the last message may exceed it
 STALE_MIN: Final = 64  # entries of the heap that are not worth removing
 
 
-class Schedule:
+class ScheduledDelivery(Scheduled):
+    """A message of this queue that waits for a time. Without `delivery`, it is on disk only."""
+
+    __slots__ = ("delivery",)
+
+    def __init__(
+        self,
+        position: int,
+        size: int,
+        due: float,
+        expires_at: float,
+        attempts: int,
+        redelivered: bool,
+        number: int = 0,
+        delivery: Delivery | None = None,
+    ) -> None:
+        super().__init__(position, size, due, expires_at, attempts, redelivered, number)
+        self.delivery = delivery
+
+
+class Schedule(ScheduledMessages):
     """The messages of one queue that wait for a time. It is created with the first one."""
 
     __slots__ = (
@@ -54,18 +74,17 @@ class Schedule:
         "_timer",
         "away",
         "away_octets",
-        "octets",
     )
 
-    def __init__(self, queue: WorkQueue) -> None:
+    def __init__(self, queue: LanedQueue) -> None:
+        super().__init__()
         self._queue = queue
-        self._heap: list[Scheduled] = []  # may have entries that are not in `_items` any more
-        self._items: dict[int, Scheduled] = {}  # by position
+        self._heap: list[ScheduledDelivery] = []  # may have entries that are not in `_items` any more
+        self._items: dict[int, ScheduledDelivery] = {}  # by position
         # those with a delivery, in order of arrival, and some without
-        self._loaded: deque[Scheduled] = deque()
+        self._loaded: deque[ScheduledDelivery] = deque()
         self._timer: Timer | None = None
         self._reading = False  # a thread reads some that are due
-        self.octets = 0  # bytes of bodies
         self.away = 0  # messages that are on disk only
         self.away_octets = 0
 
@@ -77,7 +96,7 @@ class Schedule:
     def put(self, delivery: Delivery, due: float) -> None:
         """Let a message wait until `due` (monotonic seconds), also after the node has ended meanwhile."""
         size, expires_at = delivery.message.size, delivery.expires_at
-        item = Scheduled(
+        item = ScheduledDelivery(
             delivery.position, size, due, expires_at, delivery.attempts, delivery.redelivered, 0, delivery
         )
         if len(self._loaded) > 2 * len(self._items) + STALE_MIN:
@@ -90,12 +109,12 @@ class Schedule:
     def restore(self, rows: Sequence[WaitingRow]) -> None:
         """Take back messages that waited when the node ended. They are on disk only."""
         for number, position, size, due, expires_at, attempts, redelivered in rows:
-            self._add(Scheduled(position, size, due, expires_at, attempts, redelivered, number))
+            self._add(ScheduledDelivery(position, size, due, expires_at, attempts, redelivered, number))
             self.away += 1
             self.away_octets += size
         self._watch()
 
-    def _add(self, item: Scheduled) -> None:
+    def _add(self, item: ScheduledDelivery) -> None:
         self._items[item.position] = item
         heappush(self._heap, item)
         self.octets += item.size
@@ -132,7 +151,7 @@ class Schedule:
         item = self._head()
         return NEVER if item is None else item.wakes_at
 
-    def _head(self) -> Scheduled | None:
+    def _head(self) -> ScheduledDelivery | None:
         """Return the first of the heap that still waits."""
         heap = self._heap
         while heap:
@@ -176,7 +195,7 @@ class Schedule:
             item = self._items.get(position)
             if item is None or item.is_early:
                 continue
-            early = Scheduled(
+            early = ScheduledDelivery(
                 position, item.size, now, item.expires_at, item.attempts, item.redelivered, item.number, item.delivery
             )  # fmt: skip
             early.is_early = True
@@ -227,7 +246,7 @@ class Schedule:
         found = [read.get(item.position) if item.delivery is None else item.delivery for item in items]
         return [delivery for delivery in found if delivery is not None]
 
-    def items(self) -> Iterable[Scheduled]:
+    def items(self) -> Iterable[ScheduledDelivery]:
         return self._items.values()
 
     def asks_for_head(self) -> bool:
@@ -235,7 +254,7 @@ class Schedule:
         item = self._head()
         return item is not None and self.asks_for((item,))
 
-    def asks_for(self, items: Iterable[Scheduled]) -> bool:
+    def asks_for(self, items: Iterable[ScheduledDelivery]) -> bool:
         """Return whether some of these have to come from another machine first. They are brought then."""
         away = [item.number for item in items if item.delivery is None]
         journal = self._queue.journal
@@ -258,7 +277,7 @@ class Schedule:
         item.delivery = None
         return delivery if delivery is not None else self.drop_first()
 
-    def _removed(self, position: int) -> Scheduled | None:
+    def _removed(self, position: int) -> ScheduledDelivery | None:
         """Remove and count off the message at a position, if there is one."""
         item = self._items.pop(position, None)
         if item is not None:
@@ -294,7 +313,7 @@ class Schedule:
         self._timer = None
         if self._reading:
             return
-        away: list[Scheduled] = []
+        away: list[ScheduledDelivery] = []
         octets = 0
         for _ in range(PORTION):
             item = self._head()
@@ -315,7 +334,7 @@ class Schedule:
         else:
             self._watch()
 
-    def _join(self, item: Scheduled, delivery: Delivery, now: float) -> None:
+    def _join(self, item: ScheduledDelivery, delivery: Delivery, now: float) -> None:
         """Let a message join the ready ones of its queue, or die if it has expired."""
         if item.expires_at <= now:
             self._queue.die(delivery, EXPIRED)
@@ -324,7 +343,7 @@ class Schedule:
             self._record(delivery, 0)
         self._queue.due(delivery)
 
-    def _read(self, items: list[Scheduled]) -> None:
+    def _read(self, items: list[ScheduledDelivery]) -> None:
         """Have a thread read messages that are due."""
         journal = self._queue.journal
         assert journal is not None, "what is on disk has a journal"
@@ -348,7 +367,7 @@ class Schedule:
 
         journal.fetch_soon(self._queue, page, arrived)
 
-    def _page_of(self, items: Sequence[Scheduled]) -> Page:
+    def _page_of(self, items: Sequence[ScheduledDelivery]) -> Page:
         """Return a page of these messages, which are on disk."""
         numbers = array("Q", sorted([item.number for item in items]))
         marks = {item.number: item.attempts for item in items if item.redelivered}
@@ -363,7 +382,7 @@ class Schedule:
         """
         journal, loaded = self._queue.journal, self._loaded
         written = -1 if journal is None else journal.written
-        late: list[Scheduled] = []
+        late: list[ScheduledDelivery] = []
         gone = 0
         for _ in range(min(most, len(loaded))):
             item = loaded.pop()
@@ -390,7 +409,7 @@ class Schedule:
 # Arrival of messages that were published for later.
 
 
-def due_of(queue: WorkQueue, message: Message) -> float:
+def due_of(queue: LanedQueue, message: Message) -> float:
     """Return when a message is ready that arrives now, in monotonic seconds; in the past if it is ready at once."""
     clock = queue.settling.clock
     wall_ms = clock.wall() * 1000
@@ -398,12 +417,12 @@ def due_of(queue: WorkQueue, message: Message) -> float:
     return clock.now() + (due_ms - wall_ms) / 1000
 
 
-def is_for_later(queue: WorkQueue, message: Message) -> bool:
+def is_for_later(queue: LanedQueue, message: Message) -> bool:
     """Return whether a message that arrives now would have to wait for a time."""
     return due_of(queue, message) > queue.settling.now
 
 
-def put_off(queue: WorkQueue, message: Message) -> bool:
+def put_off(queue: LanedQueue, message: Message) -> bool:
     """Take in a message that is for later. Return False, with nothing done, if it is ready at once."""
     due = due_of(queue, message)
     if due <= queue.settling.now:

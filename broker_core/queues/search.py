@@ -91,7 +91,10 @@ class Search:
                     consumer.able = False
                 elif deliveries := self._find(consumer, quota if consumer is ring.last else 1, room):
                     ring.turn()
-                    (self._queue.show if consumer.browses else self._queue.give)(consumer, deliveries)
+                    if consumer.browses:
+                        self._queue.show(consumer, deliveries)
+                    else:
+                        self._queue.give(consumer, deliveries)
                 else:
                     ring.shift()
                     (unfinished if consumer.searching else content).append(consumer)

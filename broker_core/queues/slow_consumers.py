@@ -18,11 +18,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from leveret.delivery import Consumer, consumer_fields
 from leveret.limits import CLOSE
 
 if TYPE_CHECKING:
     from leveret.clock import Timer
-    from leveret.delivery import Consumer
     from leveret.queues.queue import Queue
 
 CHECK_PERIOD_MS: Final = 60_000
@@ -100,7 +100,13 @@ class SlowConsumers:
         closes = limits.slow_policy == CLOSE
         self.found += 1
         log.warning("%s: %s%s", facts.connection, why, "; it is ended" if closes else "")
-        queue.tell_of("consumer.slow", consumer, {"taken": taken, "seconds": seconds, "closed": closes})
+        fields = {
+            **consumer_fields(consumer, queue.name),
+            "taken": taken,
+            "seconds": seconds,
+            "closed": closes,
+        }
+        queue.settling.events.happened("consumer.slow", queue.virtual_host.name, fields)
         if closes:
             self._held_up.pop(consumer, None)
             self.slow.pop(consumer, None)
@@ -112,3 +118,16 @@ def is_held_up(queue: Queue, consumer: Consumer) -> bool:
     if queue.paused or consumer.suspended or not queue.serves(consumer) or not queue.available_to(consumer):
         return False
     return min(consumer.credit, consumer.window.credit) <= 0 or consumer.room() <= 0
+
+
+def is_slow(queue: Queue, consumer: Consumer) -> bool:
+    """Return whether the last check has found that a consumer takes too little."""
+    return queue.slow_consumers is not None and consumer in queue.slow_consumers.slow
+
+
+def watch_consumers(queue: Queue) -> None:
+    """Watch for slow consumers of a queue as its limits say. Called after `Queue.apply`."""
+    if queue.slow_consumers is None and queue.limits.slow_threshold is not None:
+        queue.slow_consumers = SlowConsumers(queue)
+    if queue.slow_consumers is not None:
+        queue.slow_consumers.obey()

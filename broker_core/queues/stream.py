@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from leveret.arguments.checks import age_ms, text, whole
 from leveret.clock import NEVER
-from leveret.delivery import UNLIMITED, Consumer, Delivery
+from leveret.delivery import UNLIMITED, Consumer, Delivery, answered
 from leveret.errors import PreconditionFailed, Unsupported
 from leveret.limits import QueueLimits, QueueType
 from leveret.message import Message
@@ -215,7 +215,6 @@ class StreamQueue(Queue):
         """Deliver to one reader what it can take. It skips messages that retention dropped before it reached them."""
         log = self.log
         at = max(self.cursors[consumer], log.first)
-        give = self.show if consumer.browses else self.give
         while (room := consumer.room()) > 0 and (quota := min(consumer.credit, consumer.window.credit)) > 0:
             found = log.read(at, quota, room)
             if found is None:
@@ -237,7 +236,10 @@ class StreamQueue(Queue):
             if wanted:
                 if self.group_of and not (consumer.settled or consumer.browses):
                     self._note_given(consumer, wanted)
-                give(consumer, wanted)
+                if consumer.browses:
+                    self.show(consumer, wanted)
+                else:
+                    self.give(consumer, wanted)
             if tested < len(deliveries):
                 at = offsets[tested]
                 consumer.searching = True
@@ -298,27 +300,27 @@ class StreamQueue(Queue):
         self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
     ) -> None:
         """Count off a delivery; the message is still in the log."""
-        self.answered((delivery,))
+        answered((delivery,))
         self.lost(1)
         if self.owed:
             self._answered(delivery, comes_back=True)
 
     def reject(self, delivery: Delivery) -> None:
         """Count off a delivery; the message stays in the log for other readers."""
-        self.answered((delivery,))
+        answered((delivery,))
         self.lost(1)
         if self.owed:
             self._answered(delivery)
 
     def accept(self, delivery: Delivery) -> None:
-        self.answered((delivery,))
+        answered((delivery,))
         self.accepted_elsewhere(1)
         if self.owed:
             self._answered(delivery)
 
     def accept_run(self, deliveries: list[Delivery]) -> None:
         if self.bounded:
-            self.answered(deliveries)
+            answered(deliveries)
         self.accepted_elsewhere(len(deliveries))
         if self.owed:
             for delivery in deliveries:

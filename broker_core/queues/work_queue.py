@@ -1,105 +1,78 @@
-"""A work queue delivers messages in order to consumers in turn, and keeps its limits.
+"""A work queue delivers messages in order to consumers in turn.
 
     push ──> waiting ──dispatch/take_one──> unsettled ──accept──> gone
                ^  └─expired, over limit──> dead            ├─reject──> dead
                ├──────────────release──────────────────────┤
                └──due── scheduled <──release, for later────┘
 
-Waiting messages stand in one lane per priority (`lane.py`). A lane is a deque of arrivals plus a heap of those that
-came back, so a message returns to its old place in O(log n); messages that do not fit into memory are on disk only.
+Waiting messages stand in lanes (`laned_queue.py`); what is here gives them to consumers and hears of their answers.
 Consumers stand in rings, one per consumer priority (`round_robin.py`). A consumer that cannot take more leaves its ring
 and returns through `wake`, so that no message costs a look at idle consumers.
 
 Consumers with selectors, and those that browse, do not take from the head: `search.py` serves a queue that has any.
 
 A message that a consumer gave back may have to wait for a time (`backoff.py`): `schedule.py` keeps it until then.
-
-Expiry, limits and dead-lettering cost a message one attribute test each where they are not in use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 from mypy_extensions import mypyc_attr
 
 from leveret.clock import NEVER
-from leveret.delivery import Consumer, Delivery, read_back
+from leveret.delivery import Consumer, Delivery, answered
 from leveret.durability import PENDING
 from leveret.errors import AccessRefused
 from leveret.limits import Overflow, QueueLimits, QueueType
 from leveret.outbox import OVERHEAD
 from leveret.queues import runs
-from leveret.queues.auto_delete import AutoDelete
-from leveret.queues.backlog import PAGE_MESSAGES, Backlog
 from leveret.queues.backoff import Backoff, backoff_of
 from leveret.queues.expiry import Expiry
 from leveret.queues.lane import Lane
+from leveret.queues.laned_queue import LanedQueue
 from leveret.queues.overflow import (
-    NEVER_FULL,
     bury_all,
     drop_over_limit,
-    refuses,
-    repeats,
-    turned_away,
     wake_awaiting,
 )
-from leveret.queues.overfull import FLOWING, Overfull, look_at
+from leveret.queues.overfull import FLOWING, look_at
 from leveret.queues.queue import (
-    ALL,
     AT_ONCE,
     BY_BACKOFF,
     DELETED,
     DELIVERY_LIMIT,
-    EXPIRED,
     REJECTED,
-    Queue,
 )
 from leveret.queues.round_robin import RoundRobin, ring_of, step_out
-from leveret.queues.schedule import Schedule, is_for_later, put_off
-from leveret.queues.scheduled import Scheduled
+from leveret.queues.schedule import is_for_later
 from leveret.queues.search import Search, takes_now
+from leveret.queues.stored_queue import ALL
 from leveret.values import Table
 
 if TYPE_CHECKING:
-    from leveret.durability import Page, Stored, WaitingRow
     from leveret.exchanges.duplicates import Duplicates
     from leveret.message import Message
     from leveret.queues.contract import Owner, QueueHost
-    from leveret.queues.held_dead_letters import HeldDeadLetters
 
 
 NO_RINGS: Final[list[RoundRobin]] = []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class WorkQueue(Queue):
+class WorkQueue(LanedQueue):
     """A queue that delivers each message to one consumer, and drops it when that accepts it."""
 
     all_seek: ClassVar[bool] = False  # all consumers use cursors, also those without a selector
 
     __slots__ = (
         "active",
-        "auto_deletion",
-        "awaited",
-        "backlog",
         "backoff",
-        "expiring",
         "expiry",
-        "lanes",
-        "overfull",
-        "position",
-        "reads_delays",
-        "rings",
-        "rises",
-        "schedule",
         "search",
         "sole",
-        "ttl_s",
-        "watched",
     )
 
     def __init__(
@@ -115,22 +88,11 @@ class WorkQueue(Queue):
         arguments: Table | None = None,
     ) -> None:
         super().__init__(virtual_host, name, limits, type_, durable, exclusive, auto_delete, owner, arguments)
-        self.lanes: list[Lane] = []  # one per priority, the lowest first; none before the first message
-        self.backlog: Backlog | None = None  # created with the first page on disk
         self.search: Search | None = None  # exists while a consumer has a selector, or browses
-        self.schedule: Schedule | None = None  # created with the first message that waits for a time
         self.backoff: Backoff | None = None  # how long messages wait that a consumer gave back
-        self.rings: list[RoundRobin] = []  # highest priority first
         self.active: Consumer | None = None  # the single active consumer
-        self.awaited: dict[HeldDeadLetters, int] | None = None  # refused here: the size of the first of each
-        self.overfull: Overfull | None = None  # created when the queue is over a limit that refuses nothing
         self.sole = False  # only a single active consumer is served
-        self.reads_delays = False  # headers of messages may say that these are for later
-        self.position = 0  # position of the next message to arrive
-        self.expiring = 0  # waiting messages that will expire
-        self.rises = False  # a priority may make a difference, for which there is only one lane yet
         self.expiry: Expiry | None = None  # created with the first message that will expire
-        self.auto_deletion: AutoDelete | None = None  # created when the queue may be deleted for lack of use
         self.set_up()
         self.apply(limits)
 
@@ -163,160 +125,7 @@ class WorkQueue(Queue):
         super().deduplicate(known)
         self.apply(self.limits)  # it is watched now, or need not be any more
 
-    def begin_auto_deletion(self) -> AutoDelete:
-        """Return the queue's deletion rules for lack of use, created on the first call."""
-        if self.auto_deletion is None:
-            self.auto_deletion = AutoDelete(self)
-        return self.auto_deletion
-
-    def open_lanes(self) -> None:
-        """Create the lanes, if there are none yet."""
-        if not self.lanes:
-            self.lanes = [Lane() for _ in range((self.limits.max_priority or 0) + 1)]
-
-    def over_limit(self, more: int = 0, more_bytes: int = 0) -> bool:
-        """Return whether the queue would be over its limits with so many more messages and bytes of bodies."""
-        longest, largest = self.limits.max_length, self.limits.max_bytes
-        if self.schedule is not None:
-            more += len(self.schedule)
-            more_bytes += self.schedule.octets
-        if (held := self.dead_letters) is not None and self.limits.at_least_once:
-            more += held.count
-            more_bytes += held.octets
-        is_long = longest is not None and self.ready + more > longest
-        return is_long or (largest is not None and self.ready_bytes + more_bytes > largest)
-
     # Arrival.
-
-    def restore(self, priority: int, pages: Sequence[Page]) -> None:
-        self.open_lanes()
-        lane, books = self.lanes[priority], self.books()
-        for page in pages:
-            books.add(page)
-            lane.add_page(books, page)
-            self.found(page)
-        self.touch()
-
-    def books(self) -> Backlog:
-        """Return the backlog of pages on disk, created on the first call."""
-        if self.backlog is None:
-            self.journal = self.settling.journal  # a queue that is not durable has none yet
-            assert self.journal is not None, "pages need a journal"
-            self.backlog = Backlog(self, self.journal)
-        return self.backlog
-
-    def page_out(self, keep: int) -> bool:
-        """Free the memory of a page of messages, from those to be delivered last, if the store has them.
-
-        The first `keep` messages of each priority stay. Return False if there is nothing to put on disk now.
-        """
-        if self.schedule is not None and self.schedule.page_out(PAGE_MESSAGES):
-            return True
-        return any(lane.page_out(self.books(), keep) for lane in self.lanes)
-
-    def restore_schedule(self, rows: Sequence[WaitingRow]) -> None:
-        self.scheduled().restore(rows)
-        self.go_on_from(max([row[1] for row in rows]) + 1)
-
-    def marked(self) -> Iterable[tuple[int, int]]:
-        later = () if self.schedule is None else self.schedule.marked()
-        return chain(later, *(lane.marked() for lane in self.lanes))
-
-    def push(self, message: Message) -> bool:
-        if self.watched and refuses(self, message):
-            return turned_away(self, message)
-        if (message.facts.due_ms or self.reads_delays) and put_off(self, message):
-            return True
-        delivery = Delivery(message, self, self.position, NEVER)
-        self.position += 1
-        if self.journal is not None and message.facts.durable and self.number:
-            delivery.stored = PENDING
-            self.journal.arrivals.append(delivery)
-        if self.entering is not None:
-            self.entering.entered(delivery)
-        if message.facts.ttl_ms is not None or self.ttl_s != NEVER:
-            delivery.expires_at = self.end_of(message)
-            self.expiring += 1
-        lanes = self.lanes
-        ranked = len(lanes) != 1 or (self.rises and message.facts.priority != 0)
-        lane = self.lane_of(delivery) if ranked else lanes[0]
-        lane.arrivals.append(delivery)
-        if message.notes is not None and message.notes.is_repeat:
-            delivery.redelivered = self.came_back = True
-        self.ready += 1
-        self.ready_bytes += message.size
-        self.published += 1
-        if not self.touched and (self.rings or self.expiring):
-            self.touch()
-        if self.watched and self.over_limit():
-            self.dispatch()  # a message that a consumer takes at once does not count towards the limit
-        return True
-
-    def takes_of(self, messages: list[Message]) -> int:
-        if self.reads_delays or messages[0].facts.due_ms:
-            return 0  # each is put off by itself
-        return runs.takes_of(self, messages) if self.watched else len(messages)
-
-    def takes_runs(self, first: Message) -> bool:
-        return not self.watched and self.takes_of([first]) == 1
-
-    def push_run(self, messages: list[Message]) -> int:
-        count = self.takes_of(messages)
-        if not count:
-            return 0
-        expires_at, first = NEVER, messages[0]
-        if first.facts.ttl_ms is not None or self.ttl_s != NEVER:
-            expires_at = self.end_of(first)
-            self.expiring += count
-        self.ready_bytes += runs.line_up(self, messages[:count], expires_at)
-        self.ready += count
-        self.position += count
-        self.published += count
-        if not self.touched and (self.rings or self.expiring):
-            self.touch()
-        return count
-
-    def admit(self, message: Message) -> None:
-        if self.limits.no_local and self.is_local(message):
-            return
-        if self.deduplication is not None and repeats(self, message):
-            return
-        watched, self.watched = self.watched, False
-        try:
-            self.push(message)
-        finally:
-            self.watched = watched
-        if watched:
-            self.touch()
-
-    def end_of(self, message: Message) -> float:
-        """Return when a message expires whose time to live begins now; NEVER if it has none."""
-        own_ms = message.facts.ttl_ms
-        return self.settling.now + min(self.ttl_s, NEVER if own_ms is None else own_ms / 1000)
-
-    def lacks_room_for(self, message: Message) -> bool:
-        """Return whether one more message would put the queue over its limits."""
-        return self.over_limit(1, message.size)
-
-    def has_room(self, messages: int, octets: int) -> bool:
-        if not self.watched or self.limits.overflow in NEVER_FULL:
-            return True
-        self.dispatch()
-        if self.dead_letters is not None:
-            self.dead_letters.dispatch()
-        return not self.over_limit(messages, octets)
-
-    def would_take(self, message: Message) -> bool:
-        if not self.watched or self.limits.overflow in NEVER_FULL or not self.lacks_room_for(message):
-            return True
-        if self.deduplication is not None and not self.deduplication.admits(message):
-            return True  # a duplicate needs no room
-        self.dispatch()
-        return not self.lacks_room_for(message)
-
-    def head_size(self) -> int:
-        lane = next((lane for lane in reversed(self.lanes) if lane), None)
-        return lane.head().message.size if lane is not None and lane.at_hand() else 0
 
     # Handing out.
 
@@ -417,14 +226,6 @@ class WorkQueue(Queue):
     def asks_for_head(self) -> bool:
         return self.journal is not None and self.asks_for(self._next_lane())
 
-    def asks_for(self, lane: Lane | None) -> bool:
-        """Return whether a lane's first message has to come from another machine first, and ask for it then."""
-        page = None if lane is None else lane.page_at_head()
-        if lane is None or page is None or self.journal is None or not self.journal.is_far(page):
-            return False
-        lane.ask()
-        return True
-
     def asks_for_first(self, count: int = ALL) -> bool:
         if self.journal is None:
             return False
@@ -499,7 +300,7 @@ class WorkQueue(Queue):
         self, delivery: Delivery, failed: bool = True, redelivered: bool = True, until: float = BY_BACKOFF
     ) -> None:
         if self.bounded:
-            self.answered((delivery,))
+            answered((delivery,))
         self.unsettled -= 1
         if self.deleted:
             self.die(delivery, DELETED)
@@ -532,38 +333,6 @@ class WorkQueue(Queue):
         wait_s = 0.0 if self.backoff is None else self.backoff.wait_s(attempts, is_failure)
         return self.settling.now + wait_s if wait_s else AT_ONCE
 
-    def scheduled(self) -> Schedule:
-        """Return the messages that wait for a time, created on the first call."""
-        if self.schedule is None:
-            self.schedule = Schedule(self)
-        return self.schedule
-
-    def count_scheduled(self) -> None:
-        """Count a message that was published for later, and has just been scheduled."""
-        self.published += 1
-        if self.watched:
-            self.touch()  # it counts towards the limits
-
-    def due(self, delivery: Delivery) -> None:
-        """Let a message wait at the place where it arrived, as it came back or its time has come."""
-        self.lane_of(delivery).put_back(delivery)
-        self.ready += 1
-        self.ready_bytes += delivery.message.size
-        if delivery.expires_at != NEVER:
-            self.expiring += 1
-        if delivery.redelivered:
-            self.came_back = True
-        self.touch()
-
-    def reread(self) -> int:
-        held = 0 if self.dead_letters is None else self.dead_letters.reread()
-        return held + (0 if self.journal is None else self.journal.read_unreadable(self, self._read_again))
-
-    def _read_again(self, page: Page, stored: list[Stored]) -> None:
-        """Let messages wait at their places that could not be read before."""
-        for delivery in read_back(self, page, stored):
-            self.due(delivery)
-
     def take_back(self, delivery: Delivery) -> None:
         """Requeue a message of a lease or an XA branch. The store gets it anew, and its time to live begins again."""
         if self.journal is not None and delivery.message.facts.durable and self.number:
@@ -578,72 +347,14 @@ class WorkQueue(Queue):
 
     def reject(self, delivery: Delivery) -> None:
         if self.bounded:
-            self.answered((delivery,))
+            answered((delivery,))
         self.unsettled -= 1
         if self.deleted:
             self.forget((delivery,))
         else:
             self.die(delivery, REJECTED)
 
-    def rank(self, priority: int) -> int:
-        self.open_lanes()
-        return max(0, min(priority - self.limits.priority_base, len(self.lanes) - 1))
-
-    def lane_of(self, delivery: Delivery) -> Lane:
-        """Return the lane of a delivery, by the priority of its message."""
-        self.open_lanes()
-        lanes = self.lanes
-        return lanes[0] if len(lanes) == 1 else lanes[self.rank(delivery.message.facts.priority)]
-
-    def die(self, delivery: Delivery, reason: str) -> None:
-        """Settle a message in the store, and dead-letter it for a reason (`REJECTED` and the others)."""
-        if self.present is not None:
-            self.present.dies(delivery, reason)
-        self.forget((delivery,))
-        self.settling.dead_letter(self, self.leaving(delivery), reason)
-
-    def leaving(self, delivery: Delivery) -> Message:
-        """Return a message that leaves for another queue, where it may have been before the node ended suddenly."""
-        journal = self.journal
-        if journal is None or not 0 < delivery.stored <= journal.redelivered_to:
-            return delivery.message
-        return delivery.message.repeated()
-
-    def expire(self, delivery: Delivery) -> None:
-        """Let a message die that had expired when it was taken out of its lane."""
-        self.left(delivery)
-        self.die(delivery, EXPIRED)
-
-    def left(self, delivery: Delivery) -> None:
-        """Count off a message that was taken out of its lane."""
-        self.ready -= 1
-        self.ready_bytes -= delivery.message.size
-        if delivery.expires_at != NEVER:
-            self.expiring -= 1
-
     # Only this class changes the counts of waiting messages: where it moves single ones, and in these methods.
-
-    def found(self, page: Page) -> None:
-        """Count a page that was on disk when the node started."""
-        self.ready += len(page)
-        self.ready_bytes += page.octets
-        self.expiring += page.expiring
-        self.go_on_from(page.last + 1)
-        self.came_back |= page.redelivered or bool(page.marks)
-
-    def count_passed_over(self) -> None:
-        """Count a message that was published, and that the queue did not take in."""
-        self.published += 1
-
-    def removed(self, count: int, octets: int, expiring: int) -> None:
-        """Count off messages that have left the queue together, with the bytes of their bodies."""
-        self.ready -= count
-        self.ready_bytes -= octets
-        self.expiring -= expiring
-
-    def go_on_from(self, position: int) -> None:
-        """Assign no position below this one from now on."""
-        self.position = max(self.position, position)
 
     def set_aside(self, count: int, position: int) -> None:
         """Count restored messages, all below `position`, that a lease or an XA branch holds. Called at a start."""
@@ -656,30 +367,6 @@ class WorkQueue(Queue):
         WorkQueue.release(self, delivery, failed=False, redelivered=False)
 
     # Looking and emptying.
-
-    def waiting(self) -> Iterable[Delivery]:
-        return (delivery for lane in reversed(self.lanes) for delivery in lane)
-
-    def purge(self) -> int:
-        """Drop all waiting messages, not those with consumers (S074), and return how many.
-
-        Messages that wait for a time are dropped, too, as RabbitMQ drops those whose retry is delayed.
-        """
-        count = self.ready
-        if self.present is not None:
-            self.present.purged()
-        for lane in self.lanes:
-            for pile in lane.emptied():
-                self.forget(pile)
-                self.settling.discarded.add(pile, self.settling.now)
-        self.ready = self.ready_bytes = self.expiring = 0
-        if self.journal is not None:
-            count += self.journal.settle_unreadable(self)
-        if self.schedule is not None:
-            count += self.schedule.purge()
-        if self.awaited or self.overfull is not None:
-            self.touch()
-        return count
 
     # Consumers.
 
@@ -698,6 +385,10 @@ class WorkQueue(Queue):
         self.used_at = self.settling.now
         self.consumer_came(consumer)
         self._admit(consumer)
+
+    @property
+    def is_searched(self) -> bool:
+        return self.search is not None
 
     def new_search(self) -> Search:
         return Search(self)
@@ -761,32 +452,6 @@ class WorkQueue(Queue):
         if self.dead_letters is not None:
             self.dead_letters.give_up()
         bury_all(self, reason)
-
-    @property
-    def delayed(self) -> int:
-        return 0 if self.schedule is None else len(self.schedule)
-
-    @property
-    def delayed_bytes(self) -> int:
-        return 0 if self.schedule is None else self.schedule.octets
-
-    @property
-    def next_due(self) -> float:
-        return NEVER if self.schedule is None else self.schedule.next_due
-
-    def first_due(self, count: int) -> list[Scheduled]:
-        return [] if self.schedule is None else self.schedule.first(count)
-
-    def drop_delayed(self, positions: Iterable[int] | None = None) -> int:
-        if self.schedule is None:
-            return 0
-        return self.schedule.purge() if positions is None else self.schedule.drop(positions)
-
-    def delayed_positions(self) -> list[int]:
-        return [] if self.schedule is None else self.schedule.positions()
-
-    def hasten(self, positions: Iterable[int]) -> int:
-        return 0 if self.schedule is None else self.schedule.hasten(positions)
 
     # The end.
 

@@ -19,13 +19,8 @@ from leveret.durable.kinds.kind import Kind, is_numbered
 from leveret.durable.store.records import Names, ObjectRecord, key_of
 from leveret.durable.store.typed_json import Unreadable, written_table, written_text
 from leveret.errors import MISTAKES, Failure
-from leveret.exchanges.exchange_type import (
-    Binding,
-    Destination,
-    Exchange,
-    ExchangeType,
-    selector_as_far_as_known,
-)
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, selector_as_far_as_known
 from leveret.exchanges.missing import Missing, missing
 from leveret.limits import QueueLimits
 from leveret.observability import event_exchange

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from leveret.delivery import Delivery
     from leveret.durability import KeptIds
     from leveret.exchanges.contract import Host
-    from leveret.exchanges.exchange_type import Destination, Exchange
+    from leveret.exchanges.destination import Destination
+    from leveret.exchanges.exchange_type import Exchange
     from leveret.message import Message
     from leveret.queues.queue import Queue
     from leveret.queues.work_queue import WorkQueue

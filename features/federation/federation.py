@@ -15,7 +15,8 @@ import attrs
 from leveret.catalogue import UPSTREAM, UPSTREAM_SET
 from leveret.errors import NotFound, TooMany
 from leveret.exchanges.decorator import Attention, ExchangeDecorator
-from leveret.exchanges.exchange_type import Destination, Exchange
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Exchange
 from leveret.features.federation.demand import QueueDemand
 from leveret.features.federation.feed import PURPOSE, ExchangeFeed, QueueFeed
 from leveret.features.federation.link import ExchangeLink, FederationLink, QueueLink

@@ -29,6 +29,7 @@ from leveret.features.leases.release import Release
 from leveret.features.leases.reservation import Reservation
 from leveret.guests import Guest
 from leveret.queues.place import packed_place
+from leveret.queues.queue import require_access
 from leveret.queues.stream_log import Log, MemoryLog
 from leveret.queues.work_queue import WorkQueue
 
@@ -308,7 +309,7 @@ def new_lease(queue: Queue, reader: str) -> Lease:
     """Return a new lease, which the caller puts in place. Raises Locked, PreconditionFailed, TooMany."""
     if not isinstance(queue, WorkQueue):
         raise PreconditionFailed(f"{queue.described} is a stream: it is read as it is, without a lease")
-    queue.require_access(None)
+    require_access(queue, None)
     if queue.limits.group_key is not None:
         raise PreconditionFailed(
             f"{queue.described} has message groups, and a lease would hold all of them up"

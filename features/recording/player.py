@@ -29,7 +29,8 @@ from leveret.durable.store.contract import DamagedError
 from leveret.durable.store.records import ObjectRecord, text_of
 from leveret.durable.store.typed_json import Unreadable
 from leveret.errors import Failure
-from leveret.exchanges.exchange_type import Destination, Exchange, ExchangeType
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Exchange, ExchangeType
 from leveret.exchanges.missing import missing
 from leveret.features.recording import description
 from leveret.features.recording.records import RecordKind, SessionRecord

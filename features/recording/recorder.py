@@ -25,6 +25,7 @@ from leveret.features.recording.records import RecordKind
 from leveret.features.recording.writer import Contents, Noted, RecordingWriter
 from leveret.features.xa.branches import Branches
 from leveret.observability.events import Event, EventListener
+from leveret.queues.counted_queue import CountedQueue
 from leveret.queues.observer import QueueObserver
 from leveret.queues.work_queue import WorkQueue
 from leveret.values import Json
@@ -240,7 +241,7 @@ class Recorder(EventListener):
             fields["connection"] = fed.peer.name
         self.note(RecordKind.PUBLISHED, fields, message)
 
-    def delivered(self, queue: Queue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
+    def delivered(self, queue: CountedQueue, who: ConsumerFacts, deliveries: Iterable[Delivery]) -> None:
         taken = list(deliveries)
         again: list[Json] = [each.position for each in taken if each.redelivered]
         fields: dict[str, Json] = {

@@ -29,7 +29,7 @@ from leveret.config.config import ConfigError
 from leveret.config.file_objects import BINDING, EXCHANGE, QUEUE, binding_words
 from leveret.config.types import REFUSED, Place, Problem
 from leveret.errors import Failure, NotFound
-from leveret.exchanges.exchange_type import Destination
+from leveret.exchanges.destination import Destination
 from leveret.security.users import User
 from leveret.selectors.parser import compile_selector
 from leveret.server.definitions.labels import of_record, placed

@@ -269,7 +269,7 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert sorted(shown) == sorted(expected)
         assert all(expected[one] < expected[other] + NEAR_S for one, other in pairwise(shown))
         assert (queue.ready, queue.delayed) == (len(model.ready()), len(model.delayed()))
-        assert queue.delayed_bytes == sum(len(each.name) for each in model.delayed())
+        assert queue.later.octets == sum(len(each.name) for each in model.delayed())
         assert queue.ready_bytes == sum(len(each.name) for each in model.ready())
         assert 0 <= schedule.away <= queue.delayed
         assert sorted(waiting(self.site.host.queue("dead")).split()) == sorted(model.dead)

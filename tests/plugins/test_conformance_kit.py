@@ -8,7 +8,8 @@ from typing import ClassVar
 import pytest
 
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange, ExchangeType, Handled, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange, ExchangeType, Handled, LooksAt
 from leveret.exchanges.held_messages import HeldMessage
 from leveret.message import Message
 from leveret.testing.conformance import check_exchange_type

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from leveret.exchanges.exchange_type import Destination, ExchangeType
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import ExchangeType
 from leveret.exchanges.standard import STANDARD
 from leveret.front_end import Protocol
 from leveret.message import Message

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from leveret.exchanges.exchange_type import Destination, ExchangeType
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import ExchangeType
 from leveret.message import Message
 
 MOODS: Final = ("work", "raise", "exit", "nonsense", "stop")

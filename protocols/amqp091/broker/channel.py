@@ -30,6 +30,7 @@ from leveret.protocols.amqp091.broker.publishing import Publishing, name_of
 from leveret.protocols.amqp091.codec import methods as m
 from leveret.protocols.amqp091.codec import wire
 from leveret.protocols.amqp091.codec.wire import Method
+from leveret.queues.queue import Queue
 from leveret.queues.work_queue import WorkQueue
 from leveret.selectors.no_local import from_others
 from leveret.values import Value
@@ -350,7 +351,7 @@ class Channel:
             return
         queue = self.client.readable_queue(queue_name(self, method.queue))
         if self._global:
-            queue.require_shared_credit()
+            require_shared_credit(queue)
         consumer = ChannelConsumer(
             self,
             queue,
@@ -626,3 +627,9 @@ def integer_argument(arguments: wire.FieldTable, name: str) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise PreconditionFailed(f"invalid arg '{name}': expected a whole number, found '{value}'")
     return value
+
+
+def require_shared_credit(queue: Queue) -> None:
+    """Raise Unsupported unless consumers may share their credit here (global qos): classic queues only (X027)."""
+    if queue.type is not QueueType.CLASSIC:
+        raise Unsupported(f"{queue.described} does not support global qos")

@@ -47,7 +47,7 @@ from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.sections import MalformedError, offset_of
 from leveret.protocols.amqp10.codec.types import DecodeError, Value, encode
 from leveret.protocols.amqp10.codec.wire import cut
-from leveret.queues.queue import Watcher
+from leveret.queues.queue import Watcher, unwatch, watch
 from leveret.queues.work_queue import WorkQueue
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class KeptReceiver(Terminus):
         self._octets = sum(each.message.size for each in deliveries.values())
         self._longest: Timer | None = None
         self._watch = DeletionWatch(self)
-        self.queue.watch(self._watch)
+        watch(self.queue, self._watch)
         self._enter()
 
     def _enter(self) -> None:
@@ -218,7 +218,7 @@ class KeptReceiver(Terminus):
         """Keep nothing any more: the deliveries are another's now."""
         if not self.has_gone:
             self.stay()
-            self.queue.unwatch(self._watch)
+            unwatch(self.queue, self._watch)
             del self._termini.receivers[self.key]
             self._termini.octets_kept -= self._octets
 

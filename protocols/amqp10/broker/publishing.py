@@ -35,7 +35,7 @@ from leveret.protocols.amqp10.codec.errors import AmqpError
 from leveret.protocols.amqp10.codec.types import Described, Symbol, Value
 from leveret.protocols.amqp10.machine.contract import IncomingOwner
 from leveret.protocols.amqp10.machine.incoming_link import IncomingLink
-from leveret.queues.queue import Queue, Watcher
+from leveret.queues.queue import Queue, Watcher, unwatch, watch
 from leveret.virtual_host import Remembered
 
 if TYPE_CHECKING:
@@ -480,12 +480,12 @@ class Addressed(Publishing):
         queue = None if self._target.queue is None else self._host.queues.get(self._target.queue)
         if queue is not None and self.broker.compat.orphaned_sender is OrphanedSender.DETACH:
             self._watch = QueueWatch(self, queue)
-            queue.watch(self._watch)
+            watch(queue, self._watch)
 
     def on_detached(self, closed: bool) -> None:
         super().on_detached(closed)
         if self._watch is not None:
-            self._watch.queue.unwatch(self._watch)
+            unwatch(self._watch.queue, self._watch)
             self._watch = None
         if self._queue is not None and not self._queue.deleted:
             self._host.delete_queue(self._queue)

@@ -19,7 +19,8 @@ import attrs
 
 from leveret.config.file_objects import BINDING as BINDING_KIND
 from leveret.config.file_objects import binding_words
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange
 from leveret.protocols.http.connection import Later, Response
 from leveret.protocols.http.management.exchanges import DEFAULT, exchange_named
 from leveret.protocols.http.management.lists import Fields, listed, told

@@ -15,6 +15,7 @@ from leveret.protocols.http.management.lists import Fields, listed, row
 from leveret.protocols.http.management.requester import host_of, visible_hosts
 from leveret.protocols.http.server.request import Level, Request, Route
 from leveret.queues.queue import Queue
+from leveret.queues.slow_consumers import is_slow
 from leveret.queues.stream import StreamQueue
 from leveret.queues.work_queue import WorkQueue
 from leveret.values import Json, as_json
@@ -82,7 +83,7 @@ CONSUMER: Final[Fields[AttachedConsumer]] = {
     "exclusive": lambda each: each.consumer.exclusive,
     "prefetch_count": lambda each: each.facts.prefetch,
     "queue": lambda each: {"name": each.queue.name, "vhost": each.queue.virtual_host.name},
-    "slow": lambda each: each.queue.is_slow(each.consumer),
+    "slow": lambda each: is_slow(each.queue, each.consumer),
     "warnings": lambda each: [*each.consumer.warnings],
 }
 

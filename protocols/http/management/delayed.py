@@ -38,7 +38,7 @@ def delayed(asked: Request) -> Response:
     asked.only("count")
     count = asked.number("count", SHOWN, 1, SHOWN_MAX)
     queue = client_of(asked, entered(asked)).readable_queue(asked.arguments["name"])
-    rows: list[Json] = [row(queue, each) for each in queue.first_due(count)]
+    rows: list[Json] = [row(queue, each) for each in queue.later.first(count)]
     return json_response({"total": queue.delayed, "messages": rows})
 
 
@@ -84,7 +84,7 @@ def deliver(asked: Request) -> Later:
     named = (
         [each for each in positions if isinstance(each, int)]
         if positions is not None
-        else queue.delayed_positions()
+        else queue.later.positions()
     )
     return to_the_end(asked, hastened(asked, client, name, named))
 

@@ -61,7 +61,7 @@ def away_octets(queue: Queue) -> int:
 
 def next_delayed_at(queue: Queue) -> int | None:
     """Return when the next message that waits for a time is due, in ms since 1970; None if none waits."""
-    return None if queue.next_due == NEVER else ms_of(queue, queue.next_due)
+    return None if (due := queue.later.next_due) == NEVER else ms_of(queue, due)
 
 
 def tag_of(consumer: object, queue: Queue) -> str | None:
@@ -130,7 +130,7 @@ QUEUE: Final[Fields[Queue]] = {
     "idle_since": idle_since,
     "message_bytes": lambda queue: queue.ready_bytes,
     "message_bytes_dlx": dead_letter_octets,
-    "message_bytes_delayed": lambda queue: queue.delayed_bytes,
+    "message_bytes_delayed": lambda queue: queue.later.octets,
     "message_bytes_paged_out": away_octets,
     "message_bytes_ready": lambda queue: queue.ready_bytes,
     "messages": lambda queue: queue.ready + queue.unsettled + queue.delayed + queue.unreadable,

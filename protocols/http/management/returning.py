@@ -25,7 +25,8 @@ from leveret.protocols.http.management.requester import client_of, entered
 from leveret.protocols.http.server.portioned_answers import PortionedAnswer
 from leveret.protocols.http.server.replies import OWN
 from leveret.protocols.http.server.request import Level, Request, Route
-from leveret.queues.queue import ALL, Queue
+from leveret.queues.queue import Queue
+from leveret.queues.stored_queue import ALL
 from leveret.security.users import Permission
 from leveret.values import Json
 

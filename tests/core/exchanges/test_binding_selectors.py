@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from leveret.broker import TAKEN, UNROUTABLE, Outcome
 from leveret.errors import PreconditionFailed
 from leveret.exchanges.binding_selector import SELECTOR
-from leveret.exchanges.exchange_type import Binding, Destination, Exchange
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Binding, Exchange
 from leveret.exchanges.explain import explain
 from leveret.exchanges.headers import Headers
 from leveret.exchanges.routing import walk

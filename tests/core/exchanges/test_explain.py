@@ -20,7 +20,8 @@ from leveret.broker import TAKEN, Broker
 from leveret.clock import ManualClock
 from leveret.config.compat import Compat, MissingAlternate
 from leveret.errors import NotFound, PreconditionFailed
-from leveret.exchanges.exchange_type import HANDLED, Binding, Destination, Exchange, ExchangeType, Handled
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import HANDLED, Binding, Exchange, ExchangeType, Handled
 from leveret.exchanges.explain import Explanation, Match, PublishPermission, explain
 from leveret.exchanges.standard import STANDARD
 from leveret.message import Facts, Message

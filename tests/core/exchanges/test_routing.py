@@ -8,7 +8,8 @@ import pytest
 
 from leveret.broker import Outcome
 from leveret.config.compat import Compat, MissingAlternate
-from leveret.exchanges.exchange_type import Destination, Exchange, ExchangeType, LooksAt
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Exchange, ExchangeType, LooksAt
 from leveret.exchanges.fanout import Fanout
 from leveret.exchanges.routing import ROUTES_MAX, walk
 from leveret.exchanges.standard import STANDARD

@@ -8,7 +8,8 @@ import pytest
 
 from leveret.config.compat import Compat
 from leveret.errors import PreconditionFailed
-from leveret.exchanges.exchange_type import Destination, Exchange, ExchangeType, Handled
+from leveret.exchanges.destination import Destination
+from leveret.exchanges.exchange_type import Exchange, ExchangeType, Handled
 from leveret.exchanges.standard import STANDARD
 from leveret.message import Facts, Message
 from leveret.plugins.delayed_message import DelayedMessage

@@ -12,9 +12,10 @@ from tests.sources import FOLDERS, ROOT
 SEARCHED = [*FOLDERS, "examples"]
 # By class, what it counts for itself and for all kinds of queues that derive from it.
 OWNED = {
-    "Queue": {"unsettled", "accepted", "delivered", "delivered_settled"}
+    "CountedQueue": {"unsettled", "accepted", "delivered", "delivered_settled"}
     | {"redelivered", "refused", "fetched", "fetched_settled", "fetched_none"},
-    "WorkQueue": {"ready", "ready_bytes", "expiring", "position", "published", "unsettled", "delivered"},
+    "LanedQueue": {"ready", "ready_bytes", "expiring", "position", "published"},
+    "WorkQueue": {"ready", "ready_bytes", "expiring", "unsettled", "delivered"},
     "StreamQueue": {"ready", "ready_bytes", "published"},
 }
 COUNTS = frozenset().union(*OWNED.values())
@@ -50,7 +51,10 @@ class Assignment:
             return self.object.rpartition(".")[2] in OTHERS.get(self.name, ())
         if self.owner not in queue_kinds():
             return True  # something else that has a count by this name
-        return self.name in OWNED.get(self.owner, ()) or (self.owner, self.function) == ("Queue", "__init__")
+        return self.name in OWNED.get(self.owner, ()) or (self.owner, self.function) == (
+            "CountedQueue",
+            "__init__",
+        )
 
 
 @cache
@@ -61,14 +65,14 @@ def modules() -> list[tuple[Path, ast.Module]]:
 
 @cache
 def queue_kinds() -> set[str]:
-    """The names of all classes that derive from `Queue`."""
+    """The names of all classes that derive from `CountedQueue`."""
     bases = {
         node.name: {ast.unparse(base) for base in node.bases}
         for _, module in modules()
         for node in ast.walk(module)
         if isinstance(node, ast.ClassDef)
     }
-    kinds = {"Queue"}
+    kinds = {"CountedQueue"}
     while more := {name for name, above in bases.items() if above & kinds} - kinds:
         kinds |= more
     return kinds

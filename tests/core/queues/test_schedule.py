@@ -162,7 +162,7 @@ def test_a_message_comes_back_to_its_old_place_when_it_is_due_and_not_before(ben
     assert at_hand(queue) == ("b c", 2, 1)
     bench.advance(0.001)
     assert at_hand(queue) == ("a b c", 3, 0)
-    assert (queue.delayed_bytes, queue.ready_bytes) == (0, 3)
+    assert (queue.later.octets, queue.ready_bytes) == (0, 3)
 
 
 def test_the_next_wait_is_longer_and_consumers_are_told_the_attempts(bench: CoreBench) -> None:
@@ -311,7 +311,7 @@ def test_a_purge_drops_what_waits(bench: CoreBench) -> None:
     give_back(bench, queue)
     assert queue.purge() == 2
     bench.advance(5)
-    assert (at_hand(queue), queue.delayed_bytes) == (("", 0, 0), 0)
+    assert (at_hand(queue), queue.later.octets) == (("", 0, 0), 0)
 
 
 def test_a_queue_in_which_messages_wait_is_not_empty(bench: CoreBench) -> None:
@@ -346,7 +346,7 @@ def test_a_message_that_waits_can_be_dropped_or_hastened(bench: CoreBench) -> No
     assert [item.position for item in schedule.first(2)] == [0, 1]
     assert (schedule.drop([1, 7]), schedule.hasten([2, 1])) == (1, 1)
     bench.advance(0)
-    assert (at_hand(queue), queue.delayed_bytes) == (("c", 1, 1), 1)
+    assert (at_hand(queue), queue.later.octets) == (("c", 1, 1), 1)
     bench.advance(1)
     assert waiting(queue) == "a c"
 
@@ -396,7 +396,7 @@ def test_messages_that_wait_are_paged_out_and_read_when_they_are_due(durable: bo
     bench.settle()
     paged_out(queue)
     schedule = queue.scheduled()
-    assert (schedule.away, schedule.away_octets, queue.delayed_bytes) == (5, 5, 5)
+    assert (schedule.away, schedule.away_octets, queue.later.octets) == (5, 5, 5)
     bench.advance(1)
     assert at_hand(queue) == ("", 0, 5), "they are being read"
     bench.read_all()

@@ -12,6 +12,7 @@ from leveret.errors import PreconditionFailed
 from leveret.observability.connection_stats import ConsumerFacts
 from leveret.observability.events import Event, EventListener
 from leveret.policy import Policy
+from leveret.queues.slow_consumers import is_slow
 from leveret.selectors.parser import compile_selector
 from leveret.values import Table
 from tests.core.fakes import CoreBench, FakeConsumer, SharedWindow
@@ -61,7 +62,7 @@ class Desk:
         self.bench.advance(seconds)
 
     def slow(self) -> list[FakeConsumer]:
-        return [each for each in self.queue.consumers if self.queue.is_slow(each)]  # type: ignore[misc]
+        return [each for each in self.queue.consumers if is_slow(self.queue, each)]  # type: ignore[misc]
 
     def found(self) -> int:
         assert self.queue.slow_consumers is not None
@@ -145,7 +146,7 @@ def test_those_who_wait_to_be_the_active_one_are_not_slow() -> None:
     desk.bench.publish("s", b"1", b"2", b"3")
     for _ in range(3):
         desk.bench.advance(10)
-    assert (queue.is_slow(first), queue.is_slow(second)) == (True, False)
+    assert (is_slow(queue, first), is_slow(queue, second)) == (True, False)
 
 
 def test_a_consumer_without_a_connection_is_left_alone() -> None:
@@ -174,7 +175,7 @@ def test_readers_of_a_stream_are_watched_too() -> None:
     desk.bench.publish("s", b"1", b"2", b"3")
     for _ in range(2):
         desk.bench.advance(10)
-    assert stream.is_slow(reader)
+    assert is_slow(stream, reader)
 
 
 def test_a_policy_watches_and_stops_watching() -> None:
@@ -188,10 +189,10 @@ def test_a_policy_watches_and_stops_watching() -> None:
     desk.bench.advance(1)
     desk.bench.host.apply_policies()  # which changes nothing, and so begins nothing anew
     desk.bench.advance(1)
-    assert queue.is_slow(reader)
+    assert is_slow(queue, reader)
     desk.bench.broker.policies.clear("/", "p")
     desk.bench.host.apply_policies()
-    assert not queue.is_slow(reader)
+    assert not is_slow(queue, reader)
     assert queue.slow_consumers is not None
     assert queue.slow_consumers._timer is None
 
@@ -232,5 +233,5 @@ def test_slow_is_who_takes_less_than_it_should_while_messages_wait(
         desk.pass_by(10, min(accepted, len(reader.held)), reader)
         held_up = desk.queue.ready > 0 and reader.credit == 0
         taken, got = len(reader.got) - got, len(reader.got)
-        assert desk.queue.is_slow(reader) is (was_held_up and held_up and taken < 10)
+        assert is_slow(desk.queue, reader) is (was_held_up and held_up and taken < 10)
         was_held_up = held_up
